@@ -1,0 +1,56 @@
+# make train       train the example CNN on two workers      (ARGS="--epochs 10")
+# make test        check and test everything
+# make test-hosts  jobs over SSH, on hosts made of network namespaces (root, Debian)
+# make bench       run the benchmarks on a quiet machine; results in bench/results
+# make tree        write the file tree into README.md
+# make clean       remove what the targets above have made
+#
+# All of it happens in a virtual environment in $(VENV). Choose the Python with PYTHON=python3.12.
+
+VENV ?= .venv
+ARGS ?=
+BIN := $(VENV)/bin
+SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
+	"$$p" -c '$(SUPPORTED)' 2>/dev/null && echo "$$p" && exit; done; echo python3)
+
+.PHONY: train test test-hosts bench tree clean
+
+train: $(VENV)/.installed-train
+	$(BIN)/tfrun -n 2 examples/digits.py $(ARGS)
+
+test: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pytest $(ARGS)
+
+test-hosts: $(VENV)/.installed-test
+	TFRUN_HOST_TESTS=1 $(BIN)/pytest tests/hosts $(ARGS)
+
+bench: $(VENV)/.installed-train
+	$(BIN)/python bench
+
+tree:
+	$(PYTHON) docs/tree.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+
+# The stamps: installing again is only needed when the dependencies have changed.
+$(VENV)/.installed-train: pyproject.toml $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cpu,examples]"
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cpu,examples,dev]"
+	@touch $@ $(VENV)/.installed-train
+
+$(BIN)/python:
+	@$(PYTHON) -c '$(SUPPORTED)' || { \
+		echo "tfrun needs Python 3.10 to 3.13, found: $$($(PYTHON) --version 2>&1)." >&2; \
+		echo "Install one of these, then: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+		echo "The virtual environment could not be made." >&2; \
+		echo "On Debian and Ubuntu: apt-get install python3-venv" >&2; \
+		rm -rf $(VENV); exit 1; }

@@ -1,0 +1,10 @@
+"""`python bench`: all benchmarks."""
+
+import all_reduce
+import command_line
+import data
+import seed_cnn
+import start
+
+for benchmark in (command_line, start, all_reduce, seed_cnn, data):
+    benchmark.main()

@@ -1,0 +1,165 @@
+"""Runs two or more contenders interleaved and compares their medians."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SCRIPTS = HERE / "scripts"
+RESULTS = HERE / "results"
+LEGACY = HERE / "envs" / "legacy"
+DEADLINE = 300
+
+
+def tfrun(workers: int, script: str, *args: str, python: str = sys.executable) -> list[float]:
+    """Runs a script under tfrun; returns the numbers that rank 0 wrote."""
+    command = [str(Path(python).with_name("tfrun")), "-n", str(workers), "--run-dir"]
+    with tempfile.TemporaryDirectory() as directory:
+        environment = {**_environment(), "BENCH_OUT": f"{directory}/out", **_now()}
+        run = [*command, f"{directory}/run", str(SCRIPTS / script), *args]
+        _check([subprocess.Popen(run, env=environment, stdout=subprocess.PIPE, stderr=-1)])
+        return json.loads(Path(directory, "out").read_text())
+
+
+def by_hand(
+    workers: int, script: str, *args: str, python: str = sys.executable, **environment: str
+) -> list[float]:
+    """Runs a script as the tutorials do: a process for each worker, TF_CONFIG written by hand."""
+    with tempfile.TemporaryDirectory() as directory:
+        cluster = {"worker": [f"127.0.0.1:{port}" for port in _free_ports(workers)]}
+        shared = {**_environment(), **environment, "BENCH_OUT": f"{directory}/out", **_now()}
+        processes = [
+            subprocess.Popen(
+                [python, str(SCRIPTS / script), *args],
+                env={
+                    **shared,
+                    "RANK": str(rank),
+                    "TF_CONFIG": json.dumps(
+                        {"cluster": cluster, "task": {"type": "worker", "index": rank}}
+                    ),
+                },
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            for rank in range(workers)
+        ]
+        _check(processes)
+        return json.loads(Path(directory, "out").read_text())
+
+
+def legacy_python() -> str:
+    """Returns the interpreter of an environment with legacy Keras, made on the first call."""
+    python = LEGACY / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(LEGACY)], check=True)
+        pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        subprocess.run([*pip, f"tensorflow-cpu=={_tensorflow()}"], check=True)
+        series = ".".join(_tensorflow().split(".")[:2])
+        # With its dependencies it would bring the full `tensorflow`.
+        subprocess.run([*pip, "--no-deps", f"tf_keras=={series}.*"], check=True)
+    return str(python)
+
+
+def compare(
+    contenders: Mapping[str, Callable[[], Sequence[float]]], repeats: int
+) -> dict[str, dict[str, float]]:
+    """Runs each contender `repeats` times in turn; returns median, lowest and highest of each."""
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(repeats):
+        for name, run in contenders.items():
+            samples[name].append(statistics.median(run()))
+    return {
+        name: {
+            "median": round(statistics.median(values), 3),
+            "low": round(min(values), 3),
+            "high": round(max(values), 3),
+            "repeats": repeats,
+        }
+        for name, values in samples.items()
+    }
+
+
+def record(name: str, unit: str, results: Mapping[str, Mapping[str, float]], **ratios: float):
+    """Prints a benchmark's table and adds it to bench/results/latest.json."""
+    print(f"\n{name} ({unit})")
+    for contender, numbers in results.items():
+        print(
+            f"  {contender:44} {numbers['median']:10.3f}"
+            f"   [{numbers['low']:.3f} .. {numbers['high']:.3f}]"
+        )
+    for ratio, value in ratios.items():
+        print(f"  {ratio.replace('_', ' '):44} {value:10.2f}")
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / "latest.json"
+    everything = json.loads(path.read_text()) if path.exists() else {}
+    everything["machine"] = {
+        "cores": os.cpu_count(),
+        "cpu": _cpu(),
+        "python": platform.python_version(),
+        "tensorflow": _tensorflow(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    everything[name] = {
+        "unit": unit,
+        "results": results,
+        "ratios": {ratio: round(value, 3) for ratio, value in ratios.items()},
+    }
+    path.write_text(json.dumps(everything, indent=2) + "\n")
+
+
+def _check(processes: Sequence[subprocess.Popen]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    try:
+        for process in processes:
+            _, errors = process.communicate(timeout=deadline - time.monotonic())
+            if process.returncode:
+                raise SystemExit(f"{process.args}: {process.returncode}\n{errors.decode()[-4000:]}")
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TFRUN_", "TF_"))}
+    return {**kept, "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+def _now() -> dict[str, str]:
+    return {"BENCH_START": repr(time.time())}
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [held.getsockname()[1] for held in sockets]
+    for held in sockets:
+        held.close()
+    return ports
+
+
+def _tensorflow() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    for name in ("tensorflow-cpu", "tensorflow"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    raise SystemExit("TensorFlow is not installed")
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()

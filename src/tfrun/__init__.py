@@ -1,0 +1,52 @@
+"""tfrun: the launcher and elastic runtime for multi-worker Keras 3 / TensorFlow 2.
+
+Importing `tfrun` is cheap: TensorFlow is imported by the first call that needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfrun.job.errors import TfrunError
+from tfrun.job.world import World, world
+
+if TYPE_CHECKING:
+    from tfrun.data.dataset import Dataset
+    from tfrun.data.position import Position
+    from tfrun.engine.strategies import strategy
+    from tfrun.train.callbacks import ChiefOnly
+    from tfrun.train.learning_rate import scaled_lr
+
+__version__ = "0.1.0"
+__all__ = [
+    "ChiefOnly",
+    "Dataset",
+    "Position",
+    "TfrunError",
+    "World",
+    "__version__",
+    "scaled_lr",
+    "strategy",
+    "world",
+]
+
+# Public names that need TensorFlow, and the module each one comes from (PEP 562).
+_LAZY = {
+    "ChiefOnly": "tfrun.train.callbacks",
+    "Dataset": "tfrun.data.dataset",
+    "Position": "tfrun.data.position",
+    "scaled_lr": "tfrun.train.learning_rate",
+    "strategy": "tfrun.engine.strategies",
+}
+
+
+def __getattr__(name: str):
+    if name in _LAZY:
+        import importlib
+
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'tfrun' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

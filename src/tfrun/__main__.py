@@ -1,0 +1,5 @@
+"""`python -m tfrun` is `tfrun`."""
+
+from tfrun.cli.main import main
+
+main()

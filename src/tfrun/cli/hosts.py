@@ -1,0 +1,87 @@
+"""The options that say which machines: -H, --hostfile and what goes with them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tfrun.cluster.hosts import Host, parse_hostfile, parse_hosts
+from tfrun.job.errors import UsageError
+from tfrun.launch.ssh_command import Remote
+
+
+def stated_hosts(hosts: str | None, hostfile: str | None) -> tuple[Host, ...]:
+    """Returns the hosts of -H or --hostfile; none when neither is given.
+
+    Raises:
+      UsageError: TFRUN-107 for both, TFRUN-105 for a file that cannot be read, TFRUN-209 and 210
+        for malformed lists.
+    """
+    if hosts is not None and hostfile is not None:
+        raise UsageError(
+            "TFRUN-107", "both -H and --hostfile say which hosts", fix="Leave out one of them"
+        )
+    if hosts is not None:
+        return parse_hosts(hosts)
+    if hostfile is not None:
+        return parse_hostfile(_read(hostfile), where=hostfile)
+    return ()
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        what = getattr(error, "strerror", None) or str(error)
+        raise UsageError(
+            "TFRUN-105", f"{path!r:.200} cannot be read: {what}", where="--hostfile"
+        ) from None
+
+
+def remote_of(
+    hosts: Sequence[Host],
+    *,
+    python: str | None,
+    directory: str | None,
+    names: Sequence[str],
+    sync: bool,
+    environment: Mapping[str, str],
+) -> Remote:
+    """Returns how things are on the hosts.
+
+    Args:
+      hosts: the hosts, or none.
+      python: the value of --remote-python.
+      directory: the value of --remote-dir.
+      names: the values of --env.
+      sync: the value of --sync.
+      environment: this process's.
+
+    Raises:
+      UsageError: TFRUN-107 when one of them is given without hosts, TFRUN-105 when a variable is
+        not set.
+    """
+    given = {"--remote-python": python, "--remote-dir": directory, "--env": names, "--sync": sync}
+    for option, value in given.items():
+        if value and not hosts:
+            fix = "Name hosts with -H, or leave it out"
+            raise UsageError("TFRUN-107", f"{option} is for other hosts", fix=fix)
+    if sync and directory:
+        fix = "A copy has a place of its own: leave out --remote-dir"
+        raise UsageError("TFRUN-107", "both --sync and --remote-dir say where to run", fix=fix)
+    for name in names:
+        if name not in environment:
+            raise UsageError(
+                "TFRUN-105",
+                f"the variable {name!r:.80} is not set here",
+                where="--env",
+                fix="Set and export it before you start tfrun",
+            )
+    return Remote(
+        python=python or sys.executable,
+        directory=directory or os.getcwd(),  # noqa: PTH109 (as the shell has it)
+        environment={name: environment[name] for name in names},
+        sync=sync,
+    )

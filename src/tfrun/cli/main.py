@@ -1,0 +1,115 @@
+"""The `tfrun` command: parses, calls, prints. Each verb has a file of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from tfrun import __version__
+from tfrun.job.errors import TfrunError
+from tfrun.job.spec import COMMUNICATIONS, START_METHODS
+from tfrun.job.timeouts import Timeouts
+from tfrun.job.world import leave_outer_job
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN"}
+EPILOG = (
+    "Everything after SCRIPT belongs to the script. Each option is also an environment variable."
+)
+
+
+class _Command(click.Command):
+    """A command whose `--help` and `--version` no variable of the environment sets off."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        for param in params:
+            # TFRUN_VERSION is what image builders call the version that they install.
+            if isinstance(param, click.Option) and not param.expose_value:
+                param.allow_from_autoenv = False
+        return params
+
+
+@click.command(
+    cls=_Command, context_settings={**CONTEXT, "allow_interspersed_args": False}, epilog=EPILOG
+)
+@click.version_option(__version__, prog_name="tfrun")
+@click.option(
+    "-n",
+    "--workers",
+    metavar="N|MIN:MAX",
+    help="Number of workers.  [default: 1, or all slots of the hosts]",
+)
+@click.option("-H", "--hosts", metavar="A,B:2", help="Hosts over SSH; after a colon, workers each.")
+@click.option("--hostfile", metavar="FILE", help="A file with a host on each line.")
+@click.option("--ps", type=click.IntRange(min=0), default=0, help="Number of parameter servers.")
+@click.option("-m", "--module", is_flag=True, help="SCRIPT names a module, as in python -m.")
+@click.option("--run-dir", metavar="DIR", help="Where to write.  [default: tfrun-runs/<job>]")
+@click.option("--log-all", is_flag=True, help="Show every worker's output, prefixed.")
+@click.option(
+    "--remote-python", metavar="PATH", help="Python on the hosts.  [default: the same path as here]"
+)
+@click.option(
+    "--remote-dir", metavar="DIR", help="Working directory on the hosts.  [default: as here]"
+)
+@click.option("--env", metavar="NAME", multiple=True, help="Pass a variable on to the hosts.")
+@click.option("--sync", is_flag=True, help="Copy the script's directory to the hosts first.")
+@click.option(
+    "--join-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=Timeouts.join_timeout,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait until all workers can start.",
+)
+@click.option(
+    "--communication",
+    type=click.Choice(COMMUNICATIONS),
+    default="auto",
+    show_default=True,
+    help="How gradients travel between workers.",
+)
+@click.option(
+    "--threads-per-worker",
+    type=click.IntRange(min=1),
+    help="Threads of each worker.  [default: cores / workers]",
+)
+@click.option("--start-method", type=click.Choice(START_METHODS), default="auto", hidden=True)
+@click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), help="Global random seed.")
+@click.option(
+    "--sync-check",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="K",
+    help="Compare all variables between the workers every K steps (slow; for debugging).",
+)
+@click.argument("script", metavar="SCRIPT")
+@click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
+def run(**options) -> int:
+    """Run a Keras 3 / TensorFlow 2 script on one worker or many."""
+    from tfrun.cli import run as verb
+
+    return verb.run(**options)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the command and exits with its code."""
+    leave_outer_job(os.environ)
+    try:
+        code = run.main(args=argv, prog_name="tfrun", standalone_mode=False)
+    except TfrunError as error:
+        click.echo(f"tfrun: {error}", err=True)
+        code = error.exit_code
+    except click.exceptions.Abort:
+        code = 130
+    except click.ClickException as error:
+        message = " ".join(error.format_message().split())
+        click.echo(f"tfrun: TFRUN-105: {message} See tfrun --help.", err=True)
+        code = 2
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""`tfrun [options] SCRIPT …`: runs a job on this machine, or on others over SSH."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tfrun.cli.hosts import remote_of, stated_hosts
+from tfrun.cluster.external import external_tf_config
+from tfrun.cluster.hosts import Host
+from tfrun.cluster.tasks import assign_tasks
+from tfrun.job import checks
+from tfrun.job import run_dir as run_dir_module
+from tfrun.job.errors import UsageError
+from tfrun.job.spec import JobSpec, Program, WorkerRange
+from tfrun.job.timeouts import Timeouts
+from tfrun.launch.ssh_command import Remote
+
+if TYPE_CHECKING:
+    from tfrun.launch.backend import Job
+
+
+def run(
+    *,
+    script: str,
+    script_args: tuple[str, ...],
+    workers: str | None,
+    hosts: str | None,
+    hostfile: str | None,
+    remote_python: str | None,
+    remote_dir: str | None,
+    env: tuple[str, ...],
+    sync: bool,
+    join_timeout: float,
+    ps: int,
+    module: bool,
+    run_dir: str | None,
+    log_all: bool,
+    communication: str,
+    threads_per_worker: int | None,
+    start_method: str,
+    seed: int | None,
+    sync_check: int,
+) -> int:
+    """Runs the job and returns its exit code."""
+    program = Program(target=script, is_module=module, args=script_args)
+    machines = stated_hosts(hosts, hostfile)
+    slots = sum(host.slots for host in machines) or 1
+    wanted = WorkerRange.parse(workers if workers is not None else str(slots))
+    remote = remote_of(
+        machines,
+        python=remote_python,
+        directory=remote_dir,
+        names=env,
+        sync=sync,
+        environment=os.environ,
+    )
+    if not machines or not remote_dir:  # the hosts look for themselves as well
+        checks.check_program(program)
+    external = external_tf_config(
+        os.environ,
+        workers=(wanted.low, wanted.high) if workers is not None else None,
+        ps=ps or None,
+    )
+    if machines and external:
+        raise UsageError(
+            "TFRUN-107",
+            "TF_CONFIG states a cluster, and so do -H or --hostfile",
+            fix="Unset TF_CONFIG, or leave out the hosts",
+        )
+    if machines:
+        assign_tasks(wanted.high, ps, slots_by_host=[(host.name, host.slots) for host in machines])
+    else:  # a machine that only launches needs no TensorFlow
+        checks.check_tensorflow()
+    return _start(
+        JobSpec(
+            program=program,
+            workers=wanted,
+            ps=ps,
+            run_dir=run_dir or "",
+            communication=communication,
+            threads_per_worker=threads_per_worker,
+            start_method=start_method,
+            seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
+            sync_check=sync_check,
+            log_all=log_all,
+            timeouts=Timeouts(join_timeout=join_timeout),
+        ),
+        lambda spec: _job(spec, external, machines, remote),
+    )
+
+
+def _job(spec: JobSpec, external: str, machines: Sequence[Host], remote: Remote) -> Job:
+    from tfrun.launch.local import local_job
+    from tfrun.launch.ssh import ssh_job
+
+    return ssh_job(spec, machines, remote) if machines else local_job(spec, external)
+
+
+def _start(spec: JobSpec, make_job: Callable[[JobSpec], Job]) -> int:
+    """Makes the run directory, runs the job and says how it went."""
+    from tfrun.launch.launcher import run_job
+    from tfrun.observe.events import EventLog
+    from tfrun.observe.summary import print_outcome, print_start
+    from tfrun.observe.terminal import Terminal
+
+    now = time.time()
+    path = run_dir_module.create(spec.run_dir or None, spec.program.name, now)
+    spec = dataclasses.replace(spec, run_dir=str(path))
+    run_dir_module.write_job(path, {"started": now, "pid": os.getpid(), **spec.to_json()})
+    job = make_job(spec)
+    terminal = Terminal(prefix_all=spec.log_all, chief=job.plan.chief)
+    print_start(terminal, spec)
+    events = EventLog(path / "events.jsonl")
+    try:
+        outcome = asyncio.run(run_job(job, events, terminal, window=_window(spec)))
+    finally:
+        terminal.close()
+        events.close()
+    print_outcome(outcome, spec, job.plan.chief, terminal.summary, time.time() - now)
+    return outcome.exit_code
+
+
+def _window(spec: JobSpec) -> tuple[int, int] | None:
+    """Rows and columns of our terminal; None when there is none, or lines get a prefix."""
+    if spec.log_all or sys.stdout is None or not sys.stdout.isatty():
+        return None
+    columns, rows = shutil.get_terminal_size()
+    return rows, columns

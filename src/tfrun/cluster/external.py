@@ -1,0 +1,67 @@
+"""A cluster that somebody else made: TF_CONFIG was in the environment already."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from tfrun.cluster.ports import check_free
+from tfrun.cluster.spec import LEGACY_CHIEF
+from tfrun.cluster.tf_config import check_against, parse_tf_config
+from tfrun.job.world import world_from_environment
+
+
+def external_tf_config(
+    environment: Mapping[str, str], *, workers: tuple[int, int] | None, ps: int | None
+) -> str:
+    """Returns the TF_CONFIG of the environment when it states a cluster, else "".
+
+    The text stays as it is, with the keys that only its platform and its script know; but the
+    role "master", which TensorFlow 2 refuses, becomes "chief".
+
+    Args:
+      environment: the process's environment.
+      workers: the least and the most workers of `-n`; None when it was not given.
+      ps: the servers of `--ps`; None when it was not given.
+
+    Raises:
+      UsageError: TFRUN-201 to 207 when it is malformed or contradicts the command line, 208
+        when this task's port is taken.
+    """
+    text = environment.get("TF_CONFIG")
+    if text is None:
+        return ""
+    config = parse_tf_config(text)
+    check_against(config, workers=workers, ps=ps)
+    if not config.cluster:
+        return ""
+    # The evaluator and the coordinator of parameter servers are not in the cluster: no port.
+    if config.task is not None and config.task in config.cluster:
+        address = config.cluster.address(config.task)
+        check_free(address.port, where=f"TF_CONFIG cluster.{config.task}")
+    return _with_chief(text)
+
+
+def _with_chief(text: str) -> str:
+    values = json.loads(text)
+    cluster, task = values["cluster"], values.get("task") or {}
+    if LEGACY_CHIEF not in (*cluster, task.get("type")):
+        return text
+    values["cluster"] = {"chief" if r == LEGACY_CHIEF else r: a for r, a in cluster.items()}
+    if task.get("type") == LEGACY_CHIEF:
+        task["type"] = "chief"
+    return json.dumps(values)
+
+
+def external_environment(tf_config: str, round: int, run_dir: str) -> dict[str, str]:
+    """Returns the variables of the one task that tfrun starts in somebody else's cluster."""
+    world = world_from_environment({"TF_CONFIG": tf_config})
+    return {
+        "TF_CONFIG": tf_config,
+        "RANK": str(world.rank),
+        "WORLD_SIZE": str(world.size),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "TFRUN_ROUND": str(round),
+        "TFRUN_RUN_DIR": run_dir,
+    }

@@ -1,0 +1,144 @@
+"""Which task runs where: ranks, hosts, and the environment of each task's process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tfrun.cluster.address import Address
+from tfrun.cluster.spec import ClusterSpec, TaskKey
+from tfrun.cluster.tf_config import render
+from tfrun.job.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One process of a round.
+
+    Attributes:
+      role: "chief", "worker" or "ps".
+      index: the number among the tasks of this role, from 0.
+      rank: the number among the training tasks (chief first, then workers), from 0; None for a
+        parameter server.
+      host_index: which of the given hosts it runs on, from 0.
+      local_rank: the rank among the training tasks of its host, from 0; None for a parameter
+        server.
+      local_size: the number of training tasks on its host.
+    """
+
+    role: str
+    index: int
+    rank: int | None
+    host_index: int
+    local_rank: int | None
+    local_size: int
+
+    @property
+    def key(self) -> TaskKey:
+        return TaskKey(type=self.role, index=self.index)
+
+
+def assign_tasks(
+    workers: int, ps: int = 0, *, slots_by_host: Sequence[tuple[str, int]]
+) -> tuple[Task, ...]:
+    """Gives each task its rank and its host.
+
+    Workers fill the hosts' slots in the given order, so neighbours in rank share a host. Without
+    parameter servers all training tasks are workers and worker 0 is the chief. With them, a chief
+    that only coordinates runs on the first host, and the servers are dealt out to the hosts in
+    turn, because their network interfaces are what they share; neither takes a slot.
+
+    Args:
+      workers: the number of workers, at least 1.
+      ps: the number of parameter servers.
+      slots_by_host: (host, number of workers that it takes) in the order of preference.
+
+    Returns:
+      The tasks: chief, workers, parameter servers, each role in the order of its indices.
+
+    Raises:
+      UsageError: TFRUN-103 when there are fewer slots than workers.
+    """
+    assert workers >= 1 and ps >= 0, (workers, ps)
+    slots = [host for host, (_, count) in enumerate(slots_by_host) for _ in range(count)]
+    if len(slots) < workers:
+        raise UsageError(
+            "TFRUN-103",
+            f"{workers} workers do not fit on {len(slots_by_host)} host(s) with {len(slots)} slots",
+            where="-n",
+            expected=f"at most {len(slots)}",
+            fix="Ask for fewer workers, or give the hosts more slots",
+        )
+    trainers = [("worker", index, host) for index, host in enumerate(slots[:workers])]
+    if ps:
+        trainers.insert(0, ("chief", 0, slots[0]))
+    hosts = [host for _, _, host in trainers]
+    training = [
+        Task(
+            role=role,
+            index=index,
+            rank=rank,
+            host_index=host,
+            local_rank=hosts[:rank].count(host),
+            local_size=hosts.count(host),
+        )
+        for rank, (role, index, host) in enumerate(trainers)
+    ]
+    servers = [_server(index, index % len(slots_by_host), hosts) for index in range(ps)]
+    return (*training, *servers)
+
+
+def _server(index: int, host: int, hosts: Sequence[int]) -> Task:
+    return Task(
+        role="ps",
+        index=index,
+        rank=None,
+        host_index=host,
+        local_rank=None,
+        local_size=hosts.count(host),
+    )
+
+
+def cluster_of(tasks: Sequence[Task], addresses: Sequence[Address]) -> ClusterSpec:
+    """Returns the cluster of `tasks`, of which task i listens on `addresses[i]`."""
+    by_role: dict[str, dict[int, Address]] = {}
+    for task, address in zip(tasks, addresses, strict=True):
+        by_role.setdefault(task.role, {})[task.index] = address
+    return ClusterSpec.of(
+        {role: [found[i] for i in range(len(found))] for role, found in by_role.items()}
+    )
+
+
+def environment_for(
+    task: Task,
+    addresses: ClusterSpec | Mapping[str, Sequence[Address]],
+    round: int,
+    run_dir: str,
+    world_size: int,
+) -> dict[str, str]:
+    """Returns the variables that tell a task's process who it is.
+
+    Args:
+      task: the task.
+      addresses: the cluster of this round, or {role: addresses in the order of the indices}.
+      round: the number of the round, from 0.
+      run_dir: the job's directory.
+      world_size: the number of training tasks in this round.
+
+    Returns:
+      `TF_CONFIG`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`, `TFRUN_ROUND`, `TFRUN_RUN_DIR`; for training
+      tasks also `RANK` and `LOCAL_RANK`.
+    """
+    cluster = addresses if isinstance(addresses, ClusterSpec) else ClusterSpec.of(addresses)
+    assert task.key in cluster, (task, cluster)
+    environment = {
+        "TF_CONFIG": render(cluster, task.key),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(task.local_size),
+        "TFRUN_ROUND": str(round),
+        "TFRUN_RUN_DIR": run_dir,
+    }
+    if task.rank is not None and task.local_rank is not None:
+        environment["RANK"] = str(task.rank)
+        environment["LOCAL_RANK"] = str(task.local_rank)
+    return environment

@@ -1,0 +1,138 @@
+"""From a job and its agents to the tasks of a round: who runs what, where, with which settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfrun.cluster.address import Address
+from tfrun.cluster.external import external_environment
+from tfrun.cluster.spec import ClusterSpec
+from tfrun.cluster.tasks import Task, assign_tasks, cluster_of, environment_for
+from tfrun.control.rounds import PlannedTask
+from tfrun.job.errors import TfrunError
+from tfrun.job.spec import JobSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """An agent's machine: its name, the address its peers reach it at, how many tasks it takes."""
+
+    agent: str
+    host: str
+    slots: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whereabouts:
+    """What is known of the agents' machines by now; whoever starts the agents fills it in.
+
+    Attributes:
+      waiting: why an agent is not there yet, as one clause.
+      addresses: where its peers reach an agent's machine, if not at `Site.host`.
+    """
+
+    waiting: dict[str, str] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The tasks of a round by name, in rank order."""
+
+    tasks: Mapping[str, Task]
+    sites: tuple[Site, ...]
+    external: str = ""
+
+    @property
+    def planned(self) -> tuple[PlannedTask, ...]:
+        with_ps = any(task.role == "ps" for task in self.tasks.values())
+        return tuple(
+            PlannedTask(
+                name=name,
+                agent=self.sites[task.host_index].agent,
+                runs="server" if with_ps and task.role in ("ps", "worker") else "script",
+            )
+            for name, task in self.tasks.items()
+        )
+
+    @property
+    def chief(self) -> str:
+        """The task whose output is the job's: the chief, else worker 0, else the only one."""
+        return next(iter(self.tasks))
+
+    def ports_of(self, agent: str) -> int:
+        """Returns how many ports the agent has to reserve."""
+        return 0 if self.external else sum(task.agent == agent for task in self.planned)
+
+
+def make_plan(spec: JobSpec, sites: Sequence[Site], external: str = "") -> Plan:
+    """Assigns the tasks.
+
+    Args:
+      spec: the job.
+      sites: the machines, in rank order.
+      external: a TF_CONFIG that was there already: one task, which keeps it.
+    """
+    slots = [(site.host, site.slots) for site in sites]
+    workers, servers = (1, 0) if external else (spec.workers.high, spec.ps)
+    tasks = assign_tasks(workers, servers, slots_by_host=slots)
+    named = {f"{task.role}:{task.index}": task for task in tasks}
+    return Plan(tasks=named, sites=tuple(sites), external=external)
+
+
+def start_messages(
+    plan: Plan,
+    spec: JobSpec,
+    round_number: int,
+    ports: Mapping[str, Sequence[int]],
+    window: tuple[int, int] | None,
+    addresses: Mapping[str, str] | None = None,
+) -> dict[str, list[dict[str, Any]]]:
+    """Returns the tasks of each agent's `StartRound`.
+
+    Args:
+      plan: the round's plan.
+      spec: the job.
+      round_number: the round.
+      ports: each agent's reserved ports.
+      window: rows and columns of the terminal that the chief's output goes to.
+      addresses: `Whereabouts.addresses`.
+
+    Raises:
+      TfrunError: TFRUN-302 when an agent has not reserved what it was asked to.
+    """
+    for agent, numbers in ports.items():
+        if len(numbers) != plan.ports_of(agent) or not all(0 < n <= 65535 for n in numbers):
+            reason = f"{agent} reserved {list(numbers)!r:.100}, not {plan.ports_of(agent)} ports"
+            raise TfrunError("TFRUN-302", reason)
+    free = {agent: iter(numbers) for agent, numbers in ports.items()}
+    tasks = tuple(plan.tasks.values())
+    cluster = ClusterSpec()
+    if not plan.external:
+        sites = [plan.sites[task.host_index] for task in tasks]
+        hosts = [(addresses or {}).get(site.agent, site.host) for site in sites]
+        ports_in_order = [next(free[site.agent]) for site in sites]
+        cluster = cluster_of(
+            tasks, [Address(host=h, port=p) for h, p in zip(hosts, ports_in_order, strict=True)]
+        )
+    world_size = sum(task.rank is not None for task in tasks)
+    result: dict[str, list[dict[str, Any]]] = {site.agent: [] for site in plan.sites}
+    for planned in plan.planned:
+        task = plan.tasks[planned.name]
+        is_chief = planned.name == plan.chief
+        if plan.external:
+            environment = external_environment(plan.external, round_number, spec.run_dir)
+        else:
+            environment = environment_for(task, cluster, round_number, spec.run_dir, world_size)
+        result[planned.agent].append(
+            {
+                "task": planned.name,
+                "runs": planned.runs,
+                "show": is_chief or spec.log_all,
+                "terminal": list(window) if window and is_chief else None,
+                "environment": environment,
+            }
+        )
+    return result

@@ -1,0 +1,1 @@
+"""Which sample goes where: order, shares, position, sources, and the pipeline under Keras."""

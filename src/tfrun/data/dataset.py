@@ -1,0 +1,365 @@
+"""`tfrun.Dataset`: exact data for `fit`, `evaluate`, `predict` and custom loops."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from tfrun.data import errors, ledger
+from tfrun.data.permutation import Order
+from tfrun.data.pipeline import Plan, Replicas, Stage, batches
+from tfrun.data.position import Position
+from tfrun.data.records import FileSource, RecordSource, matching
+from tfrun.data.sources import SequenceSource, Source, Tolerant, array_source
+from tfrun.data.stream import StreamSource
+from tfrun.job.world import world
+
+OnError = Literal["raise", "skip"]
+_numbers = itertools.count()
+
+
+class Dataset:
+    """Samples in global batches, the same ones on any number of workers and after any resume.
+
+    Made by `from_arrays`, `from_source`, …; all take these:
+
+    Args:
+      batch_size: samples in a *global* batch, that of all workers together.
+      shuffle: give each epoch an order of its own, a permutation of all samples. It is a pure
+        function of (seed, epoch, step), costs no memory and is found in O(1) at any step.
+      seed: of the order and of random map functions.
+      on_error: "raise", or "skip" to leave out samples that cannot be read and count them in
+        `skipped`.
+
+    Attributes:
+      position: the next global batch of training. Set it to go on from there.
+      samples: number of samples in an epoch.
+      batch_size: samples in a global batch; the last one of an epoch may be shorter.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        from tfrun.data import keras_feed  # it is made of this class
+
+        keras_feed.install()
+        self._plan = plan
+        self._position = Position()
+        self._sought = False
+        # The n-th dataset of a script is the same one on all workers and in all rounds.
+        self.name = f"data{next(_numbers)}"
+
+    @classmethod
+    def from_source(
+        cls,
+        source: Any,
+        *,
+        batch_size: int,
+        shuffle: bool = False,
+        seed: int = 0,
+        on_error: OnError = "raise",
+    ) -> Dataset:
+        """Makes a dataset of anything with `__len__` and `__getitem__`.
+
+        Args:
+          source: `source[i]`, i from 0, is a sample: a nest of arrays or numbers whose structure,
+            dtypes and shapes are those of `source[0]`. It is called from several threads.
+          batch_size: see the class, as for the rest.
+          shuffle: likewise.
+          seed: likewise.
+          on_error: likewise.
+
+        Raises:
+          UsageError: TFRUN-601 (empty), TFRUN-603 (batch larger than the data), TFRUN-607.
+          TfrunError: TFRUN-608 where a sample cannot be read.
+        """
+        return cls._of(SequenceSource(source), batch_size, shuffle, seed, on_error)
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Any, *, batch_size: int, shuffle: bool = False, seed: int = 0
+    ) -> Dataset:
+        """Makes a dataset of arrays whose rows are the samples.
+
+        Args:
+          arrays: an array, or a tuple or dictionary of arrays with the same first dimension, or a
+            function without arguments that returns them. In one process nothing is copied. The
+            workers of one machine read one copy: with a function, only one of them calls it;
+            without, each may drop its own arrays after this call. Memory maps stay as they are.
+          batch_size: see the class, as for the rest.
+          shuffle: likewise.
+          seed: likewise.
+
+        Raises:
+          UsageError: TFRUN-601 (empty), TFRUN-602 (different lengths), TFRUN-603 (batch larger
+            than the data), TFRUN-607.
+          TfrunError: TFRUN-609 where workers of a machine pass different arrays.
+        """
+        return cls._of(array_source(arrays), batch_size, shuffle, seed, "raise")
+
+    @classmethod
+    def from_tfrecords(
+        cls,
+        files: str | Sequence[str],
+        parse: Callable[..., Any] | None = None,
+        *,
+        batch_size: int,
+        shuffle: bool = False,
+        seed: int = 0,
+        on_error: OnError = "raise",
+    ) -> Dataset:
+        """Makes a dataset of the records of uncompressed TFRecord files.
+
+        Where each record begins is found once and kept beside the file (in the run directory
+        where that cannot be written). The checksum of a record is checked when it is first read.
+
+        Args:
+          files: a pattern, or several; the files that match one are sorted by name.
+          parse: makes a sample of a record, a scalar string tensor; see `map`.
+          batch_size: see the class, as for the rest.
+          shuffle: likewise.
+          seed: likewise.
+          on_error: likewise.
+
+        Raises:
+          UsageError: TFRUN-601 (empty), TFRUN-603 (batch larger than the data), TFRUN-604 (no
+            file), TFRUN-606 (compressed), TFRUN-607.
+          TfrunError: TFRUN-605 where a file is cut off, or a record is damaged.
+        """
+        made = cls._of(RecordSource(matching(files)), batch_size, shuffle, seed, on_error)
+        return made.map(parse) if parse else made
+
+    @classmethod
+    def from_files(
+        cls,
+        files: str | Sequence[str],
+        load: Callable[..., Any],
+        *,
+        batch_size: int,
+        shuffle: bool = False,
+        seed: int = 0,
+        on_error: OnError = "raise",
+    ) -> Dataset:
+        """Makes a dataset in which each file is a sample.
+
+        Args:
+          files: a pattern, or several; the files that match one are sorted by name.
+          load: makes a sample of (path, content), two scalar string tensors; see `map`.
+          batch_size: see the class, as for the rest.
+          shuffle: likewise.
+          seed: likewise.
+          on_error: likewise.
+
+        Raises:
+          UsageError: TFRUN-603 (batch larger than the data), TFRUN-604 (no file), TFRUN-607.
+          TfrunError: TFRUN-604 where a file has vanished.
+        """
+        return cls._of(FileSource(matching(files)), batch_size, shuffle, seed, on_error).map(load)
+
+    @classmethod
+    def from_tf_data(
+        cls,
+        make: Callable[..., tf.data.Dataset],
+        *,
+        batch_size: int,
+        samples: int | None = None,
+        seed: int = 0,
+    ) -> Dataset:
+        """Makes a dataset of any deterministic `tf.data` pipeline, by position.
+
+        Every worker walks through the whole pipeline and keeps its part of each global batch, and
+        a resume walks to its place: use another source where there is one. The pipeline shuffles
+        for itself, if at all, with a seed.
+
+        Args:
+          make: returns an epoch's samples, unbatched; takes the epoch (a scalar int64 tensor) if
+            it has a parameter.
+          batch_size: see the class.
+          samples: number of samples in an epoch; by default the pipeline is asked, and else
+            walked through once.
+          seed: of random map functions.
+
+        Raises:
+          UsageError: TFRUN-601 (empty), TFRUN-603 (batch larger than the data), TFRUN-607 (also
+            when an epoch has another number of samples).
+        """
+        return cls._of(StreamSource(make, samples), batch_size, False, seed, "raise")
+
+    @classmethod
+    def _of(
+        cls, source: Source, batch_size: int, shuffle: bool, seed: int, on_error: OnError
+    ) -> Dataset:
+        where, samples = "tfrun.Dataset", len(source)
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            what = f"{batch_size!r} is not a number of samples"
+            raise errors.bad_argument(what, f"{where}, batch_size", "a whole number from 1")
+        if on_error not in ("raise", "skip"):
+            what = f"{on_error!r} is not a way to deal with errors"
+            raise errors.bad_argument(what, f"{where}, on_error", '"raise" or "skip"')
+        if batch_size > samples:
+            raise errors.batch_too_large(batch_size, samples, where)
+        order = Order(samples=samples, seed=seed, shuffle=shuffle)
+        chosen = Tolerant(source) if on_error == "skip" else source
+        return cls(Plan(source=chosen, order=order, batch=batch_size))
+
+    def map(self, function: Callable[..., Any], *, random: bool | None = None) -> Dataset:
+        """Returns this dataset with `function` applied to each sample.
+
+        Args:
+          function: takes the components of a sample as `tf.data.Dataset.map` passes them, in
+            TensorFlow ops, and returns a sample of dense tensors.
+          random: whether to pass `seed=`, an int64 tensor of shape [2] for `tf.random.stateless_*`
+            that depends on the seed of the data, the epoch and the sample alone. By default, if
+            `function` has a parameter of that name.
+        """
+        if random is None:
+            random = "seed" in inspect.signature(function).parameters
+        stage = Stage(function=function, is_random=random)
+        return self._with(stages=(*self._plan.stages, stage))
+
+    def prefetch(self, batches: int = 2) -> Dataset:
+        """Returns this dataset with that many batches of this worker read ahead (2 unless told).
+
+        Args:
+          batches: 0 or more.
+        """
+        return self._with(prefetch=batches)
+
+    def _with(self, **changes: Any) -> Dataset:
+        return Dataset(dataclasses.replace(self._plan, **changes))
+
+    @property
+    def samples(self) -> int:
+        """Number of samples in an epoch."""
+        return self._plan.order.samples
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a global batch."""
+        return self._plan.batch
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Global batches in an epoch; the last one may be short."""
+        return self._plan.steps
+
+    def __len__(self) -> int:
+        return self.steps_per_epoch
+
+    @property
+    def skipped(self) -> int:
+        """Samples that this process has left out, with `on_error="skip"`."""
+        source = self._plan.source
+        return source.skipped if isinstance(source, Tolerant) else 0
+
+    @property
+    def position(self) -> Position:
+        """The global batch after the last one that was handed to training."""
+        return self._position
+
+    @position.setter
+    def position(self, position: Position) -> None:
+        if not (position.epoch >= 0 and 0 <= position.step < self.steps_per_epoch):
+            raise errors.bad_argument(
+                f"{position} is not in the data",
+                "Dataset.position",
+                f"an epoch from 0 and a step from 0 to {self.steps_per_epoch - 1}",
+            )
+        self._position, self._sought = position, True
+
+    def start(self, *, whole_epochs: bool = True) -> tuple[Position, bool]:
+        """Begins a pass of training: returns where, and whether somebody has set that place.
+
+        Args:
+          whole_epochs: begin at the next epoch, unless the position was set.
+        """
+        sought, self._sought = self._sought, False
+        if whole_epochs and not sought:
+            self._position = self._position.next_epoch()
+        return self._position, sought
+
+    def advance(self, position: Position) -> None:
+        """Notes how far training has come."""
+        self._position = position
+
+    def sample_ids(self, epoch: int, step: int, rank: int = 0, size: int = 1):
+        """Returns the samples of a global batch, or of one worker's part of it, in order.
+
+        Args:
+          epoch: from 0.
+          step: from 0, below `steps_per_epoch`.
+          rank: of the worker.
+          size: number of workers.
+
+        Returns:
+          int64 of shape [samples in the part].
+        """
+        return self._plan.order.indices(epoch, *self._plan.share(step, rank, size))
+
+    def share(self, step: int, replicas: Replicas) -> tuple[int, int]:
+        """Returns the positions [begin, end) in an epoch's order that these replicas read."""
+        begin, _ = self._plan.share(step, replicas.first, replicas.total)
+        _, end = self._plan.share(step, replicas.first + replicas.count - 1, replicas.total)
+        return begin, end
+
+    @property
+    def key(self) -> tuple[int, bool]:
+        """Seed of the order, and whether epochs are shuffled."""
+        return self._plan.order.seed, self._plan.order.shuffle
+
+    def tf_data(
+        self, rank: int = 0, size: int = 1, epoch: int = 0, start_step: int = 0
+    ) -> tf.data.Dataset:
+        """Returns one worker's batches of one epoch as a plain `tf.data.Dataset`.
+
+        Args:
+          rank: of the worker.
+          size: number of workers that share each global batch.
+          epoch: from 0.
+          start_step: the first step, from 0.
+
+        Returns:
+          `steps_per_epoch - start_step` batches. Where this worker has no sample in a batch, its
+          batch has zero samples.
+        """
+        begin, end = epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch
+        made = self.stream(Replicas(first=rank, total=size), begin + start_step, end)
+        count = self.steps_per_epoch - start_step
+        return made.apply(tf.data.experimental.assert_cardinality(count))
+
+    def stream(self, replicas: Replicas, start: int, stop: int) -> tf.data.Dataset:
+        """Returns the batches of some replicas; see `tfrun.data.pipeline.batches`."""
+        return batches(self._plan, replicas, start, stop)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields this worker's batches of the next epoch, or of the rest of it from `position`."""
+        place, _ = self.start()
+        here = world()
+        tape = ledger.open_tape(self, place, Replicas(first=here.rank, total=here.size))
+        steps = range(place.step, self.steps_per_epoch)
+        made: Any = self.tf_data(here.rank, here.size, place.epoch, place.step)
+        with self.coded_errors():
+            for step, batch in zip(steps, made, strict=True):
+                after = place.epoch * self.steps_per_epoch + step + 1
+                self.advance(Position.of(after, self.steps_per_epoch))
+                yield batch
+                tape.consumed(place.epoch, step)
+
+    def coded_errors(self) -> _CodedErrors:
+        """Returns a context in which TensorFlow's error about the source gives way to its own."""
+        return _CodedErrors(self._plan.failures)
+
+
+class _CodedErrors:
+    def __init__(self, failures: list[Exception]) -> None:
+        self._failures = failures
+
+    def __enter__(self) -> None:
+        self._failures.clear()
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if isinstance(error, tf.errors.OpError) and self._failures:
+            raise self._failures[0] from error

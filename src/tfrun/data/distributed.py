@@ -1,0 +1,143 @@
+"""A `tfrun.Dataset` under a strategy: what Keras and custom loops iterate over."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfrun.data import ledger
+from tfrun.data.dataset import Dataset
+from tfrun.data.pipeline import FOREVER, Replicas, as_endless
+from tfrun.data.position import Position
+
+
+class DistributedView(tf.distribute.DistributedDataset):
+    """The result of `strategy.experimental_distribute_dataset(dataset)`.
+
+    Each `iter` is the next epoch of the dataset, or the rest of one from its position, and gives
+    TensorFlow's own distributed iterator, which may be passed to a `tf.function`.
+    """
+
+    def __init__(self, dataset: Dataset, strategy: tf.distribute.Strategy) -> None:
+        self.dataset, self.strategy = dataset, strategy
+
+    def __iter__(self) -> Iterator[Any]:
+        place, _ = self.dataset.start()
+        steps = self.dataset.steps_per_epoch
+        made, _ = self._distributed(place.count(steps), (place.epoch + 1) * steps)
+        self.dataset.advance(Position(epoch=place.epoch + 1))
+        return iter(made)
+
+    def __len__(self) -> int:
+        return self.dataset.steps_per_epoch
+
+    @property
+    def cardinality(self) -> int:
+        """Global batches in an epoch."""
+        return self.dataset.steps_per_epoch
+
+    @property
+    def element_spec(self) -> Any:
+        """The specification of an element, as of any distributed dataset."""
+        return self._distributed(0, self.dataset.steps_per_epoch)[0].element_spec
+
+    def _distributed(self, start: int, stop: int, wrap=lambda made: made) -> tuple[Any, Replicas]:
+        """Returns the strategy's view of the steps [start, stop), and this worker's replicas."""
+        replicas: list[Replicas] = []
+
+        def of_this_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            total = context.num_replicas_in_sync
+            count = total // context.num_input_pipelines
+            here = Replicas(first=context.input_pipeline_id * count, count=count, total=total)
+            replicas.append(here)
+            return wrap(self.dataset.stream(here, start, stop))
+
+        made = self.strategy.distribute_datasets_from_function(of_this_worker)
+        return made, replicas[0]
+
+
+class Feed(DistributedView):
+    """What one `fit`, `evaluate` or `predict` reads.
+
+    Training goes on from the dataset's position, over the ends of epochs in one stream, and
+    moves the position. Everything else reads the whole first epoch each time.
+
+    Args:
+      dataset: the data.
+      strategy: that of the model.
+      training: whether this is `fit`'s own data.
+      epoch_steps: Keras's `steps_per_epoch`, None for all steps of the data.
+      per_execution: Keras's `steps_per_execution`.
+      batch_function: applied to each batch of a worker (Keras's class weights), or None.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        strategy: tf.distribute.Strategy,
+        *,
+        training: bool,
+        epoch_steps: int | None,
+        per_execution: int,
+        batch_function: Any = None,
+    ) -> None:
+        super().__init__(dataset, strategy)
+        self.training = training
+        self.epoch_steps = epoch_steps or dataset.steps_per_epoch
+        self._per_execution, self._batch_function = per_execution, batch_function
+        self._iterator: Any = None
+        self._next = -1  # the step that the iterator will give next
+        self._begin, self._sought, self._resumes = Position(), False, False
+        if training:
+            whole_epochs = self.epoch_steps == dataset.steps_per_epoch
+            self._begin, self._sought = dataset.start(whole_epochs=whole_epochs)
+            self._resumes = self._sought
+
+    def rewind(self) -> None:
+        """Goes back to where this feed began: Keras has looked at a batch to build the model."""
+        if self.training:
+            self._iterator, self._resumes = None, self._sought
+            self.dataset.advance(self._begin)
+
+    def executions(self) -> Iterator[tuple[int, int, Any]]:
+        """Yields (first step, last step, iterator) for each execution of one Keras epoch."""
+        steps, size = self.dataset.steps_per_epoch, self._per_execution
+        done = self.dataset.position.count(steps) if self.training else 0
+        first = done % self.epoch_steps if self._resumes else 0
+        self._resumes = False
+        iterator, tape = self._at(done, done + self.epoch_steps - first)
+        for step in range(first, self.epoch_steps, size):
+            count = min(size, self.epoch_steps - step)
+            self._next = done + count
+            if self.training:
+                self.dataset.advance(Position.of(done + count, steps))
+            yield step, step + size - 1, iterator
+            for number in range(done, done + count):
+                tape.consumed(*divmod(number, steps))
+            done += count
+
+    def _at(self, start: int, stop: int) -> tuple[Any, ledger.Tape]:
+        """Returns an iterator that stands before the step `start`, and the pass's tape."""
+        # An execution of several steps takes what there is: the data has to end with the epoch.
+        endless = self.training and self.epoch_steps % self._per_execution == 0
+        if self._iterator is None or not endless or self._next != start:
+            wrap = functools.partial(
+                self._wrapped, endless=self.epoch_steps % self._per_execution == 0
+            )
+            made, replicas = self._distributed(start, FOREVER if endless else stop, wrap)
+            self._iterator, self._next = iter(made), start
+            place = Position.of(start, self.dataset.steps_per_epoch)
+            self._tape = (
+                ledger.open_tape(self.dataset, place, replicas)
+                if self.training
+                else ledger.no_tape()
+            )
+        return self._iterator, self._tape
+
+    def _wrapped(self, made: tf.data.Dataset, *, endless: bool) -> tf.data.Dataset:
+        if self._batch_function is not None:
+            made = made.map(self._batch_function)
+        return as_endless(made) if endless else made

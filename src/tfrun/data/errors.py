@@ -1,0 +1,92 @@
+"""The coded errors of the data room."""
+
+from __future__ import annotations
+
+from tfrun.job.errors import TfrunError, UsageError
+
+
+def empty(where: str) -> UsageError:
+    return UsageError("TFRUN-601", "the data is empty", where=where, expected="at least one sample")
+
+
+def different_lengths(lengths: dict[str, int], where: str) -> UsageError:
+    stated = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+    return UsageError(
+        "TFRUN-602",
+        f"the arrays have different numbers of samples ({stated})",
+        where=where,
+        expected="the same first dimension everywhere",
+    )
+
+
+def batch_too_large(batch: int, samples: int, where: str) -> UsageError:
+    return UsageError(
+        "TFRUN-603",
+        f"the global batch of {batch} is larger than the data of {samples} samples",
+        where=where,
+        expected=f"batch_size of 1 to {samples}",
+        fix="batch_size is the batch of all workers together; make it smaller",
+    )
+
+
+def no_file(where: str) -> UsageError:
+    return UsageError(
+        "TFRUN-604",
+        "no file has this name or matches this pattern",
+        where=where,
+        expected="files that every worker can read",
+    )
+
+
+def vanished(path: str, reason: str) -> TfrunError:
+    return TfrunError(
+        "TFRUN-604",
+        f"the file cannot be read any more: {reason}",
+        where=path,
+        expected="files that stay as they are while a job runs",
+        fix='Put it back, or pass on_error="skip" to leave its samples out',
+    )
+
+
+def corrupt(path: str, offset: int, reason: str) -> TfrunError:
+    return TfrunError(
+        "TFRUN-605",
+        f"the record at byte {offset} is corrupt: {reason}",
+        where=path,
+        fix='Write the file again, or pass on_error="skip" to leave damaged records out',
+    )
+
+
+def compressed(path: str) -> UsageError:
+    return UsageError(
+        "TFRUN-606",
+        "the file is compressed, so no record in it can be found without reading all before it",
+        where=path,
+        expected="an uncompressed TFRecord file",
+        fix="Write it without compression (the records in it may be compressed, as JPEG is), or "
+        "read it in sequence with Dataset.from_tf_data",
+    )
+
+
+def bad_argument(what: str, where: str, expected: str, fix: str = "") -> UsageError:
+    return UsageError("TFRUN-607", what, where=where, expected=expected, fix=fix)
+
+
+def bad_sample(index: int, reason: str) -> TfrunError:
+    return TfrunError(
+        "TFRUN-608",
+        f"sample {index} cannot be read: {reason}",
+        where="Dataset.from_source",
+        expected="source[i] to give samples of one structure, dtype and shape",
+        fix='Repair the source, or pass on_error="skip" to leave such samples out',
+    )
+
+
+def not_the_same_arrays(path: str) -> TfrunError:
+    return TfrunError(
+        "TFRUN-609",
+        "the workers of this machine passed different arrays to Dataset.from_arrays",
+        where=path,
+        expected="the whole data, the same on every worker, in the same order of calls",
+        fix="Do not divide the data by rank: tfrun gives each worker its part of every batch",
+    )

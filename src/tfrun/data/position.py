@@ -1,0 +1,32 @@
+"""A place in the data: the epoch, and the step in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Position:
+    """The next global batch.
+
+    Attributes:
+      epoch: from 0.
+      step: global batches of this epoch that are done.
+    """
+
+    epoch: int = 0
+    step: int = 0
+
+    @classmethod
+    def of(cls, count: int, steps_per_epoch: int) -> Position:
+        """Returns the position after `count` steps in all."""
+        epoch, step = divmod(count, steps_per_epoch)
+        return cls(epoch=epoch, step=step)
+
+    def count(self, steps_per_epoch: int) -> int:
+        """Returns the steps from the beginning to here."""
+        return self.epoch * steps_per_epoch + self.step
+
+    def next_epoch(self) -> Position:
+        """Returns the beginning of the next epoch; this one where it has not begun."""
+        return Position(epoch=self.epoch + (self.step > 0))

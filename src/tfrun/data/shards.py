@@ -1,0 +1,40 @@
+"""Which part of a global batch belongs to which replica: pure functions."""
+
+from __future__ import annotations
+
+
+def share(count: int, rank: int, size: int) -> tuple[int, int]:
+    """Returns the contiguous part [begin, end) of `count` samples for `rank` of `size`.
+
+    The parts of all ranks follow each other and cover everything; they differ by at most one
+    sample, and the first ranks have the larger ones. With fewer samples than ranks the last
+    ranks' parts are empty.
+    """
+    small, larger = divmod(count, size)
+    begin = rank * small + min(rank, larger)
+    return begin, begin + small + (rank < larger)
+
+
+def steps_per_epoch(samples: int, batch: int) -> int:
+    """Returns the number of global batches of an epoch; the last one may be short."""
+    return -(-samples // batch)
+
+
+def step_range(step: int, samples: int, batch: int) -> tuple[int, int]:
+    """Returns the positions [begin, end) in the epoch's order that global batch `step` holds."""
+    return step * batch, min(step * batch + batch, samples)
+
+
+def share_of_step(step: int, samples: int, batch: int, rank: int, size: int) -> tuple[int, int]:
+    """Returns the positions [begin, end) of the epoch that `rank` of `size` reads in `step`."""
+    first, last = step_range(step, samples, batch)
+    begin, end = share(last - first, rank, size)
+    return first + begin, first + end
+
+
+def constant_share(samples: int, batch: int, size: int) -> int | None:
+    """Returns the samples of each replica in each step, or None where these differ.
+
+    The answer is the same on all workers: with it they agree on static batch dimensions.
+    """
+    return batch // size if samples % batch == 0 and batch % size == 0 else None

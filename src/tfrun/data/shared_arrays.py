@@ -1,0 +1,144 @@
+"""One copy of the arrays for all workers of a machine.
+
+The worker that takes the lock first writes the arrays into a memory file and all map it. The
+file has no name, so nothing is left when the processes end, however they end; and it is not under
+/dev/shm, of which a container may have 64 MB. Calls are matched by their order: the n-th of a
+round is the same data on every worker.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from tfrun.data import errors
+from tfrun.job.world import World
+
+PAGE = 4096
+_FINGERPRINT_ROWS = 16
+_calls = itertools.count()
+_kept: list[Any] = []
+
+
+def share_arrays(
+    load: Callable[[], Any], run_dir: str | None, world: World, *, own: Any = None
+) -> Any:
+    """Returns the arrays that `load` gives, in one copy for the workers of this machine.
+
+    Args:
+      load: returns a nest (tuples, dictionaries) of arrays. Called by one worker of the machine.
+      run_dir: the job's directory; None outside a job, where nothing is shared.
+      world: this process's place.
+      own: this worker's own arrays, if it has them: they must be those that were loaded.
+
+    Returns:
+      The same nest of read-only arrays, on pages that all workers have in common. Arrays of
+      Python objects are not shared.
+
+    Raises:
+      TfrunError: TFRUN-609 where `own` is something else than the shared arrays.
+    """
+    number = next(_calls)
+    if run_dir is None or world.local_size == 1:
+        return load()
+    key = hashlib.sha256(f"{os.path.realpath(run_dir)} {world.round} {number}".encode())
+    name = f"tfrun-{key.hexdigest()[:24]}"
+    # Workers of other machines may see the same run directory.
+    lock = Path(run_dir, "shared", f"{name}-{socket.gethostname()}.json")
+    lock.parent.mkdir(exist_ok=True)
+    with lock.open("a+", encoding="utf-8") as file:
+        # A dying process lets go of the lock, so no one waits for a certain rank.
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        state = json.loads(file.read() or "null")
+        # The one that made the memory file may have died before all could open it.
+        if state is None or (state["path"] and not Path(state["path"]).exists()):
+            state = _publish(load(), name, lock.parent)
+        result = _opened(state, world.local_size) if state["path"] else None
+        file.truncate(0)
+        file.write(json.dumps(state))
+    if own is not None and _fingerprints(tf.nest.flatten(own)) != state["fingerprints"]:
+        raise errors.not_the_same_arrays(str(lock))
+    if result is None:
+        return own if own is not None else load()
+    return result
+
+
+def _opened(state: dict[str, Any], users: int) -> Any:
+    """Maps the arrays; where the file has a name, the last of the users removes it."""
+    arrays = [_mapped(state["path"], entry) for entry in state["arrays"]]
+    state["opened"] += 1
+    if state["opened"] == users and state["has_name"]:
+        Path(state["path"]).unlink()
+    return _nest(state["structure"], arrays)
+
+
+def _nest(structure: Any, arrays: list[NDArray]) -> Any:
+    """Puts the arrays in the places of their numbers; JSON has made lists of the tuples."""
+    if isinstance(structure, int):
+        return arrays[structure]
+    if isinstance(structure, dict):
+        return {name: _nest(part, arrays) for name, part in structure.items()}
+    return tuple(_nest(part, arrays) for part in structure)
+
+
+def _publish(nest: Any, name: str, directory: Path) -> dict[str, Any]:
+    """Writes the arrays, each from a page's start on, and returns what the others need to know."""
+    arrays: list[NDArray] = tf.nest.flatten(nest)
+    state: dict[str, Any] = {"opened": 0, "path": None, "arrays": []}
+    state["structure"] = tf.nest.pack_sequence_as(nest, list(range(len(arrays))))
+    state["fingerprints"] = _fingerprints(arrays)
+    if any(array.dtype.hasobject for array in arrays):
+        return state
+    offset = 0
+    for array in arrays:
+        state["arrays"].append({"dtype": array.dtype.str, "shape": array.shape, "offset": offset})
+        offset += -(-array.nbytes // PAGE) * PAGE
+    file, state["path"], state["has_name"] = _memory_file(name, directory)
+    for array, entry in zip(arrays, state["arrays"], strict=True):
+        file.seek(entry["offset"])
+        np.ascontiguousarray(array).tofile(file)
+    file.truncate(max(offset, PAGE))
+    file.flush()
+    return state
+
+
+def _memory_file(name: str, directory: Path) -> tuple[Any, str, bool]:
+    """Returns a file, the path under which others can open it, and whether that is a name."""
+    if not hasattr(os, "memfd_create"):
+        path = directory / name
+        return path.open("wb"), str(path), True
+    number = os.memfd_create(name)
+    file = os.fdopen(number, "wb")
+    _kept.append(file)  # the path below leads to this process's open file
+    return file, f"/proc/{os.getpid()}/fd/{number}", False
+
+
+def _mapped(path: str, entry: dict[str, Any]) -> NDArray:
+    shape = tuple(entry["shape"])
+    if 0 in shape:
+        return np.empty(shape, entry["dtype"])
+    return np.memmap(path, entry["dtype"], "r", entry["offset"], shape)
+
+
+def _fingerprints(arrays: list[NDArray]) -> list[str]:
+    """Shape, dtype and some rows of each array, evenly spread."""
+    found = []
+    for array in arrays:
+        rows = np.linspace(0, max(len(array) - 1, 0), _FINGERPRINT_ROWS).astype(int)
+        content = array[rows] if len(array) else array
+        raw = str(content.tolist()).encode() if array.dtype.hasobject else content.tobytes()
+        digest = hashlib.sha256(raw).hexdigest()[:16]
+        found.append(f"{array.dtype} {array.shape} {digest}")
+    return found

@@ -1,0 +1,26 @@
+"""Puts tfrun's strategies and the Keras 3 repairs in place."""
+
+from __future__ import annotations
+
+
+def install() -> None:
+    """Replaces `MultiWorkerMirroredStrategy` and repairs Keras, in this process; idempotent.
+
+    Call it after importing TensorFlow and Keras and before the script runs. It executes no op,
+    so that a process may call it and fork its workers afterwards.
+    """
+    from tfrun.engine import (
+        control_flow,
+        distributed_variable,
+        keras_optimizer,
+        keras_state,
+        keras_trainer,
+        multi_worker,
+    )
+
+    multi_worker.replace_upstream()
+    keras_optimizer.reduce_gradients_first()
+    keras_state.remember_assignments()
+    keras_trainer.repair_trainer()
+    control_flow.capture_outside_conditions()
+    distributed_variable.let_variables_be_numbers()

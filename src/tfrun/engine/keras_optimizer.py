@@ -1,0 +1,156 @@
+"""Gradients are reduced first, then everything else happens.
+
+Keras 3 clips, accumulates and checks for infinities the *local* gradients and reduces them last:
+N workers then compute something else than one worker, and a condition that differs between
+workers can surround a collective, which deadlocks. Under tfrun's strategies the outermost
+`apply_gradients` or `apply` of an optimizer sums the gradients over the replicas (with the layer
+state of the step, see keras_state.py), waits for all of them, and then runs Keras's own update,
+which needs no communication any more because every replica computes the same.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import tensorflow as tf
+from keras import optimizers
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+from tfrun.engine import keras_state, replica
+from tfrun.job.errors import TfrunError
+
+
+def reduce_gradients_first() -> None:
+    """Makes optimizers reduce on entry; once."""
+    if hasattr(BaseOptimizer.apply, "__wrapped__"):
+        return
+    for cls in (BaseOptimizer, optimizers.LossScaleOptimizer):
+        cls.apply = _apply_reduced(cls.apply)
+    BaseOptimizer.apply_gradients = _apply_gradients_reduced(BaseOptimizer.apply_gradients)
+    TFOptimizer._all_reduce_sum_gradients = _reduce_once(TFOptimizer._all_reduce_sum_gradients)
+
+
+def _apply_reduced(original):
+    @functools.wraps(original)
+    def apply(self, grads, trainable_variables=None):
+        run = replica.current()
+        if run is None or run.updating:
+            return original(self, grads, trainable_variables)
+        variables = trainable_variables
+        variables = list(self._trainable_variables if variables is None else variables)
+        return _updated(
+            run, self, list(grads), variables, lambda g: original(self, g, trainable_variables)
+        )
+
+    return apply
+
+
+def _apply_gradients_reduced(original):
+    @functools.wraps(original)
+    def apply_gradients(self, grads_and_vars):
+        run = replica.current()
+        if run is None or run.updating:
+            return original(self, grads_and_vars)
+        pairs = list(grads_and_vars)
+        grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
+        return _updated(
+            run, self, grads, variables, lambda g: original(self, zip(g, variables, strict=True))
+        )
+
+    return apply_gradients
+
+
+def _reduce_once(original):
+    @functools.wraps(original)
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        run = replica.current()
+        if run is not None and run.updating:
+            return list(grads_and_vars)
+        return original(self, grads_and_vars)
+
+    return _all_reduce_sum_gradients
+
+
+def _updated(run: replica.ReplicaRun, optimizer, grads: list, variables: list, update):
+    """Reduces the gradients and the assigned layer state together, then runs `update(grads)`."""
+    check_scope(optimizer, run.context.strategy)
+    state, values = keras_state.take_all_assigned(run)
+    present = [i for i, g in enumerate(grads) if g is not None]
+    # A float8 scale comes as a "gradient" that replaces the variable: a mean, not a sum.
+    local = [
+        run.weighted(grads[i])
+        if getattr(variables[i], "overwrite_with_gradient", False)
+        else grads[i]
+        for i in present
+    ]
+    reduced = all_reduce_sum(run, [*_zero_without_samples(run, local), *values])
+    for position, i in enumerate(present):
+        grads[i] = reduced[position]
+    # One dead peer fails one pack's reduction. The step then must change nothing, so that the
+    # survivors hold the state of the last whole step: all updates wait for all reductions.
+    with run.updates(), tf.control_dependencies(_tensors(reduced)):
+        result = update(grads)
+        for variable, mean in zip(state, reduced[len(present) :], strict=True):
+            keras_state.assign_here(run, variable, mean)
+    return result
+
+
+def all_reduce_sum(run: replica.ReplicaRun, values: Sequence) -> list:
+    """Sums each of `values` over the replicas, with one batched reduction for each dtype.
+
+    Args:
+      run: the current run.
+      values: tensors or `tf.IndexedSlices`, of any floating dtypes.
+
+    Returns:
+      The sums, in the order of `values`.
+    """
+    if run.context.num_replicas_in_sync == 1:
+        return list(values)
+    results: list = [None] * len(values)
+    # TensorFlow concatenates the tensors of a pack, which asks for one dtype.
+    for dtype in dict.fromkeys(value.dtype for value in values):
+        members = [i for i, value in enumerate(values) if value.dtype == dtype]
+        sums = run.context.all_reduce(tf.distribute.ReduceOp.SUM, [values[i] for i in members])
+        for i, total in zip(members, sums, strict=True):
+            results[i] = total
+    return results
+
+
+def check_scope(optimizer, strategy) -> None:
+    """Refuses an optimizer that does not know the strategy it works under.
+
+    Raises:
+      TfrunError: TFRUN-506.
+    """
+    if getattr(optimizer, "_distribution_strategy", strategy) is not strategy:
+        raise TfrunError(
+            "TFRUN-506",
+            f"the optimizer {optimizer.name!r} was made outside the strategy's scope",
+            expected="the model and its optimizer to be made under the same strategy",
+            fix="Call the optimizer's constructor and model.compile inside "
+            "`with strategy.scope():`",
+        )
+
+
+def _zero_without_samples(run: replica.ReplicaRun, gradients: list) -> list:
+    """The gradients, or zeros on a replica whose batch is empty: there they may be 0 * NaN."""
+    dense = [i for i, g in enumerate(gradients) if isinstance(g, tf.Tensor)]
+    if run.samples is None or not dense:
+        return gradients
+    kept = tf.cond(
+        run.samples > 0,
+        lambda: [tf.identity(gradients[i]) for i in dense],
+        lambda: [tf.zeros_like(gradients[i]) for i in dense],
+    )
+    result = list(gradients)
+    for i, gradient in zip(dense, kept, strict=True):
+        result[i] = gradient
+    return result
+
+
+def _tensors(values: Sequence) -> list:
+    """Every tensor in `values`, the parts of `tf.IndexedSlices` too."""
+    return tf.nest.flatten(list(values), expand_composites=True)

@@ -1,0 +1,79 @@
+"""`MultiWorkerMirroredStrategy`, repaired: the strategy of a job with several workers."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from tensorflow.python.distribute import collective_all_reduce_strategy as upstream
+from tensorflow.python.distribute import distribute_lib
+
+from tfrun.engine import allocator, communication
+from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
+
+
+class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExtended):
+    """Everything that is TensorFlow's own, and what tfrun changes in it."""
+
+    def _initialize_multi_worker(self, cluster_resolver):
+        communication.configure_heartbeat(cluster_resolver)
+        super()._initialize_multi_worker(cluster_resolver)
+
+    def _use_merge_call(self):
+        # One replica in a process has nobody to merge with. Without merging, an optimizer may
+        # stand in a `tf.cond` whose condition all workers share, and a function's own argument
+        # can be reduced (TensorFlow: "destinations can not be empty").
+        if len(self.worker_devices) == 1 and not tf.executing_eagerly():
+            return False
+        return super()._use_merge_call()
+
+    def _replica_ctx_all_reduce(self, reduce_op, value, options=None):
+        # TensorFlow forgets the strategy's own options here, the size of the packs among them.
+        options = self._communication_options.merge(options)
+        return super()._replica_ctx_all_reduce(reduce_op, value, options)
+
+
+class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrategy):
+    """Synchronous training on several workers, with every Keras 3 feature that one worker has.
+
+    Takes the arguments of `tf.distribute.MultiWorkerMirroredStrategy` and is one.
+    """
+
+    def __init__(self, cluster_resolver=None, communication_options=None):
+        chosen = communication.options(communication_options)
+        extended = MultiWorkerExtended(self, cluster_resolver, chosen)
+        # Not upstream's __init__: it would make upstream's `extended`.
+        distribute_lib.Strategy.__init__(self, extended)
+        communication.settle(self)
+        if extended._in_multi_worker_mode():
+            allocator.undo_generator_patch()
+
+
+class ExperimentalMultiWorkerMirrored(
+    MultiWorkerMirrored, upstream._CollectiveAllReduceStrategyExperimental
+):
+    """The same under its old name, whose first argument is the collective implementation."""
+
+    def __init__(
+        self,
+        communication=tf.distribute.experimental.CommunicationImplementation.AUTO,
+        cluster_resolver=None,
+    ):
+        options = tf.distribute.experimental.CommunicationOptions(implementation=communication)
+        super().__init__(cluster_resolver, options)
+
+
+def replace_upstream() -> None:
+    """Makes every name of TensorFlow's class give a `MultiWorkerMirrored`; once.
+
+    Names are many (`tf.distribute`, `tf.distribute.experimental`, `tf.compat.v2`, private
+    modules) and may have been imported before, so it is the class itself that answers. The
+    names stay what they were, and so do `isinstance` and `issubclass`.
+    """
+    replacements = {
+        upstream.CollectiveAllReduceStrategy: MultiWorkerMirrored,
+        upstream._CollectiveAllReduceStrategyExperimental: ExperimentalMultiWorkerMirrored,
+    }
+
+    def __new__(cls, *args, **kwargs):
+        return object.__new__(replacements.get(cls, cls))
+
+    upstream.CollectiveAllReduceStrategy.__new__ = __new__

@@ -1,0 +1,104 @@
+"""What one `strategy.run` knows about itself, on each replica.
+
+TensorFlow makes one `ReplicaContext` a replica and run, and keeps it through nested graphs
+(`tf.cond`, `tf.function`) and threads, so what the repairs must remember hangs on that object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+
+@dataclass(kw_only=True)
+class ReplicaRun:
+    """One replica's part of one `strategy.run`.
+
+    Attributes:
+      context: the replica context of the run.
+      graph: the graph that the run builds, or the global one when it is eager.
+      assigned: Keras variables that layers assigned in this run and that are not averaged yet.
+      updating: True while an optimizer applies gradients that are already reduced. Every replica
+        then computes the same values from the same inputs, so no communication is needed.
+      samples: number of samples of this replica's batch, a scalar float32 tensor; None when all
+        replicas have equally many or it is not known.
+      all_samples: the sum of `samples` over the replicas.
+    """
+
+    context: Any
+    graph: Any
+    assigned: list[Any] = field(default_factory=list)
+    updating: bool = False
+    samples: Any = None
+    all_samples: Any = None
+
+    def in_nested_function(self) -> bool:
+        """Whether this code is traced into a `tf.function` that the run calls."""
+        return _function_graph() is not self.graph
+
+    @contextlib.contextmanager
+    def updates(self) -> Iterator[None]:
+        self.updating = True
+        try:
+            yield
+        finally:
+            self.updating = False
+
+    def weighted(self, value):
+        """`value` times this replica's share of the global batch; the sum over them is the mean.
+
+        A replica without samples (a last batch smaller than the replicas) has a NaN mean and a
+        share of zero: it counts as zero.
+        """
+        if self.samples is None:
+            return value * tf.cast(1.0 / self.context.num_replicas_in_sync, value.dtype)
+        share = tf.cast(self.samples / self.all_samples, value.dtype)
+        return tf.where(self.samples > 0, value, tf.zeros_like(value)) * share
+
+
+_ATTRIBUTE = "_tfrun_run"
+
+
+def current() -> ReplicaRun | None:
+    """The run of one of tfrun's strategies that this code is a part of, on this replica."""
+    return getattr(tf.distribute.get_replica_context(), _ATTRIBUTE, None)
+
+
+@contextlib.contextmanager
+def replica_run() -> Iterator[ReplicaRun]:
+    """Marks the current replica context as a run of one of tfrun's strategies."""
+    context = tf.distribute.get_replica_context()
+    outer = getattr(context, _ATTRIBUTE, None)
+    run = ReplicaRun(context=context, graph=_function_graph())
+    setattr(context, _ATTRIBUTE, run)
+    try:
+        yield run
+    finally:
+        setattr(context, _ATTRIBUTE, outer)
+
+
+def _function_graph():
+    """The graph of the innermost function, past the branches and bodies of its control flow."""
+    graph = tf.compat.v1.get_default_graph()
+    while getattr(graph, "is_control_flow_graph", False):
+        graph = graph.outer_graph
+    return graph
+
+
+class FunctionCache:
+    """Remembers what `wrap` made of a function, so that a `tf.function` is not traced anew."""
+
+    def __init__(self) -> None:
+        self._made: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+    def wrapped(self, function, wrap: Callable):
+        """A `tf.function` with the same options whose Python function is `wrap(original)`."""
+        if function not in self._made:
+            # `_clone` keeps the options of `@tf.function`, as mirrored_run.py of TensorFlow does.
+            self._made[function] = function._clone(python_function=wrap(function.python_function))
+        return self._made[function]

@@ -1,0 +1,88 @@
+"""Do all workers hold the same model? A debug check over every bit of every variable."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfrun.job.errors import TfrunError
+
+
+def check_in_sync(named_variables: Iterable[tuple[str, Any]]) -> None:
+    """Compares checksums of variables between all replicas, in one small all-reduce.
+
+    Every worker must call this with the same variables in the same order, between two steps.
+    Variables that are kept apart by design are left out: a metric's totals hold each worker's
+    own part of the data and are added up when they are read.
+
+    Args:
+      named_variables: pairs of a name and a Keras or TensorFlow variable made in a strategy's
+        scope.
+
+    Raises:
+      TfrunError: TFRUN-504 on all workers, naming the first variable that differs and where.
+    """
+    shared = [
+        (name, variable)
+        for name, variable in ((n, getattr(v, "value", v)) for n, v in named_variables)
+        if isinstance(variable, tf.distribute.DistributedValues)
+        and variable.synchronization != tf.VariableSynchronization.ON_READ
+    ]
+    if not shared:
+        return
+    strategy = shared[0][1].distribute_strategy
+    copies = [strategy.experimental_local_results(variable) for _, variable in shared]
+    local = np.array([[checksum(c.numpy()) for c in replicas] for replicas in copies]).T
+    several = strategy.extended._in_multi_worker_mode()
+    first = strategy.extended._id_in_cluster * len(local) if several else 0
+
+    def row(replica):
+        """This replica's checksums in its own row, zeros in the others': the sum is all rows."""
+        rows = np.zeros((strategy.num_replicas_in_sync, len(shared)), np.int64)
+        rows[replica.replica_id_in_sync_group] = local[replica.replica_id_in_sync_group - first]
+        return tf.constant(rows)
+
+    # Not `strategy.gather`, which traces a new function each time it is called.
+    rows = strategy.experimental_distribute_values_from_function(row)
+    every = strategy.reduce(tf.distribute.ReduceOp.SUM, rows, axis=None).numpy()
+    difference = first_difference([name for name, _ in shared], every)
+    if difference is not None:
+        name, ranks = difference
+        raise TfrunError(
+            "TFRUN-504",
+            f"the variable {name!r} has another value on replica "
+            f"{', '.join(map(str, ranks))} than on replica 0",
+            expected="bit-identical variables on all workers after every step",
+            fix="Look for an assignment from local data, an unseeded random number or a file "
+            "that differs between the workers",
+        )
+
+
+def checksum(value: np.ndarray) -> int:
+    """64 bits of BLAKE2 over the shape, the dtype and the bytes of `value`, as a signed integer."""
+    digest = hashlib.blake2b(f"{value.shape}{value.dtype}".encode(), digest_size=8)
+    digest.update(np.ascontiguousarray(value).tobytes())
+    return int.from_bytes(digest.digest(), "little", signed=True)
+
+
+def first_difference(
+    names: Sequence[str], checksums: np.ndarray
+) -> tuple[str, tuple[int, ...]] | None:
+    """The first variable that differs, and the replicas on which it does.
+
+    Args:
+      names: n names.
+      checksums: int64 array of shape (replicas, n).
+
+    Returns:
+      The name and the replicas that differ from replica 0; None when all agree.
+    """
+    for name, column in zip(names, checksums.T, strict=True):
+        ranks = np.flatnonzero(column != column[0])
+        if len(ranks):
+            return name, tuple(int(rank) for rank in ranks)
+    return None

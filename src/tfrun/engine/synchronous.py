@@ -1,0 +1,93 @@
+"""What tfrun's synchronous strategies have in common, as two mixins.
+
+`SynchronousStrategy` goes before a `tf.distribute.Strategy`, `SynchronousExtended` before its
+`extended`: together they let each replica of a `run` know its `ReplicaRun`, which the repairs of
+the optimizer, the layer state and the trainer work with.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Literal
+
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
+
+from tfrun.engine import keras_state, keras_trainer, replica
+
+KEYS_PER_STRATEGY = 1000
+_strategies = itertools.count()
+
+
+class SynchronousStrategy:
+    """A strategy whose replicas compute together what one replica would have.
+
+    Attributes:
+      step_logs: what Keras's logs of one step hold. "local" is this worker's own value, which
+        costs nothing; "global" is the mean over all workers, in one small collective. Read when
+        a training function is traced. Logs of an epoch are always those of the whole data.
+    """
+
+    step_logs: Literal["local", "global"] = "local"
+
+    @functools.cached_property
+    def _collective_key_base(self) -> int:
+        """Where this strategy's collective keys begin, read by TensorFlow's `extended`.
+
+        TensorFlow begins at 1 for each strategy, so that a second one in the same process takes
+        the first one's keys, and fails with "Shape mismatch in the collective instance".
+        Workers make their strategies in the same order, so they agree.
+        """
+        return next(_strategies) * KEYS_PER_STRATEGY
+
+    def run(self, fn, args=(), kwargs=None, options=None):
+        if isinstance(fn, polymorphic_function.Function):
+            # Wrapping it in Python would let the replicas run one after the other, and
+            # collectives wait for each other for ever: the wrapper goes inside.
+            fn = self._functions.wrapped(fn, _in_run)
+        else:
+            fn = _in_run(fn)
+        return super().run(fn, args, kwargs, options)  # type: ignore[misc]
+
+    @functools.cached_property
+    def assigned_in_functions(self) -> list:
+        """Layer state that functions which a `run` calls assign (see keras_state.py).
+
+        Held for as long as the strategy: what the garbage collector has found on one worker and
+        not yet on another would change what they reduce, and they would wait for each other.
+        """
+        return []
+
+    @functools.cached_property
+    def _functions(self) -> replica.FunctionCache:
+        return replica.FunctionCache()
+
+
+class SynchronousExtended:
+    """The `extended` of a `SynchronousStrategy`."""
+
+    def _use_merge_call(self) -> bool:
+        # While reduced gradients are applied every replica updates its own copies. Nothing has
+        # to be merged, and a merge is not possible in the `tf.cond` of Keras's gradient
+        # accumulation, moving averages and loss scaling.
+        run = replica.current()
+        if run is not None and run.updating:
+            return False
+        return super()._use_merge_call()  # type: ignore[misc]
+
+
+def _in_run(fn):
+    """`fn` as a part of a run of ours."""
+    convert = tf.__internal__.autograph.tf_convert
+    context = tf.__internal__.autograph.control_status_ctx()
+
+    @tf.autograph.experimental.do_not_convert
+    def on_replica(*args, **kwargs):
+        with replica.replica_run() as run:
+            keras_trainer.count_samples(run, fn, args)
+            result = convert(fn, context, convert_by_default=False)(*args, **kwargs)
+            keras_state.average_assigned(run)
+        return result
+
+    return on_replica

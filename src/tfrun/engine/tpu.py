@@ -1,0 +1,80 @@
+"""`TPUStrategy`, or a clear word within seconds. Only the word was tried: there was no TPU."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfrun.job.errors import TfrunError
+
+SECONDS = 8.0
+
+
+def strategy(tpu: str | None = None) -> tf.distribute.Strategy:
+    """Connects to a TPU and returns its strategy.
+
+    Args:
+      tpu: the TPU's name or grpc:// address; by default the one that the environment names.
+
+    Raises:
+      TfrunError: TFRUN-502, when none is found or it does not answer within ten seconds.
+    """
+    try:
+        resolver = _within(
+            SECONDS, lambda: tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu or "")
+        )
+        _check_answers(resolver.master())
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except Exception as error:
+        # What TensorFlow raises here depends on the machine: ValueError, URLError, OpError, …
+        raise _none(f"{type(error).__name__}: {error}") from error
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def _check_answers(master: str) -> None:
+    """Connecting TensorFlow to an address where no gRPC server is would wait for ever."""
+    if not master or master == "local":
+        if not tf.config.list_physical_devices("TPU"):
+            raise ConnectionError("this machine has no TPU")
+        return
+    host, _, port = master.removeprefix("grpc://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=SECONDS / 2) as connection:
+        # HTTP/2: the client's preface with empty settings; a server's first frame is settings.
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        if connection.recv(9)[3:4] != b"\x04":
+            raise ConnectionError(f"{master} is no gRPC server")
+
+
+def _within(seconds: float, call: Callable[[], Any]) -> Any:
+    """The result of `call`; on a cloud's machine it asks servers that may not answer."""
+    outcome: list[tuple[Any, BaseException | None]] = []
+
+    def run() -> None:
+        try:
+            outcome.append((call(), None))
+        except BaseException as error:
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=run, daemon=True, name="tpu-lookup")
+    thread.start()
+    thread.join(seconds)
+    if not outcome:
+        raise TimeoutError(f"no answer in {seconds:.0f} s")
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result
+
+
+def _none(reason: str) -> TfrunError:
+    return TfrunError(
+        "TFRUN-502",
+        f"no TPU was found: {' '.join(reason.split())[:300]}",
+        expected="a TPU of this machine, or tpu='its name or grpc:// address'",
+        fix="On a machine without TPUs use kind='auto'",
+    )

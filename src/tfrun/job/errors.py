@@ -1,0 +1,106 @@
+"""Errors that a person can act on: what, where, expected, what to do, a stable code.
+
+`CODES` is the catalogue; docs/errors.md has an entry for each code and a test compares both.
+The hundreds name the room: 1xx command line and job, 2xx cluster, 3xx launch and control,
+4xx worker processes, 5xx the engine, 6xx data.
+"""
+
+from __future__ import annotations
+
+CODES: dict[str, str] = {
+    "TFRUN-101": "the script does not exist or cannot be read",
+    "TFRUN-102": "the module does not exist",
+    "TFRUN-103": "the number of workers is not valid",
+    "TFRUN-104": "the run directory cannot be written",
+    "TFRUN-105": "an option or its environment variable has a bad value",
+    "TFRUN-106": "TensorFlow is missing or too old",
+    "TFRUN-107": "options that contradict each other",
+    "TFRUN-108": "the time-outs are in the wrong order",
+    "TFRUN-201": "TF_CONFIG is not a JSON object",
+    "TFRUN-202": "the cluster in TF_CONFIG is malformed",
+    "TFRUN-203": "the task in TF_CONFIG is malformed",
+    "TFRUN-204": "an address is malformed",
+    "TFRUN-205": "an address is used twice",
+    "TFRUN-206": "the task is not in the cluster",
+    "TFRUN-207": "TF_CONFIG contradicts the command line",
+    "TFRUN-208": "a port is in use",
+    "TFRUN-209": "the list of hosts is malformed",
+    "TFRUN-210": "a host is listed twice",
+    "TFRUN-301": "the agent could not be started or was lost",
+    "TFRUN-302": "a control message is malformed",
+    "TFRUN-303": "the cluster did not form in time",
+    "TFRUN-304": "a host does not let tfrun in over SSH",
+    "TFRUN-305": "a host cannot run tfrun",
+    "TFRUN-401": "a worker failed",
+    "TFRUN-402": "TensorFlow could not be imported on a machine",
+    "TFRUN-403": "a worker was killed for lack of memory",
+    "TFRUN-404": "the zygote process died",
+    "TFRUN-501": "the strategy is not known",
+    "TFRUN-502": "no TPU was found",
+    "TFRUN-503": "the strategy does not fit the job",
+    "TFRUN-504": "workers hold different values",
+    "TFRUN-505": "a feature does not work across workers",
+    "TFRUN-506": "an object was made outside the strategy's scope",
+    "TFRUN-601": "the data is empty",
+    "TFRUN-602": "arrays have different numbers of samples",
+    "TFRUN-603": "the global batch is larger than the data",
+    "TFRUN-604": "a data file is missing",
+    "TFRUN-605": "a record is corrupt",
+    "TFRUN-606": "a record file is compressed",
+    "TFRUN-607": "a dataset cannot be made in this way",
+    "TFRUN-608": "a sample cannot be read",
+    "TFRUN-609": "the workers of a machine have different arrays",
+}
+
+
+class TfrunError(Exception):
+    """An error with a stable code, made for the person who has to act on it.
+
+    Attributes:
+      code: a key of `CODES`, for example "TFRUN-101".
+      what: what is wrong, one sentence without its full stop.
+      where: the option, file, variable or host in which it stands.
+      expected: what would have been right.
+      fix: what to do now.
+      exit_code: the exit code of a command that ends with this error.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        code: str,
+        what: str,
+        *,
+        where: str = "",
+        expected: str = "",
+        fix: str = "",
+    ) -> None:
+        assert code in CODES, code
+        self.code, self.what, self.where = code, what, where
+        self.expected, self.fix = expected, fix
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        text = f"{self.code}: {self.what}"
+        if self.where:
+            text += f" (in {self.where})"
+        text += "."
+        if self.expected:
+            text += f" Expected {self.expected}."
+        if self.fix:
+            text += f" {self.fix}."
+        return " ".join(text.split())
+
+    def __reduce__(self):
+        return (_rebuild, (type(self), self.code, self.what, self.where, self.expected, self.fix))
+
+
+class UsageError(TfrunError):
+    """Wrong input: nothing has been started, the command ends with exit code 2."""
+
+    exit_code = 2
+
+
+def _rebuild(cls, code, what, where, expected, fix) -> TfrunError:
+    return cls(code, what, where=where, expected=expected, fix=fix)

@@ -1,0 +1,17 @@
+"""How tfrun starts its own Python processes."""
+
+from __future__ import annotations
+
+import sys
+
+
+def python_command(module: str, *args: str) -> list[str]:
+    """Returns the command line that runs `module.main()` in a new interpreter.
+
+    `python -m` would put the working directory first on the path, so that a user's `random.py`
+    or `types.py` there would break processes that have nothing to do with it.
+    """
+    code = (
+        f"import sys; sys.path[:] = [p for p in sys.path if p]; from {module} import main; main()"
+    )
+    return [sys.executable, "-c", code, *args]

@@ -1,0 +1,85 @@
+"""The run directory: where a job writes everything."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from tfrun.job.errors import UsageError
+
+MAX_NAME = 100  # characters of the program's name; file systems take 255 in all
+PROBE_BYTES = 4096
+
+
+def default_name(program: str, now: float) -> str:
+    """Returns "<program>-<date>-<time>", safe as a file name."""
+    safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", program)[:MAX_NAME].strip("-.") or "job"
+    return f"{safe}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}"
+
+
+def create(stated: str | None, program: str, now: float) -> Path:
+    """Makes the run directory with its logs/ and returns its absolute path.
+
+    Args:
+      stated: the directory that the user named; by default a new one under tfrun-runs/.
+      program: the program's short name.
+      now: seconds since the epoch.
+
+    Raises:
+      UsageError: TFRUN-104, when it cannot be made or written.
+    """
+    path = Path(stated) if stated else Path("tfrun-runs", default_name(program, now))
+    try:
+        if stated:
+            path.mkdir(parents=True, exist_ok=True)
+        else:
+            path = _make_new(path)
+        path = path.resolve()
+        (path / "logs").mkdir(exist_ok=True)
+        probe = path / f".writable-{os.getpid()}"
+        try:
+            probe.write_bytes(bytes(PROBE_BYTES))  # an empty file fits on a full disk
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    return path
+
+
+def write_job(path: Path, job: dict[str, Any]) -> None:
+    """Writes job.json, whole or not at all.
+
+    Raises:
+      UsageError: TFRUN-104, when it cannot be written.
+    """
+    temporary = path / f".job.json-{os.getpid()}"
+    try:
+        temporary.write_text(json.dumps(job, indent=2, default=str) + "\n")
+        temporary.replace(path / "job.json")
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        "TFRUN-104",
+        f"the run directory {str(path)!r} cannot be written: {error.strerror}",
+        where="--run-dir",
+        fix="Name a directory on a disk with space that you may write to",
+    )
+
+
+def _make_new(path: Path) -> Path:
+    """Two jobs that start in the same second get two directories."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for number in range(1000):
+        candidate = path.with_name(f"{path.name}-{number + 1}") if number else path
+        with contextlib.suppress(FileExistsError):
+            candidate.mkdir()
+            return candidate
+    raise FileExistsError(17, "too many runs in one second")

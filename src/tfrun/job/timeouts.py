@@ -1,0 +1,50 @@
+"""All waiting times of a job, in one place, with their order checked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tfrun.job.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeouts:
+    """Waiting times in seconds.
+
+    Attributes:
+      heartbeat_interval: how often an agent reports that it is alive.
+      heartbeat_timeout: an agent that was silent for so long is lost.
+      join_timeout: how long the job waits for its agents and for TensorFlow's import.
+      interrupt_grace: from Ctrl-C (SIGINT to the workers) to SIGKILL.
+      stop_grace: from SIGTERM to SIGKILL when a peer has failed.
+      agent_exit: how long an agent may take to clean up and leave.
+    """
+
+    heartbeat_interval: float = 1.0
+    heartbeat_timeout: float = 5.0
+    join_timeout: float = 600.0
+    interrupt_grace: float = 2.0
+    stop_grace: float = 1.0
+    agent_exit: float = 2.0
+
+    def __post_init__(self) -> None:
+        order = (
+            ("heartbeat_interval", "heartbeat_timeout"),
+            ("heartbeat_timeout", "join_timeout"),
+            ("stop_grace", "join_timeout"),
+            ("interrupt_grace", "join_timeout"),
+        )
+        for name in self.__dataclass_fields__:
+            if not 0 < getattr(self, name) < math.inf:
+                raise UsageError(
+                    "TFRUN-108", f"{name} is {getattr(self, name)} s", expected="a positive time"
+                )
+        for smaller, larger in order:
+            if getattr(self, smaller) >= getattr(self, larger):
+                raise UsageError(
+                    "TFRUN-108",
+                    f"{smaller} ({getattr(self, smaller)} s) is not below "
+                    f"{larger} ({getattr(self, larger)} s)",
+                    expected=f"{smaller} < {larger}",
+                )

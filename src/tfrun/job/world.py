@@ -1,0 +1,78 @@
+"""Who this process is in its job, read from the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """This process's place in the job.
+
+    Attributes:
+      rank: this task's number among the training tasks (chief and workers), from 0.
+      size: the number of training tasks in this round.
+      local_rank: the rank among the tasks on this machine.
+      local_size: the number of tasks on this machine.
+      role: "chief", "worker", "ps" or "evaluator".
+      is_chief: True on the one task that writes files: the chief, else worker 0.
+      round: the number of the round (rendezvous), from 0.
+      in_job: True when the process was started by tfrun or has a TF_CONFIG.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    role: str = "worker"
+    is_chief: bool = True
+    round: int = 0
+    in_job: bool = False
+
+
+def world() -> World:
+    """Returns this process's place in the job; alone in the world outside a job."""
+    return world_from_environment(os.environ)
+
+
+def world_from_environment(environment: Mapping[str, str]) -> World:
+    """Reads `RANK`, `WORLD_SIZE`, … when tfrun set them, else `TF_CONFIG`."""
+    try:
+        config = json.loads(environment.get("TF_CONFIG") or "{}")
+        cluster: dict[str, list[str]] = config.get("cluster", {})
+        chiefs, workers = len(cluster.get("chief", [])), len(cluster.get("worker", []))
+        role = str(config.get("task", {}).get("type", "worker"))
+        index = int(config.get("task", {}).get("index", 0))
+    except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError):
+        return World()  # cluster.tf_config reports what is wrong with it
+    trainers = chiefs + workers
+    rank = index + (chiefs if role == "worker" else 0)
+    is_chief = role == "chief" or (role == "worker" and index == 0 and not chiefs)
+    by_tfrun = "TFRUN_ROUND" in environment
+    return World(
+        rank=int(environment.get("RANK", rank)) if by_tfrun else rank,
+        size=int(environment.get("WORLD_SIZE", trainers)) if by_tfrun else max(trainers, 1),
+        local_rank=int(environment.get("LOCAL_RANK", 0)) if by_tfrun else 0,
+        local_size=int(environment.get("LOCAL_WORLD_SIZE", 1)) if by_tfrun else 1,
+        role=role,
+        is_chief=is_chief or not cluster,
+        round=int(environment.get("TFRUN_ROUND", 0)),
+        in_job=by_tfrun or bool(cluster),
+    )
+
+
+# What a worker finds in its environment because it is one.
+WORKER_VARIABLES = (
+    *("TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    *("TFRUN_ROUND", "TFRUN_RUN_DIR", "TFRUN_COMMUNICATION", "TFRUN_SYNC_CHECK"),
+)
+
+
+def leave_outer_job(environment: MutableMapping[str, str]) -> None:
+    """Removes what makes this process a worker: a job that it starts is a job of its own."""
+    if "TFRUN_ROUND" in environment:
+        for name in WORKER_VARIABLES:
+            environment.pop(name, None)

@@ -1,0 +1,83 @@
+"""Runs a job from its specification to its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import signal
+
+from tfrun.control.controller import Controller, View
+from tfrun.control.server import ControlServer
+from tfrun.job.exits import EXIT_INTERRUPTED
+from tfrun.job.failure import Outcome
+from tfrun.launch.backend import Backend, Job
+from tfrun.launch.missing import tell_who_is_missing
+from tfrun.observe.events import EventLog
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+async def run_job(
+    job: Job, events: EventLog, view: View, *, window: tuple[int, int] | None = None
+) -> Outcome:
+    """Runs the job to its end; leaves no process behind.
+
+    Args:
+      job: the job.
+      events: the job's event log.
+      view: shows output and progress.
+      window: rows and columns, when the chief's output goes to a terminal.
+    """
+    token = secrets.token_urlsafe(32)
+    spec, backend = job.spec, job.backend
+    controller = Controller(
+        spec, job.plan, events, view, window=window, whereabouts=backend.whereabouts
+    )
+    server = ControlServer(controller, token)
+    await server.start(backend.listen_host)
+    loop = asyncio.get_running_loop()
+    for signum in SIGNALS:
+        loop.add_signal_handler(signum, controller.interrupt, signum.name)
+    watching: list[asyncio.Task[None]] = []
+    try:
+        controller.start()
+        await backend.start(server.port, {"token": token, "spec": spec.to_json()})
+        watching = [
+            asyncio.create_task(_watch(backend, controller)),
+            asyncio.create_task(tell_who_is_missing(controller, backend.whereabouts, view)),
+        ]
+        await controller.ended.wait()
+        # The connections stay until the agents have read the last message and closed them.
+        await backend.close(spec.timeouts.agent_exit)
+    finally:
+        for task in watching:
+            task.cancel()
+        with contextlib.suppress(ProcessLookupError):
+            await backend.close(0)
+        await server.close()
+        for signum in SIGNALS:
+            loop.remove_signal_handler(signum)
+    return _outcome(controller)
+
+
+async def _watch(backend: Backend, controller: Controller) -> None:
+    """An agent's end is seen by its process sooner than by its silence."""
+    while True:
+        end = await backend.agent_ended()
+        controller.left(end.agent, f"its process ended: {end.how}")
+        controller.never_joined(end.agent, end.how, end.code)
+
+
+def _outcome(controller: Controller) -> Outcome:
+    round = controller.round
+    cause = round.root_cause
+    if round.interrupted and not cause:
+        number = signal.Signals[round.interrupted].value
+        code = EXIT_INTERRUPTED if number == signal.SIGINT else 128 + number
+        return Outcome(exit_code=code, interrupted=round.interrupted)
+    if cause is None:
+        return Outcome(exit_code=0)
+    code = cause.status.shell_code if cause.status and cause.status.code else 1
+    others = sum(1 for task in round.exits if task != cause.task)
+    return Outcome(exit_code=code, cause=cause, others=others, interrupted=round.interrupted)

@@ -1,0 +1,84 @@
+"""One agent on this machine, as a child process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tfrun.control.plan import Site, Whereabouts, make_plan
+from tfrun.job.exits import ExitStatus
+from tfrun.job.python import python_command
+from tfrun.job.spec import JobSpec
+from tfrun.launch.backend import AgentEnd, Job
+from tfrun.worker import lineage
+
+LOOPBACK = "127.0.0.1"
+
+
+def local_job(spec: JobSpec, external: str = "") -> Job:
+    """Returns the job that runs all of `spec` on this machine.
+
+    Args:
+      spec: the job, with its run directory.
+      external: the TF_CONFIG that was in the environment, when it states the cluster.
+    """
+    workers = 1 if external else spec.workers.high
+    site = Site(agent="local", host=LOOPBACK, slots=workers)
+    return Job(
+        spec=spec,
+        plan=make_plan(spec, [site], external),
+        backend=LocalBackend(site, Path(spec.run_dir, "logs")),
+    )
+
+
+class LocalBackend:
+    """Runs all tasks on this machine."""
+
+    listen_host = LOOPBACK
+
+    def __init__(self, site: Site, logs: Path) -> None:
+        self._site, self._logs = site, logs
+        self._process: asyncio.subprocess.Process | None = None
+        self._told = False
+        self.whereabouts = Whereabouts()
+
+    async def start(self, port: int, config: dict[str, Any]) -> None:
+        lineage.adopt_orphans()
+        with (self._logs / f"{self._site.agent}.agent.log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *python_command("tfrun.control.agent"),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches the launcher alone, which decides
+            )
+        url = f"http://{LOOPBACK}:{port}/agent"
+        told = {"agent": self._site.agent, "workers": self._site.slots, "url": url, **config}
+        assert self._process.stdin is not None
+        # The token goes through the pipe: arguments and environments are readable by others.
+        self._process.stdin.write(json.dumps(told).encode() + b"\n")
+        await self._process.stdin.drain()
+
+    async def agent_ended(self) -> AgentEnd:
+        assert self._process is not None
+        code = await self._process.wait()
+        if self._told:
+            await asyncio.Event().wait()  # there is no other agent
+        self._told = True
+        return AgentEnd(agent=self._site.agent, how=str(ExitStatus(code=code)))
+
+    async def close(self, timeout: float) -> None:
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), timeout)
+        except asyncio.TimeoutError:
+            pass
+        # What an agent that was killed could not end has become ours.
+        await asyncio.to_thread(lineage.kill_descendants)
+        await self._process.wait()

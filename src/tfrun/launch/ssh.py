@@ -1,0 +1,161 @@
+"""Agents on other machines, over the system's OpenSSH client.
+
+Each host has one ssh process. The control connection runs through it, as a port that is forwarded
+back, so no port is opened to the network and SSH does the encryption. Its standard input carries
+the configuration and then stays open: when this side is gone, however it ended, the other side's
+reads an end of file. When the network between is gone, both sides notice by silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tfrun.cluster.hosts import Host
+from tfrun.control.plan import Site, Whereabouts, make_plan
+from tfrun.job.errors import TfrunError
+from tfrun.job.spec import JobSpec
+from tfrun.launch.backend import AgentEnd, Job
+from tfrun.launch.ssh_command import Remote, ssh_command
+from tfrun.launch.ssh_connection import Configure, SshConnection
+from tfrun.launch.ssh_reason import Reason
+from tfrun.launch.sync import pack, synced
+
+LOOPBACK = "127.0.0.1"
+RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0)  # the last one again and again
+
+
+def ssh_job(spec: JobSpec, hosts: Sequence[Host], remote: Remote) -> Job:
+    """Returns the job that runs `spec` on `hosts`, in their order; on as many as it needs.
+
+    Raises:
+      UsageError: TFRUN-103 when the hosts have fewer slots than there are workers.
+    """
+    sites = [Site(agent=host.name, host=host.name, slots=host.slots) for host in hosts]
+    plan = make_plan(spec, sites)
+    tasks = [task.agent for task in plan.planned]
+    used = {host.name: host.destination for host in hosts if host.name in tasks}
+    if len(used) == 1:  # all tasks are neighbours: whatever the network, they reach each other
+        (only,) = used
+        plan = make_plan(spec, [Site(agent=s.agent, host=LOOPBACK, slots=s.slots) for s in sites])
+        assert {task.agent for task in plan.planned} == {only}
+    backend = SshBackend(
+        used,
+        {name: tasks.count(name) for name in used},
+        spec,
+        remote,
+        silence=spec.timeouts.heartbeat_timeout,
+    )
+    return Job(spec=spec, plan=plan, backend=backend)
+
+
+class SshBackend:
+    """One ssh process for each host, all at the same time."""
+
+    listen_host = LOOPBACK
+
+    def __init__(
+        self,
+        destinations: Mapping[str, str],
+        tasks: Mapping[str, int],
+        spec: JobSpec,
+        remote: Remote,
+        *,
+        silence: float,
+    ) -> None:
+        """Args:
+        destinations: what ssh is given, by agent.
+        tasks: the number of tasks that will share the machine, by agent.
+        spec: the job.
+        remote: how things are there.
+        silence: seconds without a sign of this side after which an agent ends its workers.
+        """
+        self._destinations, self._tasks, self._spec = destinations, tasks, spec
+        self._remote, self._silence = remote, silence
+        self._connections: dict[str, SshConnection] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._copy: Path | None = None
+        self._ended: asyncio.Queue[AgentEnd] = asyncio.Queue()
+        self.whereabouts = Whereabouts()
+
+    async def start(self, port: int, config: dict[str, Any]) -> None:
+        if self._remote.sync:
+            directory, program = synced(self._spec.program)
+            run_dir = Path(self._spec.run_dir)
+            self._copy = run_dir / "code.tar.gz"
+            with self._copy.open("wb") as file:
+                await asyncio.to_thread(pack, directory, file, run_dir=run_dir)
+            config = {**config, "spec": replace(self._spec, program=program).to_json()}
+        for agent in self._destinations:
+            self.whereabouts.waiting[agent] = "connecting"
+            trying = self._keep_trying(agent, port, config)
+            self._running[agent] = asyncio.create_task(trying)
+
+    async def agent_ended(self) -> AgentEnd:
+        return await self._ended.get()
+
+    async def close(self, timeout: float) -> None:
+        leaving = []
+        for agent, connection in self._connections.items():
+            connection.hang_up()
+            if connection.told and timeout:
+                leaving.append(self._running[agent])
+        if leaving:
+            await asyncio.wait(leaving, timeout=timeout)
+        for running in self._running.values():
+            running.cancel()
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        if self._copy:
+            self._copy.unlink(missing_ok=True)
+
+    async def _keep_trying(self, agent: str, port: int, config: dict[str, Any]) -> None:
+        """Connects until the host was there and left, or until it is clear that it never can be."""
+        python = self._remote.python
+        command = ssh_command(self._destinations[agent], python, LOOPBACK, port)
+        log = Path(self._spec.run_dir, "logs") / f"{agent}.agent.log"
+        for seconds in itertools.chain(RETRY_SECONDS, itertools.repeat(RETRY_SECONDS[-1])):
+            configure = self._configure(agent, config)
+            connection = SshConnection(command, python, log, configure, self._copy)
+            self._connections[agent] = connection
+            try:
+                reason = await connection.run()
+            except TfrunError as error:
+                reason = Reason(text=error.what, permanent=True, code=error.code)
+            except (OSError, ValueError, LookupError) as error:  # a full disk; a broken greeting
+                reason = Reason(text=f"its connection failed here: {error}", permanent=True)
+            if connection.told or reason.permanent:
+                end = AgentEnd(agent=agent, how=reason.text, code=reason.code)
+                return self._ended.put_nowait(end)
+            self.whereabouts.waiting[agent] = reason.text
+            await asyncio.sleep(seconds)
+
+    def _configure(self, agent: str, config: dict[str, Any]) -> Configure:
+        def configure(greeting: Mapping[str, Any], port: int) -> dict[str, Any]:
+            self.whereabouts.waiting[agent] = "connected; its agent is starting"
+            # A host that is alone needs no address: its tasks are each other's neighbours.
+            if greeting["address"] and len(self._destinations) > 1:
+                self.whereabouts.addresses[agent] = greeting["address"]
+            return {
+                "agent": agent,
+                "workers": self._tasks[agent],
+                "url": f"http://{LOOPBACK}:{port}/agent",
+                "silence": self._silence,
+                "remote": {
+                    "directory": self._directory(agent),
+                    "sync_bytes": self._copy.stat().st_size if self._copy else 0,
+                    "environment": dict(self._remote.environment),
+                },
+                **config,
+            }
+
+        return configure
+
+    def _directory(self, agent: str) -> str:
+        """A copy has a place of its own: the run directory may be shared after all."""
+        if self._copy is None:
+            return self._remote.directory
+        return str(Path(self._spec.run_dir, "code", agent))

@@ -1,0 +1,47 @@
+"""`events.jsonl`: what happened in a job, in order. The one source of every view of it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+
+class EventLog:
+    """Appends events, one JSON object a line: {"time": seconds since the epoch, "event": …}."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self.error: OSError | None = None
+
+    def add(self, event: str, /, **fields: Any) -> None:
+        """Appends an event. A full disk ends the log, never the job; `error` then says why."""
+        if self._fd is None:
+            return
+        values = {**fields, "time": round(time.time(), 4), "event": event}
+        line = (json.dumps(values) + "\n").encode()
+        try:
+            if os.write(self._fd, line) < len(line):  # the last bytes of the disk
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            self.error = error
+            self.close()
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """Reads all whole lines; a last line cut off by a crash is left out."""
+    events = []
+    for line in path.read_text().splitlines():
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            continue
+    return events

@@ -1,0 +1,69 @@
+"""The lines before and after a job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tfrun.job.failure import Outcome
+from tfrun.job.spec import JobSpec
+from tfrun.observe.terminal import Terminal, report_failure
+
+
+def print_start(terminal: Terminal, spec: JobSpec) -> None:
+    """Says what starts where, in one line."""
+    workers = spec.workers.high
+    parts = [spec.program.name, f"{workers} worker" + ("s" if workers != 1 else "")]
+    if spec.ps:
+        parts.append(f"{spec.ps} parameter server" + ("s" if spec.ps != 1 else ""))
+    parts.append(f"run directory {_short(spec.run_dir)}")
+    terminal.notice(" · ".join(parts))
+
+
+def print_outcome(
+    outcome: Outcome, spec: JobSpec, chief: str, fit: Mapping[str, Any], seconds: float
+) -> None:
+    """Says how it went: the summary, or the report of the failure."""
+    run = _short(spec.run_dir)
+    if outcome.cause is not None:
+        log = f"{run}/logs/{outcome.cause.task.replace(':', '-')}.log"
+        if not Path(log).exists():
+            log = f"{run}/logs"
+        shown = spec.log_all or outcome.cause.task == chief
+        seen = shown and not outcome.cause.follows_from_a_peer
+        report_failure(outcome.cause, outcome.others, log, seen=seen)
+        return
+    if outcome.interrupted:
+        print(f"tfrun: stopped by {outcome.interrupted} after {seconds:.1f} s", file=sys.stderr)
+        return
+    parts = [f"finished in {seconds:.1f} s", *_throughput(fit)]
+    logs = fit.get("logs") or {}
+    parts += [f"{name} {value:.4f}" for name, value in _numbers(logs)]
+    print(f"tfrun: {' · '.join(parts)}", file=sys.stderr)
+    print(f"tfrun: logs and events in {run}", file=sys.stderr)
+
+
+def _throughput(fit: Mapping[str, Any]) -> list[str]:
+    samples, steps, seconds = fit.get("samples"), fit.get("steps"), fit.get("seconds")
+    if not seconds:
+        return []
+    if samples:
+        return [f"{samples / seconds:,.0f} samples/s"]
+    return [f"{steps / seconds:,.1f} steps/s"] if steps else []
+
+
+def _numbers(logs: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yields the metrics; a loss that is no number travels as "NaN"."""
+    for name, value in logs.items():
+        if isinstance(value, float) or value in ("NaN", "Infinity", "-Infinity"):
+            yield name, float(value)
+
+
+def _short(path: str) -> str:
+    """Returns the path relative to the working directory when it is below it."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except (OSError, ValueError):  # the working directory may have been removed
+        return path

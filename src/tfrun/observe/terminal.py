@@ -1,0 +1,143 @@
+"""What a person sees on the terminal: the chief's output, live, and one report at the end."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from typing import Any, TextIO
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.text import Text
+
+from tfrun.job.exits import ExitStatus
+from tfrun.job.failure import Failure
+
+TRACEBACK_LINES = 12
+
+
+class Terminal:
+    """Writes in a thread of its own: a blocked terminal (`| less`) must not block the job."""
+
+    def __init__(self, *, prefix_all: bool, chief: str) -> None:
+        self.summary: dict[str, Any] = {}
+        self._prefix_all, self._chief = prefix_all, chief
+        self._partial: dict[tuple[str, str], str] = {}
+        self._queue: queue.SimpleQueue[tuple[TextIO | None, str] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write, name="terminal", daemon=True)
+        self._thread.start()
+        self._midline = False
+        self._muted = False
+
+    def output(self, task: str, stream: str, text: str) -> None:
+        """Shows a piece of a worker's output."""
+        if self._muted and stream == "stderr":
+            return
+        if self._prefix_all:
+            text = self._prefixed(task, stream, text)
+        if text:
+            self._queue.put((_file(stream), text))
+            self._midline = not text.endswith("\n")
+
+    def report(self, task: str, report: dict[str, Any]) -> None:
+        """Remembers what the summary needs."""
+        if task == self._chief and report.get("kind") == "fit_end":
+            self.summary = report
+
+    def notice(self, text: str) -> None:
+        """Shows one line of tfrun's own on standard error."""
+        start = "\n" if self._midline else ""
+        self._midline = False
+        self._queue.put((sys.stderr, f"{start}tfrun: {text}\n"))
+
+    def mute_errors(self) -> None:
+        """From now on shows no more standard error; the logs have it."""
+        self._muted = True
+
+    def close(self) -> None:
+        """Writes all that is left."""
+        for (task, stream), text in self._partial.items():
+            if text:
+                line = f"[{task.replace(':', ' ')}] {_last_state(text)}\n"
+                self._queue.put((_file(stream), line))
+        if self._midline and not self._prefix_all:
+            self._queue.put((sys.stderr, "\n"))
+        self._queue.put(None)
+        self._thread.join()
+
+    def _prefixed(self, task: str, stream: str, text: str) -> str:
+        """Whole lines with the task's name; of a line redrawn with \\r only its last state."""
+        text = self._partial.get((task, stream), "") + text
+        *lines, rest = text.split("\n")
+        # A \r at the end does not erase yet: the next piece may be the line's end.
+        self._partial[task, stream] = _last_state(rest) + "\r" * rest.endswith("\r")
+        name = task.replace(":", " ")
+        return "".join(f"[{name}] {_last_state(line)}\n" for line in lines)
+
+    def _write(self) -> None:
+        while (item := self._queue.get()) is not None:
+            file, text = item
+            if file is None:  # as with `>&-`
+                continue
+            try:
+                file.write(_encodable(text, file.encoding))
+                file.flush()
+            except (OSError, ValueError):
+                pass  # the reader has gone; the logs have everything
+
+
+def _file(stream: str) -> TextIO | None:
+    return sys.stdout if stream == "stdout" else sys.stderr
+
+
+def _last_state(line: str) -> str:
+    """Returns what a terminal shows of a line that was redrawn with \\r."""
+    return line.rstrip("\r").rpartition("\r")[2]
+
+
+def _encodable(text: str, encoding: str | None) -> str:
+    """Replaces what a terminal's encoding lacks: better a ? in a progress bar than no output."""
+    encoding = encoding or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding)
+
+
+def report_failure(
+    failure: Failure, others: int, log: str, *, seen: bool, console: Console | None = None
+) -> None:
+    """Prints the one report of a failed job: who, how, the traceback's end, where to read on.
+
+    Args:
+      failure: the first cause.
+      others: how many tasks ended because of it.
+      log: the path of the failed task's log.
+      seen: its output was on the terminal, the traceback above us: its last line is enough.
+      console: where to print; by default standard error.
+    """
+    console = console or Console(stderr=True, highlight=False, soft_wrap=False)
+    lines: list[Text] = [Text(f"{failure.code}: {headline(failure)}", style="bold")]
+    detail = (failure.error.get("traceback") or failure.tail or "").rstrip().splitlines()
+    if (detail and failure.status is not None) or failure.error:
+        shown = detail[-1:] if seen else detail[-TRACEBACK_LINES:]
+        cut = ["…"] if len(detail) > len(shown) and not seen else []
+        lines += [Text(line) for line in ["", *cut, *shown]]
+    lines.append(Text(""))
+    if others:
+        verb = "other task was" if others == 1 else "other tasks were"
+        lines.append(Text(f"{others} {verb} stopped because of it."))
+    lines.append(Text(f"Log: {log}"))
+    console.print(Panel(Group(*lines), title="tfrun: the job failed", border_style="red"))
+
+
+def headline(failure: Failure) -> str:
+    """Returns one sentence: which task failed, and how."""
+    name = failure.task.replace(":", " ")
+    if failure.status is None and not failure.error:
+        return failure.tail
+    how = str(failure.status or ExitStatus(code=1))
+    kind = failure.error.get("type")
+    if kind == "SystemExit":
+        return f"{name} failed first: {how}"
+    if kind:
+        return f"{name} failed first: {how}, {kind}"
+    return f"{name} failed first: {how}"

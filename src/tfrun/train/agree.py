@@ -1,0 +1,102 @@
+"""What workers agree on between steps: small sums over all workers, outside the train function.
+
+Each function here is a collective: every worker has to call it, at the same point.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+def multi_worker_strategy(model: Any) -> Any | None:
+    """Returns the strategy that `model` shares with other workers, None when it has none.
+
+    A model made outside the scope from another one's layers has that one's variables: it counts.
+    """
+    strategies = [getattr(model, "distribute_strategy", None)]
+    if getattr(model, "built", False):
+        strategies += [
+            getattr(variable.value, "distribute_strategy", None) for variable in model.weights[:1]
+        ]
+    return next(filter(spans_workers, strategies), None)
+
+
+def spans_workers(strategy: Any) -> bool:
+    """True for a `MultiWorkerMirroredStrategy` of at least two workers."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return False
+    return _worker_count(strategy) > 1
+
+
+def _worker_count(strategy: Any) -> int:
+    return strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
+
+
+def sum_over_workers(strategy: Any, values: np.ndarray) -> np.ndarray:
+    """Returns the sum of each worker's `values` (one dimension, equal shape and dtype on all)."""
+    return _summing(strategy)(tf.constant(values)).numpy()
+
+
+@functools.lru_cache(maxsize=4)
+def _summing(strategy: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns the traced sum: called eagerly, TensorFlow starts a thread pool for each one."""
+    local_replicas = len(strategy.extended.worker_devices)
+
+    @tf.function
+    def total(values: tf.Tensor) -> tf.Tensor:
+        def contribution() -> tf.Tensor:
+            # Replicas are numbered worker by worker, so this is each worker's first one.
+            context = tf.distribute.get_replica_context()
+            first = context.replica_id_in_sync_group % local_replicas == 0
+            return values if first else tf.zeros_like(values)
+
+        summed = strategy.reduce("SUM", strategy.run(contribution), axis=None)
+        return strategy.experimental_local_results(summed)[0]
+
+    return total
+
+
+def any_worker(strategy: Any, flags: Sequence[bool]) -> list[bool]:
+    """Returns for each flag whether it is set on at least one worker."""
+    return [bool(count) for count in sum_over_workers(strategy, np.array(flags, np.int32))]
+
+
+def mean_over_workers(strategy: Any, values: Any) -> Any:
+    """Returns the structure `values` with each Python float replaced by its mean over workers.
+
+    In float64, so that a float32 value that is equal on all workers stays exactly itself. Leaves
+    that are no numbers stay as they are.
+    """
+    leaves = keras.tree.flatten(values)
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, float | int)]
+    means = sum_over_workers(strategy, np.array([leaves[i] for i in places], np.float64))
+    for place, mean in zip(places, means / _worker_count(strategy), strict=True):
+        leaves[place] = float(mean)
+    return keras.tree.pack_sequence_as(values, leaves)
+
+
+def from_chief(strategy: Any, values: Sequence[np.ndarray], *, is_chief: bool) -> list[np.ndarray]:
+    """Returns the chief's arrays on every worker, bit for bit, whatever their dtypes.
+
+    Args:
+      strategy: the multi-worker strategy.
+      values: arrays; shapes and dtypes are equal on all workers, contents matter on the chief.
+      is_chief: True on the chief.
+    """
+    blob = b"".join(value.tobytes() for value in values)
+    blob += bytes(-len(blob) % 4)
+    # The others add zeros: a sum of 32-bit patterns with zeros is a broadcast in one collective.
+    words = np.frombuffer(blob, np.int32)
+    words = sum_over_workers(strategy, words if is_chief else np.zeros_like(words))
+    blob, result, start = words.tobytes(), [], 0
+    for value in values:
+        raw = blob[start : start + value.nbytes]
+        result.append(np.frombuffer(raw, value.dtype).reshape(value.shape))
+        start += value.nbytes
+    return result

@@ -1,0 +1,122 @@
+"""The callbacks that `fit` adds around the user's: workers decide together.
+
+First stands `SharedLogs`, then come the user's callbacks, then `SharedStop`. Between them a
+callback may decide from its own worker's clock or data; what leaves the list is agreed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfrun.train.agree import any_worker, mean_over_workers, sum_over_workers
+from tfrun.train.report import SampleCounter
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchDecisions:
+    """In which loops some callback of some worker acts on single batches."""
+
+    train: bool = False
+    test: bool = False
+    predict: bool = False
+
+
+class SharedLogs(keras.callbacks.Callback):
+    """Replaces what a custom `train_step` or `test_step` logged on this worker by global means.
+
+    Metric variables are read globally at the end of an epoch, but logs that are no metrics are
+    those of this worker's last step, and callbacks would decide differently on each worker.
+    """
+
+    def __init__(self, strategy: Any) -> None:
+        super().__init__()
+        self._strategy = strategy
+        self._shared: dict[str, float] = {}
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if logs:
+            self._shared = mean_over_workers(self._strategy, logs)
+            logs.update(self._shared)  # all callbacks of the list are given this one dict
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        if logs:
+            logs.update(self._shared)
+
+
+class SharedStop(keras.callbacks.Callback):
+    """Stops all workers at the same step when any of them wants to stop.
+
+    A worker that left its loop alone would leave the others waiting in a collective for ever.
+    The end of each epoch costs one small collective; each batch costs one only in loops in which
+    a callback acts on batches. A wish that comes up elsewhere (a signal's handler, a thread) is
+    kept for the end of the epoch.
+    """
+
+    def __init__(self, strategy: Any, batches: BatchDecisions, counter: SampleCounter) -> None:
+        super().__init__()
+        self._strategy = strategy
+        self._batches = batches
+        self._counter = counter
+        self._wanted = False
+        self.samples = 0.0  # of the last epoch, on all workers
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._wanted = False
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        if self._batches.train:
+            self._agree("stop_training")
+            return
+        model: Any = self.model
+        if model.stop_training:
+            self._wanted, model.stop_training = True, False
+
+    def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        if self._batches.test:
+            self._agree("stop_evaluating")
+
+    def on_predict_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        if self._batches.predict:
+            self._agree("stop_predicting")
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        model: Any = self.model
+        wanted = self._wanted or model.stop_training
+        mine = np.array([wanted, self._counter.samples], np.float64)
+        stops, self.samples = sum_over_workers(self._strategy, mine)
+        model.stop_training = bool(stops)
+
+    def _agree(self, flag: str) -> None:
+        (stop,) = any_worker(self._strategy, [getattr(self.model, flag)])
+        setattr(self.model, flag, stop)
+
+
+class SyncCheck(keras.callbacks.Callback):
+    """Compares all variables of all workers every `every` steps (TFRUN_SYNC_CHECK)."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self._every = every
+        self._checked = 0
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._checked = self._iterations()
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        from tfrun.engine.sync_check import check_in_sync
+
+        # With `steps_per_execution` the hook comes once for several steps.
+        model: Any = self.model
+        steps = self._iterations()
+        if steps // self._every != self._checked // self._every:
+            self._checked = steps
+            variables = [*model.variables, *model.optimizer.variables]
+            check_in_sync([(variable.path, variable) for variable in variables])
+
+    def _iterations(self) -> int:
+        model: Any = self.model
+        return int(model.optimizer.iterations.numpy())

@@ -1,0 +1,192 @@
+"""`fit`, `evaluate` and `predict` of a model that several workers train."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+from tfrun.job.errors import UsageError
+from tfrun.job.world import world
+from tfrun.train import hooks
+from tfrun.train.agree import any_worker, mean_over_workers, multi_worker_strategy
+from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, SyncCheck
+from tfrun.train.local_mode import alone, forget_functions, in_local_mode, refused
+from tfrun.train.report import Report, SampleCounter
+from tfrun.worker import channel
+
+Method = Callable[..., Any]
+_OURS = (SharedLogs, SharedStop, SyncCheck, SampleCounter, Report)
+
+
+def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Runs Keras's `fit` with the callbacks arranged so that all workers stay together."""
+    strategy = multi_worker_strategy(model)
+    call = inspect.signature(original).bind(model, *args, **kwargs)
+    given = _flat(call.arguments.get("callbacks"))
+    if strategy is None:
+        if channel.is_open() and world().is_chief and not in_local_mode():
+            counter = SampleCounter()
+            given += [counter, Report(lambda: counter.samples)]
+            _set_callbacks(call, given)
+        return original(*call.args, **call.kwargs)
+    if in_local_mode():
+        raise refused("model.fit")
+    train, test, global_logs = any_worker(
+        strategy,
+        [
+            hooks.acts_on_batches(given, hooks.TRAIN_BATCH),
+            hooks.acts_on_batches(given, hooks.TEST_BATCH),
+            hooks.reads_batch_logs(given),
+        ],
+    )
+    verbose = _verbose(call)
+    counter = SampleCounter()
+    stop = SharedStop(strategy, BatchDecisions(train=train, test=test), counter)
+    callbacks: list[Any] = [hooks.for_this_worker(callback) for callback in given]
+    # The defaults that Keras would append, so that `stop` comes after them.
+    if not any(isinstance(callback, keras.callbacks.History) for callback in given):
+        callbacks.append(keras.callbacks.History())
+    if verbose != 0 and not any(isinstance(c, keras.callbacks.ProgbarLogger) for c in given):
+        callbacks.append(keras.callbacks.ProgbarLogger())
+    if _has_own_step(model):
+        callbacks.insert(0, SharedLogs(strategy))
+    if every := sync_check_interval(os.environ):
+        callbacks.append(SyncCheck(every))
+    callbacks += [counter, stop]
+    if channel.is_open() and world().is_chief:
+        callbacks.append(Report(lambda: stop.samples))
+    _set_callbacks(call, callbacks)
+    forget_functions(model)
+    with _step_logs(model, strategy, "global" if global_logs else "local"):
+        return original(*call.args, **call.kwargs)
+
+
+def run_evaluate(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Runs `evaluate` on all workers, or in local mode on this one."""
+    result, strategy = _run_loop(original, model, args, kwargs, hooks.TEST_BATCH)
+    inside_fit = isinstance(kwargs.get("callbacks"), keras.callbacks.CallbackList)
+    if strategy is not None and not inside_fit and _has_own_step(model):
+        return mean_over_workers(strategy, result)
+    return result
+
+
+def run_predict(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Runs `predict` on all workers, or in local mode on this one."""
+    return _run_loop(original, model, args, kwargs, hooks.PREDICT_BATCH)[0]
+
+
+def run_on_batch(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Runs `test_on_batch` or `predict_on_batch`; in local mode on this worker."""
+    if in_local_mode() and multi_worker_strategy(model) is not None:
+        with alone(model):
+            return original(model, *args, **kwargs)
+    return original(model, *args, **kwargs)
+
+
+def run_train_on_batch(
+    original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]
+) -> Any:
+    """Runs `train_on_batch`, which one worker cannot do without the others."""
+    if in_local_mode() and multi_worker_strategy(model) is not None:
+        raise refused("model.train_on_batch")
+    return original(model, *args, **kwargs)
+
+
+def _run_loop(
+    original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any], batch_hooks: tuple
+) -> tuple[Any, Any | None]:
+    """Returns the result, and the strategy if all workers ran it together."""
+    strategy = multi_worker_strategy(model)
+    if strategy is None:
+        return original(model, *args, **kwargs), None
+    if in_local_mode():
+        with alone(model):
+            return original(model, *args, **kwargs), None
+    call = inspect.signature(original).bind(model, *args, **kwargs)
+    if isinstance(call.arguments.get("callbacks"), keras.callbacks.CallbackList):
+        return original(*call.args, **call.kwargs), strategy  # fit's own: arranged already
+    verbose = _verbose(call)
+    given = _flat(call.arguments.get("callbacks"))
+    (decides,) = any_worker(strategy, [hooks.acts_on_batches(given, batch_hooks)])
+    callbacks = [hooks.for_this_worker(callback) for callback in given]
+    if verbose != 0 and not any(isinstance(c, keras.callbacks.ProgbarLogger) for c in given):
+        callbacks.append(keras.callbacks.ProgbarLogger())
+    if decides:
+        batches = BatchDecisions(test=True, predict=True)
+        callbacks.append(SharedStop(strategy, batches, SampleCounter()))
+    _set_callbacks(call, callbacks)
+    return original(*call.args, **call.kwargs), strategy
+
+
+def sync_check_interval(environment: Any) -> int:
+    """Returns the steps between two sync checks, 0 for none.
+
+    Raises:
+      UsageError: TFRUN-105 where TFRUN_SYNC_CHECK is not a whole number.
+    """
+    text = environment.get("TFRUN_SYNC_CHECK") or "0"
+    if not text.isdecimal():
+        raise UsageError(
+            "TFRUN-105",
+            f"{text!r} is not a number of steps",
+            where="TFRUN_SYNC_CHECK",
+            expected="a whole number, 0 to switch the check off",
+        )
+    return int(text)
+
+
+def _flat(callbacks: Any) -> list[Any]:
+    """Returns the user's callbacks as a list; Keras takes one, a nest, or its own container."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        # Used for an earlier `fit`, it still holds what was added then.
+        return [callback for callback in callbacks.callbacks if not isinstance(callback, _OURS)]
+    return keras.tree.flatten(callbacks) if callbacks else []
+
+
+def _set_callbacks(call: inspect.BoundArguments, callbacks: list[Any]) -> None:
+    given = call.arguments.get("callbacks")
+    if isinstance(given, keras.callbacks.CallbackList):
+        # A container the user has made keeps its class and identity; its contents are arranged.
+        given.callbacks[:] = callbacks
+        given.set_model(call.arguments["self"])
+        given.set_params(given.params)
+    else:
+        call.arguments["callbacks"] = callbacks
+
+
+def _verbose(call: inspect.BoundArguments) -> Any:
+    """Returns the verbosity on this worker, and sets it: only the chief shows progress."""
+    if not world().is_chief:
+        call.arguments["verbose"] = 0
+    return call.arguments.get("verbose", "auto")
+
+
+def _has_own_step(model: keras.Model) -> bool:
+    """True when the model may log values that are no metrics, which are this worker's only."""
+    return any(
+        getattr(type(model), name) is not getattr(keras.Model, name)
+        for name in ("train_step", "test_step", "compute_metrics")
+    )
+
+
+@contextlib.contextmanager
+def _step_logs(model: keras.Model, strategy: Any, scope: str) -> Iterator[None]:
+    """Makes the logs of each step "local" or "global", and the train function with them.
+
+    The strategy reads `step_logs` while the function is traced, so a function that was made
+    for the other scope has to go; the same on all workers, or their collectives do not match.
+    """
+    before = strategy.step_logs
+    strategy.step_logs = scope
+    if getattr(model, "_tfrun_step_logs", "local") != scope:
+        model.train_function = None
+    model._tfrun_step_logs = scope
+    try:
+        yield
+    finally:
+        strategy.step_logs = before

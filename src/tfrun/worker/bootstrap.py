@@ -1,0 +1,100 @@
+"""One worker's life, from its fresh process (fork or exec) to `os._exit`."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from tfrun.job.failure import is_peer_error
+from tfrun.job.spec import Program
+from tfrun.worker import channel, script
+
+PEER_ERROR_SECONDS = 1.0
+
+
+def live(task: Mapping[str, Any]) -> NoReturn:
+    """Runs a task and ends the process.
+
+    Args:
+      task: "runs" ("script" or "server"), "program" (target, is_module, args), "seed", and
+        "environment", which replaces the process's own. The channel is open already.
+    """
+    os.environ.clear()
+    os.environ.update(task["environment"])
+    for stream in (sys.stdout, sys.stderr):
+        # Live logs: a pipe would be block-buffered and show a step minutes later.
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    error: BaseException | None = None
+    try:
+        if task["runs"] == "server":
+            from tfrun.engine.server import serve
+
+            serve()
+        else:
+            _seed(task["seed"])
+            script.run(Program(**{**task["program"], "args": tuple(task["program"]["args"])}))
+    except BaseException as raised:
+        error = raised
+    _leave(error)
+
+
+def _leave(error: BaseException | None) -> NoReturn:
+    """Ends as the interpreter would: message, threads, atexit, flush; then the barrier."""
+    report: dict[str, Any] = {}
+    if error is not None:
+        script.trim(error)
+        report = script.describe(error)
+    if is_peer_error(report):
+        # A consequence of another worker's end, which is the news. The agent keeps what we are
+        # about to print off the terminal; it has to know before we print.
+        channel.emit("error", **report)
+        channel.wait_for("go", PEER_ERROR_SECONDS)
+    code = script.exit_code(error)
+    _flush()
+    if code != 0 and not is_peer_error(report):
+        # After the message is out, but before the tidying: the peers are told at once.
+        channel.emit("error", **report)
+    _run_exit_handlers()
+    _flush()
+    if code == 0:
+        # A worker that left early would take the coordination service, or a peer's last
+        # collective, with it. All leave together.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        channel.emit("done")
+        channel.wait_for("release")
+    os._exit(code)
+
+
+def _run_exit_handlers() -> None:
+    try:
+        for thread in threading.enumerate():
+            if thread is not threading.main_thread() and not thread.daemon:
+                thread.join()
+        atexit._run_exitfuncs()
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass  # closed by the script, or nobody reads any more
+
+
+def _seed(seed: int) -> None:
+    """Gives all workers the same random state.
+
+    Keras draws the seeds of its layers from Python's generator, and TensorFlow's sharding
+    assumes that every worker shuffles alike: with different seeds workers would hold different
+    variables and see samples twice.
+    """
+    from tfrun.worker.preload import set_global_seed
+
+    set_global_seed(seed)

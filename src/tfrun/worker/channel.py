@@ -1,0 +1,92 @@
+"""The line between a worker's process and its agent: JSON lines over a socket pair.
+
+Up go reports ("error", "done", "fit_end", …), down comes the release. In a process that tfrun
+did not start there is no line and `emit` does nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from typing import Any
+
+_line: socket.socket | None = None
+_owner: int | None = None
+_unsent = b""
+_sending = threading.RLock()  # a signal handler may report while a report is on its way
+
+
+def open_channel(fd: int) -> None:
+    """Takes over the socket `fd` as this process's line."""
+    global _line, _owner, _unsent
+    _line, _owner, _unsent = socket.socket(fileno=fd), os.getpid(), b""
+
+
+def is_open() -> bool:
+    """True in a worker's own process; False in its forked children and outside a job."""
+    return _line is not None and _owner == os.getpid()
+
+
+def emit(kind: str, **fields: Any) -> None:
+    """Reports to the agent; never raises and never keeps training waiting.
+
+    Args:
+      kind: what happened, for example "epoch_end".
+      **fields: JSON values; numpy scalars are converted.
+    """
+    if _line is None or not is_open():
+        return
+    try:
+        text = json.dumps({"kind": kind, **fields}, default=_plain)
+    except (TypeError, ValueError):  # keys that JSON has not, circles
+        text = json.dumps({"kind": kind, "unreadable": repr(fields)[:1000]})
+    with _sending:
+        try:
+            _send(_line, text.encode() + b"\n", must_arrive=kind in ("done", "error"))
+        except OSError:
+            pass  # the agent has gone, and this process is about to
+
+
+def _send(line: socket.socket, data: bytes, *, must_arrive: bool) -> None:
+    """Loses a whole report rather than delay a step; what decides the job's fate is waited for."""
+    global _unsent
+    if must_arrive:
+        line.sendall(_unsent + data)
+        _unsent = b""
+        return
+    # The rest of a report that is on its way has to follow before anything else.
+    if _unsent:
+        _unsent = _unsent[_send_some(line, _unsent) :]
+    if not _unsent:
+        sent = _send_some(line, data)
+        _unsent = data[sent:] if sent else b""
+
+
+def _send_some(line: socket.socket, data: bytes) -> int:
+    try:
+        return line.send(data, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return 0
+
+
+def wait_for(word: str, seconds: float | None = None) -> None:
+    """Blocks until the agent has said `word`, is gone, or the time is over."""
+    if _line is None or not is_open():
+        return
+    _line.settimeout(seconds)
+    heard = b""
+    try:
+        while word.encode() not in heard and (data := _line.recv(4096)):
+            heard += data
+    except OSError:
+        pass
+    finally:
+        _line.settimeout(None)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
+        return value.item()
+    return str(value)

@@ -1,0 +1,49 @@
+"""The environment that worker processes get, as a pure function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from tfrun.engine import allocator
+from tfrun.job.spec import JobSpec
+
+
+def usable_cores() -> int:
+    """Returns the number of cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def threads_for(spec: JobSpec, workers_here: int, cores: int) -> int:
+    """Returns each worker's threads: as stated, else its share of the cores, at least one."""
+    return spec.threads_per_worker or max(1, cores // max(1, workers_here))
+
+
+def worker_environment(
+    outer: Mapping[str, str], spec: JobSpec, *, workers_here: int, cores: int
+) -> dict[str, str]:
+    """Returns what all workers of a machine share; what the user has set himself stays.
+
+    Args:
+      outer: the environment that the agent runs in.
+      spec: the job.
+      workers_here: workers on this machine.
+      cores: cores that they share.
+    """
+    threads = str(threads_for(spec, workers_here, cores))
+    shared = {
+        # TensorFlow's own variables, read when a process's context starts: a script that sets
+        # its threads itself still wins.
+        "TF_NUM_INTRAOP_THREADS": threads,
+        "TF_NUM_INTEROP_THREADS": threads,
+        "OMP_NUM_THREADS": threads,
+        **allocator.environment(outer),
+        **{key: value for key, value in outer.items() if key != "TF_CONFIG"},
+        "KERAS_BACKEND": "tensorflow",
+        "TFRUN_COMMUNICATION": spec.communication,
+    }
+    if spec.sync_check:
+        shared["TFRUN_SYNC_CHECK"] = str(spec.sync_check)
+    return shared

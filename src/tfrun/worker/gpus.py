@@ -1,0 +1,57 @@
+"""Which GPUs each worker of a machine sees. Only tried without real GPUs so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+NVIDIA = Path("/proc/driver/nvidia/gpus")
+
+
+def visible_gpus(environment: Mapping[str, str], driver: Path = NVIDIA) -> tuple[str, ...]:
+    """Returns this machine's GPUs as CUDA_VISIBLE_DEVICES names them, without touching CUDA.
+
+    Args:
+      environment: a CUDA_VISIBLE_DEVICES in it is the user's or the scheduler's word.
+      driver: where the NVIDIA driver lists its devices.
+    """
+    stated = environment.get("CUDA_VISIBLE_DEVICES")
+    if stated is not None:
+        names = tuple(name.strip() for name in stated.split(",") if name.strip())
+        # CUDA itself stops reading at the first device that is none.
+        return names[: names.index("-1")] if "-1" in names else names
+    try:
+        return tuple(str(number) for number, _ in enumerate(sorted(driver.iterdir())))
+    except OSError:
+        return ()
+
+
+def share_gpus(gpus: Sequence[str], tasks: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Gives each worker GPUs of its own, or lets workers share when there are fewer.
+
+    Args:
+      gpus: the machine's GPUs.
+      tasks: the names of the machine's tasks, in rank order.
+
+    Returns:
+      For each task the variables that it gets; none without GPUs.
+    """
+    if not gpus:
+        return {task: {} for task in tasks}
+    workers = [task for task in tasks if task.startswith("worker")] or list(tasks)
+    shares: dict[str, dict[str, str]] = {}
+    for task in tasks:
+        if task not in workers:  # servers and the coordinator compute nothing
+            shares[task] = {"CUDA_VISIBLE_DEVICES": "-1"}
+            continue
+        index, each = workers.index(task), len(gpus) // len(workers)
+        if each:
+            own = gpus[index * each : (index + 1) * each]
+            shares[task] = {"CUDA_VISIBLE_DEVICES": ",".join(own)}
+        else:
+            shares[task] = {
+                "CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)],
+                # Without it the first worker takes the whole memory of the GPU they share.
+                "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+            }
+    return shares

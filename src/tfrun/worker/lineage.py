@@ -1,0 +1,71 @@
+"""Process ancestry: nothing may outlive the launcher, however it ends.
+
+On Linux the kernel does it (`PR_SET_PDEATHSIG`, child subreapers). Elsewhere the pipes that each
+process holds from its parent tell it by closing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+import psutil
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Has this process end when `parent_pid` does; leaves if it already has."""
+    if sys.platform == "linux":
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    else:
+        threading.Thread(target=watch_parent, args=(parent_pid,), daemon=True).start()
+    if os.getppid() != parent_pid:  # it ended before the call above
+        os._exit(1)
+
+
+def watch_parent(parent_pid: int, interval: float = 0.5) -> None:
+    """Ends this process soon after its parent, where the kernel does not offer to."""
+    while os.getppid() == parent_pid:
+        time.sleep(interval)
+    os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Makes processes whose parents die become children of this one, so that it can end them."""
+    if sys.platform == "linux":
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def kill_descendants(keep: frozenset[int] = frozenset()) -> list[int]:
+    """SIGKILLs and reaps every descendant of this process, except `keep`. Returns their pids."""
+    killed = []
+    for process in psutil.Process().children(recursive=True):
+        if process.pid in keep:
+            continue
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+            killed.append(process.pid)
+    for pid in killed:
+        with contextlib.suppress(ChildProcessError):  # not ours to reap, or asyncio was quicker
+            os.waitpid(pid, os.WNOHANG)
+    return killed
+
+
+def kill_group(pid: int, signum: int) -> None:
+    """Signals the process group that `pid` leads, if there is still one."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signum)
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}): {os.strerror(number)}")

@@ -1,0 +1,185 @@
+"""The agent's side of one worker: its streams, its line, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import socket
+import struct
+import termios
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from tfrun.job.exits import ExitStatus
+from tfrun.job.failure import is_peer_error
+from tfrun.worker import lineage
+from tfrun.worker.spawn import Spawner
+from tfrun.worker.streams import LogFile, Pump
+
+DRAIN_SECONDS = 0.5
+
+
+class Listener(Protocol):
+    """Who hears of a worker's life."""
+
+    def on_output(self, task: str, stream: str, text: str) -> None: ...
+    def on_report(self, task: str, report: dict[str, Any]) -> None: ...
+    def on_exit(self, worker: WorkerProcess, when: float, status: ExitStatus) -> None: ...
+    def on_notice(self, text: str) -> None: ...
+
+
+class WorkerProcess:
+    """One worker process of one round.
+
+    Attributes:
+      name: the task's name, "worker:1".
+      pid: its process, also its process group's; None before it has started.
+      serves: True for a server, which has no end of its own.
+      raised: True once it has reported an exception and is leaving by itself.
+    """
+
+    def __init__(self, name: str, log: Path, listener: Listener) -> None:
+        self.name = name
+        self.pid: int | None = None
+        self.serves = False
+        self.raised = False
+        self._sent: set[int] = set()
+        self.exited = asyncio.Event()
+        self._listener = listener
+        self._log = LogFile(log, listener.on_notice)
+        self._pumps: list[Pump] = []
+        self._line: socket.socket | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def start(
+        self,
+        spawner: Spawner,
+        task: Mapping[str, Any],
+        *,
+        show: bool,
+        terminal: tuple[int, int] | None,
+    ) -> None:
+        """Starts the process.
+
+        Args:
+          spawner: what makes the process.
+          task: what `worker.bootstrap.live` takes.
+          show: pass its output on to the listener, besides the log.
+          terminal: rows and columns, when its standard output is to look like a terminal.
+        """
+        self.serves = task["runs"] == "server"
+        out_ours, out_theirs = _terminal(*terminal) if terminal else os.pipe()
+        err_ours, err_theirs = os.pipe()
+        self._line, line_theirs = socket.socketpair()
+        fds = (out_theirs, err_theirs, line_theirs.fileno())
+        try:
+            self.pid = await spawner.spawn(task, fds)
+        finally:
+            os.close(out_theirs)
+            os.close(err_theirs)
+            line_theirs.close()
+            self._pumps = [
+                Pump(fd, self._log, self._shower(stream) if show else None, hide_noise=hide)
+                for fd, stream, hide in ((out_ours, "stdout", False), (err_ours, "stderr", True))
+            ]
+            self._reading = asyncio.create_task(self._read_reports())
+
+    def signal(self, signum: int) -> None:
+        """Signals the worker and all that it started."""
+        if self.pid is not None and not self.exited.is_set():
+            self._sent.add(signum)
+            lineage.kill_group(self.pid, signum)
+
+    def release(self) -> None:
+        """Lets a finished worker end."""
+        self._say("release")
+
+    async def ended(self, status: ExitStatus) -> None:
+        """Takes the news that the process has ended: collects what it left and tells."""
+        when = time.time()
+        assert self.pid is not None
+        lineage.kill_group(self.pid, 9)
+        streams = [asyncio.create_task(pump.closed.wait()) for pump in self._pumps]
+        # A child in another session may hold a stream open: what came so far is enough.
+        await asyncio.wait(streams, timeout=DRAIN_SECONDS)
+        for waiting in streams:
+            waiting.cancel()
+        if self._reading:
+            await asyncio.wait([self._reading], timeout=DRAIN_SECONDS)
+        self._close()
+        self.exited.set()
+        self._listener.on_exit(self, when, status)
+
+    def was_told_to(self, status: ExitStatus) -> bool:
+        """True when it ended by a signal that was sent to it here."""
+        return -status.code in self._sent
+
+    @property
+    def tail(self) -> str:
+        """The last lines of its standard error, without TensorFlow's noise."""
+        return self._pumps[1].tail
+
+    def _say(self, word: str) -> None:
+        if self._line is not None:
+            with contextlib.suppress(OSError):
+                self._line.send(f"{word}\n".encode(), socket.MSG_DONTWAIT)
+
+    def _take(self, report: dict[str, Any]) -> None:
+        if report.get("kind") == "error":
+            self.raised = True
+            if is_peer_error(report):
+                self._pumps[1].hide()
+                self._say("go")
+        self._listener.on_report(self.name, report)
+
+    def _close(self) -> None:
+        for pump in self._pumps:
+            pump.close()
+        if self._reading:
+            self._reading.cancel()
+        if self._line:
+            self._line.close()
+        self._log.close()
+
+    def _shower(self, stream: str) -> Callable[[str], None]:
+        return lambda text: self._listener.on_output(self.name, stream, text)
+
+    async def _read_reports(self) -> None:
+        assert self._line is not None
+        reader, writer = await asyncio.open_connection(sock=self._line.dup(), limit=1 << 20)
+        complained = False
+        try:
+            while True:
+                try:
+                    if not (line := await reader.readline()):
+                        return
+                    report = json.loads(line)
+                    if not isinstance(report, dict):
+                        raise ValueError("not a JSON object")
+                except (ValueError, RecursionError) as error:
+                    # The line belongs to the user's process, which may write anything to it.
+                    if not complained:
+                        self._listener.on_notice(f"{self.name}: a report cannot be read: {error}")
+                    complained = True
+                else:
+                    self._take(report)
+        except ConnectionError:
+            pass  # the process has ended with something unread
+        finally:
+            writer.close()
+
+
+def _terminal(rows: int, columns: int) -> tuple[int, int]:
+    """Opens a pseudo-terminal that leaves line ends as they are; returns (ours, theirs)."""
+    ours, theirs = pty.openpty()
+    attributes = termios.tcgetattr(theirs)
+    attributes[1] &= ~termios.ONLCR
+    termios.tcsetattr(theirs, termios.TCSANOW, attributes)
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    return ours, theirs

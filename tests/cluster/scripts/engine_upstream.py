@@ -1,0 +1,93 @@
+"""Plain TensorFlow and Keras on two logical devices: are the repaired bugs still there?"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+one = tf.distribute.OneDeviceStrategy("CPU:0")
+X = np.random.RandomState(0).rand(13, 6).astype("float32")
+Y = X.sum(axis=1, keepdims=True)
+
+
+def train(strategy, optimizer=None, layers=(), n=12, outputs=1):
+    keras.utils.set_random_seed(7)
+    with strategy.scope():
+        inputs = keras.Input((6,))
+        hidden = inputs
+        for make in layers:
+            hidden = make()(hidden)
+        names = [f"out{i}" for i in range(outputs)]
+        model = keras.Model(
+            inputs, {name: keras.layers.Dense(1, name=name)(hidden) for name in names}
+        )
+        model.compile(
+            optimizer=optimizer() if optimizer else keras.optimizers.SGD(0.1),
+            loss=dict.fromkeys(names, "mse"),
+        )
+    y = dict.fromkeys(names, Y[:n])
+    model.logs = model.fit(X[:n], y, batch_size=6, shuffle=False, verbose=0).history
+    return model
+
+
+def differ(optimizer=None, n=12):
+    pair = [train(strategy, optimizer, n=n).get_weights() for strategy in (one, two)]
+    return max(float(np.abs(a - b).max()) for a, b in zip(*pair, strict=True)) > 1e-4
+
+
+def fails(run) -> str:
+    try:
+        run()
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def layer_state_drifts():
+    norm = train(two, layers=[keras.layers.BatchNormalization]).layers[1]
+    first, second = two.experimental_local_results(norm.moving_mean.value)
+    return float(tf.reduce_max(tf.abs(first - second))) > 0
+
+
+def mapped_by_malloc() -> bool:
+    """Whether the C library maps a buffer of 1 MB anew, as a threshold of 128 KB makes it."""
+
+    class Info(ctypes.Structure):
+        _fields_ = [(f"field{i}", ctypes.c_size_t) for i in range(10)]
+
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = Info
+    libc.malloc.restype = ctypes.c_void_p
+    before = libc.mallinfo2().field3  # hblks: regions mapped for one allocation each
+    kept = [libc.malloc(ctypes.c_size_t(1 << 20)) for _ in range(4)]
+    grown = libc.mallinfo2().field3 - before
+    for each in kept:
+        libc.free(ctypes.c_void_p(each))
+    return grown > 0
+
+
+central = tf.distribute.experimental.CentralStorageStrategy(["CPU:0", "CPU:1"])
+accumulate = lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)  # noqa: E731
+logs = train(one, n=7, outputs=2).logs
+results = {
+    "clips local gradients": differ(lambda: keras.optimizers.SGD(0.1, clipnorm=0.01)),
+    "weighs short batches alike": differ(n=13),
+    "averages nothing in layers": layer_state_drifts(),
+    "accumulation": fails(lambda: train(two, accumulate)),
+    "central storage": fails(lambda: train(central, layers=[keras.layers.BatchNormalization])),
+    "losses of outputs count batches": abs(
+        logs["out0_loss"][0] + logs["out1_loss"][0] - logs["loss"][0]
+    )
+    > 1e-4,
+    "allocator": mapped_by_malloc() if hasattr(ctypes.CDLL(None), "mallinfo2") else True,
+}
+with open(os.environ["TFRUN_TEST_OUT"], "w") as file:  # noqa: PTH123
+    json.dump(results, file)

@@ -1,0 +1,25 @@
+"""What the others hold when a worker is lost in the middle of a step."""
+
+from __future__ import annotations
+
+import pytest
+from hand import run_workers
+
+
+@pytest.mark.parametrize(
+    ("signal", "seed", "seconds"),
+    [("SIGKILL", 0, 2.0), ("SIGKILL", 1, 2.0), ("SIGKILL", 2, 2.0), ("SIGSTOP", 0, 8.0)],
+)
+def test_survivors_hold_the_last_whole_step(signal: str, seed: int, seconds: float) -> None:
+    """Weights, momenta and the step counter are all of one step; the loss is noticed soon.
+
+    TensorFlow alone needs 8 to 15 seconds to notice a stopped worker.
+    """
+    env = {"TEST_SIGNAL": signal, "TEST_SEED": str(seed)}
+    workers = 3 if seed == 2 else 2
+    for survivor in run_workers("engine_loss.py", workers, env=env, lost=workers - 1)[:-1]:
+        assert survivor["error"] == "UnavailableError"
+        assert survivor["seconds to notice"] < seconds
+        assert survivor["steps"] >= 1
+        assert all(survivor["weights"]), survivor
+        assert all(survivor["momenta"]), survivor

@@ -1,0 +1,73 @@
+"""Each repaired bug of TensorFlow and Keras is still there: when a test fails, a repair can go."""
+
+from __future__ import annotations
+
+import functools
+import platform
+
+import pytest
+from hand import run_workers
+
+
+@functools.cache
+def plain() -> dict:
+    return run_workers("engine_upstream.py", 1, repaired=False)[0]
+
+
+@functools.cache
+def workers(*, repaired: bool) -> dict:
+    return run_workers("engine_upstream_workers.py", 2, repaired=repaired)[0]
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        "clips local gradients",  # keras_optimizer.reduce_gradients_first
+        "weighs short batches alike",  # keras_trainer.count_samples
+        "averages nothing in layers",  # keras_state.remember_assignments
+        "losses of outputs count batches",  # keras_trainer._count_losses_by_samples
+    ],
+)
+def test_keras_still(bug: str) -> None:
+    assert plain()[bug]
+
+
+def test_keras_still_merges_in_a_condition() -> None:
+    """synchronous.SynchronousExtended._use_merge_call"""
+    assert "merge_call" in plain()["accumulation"]
+
+
+def test_central_storage_still_refuses() -> None:
+    """keras_state._assign_unaggregated"""
+    assert "You must specify an aggregation method" in plain()["central storage"]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is glibc's")
+def test_tensorflow_still_patches_the_allocator() -> None:
+    """allocator.undo_generator_patch"""
+    assert plain()["allocator"]
+
+
+def test_fit_still_fails_on_several_workers() -> None:
+    """keras_trainer._build_from_local_batch and _reduce_logs, keras-team/keras#20585"""
+    assert "PerReplica" in workers(repaired=False)["fit"]
+    assert workers(repaired=True)["fit"] == ""
+
+
+def test_captures_still_stop_at_a_condition() -> None:
+    """control_flow.capture_outside_conditions"""
+    name = "function in a condition"
+    assert "You must feed a value for placeholder" in workers(repaired=False)[name]
+    assert workers(repaired=True)[name] == ""
+
+
+def test_options_are_still_forgotten() -> None:
+    """multi_worker.MultiWorkerExtended._replica_ctx_all_reduce"""
+    assert workers(repaired=False)["packs"] == 1
+    assert workers(repaired=True)["packs"] == 2
+
+
+def test_arguments_still_have_no_destination() -> None:
+    """multi_worker.MultiWorkerExtended._use_merge_call"""
+    assert "destinations can not be empty" in workers(repaired=False)["argument"]
+    assert workers(repaired=True)["argument"] == ""

@@ -1,0 +1,70 @@
+"""Real workers for the tests of the engine: `tfrun -n N script`, and what each rank found."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SCRIPTS = Path(__file__).parent / "scripts"
+TFRUN = str(Path(sys.executable).with_name("tfrun"))
+
+
+def run_workers(
+    script: str, n: int, env: dict[str, str] | None = None, timeout: float = 90
+) -> list[dict]:
+    """Runs `script` (a name in scripts/) on `n` workers under tfrun; the results by rank.
+
+    Raises:
+      AssertionError: the job failed or did not end within `timeout` seconds; the message has
+        its output.
+    """
+    with tempfile.TemporaryDirectory() as out:
+        command = [TFRUN, "-n", str(n), "--log-all", "--run-dir", f"{out}/run"]
+        job = subprocess.Popen(
+            [*command, SCRIPTS / "as_rank.py", out, SCRIPTS / script],
+            env=environment(env or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        try:
+            output, _ = job.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            job.kill()  # which ends the workers too
+            output, _ = job.communicate()
+            raise AssertionError(
+                f"{script} took more than {timeout} s:\n{output[-20000:]}"
+            ) from None
+        assert job.returncode == 0, f"{script} on {n} workers failed:\n{output[-20000:]}"
+        return [json.loads(Path(out, f"{rank}.json").read_text()) for rank in range(n)]
+
+
+def results_of(script: str, n: int, timeout: float = 90, **env: str) -> list[dict]:
+    """What `run_workers` gives, from one job for all the tests that ask; its failure too."""
+    outcome = _outcome(script, n, timeout, tuple(sorted(env.items())))
+    assert isinstance(outcome, list), outcome
+    return outcome
+
+
+@functools.cache
+def _outcome(
+    script: str, n: int, timeout: float, env: tuple[tuple[str, str], ...]
+) -> list[dict] | str:
+    try:
+        return run_workers(script, n, dict(env), timeout)
+    except AssertionError as error:
+        return str(error)
+
+
+def environment(extra: dict[str, str]) -> dict[str, str]:
+    """One thread a worker, no GPU, TensorFlow's chatter off."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TFRUN_", "TF_CONFIG"))}
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "1", "CUDA_VISIBLE_DEVICES": "-1"}
+    threads = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return {**inherited, **quiet, **threads, **extra}

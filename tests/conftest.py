@@ -1,0 +1,113 @@
+"""What all tests share: real `tfrun` processes, and a look at what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+TFRUN = str(Path(sys.executable).with_name("tfrun"))
+MARK = "TFRUN_TEST_MARK"
+JOB_SECONDS = 90
+
+
+class Jobs:
+    """Runs `tfrun` in a directory of its own."""
+
+    def __init__(self, directory: Path, mark: str) -> None:
+        self.directory = directory
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("TFRUN_")},
+            MARK: mark,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "COLUMNS": "120",
+        }
+        self.environment.pop("TF_CONFIG", None)
+
+    def script(self, text: str, name: str = "train.py") -> Path:
+        """Writes a script into the directory."""
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def start(
+        self, *args: object, env: dict[str, str] | None = None, **options
+    ) -> subprocess.Popen:
+        """Starts `tfrun args…` and returns at once."""
+        return subprocess.Popen(
+            [TFRUN, *map(str, args)],
+            cwd=self.directory,
+            env={**self.environment, **(env or {})},
+            **{
+                "stdin": subprocess.DEVNULL,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+                "text": True,
+                **options,
+            },
+        )
+
+    def run(
+        self, *args: object, env: dict[str, str] | None = None, timeout: float = JOB_SECONDS
+    ) -> subprocess.CompletedProcess:
+        """Runs `tfrun args…` to its end."""
+        process = self.start(*args, env=env)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            pytest.fail(f"tfrun {args} took more than {timeout} s\n{out[-2000:]}\n{err[-4000:]}")
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    @property
+    def run_dir(self) -> Path:
+        """The only run directory."""
+        (path,) = (self.directory / "tfrun-runs").iterdir()
+        return path
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Returns the processes that descend from the test with this mark, also the orphaned ones."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def wait_until(condition, what: str, seconds: float = 30.0):
+    """Polls until `condition()` is true and returns its value; fails at the deadline."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {seconds} s: {what}")
+        time.sleep(0.02)
+    return value
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    """Runs jobs, and fails the test when a process of theirs is left at its end."""
+    mark = uuid.uuid4().hex
+    yield Jobs(tmp_path, mark)
+    left = marked(mark)
+    deadline = time.monotonic() + 3
+    while left and time.monotonic() < deadline:
+        time.sleep(0.05)
+        left = marked(mark)
+    names = [(process.pid, process.cmdline()) for process in left if process.is_running()]
+    for process in left:
+        process.kill()
+    assert not names, f"processes were left behind: {names}"

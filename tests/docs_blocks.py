@@ -1,0 +1,93 @@
+"""The code blocks of the documentation, and how its commands are run as tests.
+
+    ```python file=train.py     is written to the test's directory
+    ```console run              is run by tests/unit/test_docs.py
+    ```console run=cluster      is run by tests/cluster/test_docs_jobs.py
+
+In a console block a line that begins with `$ ` is a command for bash and the lines below it are
+its whole output; `…` stands for any text in a line, and alone for any lines.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMAND_SECONDS = 150
+
+_BLOCK = re.compile(r"^```(\w+)([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A fenced block: its language, its marks ("run", "run=cluster", "file=…") and its text."""
+
+    language: str
+    mark: str
+    text: str
+
+    def commands(self) -> list[tuple[str, str]]:
+        """Returns (command, expected output) of a console block."""
+        parts = re.split(r"^\$ (.*)\n?", self.text, flags=re.MULTILINE)
+        assert parts[0] == "", f"the block does not begin with a command: {self.text}"
+        return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def blocks(page: Path) -> list[Block]:
+    return [
+        Block(language=language, mark=mark.strip(), text=text)
+        for language, mark, text in _BLOCK.findall(page.read_text(encoding="utf-8"))
+    ]
+
+
+def pages_with(mark: str) -> list[str]:
+    """Returns the pages that have a console block with this mark, relative to the repository."""
+    return [
+        str(page.relative_to(ROOT))
+        for page in PAGES
+        if any(block.language == "console" and block.mark == mark for block in blocks(page))
+    ]
+
+
+def run_page(page: str, mark: str, directory: Path, environment: dict[str, str]) -> None:
+    """Writes a page's files, runs its commands with this mark and compares what they print."""
+    for block in blocks(ROOT / page):
+        if block.mark.startswith("file="):
+            (directory / block.mark.removeprefix("file=")).write_text(block.text)
+        elif block.language == "console" and block.mark == mark:
+            for command, expected in block.commands():
+                _check(command, expected, directory, environment)
+
+
+def _check(command: str, expected: str, directory: Path, environment: dict[str, str]) -> None:
+    bin_directory = str(Path(sys.executable).parent)
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=directory,
+        env={**environment, "PATH": f"{bin_directory}:{environment['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"$ {command}\n{done.stdout}"
+    output = _COLOURS.sub("", done.stdout).replace("\r", "\n")
+    assert re.fullmatch(pattern(expected), output), (
+        f"$ {command}\n--- printed ---\n{output}\n--- documented ---\n{expected}"
+    )
+
+
+def pattern(expected: str) -> str:
+    """Returns the regular expression for a command's whole output."""
+    return "".join(
+        r"(?:.*\n)*?" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n"
+        for line in expected.splitlines()
+    )

@@ -1,0 +1,258 @@
+"""Several machines on one: network namespaces on a bridge, each with an sshd as its PID 1.
+
+Each host has its own network, host name, mounts and processes; the file system is shared, except
+for what is private. Nothing leads out of the lab. Killing a host's PID 1 is a crash of the machine,
+taking its link down is a cut cable.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import psutil
+
+from conftest import wait_until
+
+TFRUN = str(Path(sys.executable).with_name("tfrun"))
+NET = "10.66.0"
+SECONDS = 20
+
+SSHD_CONFIG = """
+Port 22
+HostKey {directory}/host_key
+PidFile {directory}/{name}.pid
+AuthorizedKeysFile {directory}/user_key.pub
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+StrictModes no
+"""
+# An alias in the system-wide file, as people have them in ~/.ssh/config.
+SSH_CONFIG = """
+Host stranger
+  HostName n2
+  HostKeyAlias n2
+  IdentityFile {directory}/wrong_key
+Host alias-of-*
+  HostKeyAlias n2
+Host alias-of-n2
+  HostName n2
+Host * !stranger
+  IdentityFile {directory}/user_key
+Host *
+  User root
+  IdentitiesOnly yes
+  UserKnownHostsFile {directory}/known_hosts
+  StrictHostKeyChecking yes
+"""
+BOOT = """
+set -e
+hostname "$1"
+mount --bind "$2/hosts" /etc/hosts
+mount --bind "$2/ssh_config" /etc/ssh/ssh_config
+mount --bind "$2/resolv.conf" /etc/resolv.conf
+mount -t tmpfs tmpfs /run
+mkdir /run/sshd
+[ -z "$3" ] || mount -t tmpfs tmpfs "$3"
+exec /usr/sbin/sshd -D -e -f "$2/$1.sshd_config"
+"""
+
+
+def why_not() -> str:
+    """Returns why there can be no lab on this machine; "" when there can."""
+    if os.environ.get("TFRUN_HOST_TESTS") != "1":
+        # They have not passed twenty times in a row yet, which is what a test here needs before
+        # it may decide anything.
+        return "run them with `make test-hosts`: they are new and still on probation"
+    if sys.platform != "linux" or os.getuid() != 0:
+        return "network namespaces need root on Linux"
+    tools = ("ip", "nft", "nsenter", "ssh", "ssh-keygen", "sshd", "unshare")
+    missing = [tool for tool in tools if not shutil.which(tool, path=_path())]
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    probe = f"probe-{uuid.uuid4().hex[:6]}"
+    added = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
+    if added.returncode:
+        return f"no network namespaces: {added.stderr.strip()}"
+    subprocess.run(["ip", "netns", "del", probe], check=True)
+    return ""
+
+
+def _path() -> str:
+    return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+
+def call(*command: object) -> str:
+    done = subprocess.run(
+        [str(word) for word in command],
+        **{"capture_output": True, "text": True, "timeout": SECONDS, "check": False},
+        env={**os.environ, "PATH": _path()},
+    )
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+    return done.stdout
+
+
+class Lab:
+    """The hosts n1, n2, … of one test."""
+
+    def __init__(self, directory: Path, count: int, private: Path | None = None) -> None:
+        """Args:
+        directory: receives the lab's own files.
+        count: how many hosts.
+        private: a directory that all hosts but the first have for themselves, empty.
+        """
+        self.directory, self._private = directory, private
+        self.names = [f"n{i}" for i in range(1, count + 1)]
+        self._prefix = f"t{uuid.uuid4().hex[:6]}"  # other tests may have a lab at the same time
+        self._inits: dict[str, subprocess.Popen] = {}
+
+    def up(self) -> None:
+        """Builds the network and boots the hosts."""
+        self._write_files()
+        switch = self._namespace("sw")
+        call("ip", "netns", "add", switch)
+        call("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
+        call("ip", "-n", switch, "link", "set", "br0", "up")
+        for number, name in enumerate(self.names, start=1):
+            space = self._namespace(name)
+            call("ip", "netns", "add", space)
+            end = ("type", "veth", "peer", "name", "eth0", "netns", space)
+            call("ip", "link", "add", f"p{number}", "netns", switch, *end)
+            call("ip", "-n", switch, "link", "set", f"p{number}", "master", "br0", "up")
+            call("ip", "-n", space, "addr", "add", f"{NET}.{number}/24", "dev", "eth0")
+            call("ip", "-n", space, "link", "set", "eth0", "up")
+            call("ip", "-n", space, "link", "set", "lo", "up")
+        for name in self.names:
+            self._boot(name)
+        for name in self.names:
+            self._wait_for_sshd(name)
+
+    def down(self) -> None:
+        """Ends all processes of the lab and takes the network away."""
+        spaces = [self._namespace(name) for name in ("sw", *self.names)]
+        there = call("ip", "netns", "list").split()
+        for space in spaces:
+            if space not in there:
+                continue
+            for pid in call("ip", "netns", "pids", space).split():
+                subprocess.run(["kill", "-9", pid], capture_output=True, check=False)
+        for init in self._inits.values():
+            init.wait(SECONDS)
+        for space in spaces:
+            if space in there:
+                call("ip", "netns", "del", space)
+        assert not set(spaces) & set(call("ip", "netns", "list").split())
+
+    # --- what happens to hosts ----------------------------------------------------------------
+
+    def crash(self, name: str) -> None:
+        """Ends the machine, and every process on it, without a word."""
+        os.kill(self._pid_one(name), 9)
+        self._inits[name].wait(SECONDS)
+
+    def cut(self, name: str) -> None:
+        """Pulls the cable."""
+        call("ip", "-n", self._namespace(name), "link", "set", "eth0", "down")
+
+    def drop(self, name: str, port: int) -> None:
+        """Has the firewall swallow what comes in at the port."""
+        rules = (
+            "add table inet lab; add chain inet lab in { type filter hook input priority 0; }; "
+            f"add rule inet lab in tcp dport {port} drop"
+        )
+        call("ip", "netns", "exec", self._namespace(name), "nft", rules)
+
+    # --- what runs on hosts -------------------------------------------------------------------
+
+    def start(self, name: str, command: list[str], cwd: Path, env: dict[str, str]):
+        """Starts a command on a host and returns at once; `pid_of` finds the process itself."""
+        enter = ["nsenter", "-t", str(self._pid_one(name)), "--net", "--uts", "--mount", "--pid"]
+        return subprocess.Popen(
+            [*enter, f"--wdns={cwd}", "--", *command],
+            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+            text=True,
+            env=env,
+        )
+
+    @staticmethod
+    def pid_of(process: subprocess.Popen) -> int:
+        """Returns the pid of the command that `start` has started, behind nsenter."""
+        (child,) = psutil.Process(process.pid).children()
+        return child.pid
+
+    def processes(self, name: str) -> list[str]:
+        """Returns the command lines of what runs on a host, except its own sshd.
+
+        Of a connection that was cut, sshd keeps its end for as long as the kernel does.
+        """
+        space = Path(f"/run/netns/{self._namespace(name)}").stat().st_ino
+        own = {self._inits[name].pid}
+        if self._inits[name].poll() is None:
+            own.add(self._pid_one(name))
+        found = []
+        for process in psutil.process_iter():
+            try:
+                there = Path(f"/proc/{process.pid}/ns/net").stat().st_ino == space
+                text = " ".join(process.cmdline())[:200].strip()
+                is_sshd = process.pid in own or text.startswith("sshd: ")
+                if there and not is_sshd and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(text)
+            except (psutil.Error, OSError):
+                continue
+        return found
+
+    def file(self, name: str, path: Path) -> Path:
+        """Returns where a host's file is seen from outside."""
+        return Path(f"/proc/{self._pid_one(name)}/root{path}")
+
+    # --- how it is built ----------------------------------------------------------------------
+
+    def _namespace(self, name: str) -> str:
+        return f"{self._prefix}-{name}"
+
+    def _write_files(self) -> None:
+        for key in ("host_key", "user_key", "wrong_key"):
+            call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.directory / key)
+        public = (self.directory / "host_key.pub").read_text()
+        hosts = [f"{NET}.{i} {name}" for i, name in enumerate(self.names, start=1)]
+        known = [f"{name},{NET}.{i} {public}" for i, name in enumerate(self.names, start=1)]
+        texts = {
+            "known_hosts": "".join(known),
+            "hosts": "\n".join(["127.0.0.1 localhost", *hosts, ""]),
+            "ssh_config": SSH_CONFIG.format(directory=self.directory),
+            "resolv.conf": "",  # no name server: names that are not in /etc/hosts fail at once
+        }
+        for name in self.names:
+            text = SSHD_CONFIG.format(directory=self.directory, name=name)
+            texts[f"{name}.sshd_config"] = text
+        for name, text in texts.items():
+            (self.directory / name).write_text(text)
+
+    def _boot(self, name: str) -> None:
+        isolate = ["unshare", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        boot = ["sh", "-c", BOOT, "sh", name, str(self.directory)]
+        boot.append(str(self._private) if self._private and name != self.names[0] else "")
+        with (self.directory / f"{name}.sshd.log").open("ab") as log:
+            self._inits[name] = subprocess.Popen(
+                ["nsenter", f"--net=/run/netns/{self._namespace(name)}", *isolate, *boot],
+                **{"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log},
+                start_new_session=True,
+            )
+
+    def _wait_for_sshd(self, name: str) -> None:
+        def ready() -> bool:
+            log = (self.directory / f"{name}.sshd.log").read_text()
+            assert self._inits[name].poll() is None, log
+            return (self.directory / f"{name}.pid").exists()
+
+        wait_until(ready, f"sshd on {name}", SECONDS)
+
+    def _pid_one(self, name: str) -> int:
+        (child,) = psutil.Process(self._inits[name].pid).children()
+        return child.pid

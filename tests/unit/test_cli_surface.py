@@ -1,0 +1,166 @@
+"""The command line as people use it: frozen here, so that a change is meant."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+import tfrun
+from tfrun.cli.main import run
+
+# name: (how it is written, its variable, its default, hidden)
+SURFACE = {
+    "workers": (["-n", "--workers"], "TFRUN_WORKERS", None, False),
+    "hosts": (["-H", "--hosts"], "TFRUN_HOSTS", None, False),
+    "hostfile": (["--hostfile"], "TFRUN_HOSTFILE", None, False),
+    "remote_python": (["--remote-python"], "TFRUN_REMOTE_PYTHON", None, False),
+    "remote_dir": (["--remote-dir"], "TFRUN_REMOTE_DIR", None, False),
+    "env": (["--env"], "TFRUN_ENV", (), False),
+    "sync": (["--sync"], "TFRUN_SYNC", False, False),
+    "join_timeout": (["--join-timeout"], "TFRUN_JOIN_TIMEOUT", 600.0, False),
+    "ps": (["--ps"], "TFRUN_PS", 0, False),
+    "module": (["-m", "--module"], "TFRUN_MODULE", False, False),
+    "run_dir": (["--run-dir"], "TFRUN_RUN_DIR", None, False),
+    "log_all": (["--log-all"], "TFRUN_LOG_ALL", False, False),
+    "communication": (["--communication"], "TFRUN_COMMUNICATION", "auto", False),
+    "threads_per_worker": (["--threads-per-worker"], "TFRUN_THREADS_PER_WORKER", None, False),
+    "start_method": (["--start-method"], "TFRUN_START_METHOD", "auto", True),
+    "seed": (["--seed"], "TFRUN_SEED", None, False),
+    "sync_check": (["--sync-check"], "TFRUN_SYNC_CHECK", 0, False),
+}
+# One value of each variable, and what the verb then gets.
+VALUES = {
+    "workers": ("2:8", "2:8"),
+    "hosts": ("a,b:2", "a,b:2"),
+    "hostfile": ("hosts", "hosts"),
+    "remote_python": ("/opt/python", "/opt/python"),
+    "remote_dir": ("/there", "/there"),
+    "env": ("NAME", ("NAME",)),
+    "sync": ("1", True),
+    "join_timeout": ("30", 30.0),
+    "ps": ("2", 2),
+    "module": ("1", True),
+    "run_dir": ("somewhere", "somewhere"),
+    "log_all": ("true", True),
+    "communication": ("ring", "ring"),
+    "threads_per_worker": ("3", 3),
+    "start_method": ("fresh", "fresh"),
+    "seed": ("7", 7),
+    "sync_check": ("10", 10),
+}
+
+
+def parse(*args: str) -> dict[str, object]:
+    """Returns what the verb would be called with."""
+    return run.make_context("tfrun", [*args], auto_envvar_prefix="TFRUN").params
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _, variable, _, _ in SURFACE.values():
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_the_options_are_these() -> None:
+    options = {
+        param.name: (param.opts, param.hidden)
+        for param in run.params
+        if isinstance(param, click.Option) and param.expose_value
+    }
+    assert options == {name: (opts, hidden) for name, (opts, _, _, hidden) in SURFACE.items()}
+    arguments = [param.name for param in run.params if isinstance(param, click.Argument)]
+    assert arguments == ["script", "script_args"]
+
+
+def test_the_defaults_are_these() -> None:
+    defaults = {name: default for name, (_, _, default, _) in SURFACE.items()}
+    assert parse("train.py") == {**defaults, "script": "train.py", "script_args": ()}
+
+
+@pytest.mark.parametrize("name", SURFACE)
+def test_each_option_is_also_a_variable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, value = VALUES[name]
+    monkeypatch.setenv(SURFACE[name][1], text)
+    assert parse("train.py")[name] == value
+
+
+@pytest.mark.parametrize("name", SURFACE)
+def test_an_option_wins_over_its_variable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, value = VALUES[name]
+    is_flag = isinstance(value, bool)
+    other = {"workers": "3", "ps": "9", "run_dir": "elsewhere", "communication": "nccl"}
+    monkeypatch.setenv(SURFACE[name][1], "0" if is_flag else other.get(name, "auto"))
+    if not is_flag and name not in other and name != "start_method":
+        monkeypatch.setenv(SURFACE[name][1], "1")
+    for written in SURFACE[name][0]:
+        args = [written] if is_flag else [written, text]
+        assert parse(*args, "train.py")[name] == value
+
+
+@pytest.mark.parametrize("name", SURFACE)
+def test_an_empty_variable_is_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SURFACE[name][1], "")
+    assert parse("train.py")[name] == SURFACE[name][2]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--epochs", "3"],
+        ["-n", "4"],
+        ["--help"],
+        ["--version"],
+        ["--", "-x"],
+        ["-m", "other"],
+        ["", "a b", "*"],
+        ["other.py"],
+    ],
+)
+def test_everything_after_the_script_belongs_to_the_script(args: list[str]) -> None:
+    parsed = parse("-n", "2", "train.py", *args)
+    assert parsed["script_args"] == tuple(args)
+    assert (parsed["workers"], parsed["module"]) == ("2", False)
+
+
+def test_two_dashes_end_tfruns_own_options() -> None:
+    parsed = parse("-n", "2", "--", "-odd-name.py", "-n", "4")
+    assert (parsed["script"], parsed["script_args"]) == ("-odd-name.py", ("-n", "4"))
+
+
+LIGHT = """
+import sys
+from tfrun.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    code = end.code
+heavy = {"tensorflow", "keras", "numpy", "aiohttp", "rich", "safetensors"}
+print(code, sorted(heavy & set(sys.modules)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [(["--help"], 0), (["-h"], 0), (["--version"], 0), (["missing.py"], 2), (["-n", "0", "x"], 2)],
+)
+def test_what_answers_at_once_imports_nothing_heavy(args: list[str], code: int) -> None:
+    command = [sys.executable, "-c", LIGHT, *args]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert result.stderr.splitlines()[-1] == f"{code} []"
+
+
+def test_help_and_version() -> None:
+    def output(*args: str) -> str:
+        command = [sys.executable, "-m", "tfrun", *args]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert result.stderr == ""
+        return result.stdout
+
+    assert output("--version") == f"tfrun, version {tfrun.__version__}\n"
+    text = output("--help")
+    assert text == output("-h")
+    for opts, _, _, hidden in SURFACE.values():
+        assert (opts[-1] in text) is not hidden

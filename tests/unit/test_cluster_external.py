@@ -1,0 +1,86 @@
+"""A cluster that somebody else made."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+from tfrun.cluster.external import external_environment, external_tf_config
+from tfrun.cluster.ports import reserve_ports
+from tfrun.job.errors import UsageError
+
+
+def tf_config(port: int, *, chief: str = "chief", type: str = "worker", **more) -> str:
+    cluster = {chief: ["10.0.0.1:2222"], "worker": [f"10.0.0.2:{port}"]}
+    return json.dumps({"cluster": cluster, "task": {"type": type, "index": 0}, **more})
+
+
+@pytest.fixture
+def free_port():
+    with reserve_ports(1) as reservation:
+        yield reservation.ports[0]
+
+
+def ask(text: str | None, workers=None, ps=None) -> str:
+    environment = {} if text is None else {"TF_CONFIG": text}
+    return external_tf_config(environment, workers=workers, ps=ps)
+
+
+@pytest.mark.parametrize("text", [None, "{}", '{"cluster": {}, "environment": "cloud"}'])
+def test_without_a_cluster_the_process_is_tfruns_own(text):
+    assert ask(text) == ""
+
+
+def test_the_text_stays_as_it_is(free_port):
+    text = tf_config(free_port, environment="cloud", job={"trial": "3"})
+    assert ask(text, workers=(2, 2)) == text
+
+
+@pytest.mark.parametrize("type", ["master", "worker"])
+def test_a_master_becomes_a_chief_and_the_rest_stays(free_port, type):
+    text = tf_config(free_port, chief="master", type=type, environment="cloud")
+    if type == "master":
+        text = text.replace("10.0.0.1:2222", f"10.0.0.1:{free_port}")
+        text = text.replace(f"10.0.0.2:{free_port}", "10.0.0.2:2222")
+    found = json.loads(ask(text))
+    assert sorted(found["cluster"]) == ["chief", "worker"]
+    assert found["task"]["type"] == ("chief" if type == "master" else "worker")
+    assert found["environment"] == "cloud"
+
+
+def test_the_own_port_must_be_free():
+    with socket.create_server(("", 0)) as server, pytest.raises(UsageError) as caught:
+        ask(tf_config(server.getsockname()[1]))
+    assert caught.value.code == "TFRUN-208"
+    assert caught.value.where == "TF_CONFIG cluster.worker[0]"
+
+
+def test_the_ports_of_others_are_not_looked_at(free_port):
+    with socket.create_server(("", 0)) as server:
+        text = tf_config(free_port).replace("10.0.0.1:2222", f"10.0.0.1:{server.getsockname()[1]}")
+        assert ask(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "workers", "code"),
+    [("", None, "TFRUN-201"), ('{"cluster": 3}', None, "TFRUN-202"), ("TWO", (3, 3), "TFRUN-207")],
+)
+def test_malformed_and_contradictory(free_port, text, workers, code):
+    with pytest.raises(UsageError) as caught:
+        ask(tf_config(free_port) if text == "TWO" else text, workers=workers)
+    assert caught.value.code == code
+
+
+def test_the_environment_of_the_task(free_port):
+    text = tf_config(free_port)
+    assert external_environment(text, 2, "/run") == {
+        "TF_CONFIG": text,
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "TFRUN_ROUND": "2",
+        "TFRUN_RUN_DIR": "/run",
+    }

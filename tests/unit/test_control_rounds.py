@@ -1,0 +1,315 @@
+"""Each row of the round's transition table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tfrun.control import rounds
+from tfrun.control.rounds import (
+    AgentJoined,
+    AgentLost,
+    AgentPrepared,
+    Interrupt,
+    PlannedTask,
+    PrepareAgents,
+    ReleaseTasks,
+    Round,
+    SetTimer,
+    StartTasks,
+    State,
+    StopTasks,
+    TaskDone,
+    TaskExited,
+    TaskRaised,
+    TimedOut,
+    step,
+)
+from tfrun.job.exits import ExitStatus
+from tfrun.job.failure import Failure
+
+TASKS = (
+    PlannedTask(name="worker:0", agent="a"),
+    PlannedTask(name="worker:1", agent="a"),
+    PlannedTask(name="worker:2", agent="b"),
+)
+SERVED = (
+    PlannedTask(name="chief:0", agent="a"),
+    PlannedTask(name="worker:0", agent="a", runs="server"),
+    PlannedTask(name="ps:0", agent="b", runs="server"),
+)
+JOIN_A, JOIN_B = AgentJoined(agent="a"), AgentJoined(agent="b")
+READY_A, READY_B = AgentPrepared(agent="a", ports=(1, 2)), AgentPrepared(agent="b", ports=(3,))
+
+
+def lost(agent: str, time: float = 9.0) -> AgentLost:
+    failure = Failure(task=agent, time=time, tail="it was lost", code="TFRUN-301")
+    return AgentLost(agent=agent, failure=failure)
+
+
+def exited(
+    task: str, code: int = 0, time: float = 5.0, *, memory: bool = False, requested: bool = False
+) -> TaskExited:
+    status = ExitStatus(code=code, out_of_memory=memory)
+    return TaskExited(task=task, time=time, status=status, requested=requested, tail="the tail")
+
+
+def raised(task: str, time: float = 5.0, kind: str = "ValueError") -> TaskRaised:
+    return TaskRaised(task=task, time=time, error={"type": kind, "message": "", "traceback": ""})
+
+
+def walk(*events: rounds.Event, tasks=TASKS) -> tuple[Round, tuple[rounds.Action, ...]]:
+    """Returns the round after the events, and the actions of the last one."""
+    round, actions = Round(number=0, tasks=tasks), ()
+    for event in events:
+        round, actions = step(round, event)
+    return round, actions
+
+
+RUNNING = (JOIN_A, JOIN_B, READY_A, READY_B)
+RELEASING = (*RUNNING, *(TaskDone(task=task.name) for task in TASKS))
+STOPPING = (*RUNNING, raised("worker:1", 1.0))
+BEFORE = {
+    State.JOINING: (JOIN_A,),
+    State.PREPARING: (JOIN_A, JOIN_B),
+    State.RUNNING: RUNNING,
+    State.RELEASING: RELEASING,
+    State.STOPPING: STOPPING,
+    State.ENDED: (*RELEASING, *(exited(task.name) for task in TASKS)),
+}
+
+
+@pytest.mark.parametrize("state", State)
+def test_the_ways_into_each_state(state: State) -> None:
+    assert walk(*BEFORE[state])[0].state is state
+
+
+def test_the_good_way() -> None:
+    assert walk(JOIN_A)[1] == ()
+    assert walk(JOIN_A, JOIN_B)[1] == (PrepareAgents(),)
+    assert walk(JOIN_A, JOIN_B, READY_A)[1] == ()
+    round, actions = walk(*RUNNING)
+    assert actions == (StartTasks(),)
+    assert round.ports == {"a": (1, 2), "b": (3,)}
+    timer = SetTimer(state=State.RELEASING, seconds=5 * round.timeouts.stop_grace)
+    assert walk(*RELEASING)[1] == (ReleaseTasks(), timer)
+    round, actions = walk(*BEFORE[State.ENDED])
+    assert (round.root_cause, round.is_over, actions) == (None, True, ())
+
+
+def test_the_last_agent_joins_twice() -> None:
+    assert walk(JOIN_A, JOIN_A)[0].state is State.JOINING
+
+
+@pytest.mark.parametrize("order", ["done first", "exit first", "exit only"])
+def test_done_and_exit_come_in_any_order(order: str) -> None:
+    """`os._exit(0)` skips the report; a pipe may be read later than the process's end."""
+    events: list[rounds.Event] = []
+    for task in TASKS:
+        done, exit = TaskDone(task=task.name), exited(task.name)
+        events += {"done first": [done, exit], "exit first": [exit, done], "exit only": [exit]}[
+            order
+        ]
+    round, actions = walk(*RUNNING, *events)
+    assert (round.state, round.root_cause, actions) == (State.ENDED, None, ())
+
+
+def test_servers_are_not_waited_for_but_released() -> None:
+    round, actions = walk(*RUNNING, TaskDone(task="chief:0"), tasks=SERVED)
+    assert round.state is State.RELEASING
+    assert ReleaseTasks() in actions
+    round, _ = step(round, exited("worker:0", -9))
+    round, _ = step(round, exited("ps:0", -9))
+    round, _ = step(round, exited("chief:0", 0))
+    assert (round.state, round.root_cause) == (State.ENDED, None)
+
+
+@pytest.mark.parametrize("code", [0, 1, -9])
+def test_a_server_that_ends_by_itself_has_failed(code: int) -> None:
+    round, actions = walk(*RUNNING, exited("ps:0", code), tasks=SERVED)
+    assert round.state is State.STOPPING
+    assert isinstance(actions[0], StopTasks)
+    assert round.root_cause is not None and round.root_cause.task == "ps:0"
+
+
+@pytest.mark.parametrize("event", [raised("worker:1"), exited("worker:1", 3), lost("b")])
+def test_a_failure_stops_the_others(event: rounds.Event) -> None:
+    round, actions = walk(*RUNNING, event)
+    grace = round.timeouts.stop_grace
+    assert round.state is State.STOPPING
+    assert actions == (
+        StopTasks(signal="SIGTERM", grace=grace),
+        SetTimer(state=State.STOPPING, seconds=grace + round.timeouts.agent_exit),
+    )
+    assert len(round.failures) == 1
+
+
+def test_one_that_has_finished_may_still_fail_before_its_release() -> None:
+    round, _ = walk(*RUNNING, TaskDone(task="worker:1"), exited("worker:1", -11))
+    assert round.state is State.STOPPING
+    assert round.root_cause is not None and round.root_cause.status == ExitStatus(code=-11)
+
+
+def test_the_only_task_that_fails_ends_the_round_at_once() -> None:
+    alone = (PlannedTask(name="worker:0", agent="a"),)
+    round, actions = walk(JOIN_A, READY_A, exited("worker:0", 7), tasks=alone)
+    assert (round.state, actions) == (State.ENDED, ())
+
+
+@pytest.mark.parametrize("state", [State.JOINING, State.PREPARING])
+@pytest.mark.parametrize("event", [lost("a"), Interrupt(signal="SIGINT")])
+def test_nothing_has_started_so_nothing_is_waited_for(state: State, event: rounds.Event) -> None:
+    round, actions = walk(*BEFORE[state], event)
+    assert round.state is State.ENDED
+    assert not any(isinstance(action, StartTasks) for action in actions)
+    assert bool(round.root_cause) == isinstance(event, AgentLost)
+
+
+@pytest.mark.parametrize("state", [State.JOINING, State.PREPARING])
+def test_the_cluster_does_not_form(state: State) -> None:
+    failure = Failure(task="b", time=1.0, code="TFRUN-303", tail="waiting for b")
+    round, _ = walk(*BEFORE[state], TimedOut(state=state, failure=failure))
+    assert (round.state, round.root_cause) == (State.ENDED, failure)
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("of", State)
+def test_a_timer_of_another_state_changes_nothing(state: State, of: State) -> None:
+    if of is state:
+        return
+    round, _ = walk(*BEFORE[state])
+    assert step(round, TimedOut(state=of)) == (round, ())
+
+
+@pytest.mark.parametrize("state", [State.RELEASING, State.STOPPING])
+def test_processes_that_never_end_do_not_hold_up_the_end(state: State) -> None:
+    round, actions = walk(*BEFORE[state], TimedOut(state=state))
+    assert (round.state, round.is_over, actions) == (State.ENDED, False, ())
+
+
+@pytest.mark.parametrize(("signal", "sent"), [("SIGINT", "SIGINT"), ("SIGHUP", "SIGTERM")])
+def test_an_interrupt_asks_and_the_second_one_kills(signal: str, sent: str) -> None:
+    round, actions = walk(*RUNNING, Interrupt(signal=signal))
+    assert (round.state, round.interrupted) == (State.STOPPING, signal)
+    assert actions[0] == StopTasks(signal=sent, grace=round.timeouts.interrupt_grace)
+    round, actions = step(round, Interrupt(signal="SIGTERM"))
+    assert actions == (StopTasks(signal="SIGKILL", grace=0),)
+    assert round.interrupted == signal
+
+
+@pytest.mark.parametrize("state", [State.RELEASING, State.STOPPING])
+def test_an_interrupt_of_what_ends_anyway_kills(state: State) -> None:
+    round, actions = walk(*BEFORE[state], Interrupt(signal="SIGINT"))
+    assert (round.state, actions) == (state, (StopTasks(signal="SIGKILL", grace=0),))
+
+
+def test_what_workers_say_because_of_an_interrupt_is_no_failure() -> None:
+    stop = Interrupt(signal="SIGINT")
+    round, _ = walk(*RUNNING, stop, raised("worker:0", kind="KeyboardInterrupt"))
+    for event in (exited("worker:0", 130), exited("worker:1", 1), exited("worker:2", -2)):
+        round, _ = step(round, event)
+    assert (round.state, round.root_cause, round.interrupted) == (State.ENDED, None, "SIGINT")
+
+
+@pytest.mark.parametrize("signal", [2, 9, 15])
+def test_those_that_we_stopped_are_no_failures(signal: int) -> None:
+    ends = [exited(task, -signal, requested=True) for task in ("worker:0", "worker:2")]
+    round, _ = walk(*STOPPING, *ends)
+    assert [failure.task for failure in round.failures] == ["worker:1"]
+
+
+def test_a_signal_that_we_did_not_send_is_a_failure_of_its_own() -> None:
+    peers = raised("worker:1", 1.0, "UnavailableError")
+    round, _ = walk(*RUNNING, peers, exited("worker:2", -9))
+    assert round.root_cause is not None and round.root_cause.task == "worker:2"
+
+
+def test_an_end_while_stopping_may_come_from_an_earlier_cause() -> None:
+    """The segmentation fault of worker 2 was first; worker 1 only noticed it."""
+    round, _ = walk(*RUNNING, raised("worker:1", 2.0, "UnavailableError"), exited("worker:2", -11))
+    assert round.root_cause is not None
+    assert (round.root_cause.task, round.root_cause.status) == ("worker:2", ExitStatus(code=-11))
+
+
+def test_lack_of_memory_is_found_although_we_send_the_same_signal() -> None:
+    event = exited("worker:2", -9, time=0.5, memory=True, requested=True)
+    round, _ = walk(*RUNNING, raised("worker:1", 1.0, "UnavailableError"), event)
+    assert round.root_cause is not None and round.root_cause.code == "TFRUN-403"
+
+
+def test_an_exception_and_its_exit_are_one_failure() -> None:
+    round, _ = walk(*STOPPING, exited("worker:1", 4, time=2.0))
+    (failure,) = round.failures
+    assert failure.error["type"] == "ValueError"
+    assert (failure.status, failure.tail, failure.time) == (ExitStatus(code=4), "the tail", 1.0)
+
+
+def test_one_that_was_killed_in_its_exit_handlers_still_failed_by_its_exception() -> None:
+    round, _ = walk(*STOPPING, exited("worker:1", -9))
+    (failure,) = round.failures
+    assert failure.status == ExitStatus(code=1)
+
+
+@pytest.mark.parametrize("state", State)
+def test_an_agent_is_lost_in_every_state(state: State) -> None:
+    before, _ = walk(*BEFORE[state])
+    round, actions = step(before, lost("b"))
+    match state:
+        case State.JOINING | State.PREPARING:
+            assert (round.state, round.root_cause) == (State.ENDED, lost("b").failure)
+        case State.RUNNING:
+            assert (round.state, round.root_cause) == (State.STOPPING, lost("b").failure)
+        case State.RELEASING:
+            assert (round.state, round.root_cause) == (State.RELEASING, None)
+        case State.STOPPING:
+            assert (round.state, round.failures) == (State.STOPPING, before.failures)
+        case State.ENDED:
+            assert (round, actions) == (before, ())
+    if state is not State.ENDED:
+        assert round.lost == {"b"}
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.RELEASING, State.STOPPING])
+def test_all_agents_lost_is_the_end(state: State) -> None:
+    round, actions = walk(*BEFORE[state], lost("a"), lost("b"))
+    assert (round.state, round.is_over, actions) == (State.ENDED, True, ())
+
+
+def test_two_failures_have_one_cause_whatever_comes_first() -> None:
+    early, late = raised("worker:2", 1.0), raised("worker:0", 2.0)
+    for events in ((early, late), (late, early)):
+        round, _ = walk(*RUNNING, *events)
+        assert len(round.failures) == 2
+        assert round.root_cause is not None and round.root_cause.task == "worker:2"
+
+
+def test_the_table_names_all_states_and_only_events() -> None:
+    assert set(rounds.TRANSITIONS) == set(State)
+    events = {AgentJoined, AgentPrepared, AgentLost, TaskDone, TaskRaised, TaskExited}
+    events |= {Interrupt, TimedOut}
+    assert {kind for row in rounds.TRANSITIONS.values() for kind in row} == events
+    assert rounds.TRANSITIONS[State.ENDED] == {}
+
+
+@pytest.mark.parametrize("state", State)
+def test_events_outside_the_row_change_nothing(state: State) -> None:
+    round, _ = walk(*BEFORE[state])
+    for event in (
+        JOIN_B,
+        READY_B,
+        TaskDone(task="worker:0"),
+        raised("worker:0"),
+        exited("worker:0"),
+    ):
+        if type(event) not in rounds.TRANSITIONS[state]:
+            assert step(round, event) == (round, ())
+
+
+def test_a_round_is_a_value() -> None:
+    """`step` never changes the round that it is given."""
+    round = Round(number=0, tasks=TASKS)
+    copy = replace(round)
+    for event in (*RUNNING, exited("worker:0", 1)):
+        step(round, event)
+    assert round == copy

@@ -1,0 +1,156 @@
+"""Any events in any order: what always holds of a round."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tfrun.control.rounds import (
+    TRANSITIONS,
+    AgentJoined,
+    AgentLost,
+    AgentPrepared,
+    Event,
+    Interrupt,
+    PlannedTask,
+    PrepareAgents,
+    ReleaseTasks,
+    Round,
+    SetTimer,
+    StartTasks,
+    State,
+    StopTasks,
+    TaskDone,
+    TaskExited,
+    TaskRaised,
+    TimedOut,
+    step,
+)
+from tfrun.job.exits import ExitStatus
+from tfrun.job.failure import Failure
+
+ORDER = list(State)  # a round only ever goes forward
+AGENTS = ("a", "b")
+STARTED = {State.RUNNING, State.RELEASING, State.STOPPING}
+# "ghost" is no part of the round: messages come from another machine.
+AGENT = st.sampled_from([*AGENTS, "ghost"])
+TASK = st.sampled_from(["t0", "t1", "t2", "ghost"])
+CODE = st.sampled_from([0, 0, 1, 7, -2, -9, -11, -15])
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Feeds events to a round and checks each step."""
+
+    @initialize(
+        runs=st.lists(st.sampled_from(["script", "server"]), min_size=1, max_size=3),
+        hosts=st.lists(st.sampled_from(AGENTS), min_size=3, max_size=3),
+    )
+    def begin(self, runs: list[str], hosts: list[str]) -> None:
+        runs[0] = "script"  # a round without a script would have nothing to do
+        tasks = tuple(
+            PlannedTask(name=f"t{i}", agent=hosts[i], runs=run) for i, run in enumerate(runs)
+        )
+        self.round = Round(number=0, tasks=tasks)
+        self.clock = itertools.count()
+        self.timers: set[State] = set()
+
+    def feed(self, event: Event) -> None:
+        before = self.round
+        self.round, actions = step(before, event)
+        kinds = [type(action) for action in actions]
+
+        assert ORDER.index(self.round.state) >= ORDER.index(before.state), "it went back"
+        if before.state is State.ENDED or type(event) not in TRANSITIONS[before.state]:
+            assert (self.round, actions) == (before, ()), "late news changed something"
+        assert len(self.round.failures) >= len(before.failures), "a failure was forgotten"
+        assert set(self.round.exits) >= set(before.exits)
+        if self.round.failures or self.round.interrupted:
+            assert ReleaseTasks not in kinds, "released after a failure"
+            assert StartTasks not in kinds and PrepareAgents not in kinds
+        for kind, state in (
+            (PrepareAgents, State.PREPARING),
+            (StartTasks, State.RUNNING),
+            (ReleaseTasks, State.RELEASING),
+        ):
+            assert (kind in kinds) <= (before.state is not state is self.round.state), kind
+        if isinstance(event, Interrupt) and before.state in (State.RELEASING, State.STOPPING):
+            assert actions == (StopTasks(signal="SIGKILL", grace=0),)
+        self.timers |= {action.state for action in actions if isinstance(action, SetTimer)}
+        if self.round.state is State.STOPPING and before.state is not State.STOPPING:
+            assert kinds == [StopTasks, SetTimer], "stopping without a stop or a timer"
+        if self.round.state is State.ENDED and before.state in STARTED:
+            assert self.round.is_over or isinstance(event, TimedOut), "ended too early"
+
+    @invariant()
+    def waiting_states_have_their_timer(self) -> None:
+        if hasattr(self, "round") and self.round.state in (State.RELEASING, State.STOPPING):
+            assert self.round.state in self.timers
+            assert not self.round.is_over, "it waits for nothing"
+
+    @invariant()
+    def a_failed_round_has_a_cause(self) -> None:
+        if hasattr(self, "round"):
+            assert (self.round.root_cause is None) == (not self.round.failures)
+            if self.round.state is State.STOPPING:
+                assert self.round.failures or self.round.interrupted
+
+    @rule(agent=AGENT)
+    def joins(self, agent: str) -> None:
+        self.feed(AgentJoined(agent=agent))
+
+    @rule()
+    def all_join_and_prepare(self) -> None:
+        """The way on, which random steps alone would seldom find."""
+        for agent in sorted(self.round.agents):
+            self.feed(AgentJoined(agent=agent))
+        for agent in sorted(self.round.agents):
+            self.feed(AgentPrepared(agent=agent, ports=(1,)))
+
+    @rule(agent=AGENT)
+    def prepares(self, agent: str) -> None:
+        self.feed(AgentPrepared(agent=agent, ports=(1,)))
+
+    @rule(agent=AGENT)
+    def is_lost(self, agent: str) -> None:
+        failure = Failure(task=agent, time=next(self.clock), code="TFRUN-301")
+        self.feed(AgentLost(agent=agent, failure=failure))
+
+    @rule(task=TASK)
+    def finishes(self, task: str) -> None:
+        self.feed(TaskDone(task=task))
+
+    @rule(task=TASK, kind=st.sampled_from(["ValueError", "UnavailableError"]))
+    def raises(self, task: str, kind: str) -> None:
+        self.feed(TaskRaised(task=task, time=next(self.clock), error={"type": kind}))
+
+    @rule(task=TASK, code=CODE, memory=st.booleans(), requested=st.booleans())
+    def exits(self, task: str, code: int, memory: bool, requested: bool) -> None:
+        status = ExitStatus(code=code, out_of_memory=memory and code == -9)
+        time, requested = next(self.clock), requested and code < 0
+        self.feed(TaskExited(task=task, time=time, status=status, requested=requested))
+
+    @rule(signal=st.sampled_from(["SIGINT", "SIGTERM", "SIGHUP"]))
+    def interrupts(self, signal: str) -> None:
+        self.feed(Interrupt(signal=signal))
+
+    @rule(state=st.sampled_from(State))
+    def times_out(self, state: State) -> None:
+        joining = state in (State.JOINING, State.PREPARING)
+        failure = Failure(task="a", time=next(self.clock), code="TFRUN-303") if joining else None
+        self.feed(TimedOut(state=state, failure=failure))
+
+    def teardown(self) -> None:
+        """Whatever has happened: when every process ends, so does the round."""
+        if not hasattr(self, "round") or self.round.state not in STARTED:
+            return
+        for task in self.round.tasks:
+            if task.name not in self.round.exits and task.agent not in self.round.lost:
+                self.exits(task=task.name, code=0, memory=False, requested=False)
+        assert self.round.state is State.ENDED
+
+
+AnyOrder.TestCase.settings = settings(max_examples=400, stateful_step_count=25, deadline=None)
+TestAnyOrder = AnyOrder.TestCase

@@ -1,0 +1,147 @@
+"""TFRecord files: the index, damage, and what is left out."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrun.data.dataset import Dataset
+from tfrun.data.record_index import index_file
+from tfrun.data.records import RecordSource, whole_records
+from tfrun.job.errors import TfrunError, UsageError
+
+TEXTS = [b"%d " % i * (i % 7) for i in range(50)]  # some are empty
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "a.tfrecord"
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for text in TEXTS:
+            writer.write(text)
+    return file
+
+
+def damage(path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1
+    path.write_bytes(content)
+
+
+def read(path, **options) -> list[bytes]:
+    data = Dataset.from_tfrecords(str(path), batch_size=8, **options)
+    return [text for batch in data.tf_data() for text in batch.numpy().tolist()]
+
+
+def test_the_index_is_where_tensorflow_finds_the_records(path):
+    starts = index_file(str(path))
+    assert np.diff(starts).tolist() == [len(text) + 16 for text in TEXTS]
+    assert read(path) == list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()) == TEXTS
+
+
+def test_the_index_is_kept_and_made_anew_when_the_file_changes(path):
+    index_file(str(path))
+    kept = path.with_name(path.name + ".tfrun-index")
+    content = kept.read_bytes()
+    os.utime(kept, ns=(1, 1))
+    index_file(str(path))
+    assert kept.stat().st_mtime_ns == 1, "it was written again"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(b"new")
+    assert index_file(str(path)).tolist() == [0, 19]
+    kept.write_bytes(content[:50])  # a torn index is none
+    assert index_file(str(path)).tolist() == [0, 19]
+
+
+def test_the_index_goes_to_the_run_directory_where_it_cannot_stand_beside_the_file(
+    path, tmp_path, monkeypatch
+):
+    (tmp_path / "run").mkdir()
+    monkeypatch.setenv("TFRUN_RUN_DIR", str(tmp_path / "run"))
+    path.with_name(path.name + ".tfrun-index").mkdir()  # root could write into any directory
+    expected = index_file(str(path))
+    (kept,) = (tmp_path / "run" / "index").iterdir()
+    os.utime(kept, ns=(1, 1))
+    assert np.array_equal(index_file(str(path)), expected)
+    assert kept.stat().st_mtime_ns == 1, "it was written again"
+
+
+def test_a_record_with_a_wrong_checksum_is_named_or_skipped(path):
+    starts = index_file(str(path))
+    damage(path, int(starts[9]) + 12)
+    with pytest.raises(TfrunError, match=f"TFRUN-605: the record at byte {starts[9]} .*checksum"):
+        read_and_raise(path)
+    data = Dataset.from_tfrecords(str(path), batch_size=8, on_error="skip")
+    texts = [text for batch in data.tf_data() for text in batch.numpy().tolist()]
+    assert texts == TEXTS[:9] + TEXTS[10:]
+    assert data.skipped == 1
+
+
+def read_and_raise(path) -> None:
+    for _ in Dataset.from_tfrecords(str(path), batch_size=8):
+        pass
+
+
+def test_a_checksum_is_checked_also_when_the_record_is_read_alone(path):
+    source = RecordSource([str(path)])
+    assert source.read(np.array([3]))[0].tolist() == [TEXTS[3]]
+    damage(path, int(index_file(str(path))[4]) + 13)
+    with pytest.raises(TfrunError, match="TFRUN-605"):
+        source.read(np.array([4]))
+
+
+def test_a_file_that_is_cut_off_is_refused(path):
+    starts = index_file(str(path))
+    os.truncate(path, int(starts[-1]) - 3)
+    with pytest.raises(TfrunError, match=f"TFRUN-605: the record at byte {starts[-2]} "):
+        read(path)
+    os.truncate(path, int(starts[-2]) + 5)
+    with pytest.raises(TfrunError, match=r"TFRUN-605.*ends within"):
+        read(path)
+
+
+@pytest.mark.parametrize("kind", ["GZIP", "ZLIB"])
+def test_a_compressed_file_is_refused(tmp_path, kind):
+    path = str(tmp_path / "z.tfrecord")
+    with tf.io.TFRecordWriter(path, kind) as writer:
+        writer.write(b"text" * 100)
+    with pytest.raises(UsageError, match="TFRUN-606"):
+        Dataset.from_tfrecords(path, batch_size=1)
+
+
+def test_files_without_records_are_refused(tmp_path):
+    (tmp_path / "empty.tfrecord").touch()
+    with pytest.raises(UsageError, match="TFRUN-601"):
+        Dataset.from_tfrecords(str(tmp_path / "*"), batch_size=1)
+
+
+def test_a_file_that_vanishes_is_named_or_its_samples_are_skipped(tmp_path):
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_text(str(number))
+    options = {"batch_size": 3, "load": lambda path, content: content}
+    strict = Dataset.from_files(str(tmp_path / "*.txt"), **options)
+    lenient = Dataset.from_files(str(tmp_path / "*.txt"), on_error="skip", **options)
+    (tmp_path / "4.txt").unlink()
+    with pytest.raises(TfrunError, match=r"TFRUN-604.*4\.txt"):
+        list(strict)
+    assert [batch.numpy().tolist() for batch in lenient] == [[b"0", b"1", b"2"], [b"3", b"5"]]
+    assert lenient.skipped == 1
+
+
+def test_a_record_file_that_becomes_shorter_is_no_crash(path):
+    source = RecordSource([str(path)])
+    os.truncate(path, 100)
+    with pytest.raises(TfrunError, match=r"TFRUN-604.*shorter"):
+        source.read(np.array([49]))
+
+
+def test_tensorflows_reader_stops_at_the_damaged_record(path):
+    starts, content = index_file(str(path)), path.read_bytes()
+    raw = [content[a:b] for a, b in itertools.pairwise(starts)]
+    assert whole_records(raw) == TEXTS
+    raw[5] = raw[5][:-1] + bytes([raw[5][-1] ^ 1])
+    assert whole_records(raw) == TEXTS[:5]

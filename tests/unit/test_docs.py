@@ -1,0 +1,137 @@
+"""The documentation: complete, linked, and its quick commands do what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import tfrun
+from docs_blocks import PAGES, ROOT, blocks, pages_with, pattern, run_page
+from tfrun.cli.main import run
+from tfrun.job.errors import CODES
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", pages_with("run"))
+def test_commands(page, jobs):
+    run_page(page, "run", jobs.directory, jobs.environment)
+
+
+@pytest.mark.parametrize(
+    ("expected", "output", "matches"),
+    [
+        ("a\n", "a\n", True),
+        ("a\n", "a\nb\n", False),
+        ("a\n…\n", "a\nb\n", True),
+        ("…\nb\n", "a\nb\n", True),
+        ("…\nb\n", "b\na\n", False),
+        ("x…z.\n", "xyz.\n", True),
+        ("x…z.\n", "xyz,\n", False),
+        ("", "a\n", False),
+    ],
+)
+def test_the_comparison_of_outputs_can_fail(expected, output, matches):
+    assert bool(re.fullmatch(pattern(expected), output)) is matches
+
+
+def test_every_block_with_a_mark_is_understood():
+    for page in PAGES:
+        for block in blocks(page):
+            known = {"console": r"|run|run=cluster", "python": r"|file=\w+\.py"}
+            assert re.fullmatch(known.get(block.language, ""), block.mark), (page, block)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [block for page in PAGES for block in blocks(page) if block.language == "python"],
+    ids=lambda block: block.mark or block.text[:30],
+)
+def test_python_blocks_compile(block):
+    compile(block.text, "block", "exec")
+
+
+def test_each_code_has_an_entry_and_each_entry_a_code():
+    entries = re.findall(r"^## (TFRUN-\d+): (.*)$", text_of("docs/errors.md"), re.MULTILINE)
+    assert entries == list(CODES.items())
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_each_entry_says_the_cause_and_the_fix(code):
+    _, _, rest = text_of("docs/errors.md").partition(f"## {code}: ")
+    entry = rest.partition("\n## ")[0]
+    assert re.search(r"^\*\*Cause\.\*\* \S", entry, re.MULTILINE), entry
+    assert re.search(r"^\*\*Fix\.\*\* \S", entry, re.MULTILINE), entry
+
+
+def test_the_option_table_is_that_of_the_command():
+    page = text_of("docs/command-line.md")
+    table = page.partition("## Options")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `-")]
+    documented = {
+        (*sorted(re.findall(r"`(--?[A-Za-z-]+)`", names)), variable.strip("` "))
+        for names, variable in rows
+    }
+    context = click.Context(run, **run.context_settings)
+    existing = set()
+    for parameter in run.get_params(context):
+        if isinstance(parameter, click.Option):
+            eager = parameter.is_eager  # --help and --version
+            variable = "" if eager else f"TFRUN_{(parameter.name or '').upper()}"
+            existing.add((*sorted(parameter.opts), variable))
+    assert documented == existing
+
+
+def test_the_api_page_has_every_public_name():
+    page = text_of("docs/api.md")
+    for name in tfrun.__all__:
+        assert f"tfrun.{name}" in page, name
+    rows = "".join(line for line in page.splitlines() if line.startswith("| `"))
+    for field in dataclasses.fields(tfrun.World):
+        assert f"`{field.name}`" in rows, field.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith("https://"):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        assert path.exists(), target
+        if anchor:
+            assert anchor in _anchors(path), target
+
+
+def _anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_make_targets_exist():
+    targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE))
+    for page in PAGES:
+        named = re.findall(
+            r"^make ([a-z]+)|`make\s([a-z]+)`", page.read_text("utf-8"), re.MULTILINE
+        )
+        for target in filter(None, (name for pair in named for name in pair)):
+            assert target in targets, (page.name, target)
+
+
+def test_the_readme_shows_the_files_as_they_are():
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "tree.py", "--check"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

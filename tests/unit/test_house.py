@@ -1,0 +1,139 @@
+"""The rules of the house: who may import whom, and how large a file may be."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import tfrun
+
+SOURCE = Path(tfrun.__file__).parent
+FILES = sorted(set(SOURCE.rglob("*.py")) - {SOURCE / "__main__.py"})  # that one is the command
+MAX_LINES = 400
+NO_TENSORFLOW = ("cli", "job", "cluster", "launch", "control", "observe")
+# From the top down; what stands in one line is of one layer. A room imports from its own layer,
+# from those below it, and from the ground.
+LAYERS = (
+    *(("cli",), ("launch",), ("control",), ("worker",)),
+    *(("engine", "train"), ("data",), ("observe",)),
+)
+GROUND = ("job", "cluster")
+# Modules that any code may use, whatever their room, and why.
+DOORS = {"tfrun.worker.channel": "code in a worker's process reports to its agent through it"}
+
+
+def module_name(path: Path) -> str:
+    parts = ("tfrun", *path.relative_to(SOURCE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    """Returns the room, or "" for the package itself."""
+    return module.split(".")[1] if module.count(".") else ""
+
+
+MODULES = {module_name(path): path for path in FILES}
+
+
+def imports(path: Path, *, only_at_import: bool = False) -> Iterator[str]:
+    """Yields the absolute names that a file imports; `from a import b` as a.b if that is a module.
+
+    Args:
+      path: the file.
+      only_at_import: leave out what is imported in functions or for type checkers only.
+    """
+    nodes: list[ast.AST] = list(ast.parse(path.read_text(encoding="utf-8")).body)
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            assert node.module is not None
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in MODULES else node.module
+        elif only_at_import and (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+        ):
+            continue
+        else:
+            nodes.extend(ast.iter_child_nodes(node))
+
+
+def test_the_walk_over_imports_sees_them_all(tmp_path):
+    path = tmp_path / "m.py"
+    path.write_text("import a.b\ndef f():\n  from c import d\nclass C:\n  import e\n")
+    assert sorted(imports(path)) == ["a.b", "c", "e"]
+    assert sorted(imports(path, only_at_import=True)) == ["a.b", "e"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_a_file_is_about_one_thing(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.read_text().strip()], ids=module_name)
+def test_a_file_says_what_it_is_about(path):
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in FILES if room_of(module_name(p)) in NO_TENSORFLOW], ids=module_name
+)
+def test_rooms_without_tensorflow_do_not_name_it(path):
+    found = [name for name in imports(path) if name.split(".")[0] in ("tensorflow", "keras")]
+    assert not found
+
+
+def test_rooms_without_tensorflow_do_not_load_it():
+    names = [name for name in MODULES if room_of(name) in ("", *NO_TENSORFLOW)]
+    code = (
+        "import importlib, sys\n"
+        f"for name in {names!r}: importlib.import_module(name)\n"
+        "sys.exit(' '.join(sorted({'tensorflow', 'keras'} & set(sys.modules))) or None)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_imports_point_down(path):
+    own = room_of(module_name(path))
+    layer_of = {room: depth for depth, layer in enumerate(LAYERS) for room in layer}
+    for name in imports(path):
+        room = room_of(name) if name.split(".")[0] == "tfrun" else ""
+        if not room or not own or name in DOORS or (room in GROUND and own != "job"):
+            continue
+        if own == "job":
+            assert room == "job", f"job is below everything, and imports {name}"
+            continue
+        assert room in layer_of, f"{room} has no place in LAYERS"
+        assert own not in GROUND, f"{own} is the ground, and imports {name}"
+        assert layer_of[own] <= layer_of[room], f"{own} imports {name}"
+
+
+def test_nothing_imports_the_command_line():
+    for module, path in MODULES.items():
+        if room_of(module) != "cli":
+            assert not [name for name in imports(path) if room_of(name) == "cli"], module
+
+
+def test_modules_do_not_import_each_other_in_a_circle():
+    graph = {
+        module: {name for name in imports(path, only_at_import=True) if name in MODULES} - {module}
+        for module, path in MODULES.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" → ".join(error.args[1]))

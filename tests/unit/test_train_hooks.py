@@ -1,0 +1,105 @@
+"""Which callbacks write, and which could act on a single batch."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+
+from tfrun.train import hooks
+from tfrun.train.callbacks import ChiefOnly, RestoreEverywhere
+
+
+class ActsOnBatch(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = True
+
+
+class ActsOnEpoch(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = True
+
+
+class OwnCheckpoint(keras.callbacks.ModelCheckpoint):
+    def on_epoch_end(self, epoch, logs=None):
+        super().on_epoch_end(epoch, logs)
+
+
+class ActiveCheckpoint(keras.callbacks.ModelCheckpoint):
+    def on_train_batch_end(self, batch, logs=None):
+        super().on_train_batch_end(batch, logs)
+
+
+def passive():
+    return [
+        keras.callbacks.ModelCheckpoint("a.keras"),
+        keras.callbacks.TensorBoard("logs"),
+        keras.callbacks.CSVLogger("log.csv"),
+        keras.callbacks.BackupAndRestore("backup", save_freq=5),
+        keras.callbacks.EarlyStopping(),
+        keras.callbacks.ReduceLROnPlateau(),
+        keras.callbacks.LearningRateScheduler(lambda epoch: 0.1),
+        keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: None),
+        keras.callbacks.History(),
+        keras.callbacks.ProgbarLogger(),
+        OwnCheckpoint("a.keras"),
+        ActsOnEpoch(),
+    ]
+
+
+def test_passive_callbacks_need_no_agreement_on_batches():
+    callbacks = passive() + [ChiefOnly(each) for each in passive()]
+    assert not hooks.acts_on_batches(callbacks, hooks.TRAIN_BATCH)
+    assert not hooks.acts_on_batches(callbacks, hooks.TEST_BATCH)
+    assert not hooks.reads_batch_logs(callbacks)
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        ActsOnBatch(),
+        ActiveCheckpoint("a.keras"),
+        keras.callbacks.TerminateOnNaN(),
+        keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: None),
+        keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: None),
+        ChiefOnly(ActsOnBatch()),
+        ChiefOnly(ChiefOnly(ActsOnBatch())),
+    ],
+    ids=lambda callback: type(hooks.inner(callback)).__name__,
+)
+def test_others_do(callback):
+    assert hooks.acts_on_batches([*passive(), callback], hooks.TRAIN_BATCH)
+    assert hooks.reads_batch_logs([callback])
+
+
+def test_hooks_of_each_loop_are_told_apart():
+    class Tests(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch, logs=None):
+            self.model.stop_evaluating = True
+
+    assert hooks.acts_on_batches([Tests()], hooks.TEST_BATCH)
+    assert not hooks.acts_on_batches([Tests()], hooks.TRAIN_BATCH)
+    assert not hooks.acts_on_batches([Tests()], hooks.PREDICT_BATCH)
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        keras.callbacks.TensorBoard("logs", update_freq=10),
+        keras.callbacks.ModelCheckpoint("a.keras", save_freq=10),
+        ChiefOnly(keras.callbacks.TensorBoard("logs", update_freq="batch")),
+    ],
+)
+def test_some_only_read_batch_logs(callback):
+    assert hooks.reads_batch_logs([callback])
+    assert not hooks.acts_on_batches([callback], hooks.TRAIN_BATCH)
+
+
+def test_writers_are_put_aside():
+    for writer in passive()[:3] + [OwnCheckpoint("a.keras"), keras.callbacks.RemoteMonitor()]:
+        placed = hooks.for_this_worker(writer)
+        assert type(placed) is ChiefOnly
+        assert placed.callback is writer
+    backup = keras.callbacks.BackupAndRestore("backup")
+    assert type(hooks.for_this_worker(backup)) is RestoreEverywhere
+    for other in (keras.callbacks.EarlyStopping(), ActsOnBatch(), ChiefOnly(ActsOnBatch())):
+        assert hooks.for_this_worker(other) is other

@@ -1,0 +1,43 @@
+"""Processes that end with their parents, by the kernel or by watching."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from conftest import wait_until
+
+CHILD = {
+    "kernel": "lineage.die_with_parent(os.getppid()); print('ready', flush=True); signal.pause()",
+    "watching": "parent = os.getppid(); print('ready', flush=True); "
+    "lineage.watch_parent(parent, 0.01)",
+}
+
+
+@pytest.mark.parametrize("way", CHILD)
+def test_a_child_ends_with_its_killed_parent(way: str) -> None:
+    if way == "kernel" and sys.platform != "linux":
+        pytest.skip("PR_SET_PDEATHSIG is Linux's")
+    child = f"import os, signal\nfrom tfrun.worker import lineage\n{CHILD[way]}"
+    parent = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE)\n"
+        "child.stdout.readline(); print(child.pid, flush=True); child.wait()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.kill()
+    wait_until(lambda: not _runs(pid), "the child ended", 5)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
