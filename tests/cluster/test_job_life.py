@@ -62,7 +62,7 @@ def test_the_first_failure_ends_the_others_and_gives_its_code(
         BY_RANK + DEAF + "import os, sys, time\n"
         f"if rank == 1:\n    print('failing', time.time(), flush=True)\n    {end}\n" + HANG
     )
-    result = jobs.run("-n", 3, "--run-dir", "run", "train.py")
+    result = jobs.run("-n", 3, "--max-restarts", 0, "--run-dir", "run", "train.py")
     assert result.returncode == code
     report = result.stderr
     assert report.count("the job failed") == 1
@@ -105,7 +105,7 @@ def test_peers_errors_are_not_shown(jobs: Jobs) -> None:
         "    if rank == 1 and step == 20:\n"
         "        os.kill(os.getpid(), 9)\n"
     )
-    result = jobs.run("-n", 2, "train.py")
+    result = jobs.run("-n", 2, "--max-restarts", 0, "train.py")
     assert result.returncode == 137
     assert "worker 1 failed first: killed by SIGKILL" in result.stderr
     assert "Unavailable" not in result.stderr
@@ -181,7 +181,7 @@ def test_kill_9_leaves_nothing_behind(jobs: Jobs, victim: str) -> None:
         "for new in (False, True):\n"
         "    subprocess.Popen(['sleep', '600'], start_new_session=new)\n" + DEAF + HANG
     )
-    process = jobs.start("-n", 2, "--run-dir", "run", "train.py")
+    process = jobs.start("-n", 2, "--max-restarts", 0, "--run-dir", "run", "train.py")
     workers = started(jobs, 2)
     zygote = psutil.Process(workers[0]).parent()
     assert zygote is not None
@@ -265,7 +265,7 @@ def test_out_of_memory_is_named(jobs: Jobs) -> None:
         "    memory = [bytearray(os.urandom(1 << 20)) for _ in range(1024)]\n" + HANG
     )
     try:
-        result = jobs.run("-n", 2, "train.py")
+        result = jobs.run("-n", 2, "--max-restarts", 0, "train.py")
     finally:
         wait_until(lambda: not (group / "cgroup.procs").read_text(), "the cgroup is empty")
         group.rmdir()

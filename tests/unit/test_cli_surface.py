@@ -30,6 +30,9 @@ SURFACE = {
     "start_method": (["--start-method"], "TFRUN_START_METHOD", "auto", True),
     "seed": (["--seed"], "TFRUN_SEED", None, False),
     "sync_check": (["--sync-check"], "TFRUN_SYNC_CHECK", 0, False),
+    "max_restarts": (["--max-restarts"], "TFRUN_MAX_RESTARTS", 3, False),
+    "snapshot_every": (["--snapshot-every"], "TFRUN_SNAPSHOT_EVERY", "auto", False),
+    "deterministic": (["--deterministic"], "TFRUN_DETERMINISTIC", False, False),
 }
 # One value of each variable, and what the verb then gets.
 VALUES = {
@@ -50,6 +53,9 @@ VALUES = {
     "start_method": ("fresh", "fresh"),
     "seed": ("7", 7),
     "sync_check": ("10", 10),
+    "max_restarts": ("0", 0),
+    "snapshot_every": ("30s", "30s"),
+    "deterministic": ("1", True),
 }
 
 

@@ -41,6 +41,7 @@ BY_TYPE = {
     "bool": st.booleans(),
     "list": st.lists(STRICT, max_size=4),
     "list[int]": st.lists(INT, max_size=4),
+    "list[str]": st.lists(TEXT, max_size=4),
     "dict": st.dictionaries(TEXT, STRICT, max_size=4),
 }
 

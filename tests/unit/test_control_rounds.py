@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from tfrun.control import rounds
-from tfrun.control.rounds import (
+from tfrun.control.round_terms import (
+    Action,
     AgentJoined,
     AgentLost,
     AgentPrepared,
+    Event,
     Interrupt,
     PlannedTask,
     PrepareAgents,
@@ -23,9 +24,10 @@ from tfrun.control.rounds import (
     TaskDone,
     TaskExited,
     TaskRaised,
+    TaskSaved,
     TimedOut,
-    step,
 )
+from tfrun.control.rounds import TRANSITIONS, step
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
 
@@ -59,9 +61,9 @@ def raised(task: str, time: float = 5.0, kind: str = "ValueError") -> TaskRaised
     return TaskRaised(task=task, time=time, error={"type": kind, "message": "", "traceback": ""})
 
 
-def walk(*events: rounds.Event, tasks=TASKS) -> tuple[Round, tuple[rounds.Action, ...]]:
+def walk(*events: Event, tasks=TASKS, recovers: bool = False) -> tuple[Round, tuple[Action, ...]]:
     """Returns the round after the events, and the actions of the last one."""
-    round, actions = Round(number=0, tasks=tasks), ()
+    round, actions = Round(number=0, tasks=tasks, recovers=recovers), ()
     for event in events:
         round, actions = step(round, event)
     return round, actions
@@ -70,19 +72,26 @@ def walk(*events: rounds.Event, tasks=TASKS) -> tuple[Round, tuple[rounds.Action
 RUNNING = (JOIN_A, JOIN_B, READY_A, READY_B)
 RELEASING = (*RUNNING, *(TaskDone(task=task.name) for task in TASKS))
 STOPPING = (*RUNNING, raised("worker:1", 1.0))
+LEAVING = (*RUNNING, exited("worker:1", -9, 1.0))
 BEFORE = {
     State.JOINING: (JOIN_A,),
     State.PREPARING: (JOIN_A, JOIN_B),
     State.RUNNING: RUNNING,
     State.RELEASING: RELEASING,
+    State.LEAVING: LEAVING,
     State.STOPPING: STOPPING,
     State.ENDED: (*RELEASING, *(exited(task.name) for task in TASKS)),
 }
 
 
+def at(state: State, *events: Event) -> tuple[Round, tuple[Action, ...]]:
+    """Returns the round after a way into `state` and then the events."""
+    return walk(*BEFORE[state], *events, recovers=state is State.LEAVING)
+
+
 @pytest.mark.parametrize("state", State)
 def test_the_ways_into_each_state(state: State) -> None:
-    assert walk(*BEFORE[state])[0].state is state
+    assert at(state)[0].state is state
 
 
 def test_the_good_way() -> None:
@@ -94,7 +103,7 @@ def test_the_good_way() -> None:
     assert round.ports == {"a": (1, 2), "b": (3,)}
     timer = SetTimer(state=State.RELEASING, seconds=5 * round.timeouts.stop_grace)
     assert walk(*RELEASING)[1] == (ReleaseTasks(), timer)
-    round, actions = walk(*BEFORE[State.ENDED])
+    round, actions = at(State.ENDED)
     assert (round.root_cause, round.is_over, actions) == (None, True, ())
 
 
@@ -105,7 +114,7 @@ def test_the_last_agent_joins_twice() -> None:
 @pytest.mark.parametrize("order", ["done first", "exit first", "exit only"])
 def test_done_and_exit_come_in_any_order(order: str) -> None:
     """`os._exit(0)` skips the report; a pipe may be read later than the process's end."""
-    events: list[rounds.Event] = []
+    events: list[Event] = []
     for task in TASKS:
         done, exit = TaskDone(task=task.name), exited(task.name)
         events += {"done first": [done, exit], "exit first": [exit, done], "exit only": [exit]}[
@@ -134,7 +143,7 @@ def test_a_server_that_ends_by_itself_has_failed(code: int) -> None:
 
 
 @pytest.mark.parametrize("event", [raised("worker:1"), exited("worker:1", 3), lost("b")])
-def test_a_failure_stops_the_others(event: rounds.Event) -> None:
+def test_a_failure_stops_the_others(event: Event) -> None:
     round, actions = walk(*RUNNING, event)
     grace = round.timeouts.stop_grace
     assert round.state is State.STOPPING
@@ -159,8 +168,8 @@ def test_the_only_task_that_fails_ends_the_round_at_once() -> None:
 
 @pytest.mark.parametrize("state", [State.JOINING, State.PREPARING])
 @pytest.mark.parametrize("event", [lost("a"), Interrupt(signal="SIGINT")])
-def test_nothing_has_started_so_nothing_is_waited_for(state: State, event: rounds.Event) -> None:
-    round, actions = walk(*BEFORE[state], event)
+def test_nothing_has_started_so_nothing_is_waited_for(state: State, event: Event) -> None:
+    round, actions = at(state, event)
     assert round.state is State.ENDED
     assert not any(isinstance(action, StartTasks) for action in actions)
     assert bool(round.root_cause) == isinstance(event, AgentLost)
@@ -169,7 +178,7 @@ def test_nothing_has_started_so_nothing_is_waited_for(state: State, event: round
 @pytest.mark.parametrize("state", [State.JOINING, State.PREPARING])
 def test_the_cluster_does_not_form(state: State) -> None:
     failure = Failure(task="b", time=1.0, code="TFRUN-303", tail="waiting for b")
-    round, _ = walk(*BEFORE[state], TimedOut(state=state, failure=failure))
+    round, _ = at(state, TimedOut(state=state, failure=failure))
     assert (round.state, round.root_cause) == (State.ENDED, failure)
 
 
@@ -178,13 +187,13 @@ def test_the_cluster_does_not_form(state: State) -> None:
 def test_a_timer_of_another_state_changes_nothing(state: State, of: State) -> None:
     if of is state:
         return
-    round, _ = walk(*BEFORE[state])
+    round, _ = at(state)
     assert step(round, TimedOut(state=of)) == (round, ())
 
 
 @pytest.mark.parametrize("state", [State.RELEASING, State.STOPPING])
 def test_processes_that_never_end_do_not_hold_up_the_end(state: State) -> None:
-    round, actions = walk(*BEFORE[state], TimedOut(state=state))
+    round, actions = at(state, TimedOut(state=state))
     assert (round.state, round.is_over, actions) == (State.ENDED, False, ())
 
 
@@ -200,7 +209,7 @@ def test_an_interrupt_asks_and_the_second_one_kills(signal: str, sent: str) -> N
 
 @pytest.mark.parametrize("state", [State.RELEASING, State.STOPPING])
 def test_an_interrupt_of_what_ends_anyway_kills(state: State) -> None:
-    round, actions = walk(*BEFORE[state], Interrupt(signal="SIGINT"))
+    round, actions = at(state, Interrupt(signal="SIGINT"))
     assert (round.state, actions) == (state, (StopTasks(signal="SIGKILL", grace=0),))
 
 
@@ -253,7 +262,7 @@ def test_one_that_was_killed_in_its_exit_handlers_still_failed_by_its_exception(
 
 @pytest.mark.parametrize("state", State)
 def test_an_agent_is_lost_in_every_state(state: State) -> None:
-    before, _ = walk(*BEFORE[state])
+    before, _ = at(state)
     round, actions = step(before, lost("b"))
     match state:
         case State.JOINING | State.PREPARING:
@@ -262,8 +271,11 @@ def test_an_agent_is_lost_in_every_state(state: State) -> None:
             assert (round.state, round.root_cause) == (State.STOPPING, lost("b").failure)
         case State.RELEASING:
             assert (round.state, round.root_cause) == (State.RELEASING, None)
+        case State.LEAVING:  # with two of three agents' workers gone, and none to spare
+            assert round.state is State.STOPPING
         case State.STOPPING:
-            assert (round.state, round.failures) == (State.STOPPING, before.failures)
+            assert round.failures == (*before.failures, lost("b").failure)
+            assert round.state is State.STOPPING
         case State.ENDED:
             assert (round, actions) == (before, ())
     if state is not State.ENDED:
@@ -272,7 +284,7 @@ def test_an_agent_is_lost_in_every_state(state: State) -> None:
 
 @pytest.mark.parametrize("state", [State.RUNNING, State.RELEASING, State.STOPPING])
 def test_all_agents_lost_is_the_end(state: State) -> None:
-    round, actions = walk(*BEFORE[state], lost("a"), lost("b"))
+    round, actions = at(state, lost("a"), lost("b"))
     assert (round.state, round.is_over, actions) == (State.ENDED, True, ())
 
 
@@ -285,24 +297,25 @@ def test_two_failures_have_one_cause_whatever_comes_first() -> None:
 
 
 def test_the_table_names_all_states_and_only_events() -> None:
-    assert set(rounds.TRANSITIONS) == set(State)
+    assert set(TRANSITIONS) == set(State)
     events = {AgentJoined, AgentPrepared, AgentLost, TaskDone, TaskRaised, TaskExited}
-    events |= {Interrupt, TimedOut}
-    assert {kind for row in rounds.TRANSITIONS.values() for kind in row} == events
-    assert rounds.TRANSITIONS[State.ENDED] == {}
+    events |= {Interrupt, TaskSaved, TimedOut}
+    assert {kind for row in TRANSITIONS.values() for kind in row} == events
+    assert TRANSITIONS[State.ENDED] == {}
 
 
 @pytest.mark.parametrize("state", State)
 def test_events_outside_the_row_change_nothing(state: State) -> None:
-    round, _ = walk(*BEFORE[state])
+    round, _ = at(state)
     for event in (
         JOIN_B,
         READY_B,
         TaskDone(task="worker:0"),
         raised("worker:0"),
         exited("worker:0"),
+        TaskSaved(task="worker:0"),
     ):
-        if type(event) not in rounds.TRANSITIONS[state]:
+        if type(event) not in TRANSITIONS[state]:
             assert step(round, event) == (round, ())
 
 

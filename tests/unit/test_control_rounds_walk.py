@@ -8,13 +8,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tfrun.control.rounds import (
-    TRANSITIONS,
+from tfrun.control.round_terms import (
     AgentJoined,
     AgentLost,
     AgentPrepared,
     Event,
     Interrupt,
+    LeaveTasks,
     PlannedTask,
     PrepareAgents,
     ReleaseTasks,
@@ -26,15 +26,18 @@ from tfrun.control.rounds import (
     TaskDone,
     TaskExited,
     TaskRaised,
+    TaskSaved,
     TimedOut,
-    step,
 )
+from tfrun.control.rounds import TRANSITIONS, begin, step
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
+from tfrun.job.restarts import Cause, cause_of
 
 ORDER = list(State)  # a round only ever goes forward
 AGENTS = ("a", "b")
-STARTED = {State.RUNNING, State.RELEASING, State.STOPPING}
+STARTED = {State.RUNNING, State.RELEASING, State.LEAVING, State.STOPPING}
+WAITING = (State.RELEASING, State.LEAVING, State.STOPPING)
 # "ghost" is no part of the round: messages come from another machine.
 AGENT = st.sampled_from([*AGENTS, "ghost"])
 TASK = st.sampled_from(["t0", "t1", "t2", "ghost"])
@@ -47,13 +50,17 @@ class AnyOrder(RuleBasedStateMachine):
     @initialize(
         runs=st.lists(st.sampled_from(["script", "server"]), min_size=1, max_size=3),
         hosts=st.lists(st.sampled_from(AGENTS), min_size=3, max_size=3),
+        recovers=st.booleans(),
+        number=st.sampled_from([0, 1]),
     )
-    def begin(self, runs: list[str], hosts: list[str]) -> None:
+    def begin(self, runs: list[str], hosts: list[str], recovers: bool, number: int) -> None:
         runs[0] = "script"  # a round without a script would have nothing to do
         tasks = tuple(
             PlannedTask(name=f"t{i}", agent=hosts[i], runs=run) for i, run in enumerate(runs)
         )
-        self.round = Round(number=0, tasks=tasks)
+        self.round = Round(number=number, tasks=tasks, recovers=recovers)
+        if number:
+            self.round, _ = begin(self.round, frozenset(AGENTS))
         self.clock = itertools.count()
         self.timers: set[State] = set()
 
@@ -65,7 +72,9 @@ class AnyOrder(RuleBasedStateMachine):
         assert ORDER.index(self.round.state) >= ORDER.index(before.state), "it went back"
         if before.state is State.ENDED or type(event) not in TRANSITIONS[before.state]:
             assert (self.round, actions) == (before, ()), "late news changed something"
-        assert len(self.round.failures) >= len(before.failures), "a failure was forgotten"
+        if not (isinstance(event, Interrupt) and before.state is State.LEAVING):
+            kept = [f for f in before.failures if not f.silent]
+            assert len(self.round.failures) >= len(kept), "a failure was forgotten"
         assert set(self.round.exits) >= set(before.exits)
         if self.round.failures or self.round.interrupted:
             assert ReleaseTasks not in kinds, "released after a failure"
@@ -80,13 +89,23 @@ class AnyOrder(RuleBasedStateMachine):
             assert actions == (StopTasks(signal="SIGKILL", grace=0),)
         self.timers |= {action.state for action in actions if isinstance(action, SetTimer)}
         if self.round.state is State.STOPPING and before.state is not State.STOPPING:
-            assert kinds == [StopTasks, SetTimer], "stopping without a stop or a timer"
+            assert kinds[-2:] == [StopTasks, SetTimer], "stopping without a stop or a timer"
+        if self.round.state is State.LEAVING and before.state is not State.LEAVING:
+            rest = kinds[1:]
+            assert kinds[0] is LeaveTasks, "nobody was told"
+            assert rest in ([SetTimer], [StopTasks, SetTimer]), "leaving without a timer"
+        if self.round.recoverable and before.state is not State.ENDED:
+            causes = {cause_of(failure) for failure in self.round.failures}
+            assert causes == {Cause.INFRASTRUCTURE}, "the script's own failure is not mended"
+            assert self.round.recovers and not self.round.interrupted
+            assert self.round.state is State.ENDED
+            assert self.round.is_over or before.state is State.PREPARING
         if self.round.state is State.ENDED and before.state in STARTED:
             assert self.round.is_over or isinstance(event, TimedOut), "ended too early"
 
     @invariant()
     def waiting_states_have_their_timer(self) -> None:
-        if hasattr(self, "round") and self.round.state in (State.RELEASING, State.STOPPING):
+        if hasattr(self, "round") and self.round.state in WAITING:
             assert self.round.state in self.timers
             assert not self.round.is_over, "it waits for nothing"
 
@@ -94,7 +113,7 @@ class AnyOrder(RuleBasedStateMachine):
     def a_failed_round_has_a_cause(self) -> None:
         if hasattr(self, "round"):
             assert (self.round.root_cause is None) == (not self.round.failures)
-            if self.round.state is State.STOPPING:
+            if self.round.state in (State.LEAVING, State.STOPPING):
                 assert self.round.failures or self.round.interrupted
 
     @rule(agent=AGENT)
@@ -113,10 +132,14 @@ class AnyOrder(RuleBasedStateMachine):
     def prepares(self, agent: str) -> None:
         self.feed(AgentPrepared(agent=agent, ports=(1,)))
 
-    @rule(agent=AGENT)
-    def is_lost(self, agent: str) -> None:
-        failure = Failure(task=agent, time=next(self.clock), code="TFRUN-301")
-        self.feed(AgentLost(agent=agent, failure=failure))
+    @rule(agent=AGENT, code=st.sampled_from(["TFRUN-301", "TFRUN-402"]), spare=st.booleans())
+    def is_lost(self, agent: str, code: str, spare: bool) -> None:
+        failure = Failure(task=agent, time=next(self.clock), code=code)
+        self.feed(AgentLost(agent=agent, failure=failure, spare=spare))
+
+    @rule(task=TASK)
+    def saves(self, task: str) -> None:
+        self.feed(TaskSaved(task=task))
 
     @rule(task=TASK)
     def finishes(self, task: str) -> None:

@@ -21,7 +21,7 @@ NO_TENSORFLOW = ("cli", "job", "cluster", "launch", "control", "observe")
 # from those below it, and from the ground.
 LAYERS = (
     *(("cli",), ("launch",), ("control",), ("worker",)),
-    *(("engine", "train"), ("data",), ("observe",)),
+    *(("engine", "train", "checkpoint"), ("data",), ("observe",)),
 )
 GROUND = ("job", "cluster")
 # Modules that any code may use, whatever their room, and why.

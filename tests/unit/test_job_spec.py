@@ -103,3 +103,17 @@ def test_a_specification_survives_its_journey_as_json(spec: JobSpec) -> None:
 def test_arguments_that_are_not_utf8_survive_the_journey() -> None:
     spec = JobSpec(program=Program(target="a.py", args=("caf\udce9",)), run_dir="/r\udcff")
     assert JobSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+@pytest.mark.parametrize("text", ["auto", "0", "100", "30s", "0.5s", "007"])
+def test_how_often_snapshots_are_written(text: str) -> None:
+    spec = JobSpec(program=Program(target="train.py"), run_dir="/run", snapshot_every=text)
+    assert spec.snapshot_every == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0s", "0.0s", "s", "-1", "1.5", "30 s", "1m", "\u0663", "9" * 99]
+)
+def test_what_does_not_say_how_often(text: str) -> None:
+    with pytest.raises(UsageError, match="TFRUN-105"):
+        JobSpec(program=Program(target="train.py"), run_dir="/run", snapshot_every=text)

@@ -10,14 +10,14 @@ import sys
 import pytest
 
 from tfrun.cluster.hosts import parse_hosts
-from tfrun.control.rounds import (
+from tfrun.control.round_terms import (
     AgentJoined,
     AgentPrepared,
     Interrupt,
     PlannedTask,
     Round,
-    step,
 )
+from tfrun.control.rounds import step
 from tfrun.job.errors import CODES, UsageError
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.launch.missing import MAX_LINES, missing_lines

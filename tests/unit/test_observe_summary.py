@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,19 @@ def test_a_failure_names_the_log_and_repeats_nothing(
 
 def test_a_failure_before_there_is_a_log_names_the_directory(here: Path, capsys) -> None:
     assert "Log: run/logs " in outcome(here, failed("worker:1"), capsys)
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(0, ""), (1, " · 1 restart\n"), (2, " · 2 restarts\n")]
+)
+def test_restarts_are_counted_at_a_good_end(here: Path, capsys, count: int, told: str) -> None:
+    text = outcome(here, Outcome(exit_code=0, restarts=count), capsys)
+    assert told in text
+    assert ("restart" in text) == bool(count)
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(1, "restarted once before"), (2, "restarted 2 times")]
+)
+def test_restarts_are_counted_at_a_bad_end(here: Path, capsys, count: int, told: str) -> None:
+    assert told in outcome(here, replace(failed("worker:1"), restarts=count), capsys)

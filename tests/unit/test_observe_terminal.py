@@ -69,6 +69,27 @@ def test_muted_errors_are_not_shown_but_output_is(capsys: pytest.CaptureFixture[
     assert capsys.readouterr() == ("mine\n", "")
 
 
+def test_a_line_that_a_round_has_cut_off_is_no_part_of_the_next_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    terminal = Terminal(prefix_all=True, chief="worker:0")
+    terminal.output("worker:1", "stdout", "cut o")
+    terminal.next_round()
+    terminal.output("worker:1", "stdout", "whole\n")
+    terminal.close()
+    assert capsys.readouterr().out == "[worker 1] cut o\n[worker 1] whole\n"
+
+
+def test_errors_are_shown_again_in_the_next_round(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = plain()
+    terminal.mute_errors()
+    terminal.output("worker:0", "stderr", "because of a peer\n")
+    terminal.next_round()
+    terminal.output("worker:0", "stderr", "a warning\n")
+    terminal.close()
+    assert capsys.readouterr() == ("", "a warning\n")
+
+
 def test_each_line_gets_its_tasks_name(capsys: pytest.CaptureFixture[str]) -> None:
     prefixed(("worker:0", "a\nb"), ("worker:1", "x\n"), ("worker:0", "c\n\n"), ("ps:0", "end"))
     assert capsys.readouterr().out.splitlines() == [

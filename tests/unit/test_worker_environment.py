@@ -53,6 +53,10 @@ def test_settings_travel() -> None:
     assert environment(communication="ring")["TFRUN_COMMUNICATION"] == "ring"
     assert "TFRUN_SYNC_CHECK" not in environment()
     assert environment(sync_check=10)["TFRUN_SYNC_CHECK"] == "10"
+    assert environment()["TFRUN_SNAPSHOT_EVERY"] == "auto"
+    assert environment(snapshot_every="30s")["TFRUN_SNAPSHOT_EVERY"] == "30s"
+    assert environment(deterministic=True)["TFRUN_DETERMINISTIC"] == "1"
+    assert "TFRUN_DETERMINISTIC" not in environment({"TFRUN_DETERMINISTIC": "0"})
 
 
 def test_all_values_are_text() -> None:

@@ -22,6 +22,10 @@ NOISY = [
     "with the appropriate compiler flags.",
     "INFO:tensorflow:Assets written to: x/assets",
     "/job:worker/replica:0/task:1",
+    "The tasks have crashed. Check the task logs for an earlier error, or scheduler events (e.g. "
+    "preemption, eviction) to debug further. [type.googleapis.com/tensorflow.DerivedStatus='']",
+    "The error could be from a previous operation. Restart your program to reset.",
+    "\t [[{{node CollectiveReduceV2}}]] [type.googleapis.com/tensorflow.DerivedStatus='']",
 ]
 KEPT = [
     "F0000 00:00:1763640000.123456    1234 check.cc:1] Check failed: x",
@@ -34,6 +38,7 @@ KEPT = [
     "2025-11-20 my own date",
     "2025-11-20 13:00:00,123 - root - INFO - Python's own logging",
     "10/10 [====] - loss: 0.3",
+    "\t [[{{node mine/MatMul}}]] [Op:__inference_total_56]",
     "E",
     "",
     "  I0000 00:00:1763640000.123456    1234 port.cc:153] quoted",

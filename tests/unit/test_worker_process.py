@@ -100,12 +100,14 @@ def live(
     act: Act = lambda worker, heard: True,
     *,
     terminal: tuple[int, int] | None = None,
+    muted: bool = False,
+    title: str = "",
 ) -> Heard:
     """Runs a worker to its end; `act` is asked after each news until it returns True."""
 
     async def run() -> Heard:
         heard = Heard()
-        worker = WorkerProcess("worker:0", directory / "worker-0.log", heard)
+        worker = WorkerProcess("worker:0", directory / "worker-0.log", heard, title=title)
         spawner = PlainSpawner(code)
         ending: list[asyncio.Task[None]] = []
 
@@ -114,7 +116,7 @@ def live(
             ending.append(asyncio.get_running_loop().create_task(ended))
 
         spawner.on_exit = on_exit
-        await worker.start(spawner, {"runs": "script"}, show=True, terminal=terminal)
+        await worker.start(spawner, {"runs": "script"}, show=True, muted=muted, terminal=terminal)
         try:
             acted = False
             while heard.exit is None:
@@ -216,3 +218,29 @@ def test_odd_lines_do_not_hide_the_end(tmp_path: Path) -> None:
     heard = live(tmp_path, ODD_LINES + DONE, release_when_done)
     assert heard.kinds[-1] == "done"
     assert heard.exit is not None and heard.exit[0] == ExitStatus(code=0)
+
+
+def test_what_a_muted_worker_prints_on_its_way_back_is_in_the_log_only(tmp_path: Path) -> None:
+    code = """
+print("old", flush=True); print("old error", file=sys.stderr, flush=True)
+channel.emit("resumed", key=[0, 0, 3], step=3)
+channel.wait_for("go", 10)
+print("new", flush=True); print("new error", file=sys.stderr, flush=True)
+os._exit(0)
+"""
+    heard = live(tmp_path, code, muted=True)
+    assert (heard.text("stdout"), heard.text("stderr")) == ("new\n", "new error\n")
+    log = (tmp_path / "worker-0.log").read_text()
+    assert sorted(log.splitlines()) == ["new", "new error", "old", "old error"]
+
+
+def test_a_muted_worker_that_never_gets_there_has_its_tail(tmp_path: Path) -> None:
+    heard = live(tmp_path, "print('why', file=sys.stderr); os._exit(3)", muted=True)
+    assert heard.exit == (ExitStatus(code=3), False, "why\n")
+    assert heard.output == []
+
+
+def test_the_log_goes_on_in_the_next_round(tmp_path: Path) -> None:
+    live(tmp_path, "print('first', end='', flush=True); os._exit(0)")
+    live(tmp_path, "print('second', flush=True); os._exit(0)", title="--- round 1 ---")
+    assert (tmp_path / "worker-0.log").read_text() == "first\n--- round 1 ---\nsecond\n"

@@ -10,7 +10,7 @@ import click
 
 from tfrun import __version__
 from tfrun.job.errors import TfrunError
-from tfrun.job.spec import COMMUNICATIONS, START_METHODS
+from tfrun.job.spec import COMMUNICATIONS, START_METHODS, JobSpec
 from tfrun.job.timeouts import Timeouts
 from tfrun.job.world import leave_outer_job
 
@@ -85,6 +85,22 @@ class _Command(click.Command):
     metavar="K",
     help="Compare all variables between the workers every K steps (slow; for debugging).",
 )
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(min=0),
+    default=JobSpec.max_restarts,
+    show_default=True,
+    metavar="N",
+    help="Failures in a row without progress that are recovered from; 0 is none.",
+)
+@click.option(
+    "--snapshot-every",
+    default=JobSpec.snapshot_every,
+    show_default=True,
+    metavar="K|Ns",
+    help="Steps or seconds between snapshots; 0 is only when a worker fails.",
+)
+@click.option("--deterministic", is_flag=True, help="Have TensorFlow compute the same bits.")
 @click.argument("script", metavar="SCRIPT")
 @click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 def run(**options) -> int:

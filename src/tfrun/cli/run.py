@@ -48,6 +48,9 @@ def run(
     start_method: str,
     seed: int | None,
     sync_check: int,
+    max_restarts: int,
+    snapshot_every: str,
+    deterministic: bool,
 ) -> int:
     """Runs the job and returns its exit code."""
     program = Program(target=script, is_module=module, args=script_args)
@@ -90,6 +93,9 @@ def run(
             start_method=start_method,
             seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
             sync_check=sync_check,
+            deterministic=deterministic,
+            max_restarts=max_restarts,
+            snapshot_every=snapshot_every,
             log_all=log_all,
             timeouts=Timeouts(join_timeout=join_timeout),
         ),

@@ -15,7 +15,6 @@ import os
 import platform
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,12 @@ import aiohttp
 import tfrun
 from tfrun.cluster.ports import PortReservation, reserve_ports
 from tfrun.control import messages
+from tfrun.control.crew import Crew
+from tfrun.control.state_dir import StateDir, state_dir
 from tfrun.job.errors import TfrunError
-from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
 from tfrun.worker import lineage
 from tfrun.worker.environment import usable_cores, worker_environment
-from tfrun.worker.gpus import share_gpus, visible_gpus
-from tfrun.worker.memory import oom_kills
-from tfrun.worker.process import WorkerProcess
 from tfrun.worker.spawn import Spawner, make_spawner
 
 Settle = Callable[[dict[str, Any], asyncio.StreamReader], Awaitable[None]]
@@ -50,21 +47,26 @@ class Agent:
         self._silence: float | None = config.get("silence")
         self._logs = Path(self.spec.run_dir, "logs")
         self._outbox: asyncio.Queue[messages.Message] = asyncio.Queue()
-        self._workers: dict[str, WorkerProcess] = {}
-        self._by_pid: dict[int, WorkerProcess] = {}
-        self._early_exits: dict[int, int] = {}
+        self._crew: Crew | None = None
         self._ports: PortReservation | None = None
         self._round = -1
-        self._stopping: set[asyncio.Task[None]] = set()
-        self._oom_kills = oom_kills()
+        self._preparing = asyncio.Lock()
+        self._working: set[asyncio.Task[None]] = set()
         self._environment = worker_environment(
             os.environ, self.spec, workers_here=config["workers"], cores=usable_cores()
         )
-        self._spawner: Spawner = make_spawner(
-            self.spec.start_method, self._environment, self._logs / f"{self.name}.zygote.log"
-        )
-        self._spawner.on_exit = self._on_pid_exit
-        self._spawner.on_death = self._on_spawner_death
+        self._own_state: StateDir | None = None
+        if "TFRUN_STATE_DIR" not in self._environment:
+            self._own_state = StateDir(state_dir(config["token"], self.name))
+            self._environment["TFRUN_STATE_DIR"] = str(self._own_state.path)
+        self._spawner = self._new_spawner()
+
+    def _new_spawner(self) -> Spawner:
+        self._spawner_died = False
+        log = self._logs / f"{self.name}.zygote.log"
+        spawner = make_spawner(self.spec.start_method, self._environment, log)
+        spawner.on_death = self._on_spawner_death
+        return spawner
 
     # --- the connection ---------------------------------------------------------------------
 
@@ -107,12 +109,14 @@ class Agent:
 
     async def close(self) -> None:
         """Ends every process that this agent has started."""
-        for worker in self._workers.values():
-            worker.signal(signal.SIGKILL)
+        if self._crew:
+            self._crew.kill()
         await self._spawner.close()
         lineage.kill_descendants()
         if self._ports:
             self._ports.close()
+        if self._own_state:
+            self._own_state.close()
 
     async def _write(self, send: Callable[[str], Awaitable[None]]) -> None:
         with contextlib.suppress(ConnectionError):
@@ -135,25 +139,37 @@ class Agent:
         match message:
             case messages.Prepare():
                 self._later(self._prepare(message))
-            case messages.StartRound():
-                self._later(self._start(message))
-            case messages.Release():
-                for worker in self._workers.values():
-                    if worker.serves:  # for ever, unless told otherwise
-                        worker.signal(signal.SIGKILL)
-                    else:
-                        worker.release()
-            case messages.StopRound():
-                self._later(self._stop(message))
+            case messages.StartRound() if crew := self._crew_of(message.round):
+                self._later(self._start(crew, message))
+            case messages.Release() if crew := self._crew_of(message.round):
+                crew.release()
+            case messages.Leave() if crew := self._crew_of(message.round):
+                crew.leave()
+            case messages.StopRound() if crew := self._crew_of(message.round):
+                signum = signal.Signals[message.signal]
+                self._later(crew.stop(signum, message.grace, message.tasks))
 
     def _later(self, work: Any) -> None:
         task = asyncio.create_task(work)
-        self._stopping.add(task)
-        task.add_done_callback(self._stopping.discard)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
 
     async def _prepare(self, message: messages.Prepare) -> None:
-        self._round = message.round
+        async with self._preparing:
+            self._round = message.round
+            await self._prepare_round(message)
+
+    async def _prepare_round(self, message: messages.Prepare) -> None:
         try:
+            await self._clear()
+            self._crew = Crew(
+                message.round,
+                self.spec,
+                logs=self._logs,
+                environment=self._environment,
+                spawner=self._spawner,
+                send=self._send,
+            )
             self._ports = reserve_ports(message.ports)
             seconds = await self._spawner.prepare()
         except (TfrunError, OSError) as error:
@@ -171,68 +187,29 @@ class Agent:
             )
         )
 
-    async def _start(self, message: messages.StartRound) -> None:
+    async def _clear(self) -> None:
+        """Nothing of the round before, nor of what its scripts have started, goes on."""
+        if self._ports:
+            self._ports.close()
+        if self._crew is None:
+            return
+        await self._crew.gone(self.spec.timeouts.leave_grace)
+        if self._spawner_died:
+            await self._spawner.close()
+            self._spawner = self._new_spawner()
+        if self._spawner.pid is not None:
+            lineage.kill_descendants(keep=frozenset({self._spawner.pid}))
+
+    async def _start(self, crew: Crew, message: messages.StartRound) -> None:
         assert self._ports is not None
         self._ports.release_for_use()
-        shares = share_gpus(visible_gpus(os.environ), [task["task"] for task in message.tasks])
-        await asyncio.gather(
-            *(self._start_worker(task, shares[task["task"]]) for task in message.tasks)
-        )
+        await crew.start(message.tasks)
 
-    async def _start_worker(self, task: dict[str, Any], gpus: dict[str, str]) -> None:
-        name: str = task["task"]
-        worker = WorkerProcess(name, self._logs / f"{name.replace(':', '-')}.log", self)
-        self._workers[name] = worker
-        program = self.spec.program
-        try:
-            await worker.start(
-                self._spawner,
-                {
-                    "runs": task["runs"],
-                    "program": {
-                        "target": program.target,
-                        "is_module": program.is_module,
-                        "args": program.args,
-                    },
-                    "seed": self.spec.seed,
-                    "environment": {**self._environment, **gpus, **task["environment"]},
-                },
-                show=task["show"],
-                terminal=tuple(task["terminal"]) if task["terminal"] else None,
-            )
-        except TfrunError:
-            return  # the zygote has died, which is reported for itself
-        assert worker.pid is not None
-        self._by_pid[worker.pid] = worker
-        self._send(messages.WorkerStarted(round=self._round, task=name, pid=worker.pid))
-        if worker.pid in self._early_exits:
-            self._on_pid_exit(worker.pid, self._early_exits.pop(worker.pid))
-
-    async def _stop(self, message: messages.StopRound) -> None:
-        signum = signal.Signals[message.signal]
-        for worker in self._workers.values():
-            # One that has raised is leaving by itself and still runs its exit handlers.
-            if not worker.raised or signum is signal.SIGKILL:
-                worker.signal(signum)
-        exits = [asyncio.create_task(worker.exited.wait()) for worker in self._workers.values()]
-        if exits:
-            await asyncio.wait(exits, timeout=message.grace)
-        for worker in self._workers.values():
-            worker.signal(signal.SIGKILL)
-
-    # --- the workers' news ------------------------------------------------------------------
-
-    def _on_pid_exit(self, pid: int, status: int) -> None:
-        worker = self._by_pid.pop(pid, None)
-        if worker is None:
-            self._early_exits[pid] = status
-            return
-        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        memory = killed and oom_kills() > self._oom_kills
-        self._oom_kills = oom_kills()
-        self._later(worker.ended(ExitStatus.from_wait_status(status, out_of_memory=memory)))
+    def _crew_of(self, number: int) -> Crew | None:
+        return self._crew if self._crew and self._crew.number == number else None
 
     def _on_spawner_death(self, how: str) -> None:
+        self._spawner_died = True
         self._send(
             messages.PrepareFailed(
                 round=self._round,
@@ -241,30 +218,8 @@ class Agent:
                 detail=str(self._logs),
             )
         )
-
-    def on_output(self, task: str, stream: str, text: str) -> None:
-        self._send(messages.Output(task=task, stream=stream, text=text))
-
-    def on_report(self, task: str, report: dict[str, Any]) -> None:
-        self._send(
-            messages.WorkerReport(round=self._round, task=task, time=time.time(), report=report)
-        )
-
-    def on_exit(self, worker: WorkerProcess, when: float, status: ExitStatus) -> None:
-        self._send(
-            messages.WorkerExited(
-                round=self._round,
-                task=worker.name,
-                time=when,
-                code=status.code,
-                out_of_memory=status.out_of_memory,
-                requested=worker.was_told_to(status),
-                tail=worker.tail,
-            )
-        )
-
-    def on_notice(self, text: str) -> None:
-        self._send(messages.Notice(text=text))
+        if self._crew:
+            self._crew.orphaned()
 
 
 async def _main(settle: Settle | None) -> None:

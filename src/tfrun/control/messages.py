@@ -137,7 +137,7 @@ class Prepare(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class StartRound(Message):
-    """Start these tasks: `{"task", "runs": "script" | "server", "show", "environment"}` each."""
+    """Start these tasks, each as `plan.start_messages` describes it."""
 
     kind: ClassVar[str] = "start_round"
     round: int
@@ -153,13 +153,25 @@ class Release(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Leave(Message):
+    """A worker of the round has gone: the others keep their state and leave."""
+
+    kind: ClassVar[str] = "leave"
+    round: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class StopRound(Message):
-    """Send `signal` to all workers now and SIGKILL to those still there `grace` seconds later."""
+    """Send `signal` to workers now and SIGKILL to those still there `grace` seconds later.
+
+    `tasks` names the workers; none means all.
+    """
 
     kind: ClassVar[str] = "stop_round"
     round: int
     signal: str
     grace: float
+    tasks: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +186,7 @@ _KINDS: dict[str, type[Message]] = {cls.kind: cls for cls in Message.__subclasse
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
     **{"str": str, "int": int, "float": (int, float), "bool": bool},
-    **{"list": list, "list[int]": list, "dict": dict},
+    **{"list": list, "list[int]": list, "list[str]": list, "dict": dict},
 }
 
 
@@ -278,8 +290,8 @@ def _check(value: Any, depth: int = 1) -> None:
 def _is_of_type(value: Any, type_name: str) -> bool:
     if isinstance(value, bool):  # an int to Python, not to the protocol
         return type_name == "bool"
-    if type_name == "list[int]" and isinstance(value, list):
-        return all(_is_of_type(item, "int") for item in value)
+    if type_name.startswith("list[") and isinstance(value, list):
+        return all(_is_of_type(item, type_name[5:-1]) for item in value)
     return isinstance(value, _TYPES[type_name])
 
 

@@ -10,7 +10,7 @@ from tfrun.cluster.address import Address
 from tfrun.cluster.external import external_environment
 from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.tasks import Task, assign_tasks, cluster_of, environment_for
-from tfrun.control.rounds import PlannedTask
+from tfrun.control.round_terms import PlannedTask
 from tfrun.job.errors import TfrunError
 from tfrun.job.spec import JobSpec
 
@@ -67,17 +67,20 @@ class Plan:
         return 0 if self.external else sum(task.agent == agent for task in self.planned)
 
 
-def make_plan(spec: JobSpec, sites: Sequence[Site], external: str = "") -> Plan:
+def make_plan(
+    spec: JobSpec, sites: Sequence[Site], external: str = "", *, workers: int | None = None
+) -> Plan:
     """Assigns the tasks.
 
     Args:
       spec: the job.
       sites: the machines, in rank order.
       external: a TF_CONFIG that was there already: one task, which keeps it.
+      workers: how many; by default as many as the job may have.
     """
     slots = [(site.host, site.slots) for site in sites]
-    workers, servers = (1, 0) if external else (spec.workers.high, spec.ps)
-    tasks = assign_tasks(workers, servers, slots_by_host=slots)
+    count, servers = (1, 0) if external else (workers or spec.workers.high, spec.ps)
+    tasks = assign_tasks(count, servers, slots_by_host=slots)
     named = {f"{task.role}:{task.index}": task for task in tasks}
     return Plan(tasks=named, sites=tuple(sites), external=external)
 
@@ -89,6 +92,8 @@ def start_messages(
     ports: Mapping[str, Sequence[int]],
     window: tuple[int, int] | None,
     addresses: Mapping[str, str] | None = None,
+    *,
+    muted: bool = False,
 ) -> dict[str, list[dict[str, Any]]]:
     """Returns the tasks of each agent's `StartRound`.
 
@@ -99,6 +104,7 @@ def start_messages(
       ports: each agent's reserved ports.
       window: rows and columns of the terminal that the chief's output goes to.
       addresses: `Whereabouts.addresses`.
+      muted: nobody sees the output of workers before they have restored their state.
 
     Raises:
       TfrunError: TFRUN-302 when an agent has not reserved what it was asked to.
@@ -131,6 +137,7 @@ def start_messages(
                 "task": planned.name,
                 "runs": planned.runs,
                 "show": is_chief or spec.log_all,
+                "muted": muted,
                 "terminal": list(window) if window and is_chief else None,
                 "environment": environment,
             }

@@ -3,187 +3,63 @@
 A round is one fixed world: its number, its tasks and where each one runs.
 
     JOINING ──all agents──▶ PREPARING ──all ports──▶ RUNNING ──all scripts done──▶ RELEASING
-       │                       │                       │                              │
-       └───────failure, interrupt, time-out────────────┴──▶ STOPPING ──all gone──▶ ENDED
+       │                       │                      │   │                           │
+       └───────failure, interrupt, time-out───────────┘   └─a failure that the        │
+                               │                            next round may mend       │
+                               ▼                                  ▼                   │
+                            STOPPING ◀──the script's own───── LEAVING                 │
+                               └───────────all gone──────────────┴────▶ ENDED ◀───────┘
+
+In LEAVING no signal is sent at first: the workers that are left notice by themselves that a peer
+has gone, or are told so, write a snapshot and leave. A round that ends there, or that loses an
+agent before it has started, is `recoverable`: the job may open the next one.
 
 `step` takes a round and an event and returns the next round and the actions to carry out.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure, root_cause
-from tfrun.job.timeouts import Timeouts
-
-
-class State(enum.Enum):
-    JOINING = "joining"
-    PREPARING = "preparing"
-    RUNNING = "running"
-    RELEASING = "releasing"
-    STOPPING = "stopping"
-    ENDED = "ended"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedTask:
-    """A task of the round. `runs` is "script", or "server" for one that serves until the end."""
-
-    name: str
-    agent: str
-    runs: str = "script"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Round:
-    """All that is known of a round."""
-
-    number: int
-    tasks: tuple[PlannedTask, ...]
-    timeouts: Timeouts = field(default_factory=Timeouts)
-    state: State = State.JOINING
-    joined: frozenset[str] = frozenset()
-    lost: frozenset[str] = frozenset()
-    ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    done: frozenset[str] = frozenset()
-    exits: Mapping[str, ExitStatus] = field(default_factory=dict)
-    failures: tuple[Failure, ...] = ()
-    interrupted: str = ""
-
-    @property
-    def agents(self) -> frozenset[str]:
-        return frozenset(task.agent for task in self.tasks)
-
-    def tasks_of(self, agent: str) -> tuple[PlannedTask, ...]:
-        return tuple(task for task in self.tasks if task.agent == agent)
-
-    @property
-    def is_over(self) -> bool:
-        """True when no task's process can be left: each has ended, or its agent is lost."""
-        return all(task.name in self.exits or task.agent in self.lost for task in self.tasks)
-
-    @property
-    def root_cause(self) -> Failure | None:
-        return root_cause(self.failures)
-
-
-# --- events ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentJoined:
-    agent: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentPrepared:
-    agent: str
-    ports: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentLost:
-    """The agent's connection broke, it went silent, or it could not prepare."""
-
-    agent: str
-    failure: Failure
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskDone:
-    """The script has finished without error; the process waits for its release."""
-
-    task: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskRaised:
-    """The script raised; its process is about to end."""
-
-    task: str
-    time: float
-    error: Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskExited:
-    """A process has ended; `requested`: by a signal that we sent."""
-
-    task: str
-    time: float
-    status: ExitStatus
-    requested: bool = False
-    tail: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Interrupt:
-    """A person or the system wants the job to end; `signal` names what came."""
-
-    signal: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimedOut:
-    """The timer that was set on entering `state` has run out."""
-
-    state: State
-    failure: Failure | None = None
-
-
-Event = (
-    AgentJoined
-    | AgentPrepared
-    | AgentLost
-    | TaskDone
-    | TaskRaised
-    | TaskExited
-    | Interrupt
-    | TimedOut
+from tfrun.control.round_terms import (
+    Action,
+    AgentJoined,
+    AgentLost,
+    AgentPrepared,
+    Event,
+    Interrupt,
+    LeaveTasks,
+    PrepareAgents,
+    ReleaseTasks,
+    Round,
+    SetTimer,
+    StartTasks,
+    State,
+    StopTasks,
+    TaskDone,
+    TaskExited,
+    TaskRaised,
+    TaskSaved,
+    TimedOut,
 )
+from tfrun.job.exits import ExitStatus
+from tfrun.job.failure import Failure
+from tfrun.job.restarts import Cause, cause_of
 
-
-# --- actions --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrepareAgents:
-    """Have each agent reserve its ports and import TensorFlow."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StartTasks:
-    """Start every task, with the ports in `Round.ports`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReleaseTasks:
-    """Let the finished processes end, and stop the servers."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StopTasks:
-    """Send `signal` to all tasks; SIGKILL after `grace` seconds."""
-
-    signal: str
-    grace: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetTimer:
-    """Feed `TimedOut(state=…)` in `seconds`."""
-
-    state: State
-    seconds: float
-
-
-Action = PrepareAgents | StartTasks | ReleaseTasks | StopTasks | SetTimer
 Result = tuple[Round, tuple[Action, ...]]
+
+
+def begin(round: Round, joined: frozenset[str]) -> Result:
+    """Returns a later round's beginning: the agents are there already.
+
+    Args:
+      round: the round, in JOINING.
+      joined: the agents that are there, all of the round's among them.
+    """
+    assert joined >= round.agents, (joined, round.agents)
+    return replace(round, state=State.PREPARING, joined=joined), (PrepareAgents(),)
 
 
 # --- transitions ----------------------------------------------------------------------------
@@ -221,7 +97,7 @@ def _exited_while_running(round: Round, event: TaskExited) -> Result:
     is_server = any(task.name == event.task and task.runs == "server" for task in round.tasks)
     if event.status.code == 0 and not is_server:
         return _release_when_all_done(replace(round, done=round.done | {event.task}))
-    return _stop(_with_exit_failure(round, event), "SIGTERM", round.timeouts.stop_grace)
+    return _fail(_with_exit_failure(round, event))
 
 
 def _exited_while_releasing(round: Round, event: TaskExited) -> Result:
@@ -230,13 +106,24 @@ def _exited_while_releasing(round: Round, event: TaskExited) -> Result:
 
 
 def _exited_while_stopping(round: Round, event: TaskExited) -> Result:
+    return _end_when_over(_with_late_exit(round, event))
+
+
+def _exited_while_leaving(round: Round, event: TaskExited) -> Result:
+    after = _with_late_exit(round, event)
+    if event.status.code == 0:
+        after = replace(after, done=after.done | {event.task})
+    return _go_on_leaving(round, after)
+
+
+def _with_late_exit(round: Round, event: TaskExited) -> Round:
     round = replace(round, exits={**round.exits, event.task: event.status})
     # Ends by our own signals are no news; an own exit code, or a signal we did not send, is.
     own_end = event.status.code != 0 and not event.requested and not round.interrupted
-    reported = any(f.task == event.task and not f.status for f in round.failures)
+    reported = any(f.task == event.task and f.error and not f.status for f in round.failures)
     if own_end or reported or event.status.out_of_memory:
-        round = _with_exit_failure(round, event)
-    return _end_when_over(round)
+        return _with_exit_failure(round, event)
+    return round
 
 
 def _with_exit_failure(round: Round, event: TaskExited) -> Round:
@@ -256,12 +143,30 @@ def _with_exit_failure(round: Round, event: TaskExited) -> Round:
 
 
 def _raised(round: Round, event: TaskRaised) -> Result:
-    round = _with_error(round, event)
-    return _stop(round, "SIGTERM", round.timeouts.stop_grace)
+    return _fail(_with_error(round, event))
 
 
 def _raised_while_stopping(round: Round, event: TaskRaised) -> Result:
     return (round if round.interrupted else _with_error(round, event)), ()
+
+
+def _raised_while_leaving(round: Round, event: TaskRaised) -> Result:
+    return _go_on_leaving(round, _with_error(round, event))
+
+
+def _saved(round: Round, event: TaskSaved) -> Result:
+    return replace(round, saved=round.saved | {event.task}), ()
+
+
+def _saved_while_leaving(round: Round, event: TaskSaved) -> Result:
+    return _go_on_leaving(round, replace(round, saved=round.saved | {event.task}))
+
+
+def _done_while_leaving(round: Round, event: TaskDone) -> Result:
+    """It would wait for a release that does not come: the next round runs its script again."""
+    kill = StopTasks(signal="SIGKILL", grace=0, tasks=(event.task,))
+    round, actions = _go_on_leaving(round, replace(round, done=round.done | {event.task}))
+    return round, (kill, *actions) if round.state is State.LEAVING else actions
 
 
 def _with_error(round: Round, event: TaskRaised) -> Round:
@@ -270,20 +175,115 @@ def _with_error(round: Round, event: TaskRaised) -> Round:
 
 
 def _lost(round: Round, event: AgentLost) -> Result:
-    round = replace(
-        round, lost=round.lost | {event.agent}, failures=(*round.failures, event.failure)
-    )
-    return _stop(round, "SIGTERM", round.timeouts.stop_grace)
+    return _fail(_without_agent(round, event))
+
+
+def _lost_while_preparing(round: Round, event: AgentLost) -> Result:
+    """A first round that has never run fails at once; a later one is as good as running."""
+    round = _without_agent(round, event)
+    if round.number and _mendable(round):
+        return replace(round, state=State.ENDED, recoverable=True), ()
+    return _fail(replace(round, recovers=False))
+
+
+def _lost_while_leaving(round: Round, event: AgentLost) -> Result:
+    return _go_on_leaving(round, _without_agent(round, event))
 
 
 def _lost_while_stopping(round: Round, event: AgentLost) -> Result:
+    """Its peers' errors, which follow from its end, may well have come first."""
+    lost = replace(round, lost=round.lost | {event.agent})
+    return _end_when_over(lost if round.interrupted else _without_agent(round, event))
+
+
+def _lost_while_releasing(round: Round, event: AgentLost) -> Result:
     return _end_when_over(replace(round, lost=round.lost | {event.agent}))
+
+
+def _without_agent(round: Round, event: AgentLost) -> Round:
+    there = {task.name for task in round.tasks_of(event.agent)}
+    # That its workers do not answer any more is no news of its own.
+    others = [f for f in round.failures if not (f.silent and f.task in there)]
+    return replace(
+        round,
+        lost=round.lost | {event.agent},
+        failures=(*others, event.failure),
+        recovers=round.recovers and event.spare,
+    )
+
+
+def _fail(round: Round) -> Result:
+    """A failure in a round that was running: into the next round, or to the end."""
+    if not _mendable(round):
+        return _stop(round, "SIGTERM", round.timeouts.stop_grace)
+    round = replace(round, state=State.LEAVING)
+    finished = tuple(sorted(round.done & round.remaining))
+    kill = (StopTasks(signal="SIGKILL", grace=0, tasks=finished),) if finished else ()
+    timer = SetTimer(state=State.LEAVING, seconds=_grace(round))
+    return _end_when_over(round, (LeaveTasks(), *kill, timer))
+
+
+def _mendable(round: Round) -> bool:
+    causes = {cause_of(failure) for failure in round.failures}
+    return round.recovers and causes <= {Cause.INFRASTRUCTURE}
+
+
+def _go_on_leaving(before: Round, round: Round) -> Result:
+    if not _mendable(round):
+        return _stop(round, "SIGTERM", round.timeouts.stop_grace)
+    shorter = not round.killed and _grace(round) < _grace(before)
+    timer = SetTimer(state=State.LEAVING, seconds=_grace(round))
+    return _end_when_over(round, (timer,) if shorter else ())
+
+
+def _grace(round: Round) -> float:
+    """Returns how long those may take that have not left yet.
+
+    Only a snapshot of one that is leaving shortens it: others are written all the time.
+    """
+    waited_for = round.remaining - round.followers - round.done
+    if round.saved & round.followers or not waited_for:
+        return round.timeouts.straggler_grace
+    return round.timeouts.leave_grace
+
+
+def _leave_timed_out(round: Round, event: TimedOut) -> Result:
+    if event.state is not round.state:
+        return round, ()
+    if round.killed:  # some processes outlive even SIGKILL: the next round has no room
+        return replace(round, state=State.ENDED), ()
+    kill = StopTasks(signal="SIGKILL", grace=0)
+    timer = SetTimer(state=State.LEAVING, seconds=round.timeouts.leave_grace)
+    return replace(_with_silent(round), killed=True), (kill, timer)
+
+
+def _with_silent(round: Round) -> Round:
+    """Names the cause where all have only lost sight of another: those that say nothing."""
+    if any(not failure.follows_from_a_peer for failure in round.failures):
+        return round
+    since = min(failure.time for failure in round.failures)
+    silent = sorted(round.remaining - round.followers - round.done)
+    failures = (
+        Failure(
+            task=task,
+            time=since,
+            tail=f"{task.replace(':', ' ')} stopped answering and was killed",
+            silent=True,
+        )
+        for task in silent
+    )
+    return replace(round, failures=(*round.failures, *failures))
 
 
 def _interrupted(round: Round, event: Interrupt) -> Result:
     round = replace(round, interrupted=event.signal)
     signal = "SIGINT" if event.signal == "SIGINT" else "SIGTERM"
     return _stop(round, signal, round.timeouts.interrupt_grace)
+
+
+def _interrupted_while_leaving(round: Round, event: Interrupt) -> Result:
+    """The failures were about to be mended; what ends the job is the person."""
+    return _interrupted(replace(round, failures=()), event)
 
 
 def _interrupted_again(round: Round, event: Interrupt) -> Result:
@@ -316,7 +316,9 @@ def _stop(round: Round, signal: str, grace: float) -> Result:
 
 
 def _end_when_over(round: Round, actions: tuple[Action, ...] = ()) -> Result:
-    return (replace(round, state=State.ENDED), ()) if round.is_over else (round, actions)
+    if not round.is_over:
+        return round, actions
+    return replace(round, state=State.ENDED, recoverable=round.state is State.LEAVING), ()
 
 
 Transition = Callable[[Round, Any], Result]
@@ -325,18 +327,19 @@ Transition = Callable[[Round, Any], Result]
 TRANSITIONS: dict[State, dict[type, Transition]] = {
     State.JOINING: {
         AgentJoined: _joined,
-        AgentLost: _lost,
+        AgentLost: _lost_while_preparing,
         Interrupt: _interrupted,
         TimedOut: _join_timed_out,
     },
     State.PREPARING: {
         AgentPrepared: _prepared,
-        AgentLost: _lost,
+        AgentLost: _lost_while_preparing,
         Interrupt: _interrupted,
         TimedOut: _join_timed_out,
     },
     State.RUNNING: {
         TaskDone: _done,
+        TaskSaved: _saved,
         TaskRaised: _raised,
         TaskExited: _exited_while_running,
         AgentLost: _lost,
@@ -344,9 +347,18 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
     },
     State.RELEASING: {
         TaskExited: _exited_while_releasing,
-        AgentLost: _lost_while_stopping,
+        AgentLost: _lost_while_releasing,
         Interrupt: _interrupted_again,
         TimedOut: _exit_timed_out,
+    },
+    State.LEAVING: {
+        TaskDone: _done_while_leaving,
+        TaskSaved: _saved_while_leaving,
+        TaskRaised: _raised_while_leaving,
+        TaskExited: _exited_while_leaving,
+        AgentLost: _lost_while_leaving,
+        Interrupt: _interrupted_while_leaving,
+        TimedOut: _leave_timed_out,
     },
     State.STOPPING: {
         TaskRaised: _raised_while_stopping,

@@ -12,6 +12,7 @@ from tfrun.data import ledger
 from tfrun.data.dataset import Dataset
 from tfrun.data.pipeline import FOREVER, Replicas, as_endless
 from tfrun.data.position import Position
+from tfrun.data.resume import Resume
 
 
 class DistributedView(tf.distribute.DistributedDataset):
@@ -72,6 +73,8 @@ class Feed(DistributedView):
       epoch_steps: Keras's `steps_per_epoch`, None for all steps of the data.
       per_execution: Keras's `steps_per_execution`.
       batch_function: applied to each batch of a worker (Keras's class weights), or None.
+      epochs: how many of them there are at most; None if nobody knows. What lies behind is not
+        read: TensorFlow 2.21 has crashed when an iterator was dropped that was still reading.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class Feed(DistributedView):
         epoch_steps: int | None,
         per_execution: int,
         batch_function: Any = None,
+        epochs: int | None = None,
     ) -> None:
         super().__init__(dataset, strategy)
         self.training = training
@@ -91,10 +95,14 @@ class Feed(DistributedView):
         self._iterator: Any = None
         self._next = -1  # the step that the iterator will give next
         self._begin, self._sought, self._resumes = Position(), False, False
+        self._pass_by = False  # the whole of the next epoch
         if training:
             whole_epochs = self.epoch_steps == dataset.steps_per_epoch
             self._begin, self._sought = dataset.start(whole_epochs=whole_epochs)
             self._resumes = self._sought
+        # In steps from the beginning of the data.
+        begin = self._begin.count(dataset.steps_per_epoch)
+        self._end = FOREVER if epochs is None else begin + epochs * self.epoch_steps
 
     def rewind(self) -> None:
         """Goes back to where this feed began: Keras has looked at a batch to build the model."""
@@ -102,8 +110,19 @@ class Feed(DistributedView):
             self._iterator, self._resumes = None, self._sought
             self.dataset.advance(self._begin)
 
+    def resume(self, done: Resume) -> None:
+        """Begins later in the data than it would, because a part of this `fit` is done."""
+        steps = self.dataset.steps_per_epoch
+        count = self._begin.count(steps) + done.epochs * self.epoch_steps + done.steps
+        self._begin, self._sought, self._resumes = Position.of(count, steps), True, True
+        self._pass_by = done.trained
+        self.dataset.advance(self._begin)
+
     def executions(self) -> Iterator[tuple[int, int, Any]]:
         """Yields (first step, last step, iterator) for each execution of one Keras epoch."""
+        if self._pass_by:
+            self._pass_by = self._sought = self._resumes = False
+            return
         steps, size = self.dataset.steps_per_epoch, self._per_execution
         done = self.dataset.position.count(steps) if self.training else 0
         first = done % self.epoch_steps if self._resumes else 0
@@ -127,7 +146,7 @@ class Feed(DistributedView):
             wrap = functools.partial(
                 self._wrapped, endless=self.epoch_steps % self._per_execution == 0
             )
-            made, replicas = self._distributed(start, FOREVER if endless else stop, wrap)
+            made, replicas = self._distributed(start, self._end if endless else stop, wrap)
             self._iterator, self._next = iter(made), start
             place = Position.of(start, self.dataset.steps_per_epoch)
             self._tape = (

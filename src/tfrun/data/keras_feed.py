@@ -11,9 +11,10 @@ from keras.src.backend.tensorflow import trainer
 from keras.src.trainers.data_adapters import data_adapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
 
-from tfrun.data import errors
+from tfrun.data import errors, keras_arrays, resume
 from tfrun.data.dataset import Dataset
 from tfrun.data.distributed import DistributedView, Feed
+from tfrun.job.world import world
 
 
 def install() -> None:
@@ -71,21 +72,65 @@ class FeedEpochIterator(trainer.TFEpochIterator):
     def __init__(self, distribute_strategy=None, *args: Any, **kwargs: Any) -> None:
         dataset = kwargs.get("x")
         self._feed = None
+        # Of fit, evaluate and predict only fit passes class weights, and it always does.
+        self._training = "class_weight" in kwargs
+        self._resume, epochs = resume.take() if self._training else (None, None)
+        self._armed: resume.Resume | None = None
+        if self._training and not isinstance(dataset, Dataset) and world().in_job:
+            made = keras_arrays.as_dataset(kwargs)
+            if made is not None:
+                dataset = made
+                kwargs = {**kwargs, "y": None, "sample_weight": None, "class_weight": None}
         if isinstance(dataset, Dataset):
-            self._feed = _feed(dataset, distribute_strategy, kwargs)
+            self._feed = _feed(dataset, distribute_strategy, kwargs, epochs)
             kwargs = {**kwargs, "x": FeedAdapter(self._feed), "class_weight": None}
         super().__init__(distribute_strategy, *args, **kwargs)
 
     def _enumerate_iterator(self):
-        if self._feed is None:
-            yield from super()._enumerate_iterator()
-        else:
+        if self._feed is not None:
             yield from self._feed.executions()
+            return
+        done, self._armed = self._armed, None
+        if done is None:
+            yield from super()._enumerate_iterator()
+            return
+        for _ in range(done.epochs):
+            self._pass_epoch()
+        for begin, end, iterator in super()._enumerate_iterator():
+            if begin < done.steps or done.trained:
+                for _ in range(begin, min(end + 1, done.steps)):
+                    next(iterator)
+                if done.trained and end + 1 >= done.steps:
+                    return
+            else:
+                yield begin, end, iterator
+
+    def _pass_epoch(self) -> None:
+        """Goes past an epoch that is done.
+
+        A `tf.data` pipeline that begins anew with each epoch draws the epoch's order when it
+        does, and need not be read. A generator, or what `fit` reads on over the ends of epochs,
+        is read through.
+        """
+        begins_anew = self.steps_per_epoch is None and self._num_batches is not None
+        with self.catch_stop_iteration():
+            for begin, end, iterator in super()._enumerate_iterator():
+                for _ in range(0 if begins_anew else end + 1 - begin):
+                    next(iterator)
 
     def reset(self) -> None:
+        # `fit` looks at a batch to build the model, resets, and then begins.
         super().reset()
+        done, self._resume = self._resume, None
         if self._feed is not None:
             self._feed.rewind()
+            if done is not None and not done.whole:
+                self._feed.resume(done)
+        elif done is not None and done.whole:
+            for _ in range(done.epochs):
+                self._pass_epoch()
+        else:
+            self._armed = done
 
     @contextlib.contextmanager
     def catch_stop_iteration(self):
@@ -94,7 +139,7 @@ class FeedEpochIterator(trainer.TFEpochIterator):
             yield
 
 
-def _feed(dataset: Dataset, strategy: Any, options: dict[str, Any]) -> Feed:
+def _feed(dataset: Dataset, strategy: Any, options: dict[str, Any], epochs: int | None) -> Feed:
     for name in ("y", "sample_weight"):
         if options.get(name) is not None:
             what = f"`{name}` was passed beside a tfrun.Dataset"
@@ -103,9 +148,9 @@ def _feed(dataset: Dataset, strategy: Any, options: dict[str, Any]) -> Feed:
     return Feed(
         dataset,
         strategy,
-        # Of fit, evaluate and predict only fit passes this one, and it always does.
         training="class_weight" in options,
         epoch_steps=options.get("steps_per_epoch"),
+        epochs=epochs,
         per_execution=options.get("steps_per_execution", 1),
         batch_function=make_class_weight_map_fn(weights) if weights is not None else None,
     )

@@ -18,7 +18,7 @@ from keras import optimizers
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from tfrun.engine import keras_state, replica
+from tfrun.engine import commit, keras_state, replica
 from tfrun.job.errors import TfrunError
 
 
@@ -76,6 +76,15 @@ def _reduce_once(original):
 def _updated(run: replica.ReplicaRun, optimizer, grads: list, variables: list, update):
     """Reduces the gradients and the assigned layer state together, then runs `update(grads)`."""
     check_scope(optimizer, run.context.strategy)
+    if run.deferred is not None:
+        run.deferred.append(
+            functools.partial(_update_now, run, optimizer, grads, variables, update)
+        )
+        return None
+    return _update_now(run, optimizer, grads, variables, update)
+
+
+def _update_now(run: replica.ReplicaRun, optimizer, grads: list, variables: list, update):
     state, values = keras_state.take_all_assigned(run)
     present = [i for i, g in enumerate(grads) if g is not None]
     # A float8 scale comes as a "gradient" that replaces the variable: a mean, not a sum.
@@ -85,16 +94,26 @@ def _updated(run: replica.ReplicaRun, optimizer, grads: list, variables: list, u
         else grads[i]
         for i in present
     ]
-    reduced = all_reduce_sum(run, [*_zero_without_samples(run, local), *values])
+    totals = commit.local_totals(optimizer)
+    reduced = all_reduce_sum(run, [*_zero_without_samples(run, local), *values, *totals])
+    after = len(present) + len(values)
     for position, i in enumerate(present):
         grads[i] = reduced[position]
     # One dead peer fails one pack's reduction. The step then must change nothing, so that the
     # survivors hold the state of the last whole step: all updates wait for all reductions.
-    with run.updates(), tf.control_dependencies(_tensors(reduced)):
+    waiting = tf.control_dependencies(_tensors(reduced))
+    with run.updates(), waiting, commit.counted(run, optimizer, reduced[after:]):
         result = update(grads)
-        for variable, mean in zip(state, reduced[len(present) :], strict=True):
+        for variable, mean in zip(state, reduced[len(present) : after], strict=True):
             keras_state.assign_here(run, variable, mean)
     return result
+
+
+def apply_deferred(run: replica.ReplicaRun) -> None:
+    """Does the updates that have waited for the end of the step."""
+    deferred, run.deferred = run.deferred or [], None
+    for update in deferred:
+        update()
 
 
 def all_reduce_sum(run: replica.ReplicaRun, values: Sequence) -> list:

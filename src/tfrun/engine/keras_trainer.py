@@ -17,7 +17,7 @@ from keras.src.losses import loss as losses
 from keras.src.trainers import compile_utils
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from tfrun.engine import replica
+from tfrun.engine import commit, replica
 from tfrun.engine.keras_optimizer import check_scope
 from tfrun.job.errors import TfrunError
 
@@ -134,6 +134,11 @@ def _refuse_to_compile(original):
     return make_train_function
 
 
+def resume_with_logs(model, logs: dict[str, float] | None) -> None:
+    """States the logs of an epoch whose steps were all done before the script ran again."""
+    object.__setattr__(model, "_tfrun_resumed_logs", logs)  # past Keras's tracking
+
+
 def _agree_on_last_logs(original):
     """A `train_step` may return other logs than the metrics: then the last step's are the epoch's.
 
@@ -142,6 +147,8 @@ def _agree_on_last_logs(original):
 
     @functools.wraps(original)
     def _get_metrics_result_or_logs(self, logs):
+        if not logs:
+            logs = getattr(self, "_tfrun_resumed_logs", None) or logs
         result = original(self, logs)
         strategy = self.distribute_strategy
         if result is logs and is_repaired(strategy):
@@ -166,7 +173,25 @@ def _agree_on_batch_logs(original):
     return on_batch
 
 
-def count_samples(run: replica.ReplicaRun, step, args: tuple[Any, ...]) -> None:
+def begin_step(run: replica.ReplicaRun, step, args: tuple[Any, ...]) -> None:
+    """Tells a run of Keras's training step whose it is, and how many samples it has.
+
+    Args:
+      run: the current run.
+      step: the function that runs.
+      args: its arguments on this replica.
+    """
+    owner: Any = getattr(step, "__self__", None)
+    is_keras = inspect.ismethod(step) and isinstance(owner, trainer.TensorFlowTrainer)
+    if not is_keras or getattr(step, "__name__", "") != "train_step":
+        return
+    if commit.of(owner.optimizer) is not None and commit.is_keras_step(owner):
+        # The metrics of this step then travel with its gradients.
+        run.deferred = []
+    _count_samples(run, args)
+
+
+def _count_samples(run: replica.ReplicaRun, args: tuple[Any, ...]) -> None:
     """Lets a short batch of Keras's own training step count by its true number of samples.
 
     Keras gives each replica's mean loss the weight 1 / replicas, which is wrong when the last
@@ -174,16 +199,9 @@ def count_samples(run: replica.ReplicaRun, step, args: tuple[Any, ...]) -> None:
     size can differ, and only they pay for the sum: one scalar, reduced while the forward pass
     runs. A custom training loop states its own weights and is left alone.
 
-    Args:
-      run: the current run; gets `samples` and `all_samples`.
-      step: the function that runs.
-      args: its arguments on this replica.
+    Gives the run its `samples` and `all_samples`.
     """
-    if run.context.num_replicas_in_sync == 1:
-        return
-    owner = getattr(step, "__self__", None)
-    is_keras = inspect.ismethod(step) and isinstance(owner, trainer.TensorFlowTrainer)
-    if not is_keras or getattr(step, "__name__", "") != "train_step" or not args:
+    if run.context.num_replicas_in_sync == 1 or not args:
         return
     x, _, _ = data_adapter_utils.unpack_x_y_sample_weight(args[0])
     first: Any = next((leaf for leaf in tree.flatten(x) if leaf is not None), None)

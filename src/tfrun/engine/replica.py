@@ -28,6 +28,8 @@ class ReplicaRun:
       samples: number of samples of this replica's batch, a scalar float32 tensor; None when all
         replicas have equally many or it is not known.
       all_samples: the sum of `samples` over the replicas.
+      deferred: updates that wait for the end of the step; None when they do not wait.
+      counts: the ops that have counted this step's updates (see commit.py).
     """
 
     context: Any
@@ -36,6 +38,14 @@ class ReplicaRun:
     updating: bool = False
     samples: Any = None
     all_samples: Any = None
+    deferred: list[Callable[[], None]] | None = None
+    counts: list[Any] = field(default_factory=list)
+
+    @property
+    def is_first_here(self) -> bool:
+        """True on the first of this worker's replicas."""
+        local = len(self.context.strategy.extended.worker_devices)
+        return tf.get_static_value(self.context.replica_id_in_sync_group) % local == 0
 
     def in_nested_function(self) -> bool:
         """Whether this code is traced into a `tf.function` that the run calls."""

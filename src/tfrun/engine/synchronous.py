@@ -14,7 +14,7 @@ from typing import Literal
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
-from tfrun.engine import keras_state, keras_trainer, replica
+from tfrun.engine import commit, keras_optimizer, keras_state, keras_trainer, replica
 
 KEYS_PER_STRATEGY = 1000
 _strategies = itertools.count()
@@ -85,9 +85,10 @@ def _in_run(fn):
     @tf.autograph.experimental.do_not_convert
     def on_replica(*args, **kwargs):
         with replica.replica_run() as run:
-            keras_trainer.count_samples(run, fn, args)
+            keras_trainer.begin_step(run, fn, args)
             result = convert(fn, context, convert_by_default=False)(*args, **kwargs)
+            keras_optimizer.apply_deferred(run)
             keras_state.average_assigned(run)
-        return result
+            return commit.after_updates(run, result)
 
     return on_replica

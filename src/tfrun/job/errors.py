@@ -2,7 +2,7 @@
 
 `CODES` is the catalogue; docs/errors.md has an entry for each code and a test compares both.
 The hundreds name the room: 1xx command line and job, 2xx cluster, 3xx launch and control,
-4xx worker processes, 5xx the engine, 6xx data.
+4xx worker processes, 5xx the engine, 6xx data, 7xx checkpoints.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ CODES: dict[str, str] = {
     "TFRUN-402": "TensorFlow could not be imported on a machine",
     "TFRUN-403": "a worker was killed for lack of memory",
     "TFRUN-404": "the zygote process died",
+    "TFRUN-405": "the job failed again and again at the same step",
     "TFRUN-501": "the strategy is not known",
     "TFRUN-502": "no TPU was found",
     "TFRUN-503": "the strategy does not fit the job",
@@ -50,6 +51,7 @@ CODES: dict[str, str] = {
     "TFRUN-607": "a dataset cannot be made in this way",
     "TFRUN-608": "a sample cannot be read",
     "TFRUN-609": "the workers of a machine have different arrays",
+    "TFRUN-701": "a checkpoint cannot be written",
 }
 
 

@@ -33,6 +33,7 @@ class Failure:
       error: the exception as the worker reported it: "type", "message", "traceback".
       tail: the last lines of its standard error, without TensorFlow's noise.
       code: a stable error code when the platform itself failed.
+      silent: the task said nothing while its peers lost it, and had to be killed.
     """
 
     task: str
@@ -41,6 +42,7 @@ class Failure:
     error: dict[str, Any] = field(default_factory=dict)
     tail: str = ""
     code: str = "TFRUN-401"
+    silent: bool = False
 
     @property
     def follows_from_a_peer(self) -> bool:
@@ -74,9 +76,11 @@ class Outcome:
       cause: the first failure, if there was one.
       others: the tasks that ended because of it.
       interrupted: the signal that asked for the end, or "".
+      restarts: how often the job began a new round after a failure.
     """
 
     exit_code: int
     cause: Failure | None = None
     others: int = 0
     interrupted: str = ""
+    restarts: int = 0

@@ -13,6 +13,8 @@ from tfrun.job.timeouts import Timeouts
 
 COMMUNICATIONS = ("auto", "ring", "nccl")
 START_METHODS = ("auto", "fork", "fresh")
+# No more digits than any training needs: int() refuses some thousands. And not "0s".
+_SNAPSHOT_EVERY = re.compile(r"auto|[0-9]{1,9}|(?=.*[1-9])[0-9]{1,9}(\.[0-9]{1,9})?s")
 MAX_WORKERS = 65535  # each worker needs a port, and more is a slip of the finger
 
 
@@ -81,6 +83,10 @@ class JobSpec:
       start_method: "fork" from the zygote, "fresh" processes, or "auto" for the platform's.
       seed: the global random seed that every worker starts with.
       sync_check: compare all variables between workers every this many steps; 0 is never.
+      deterministic: have TensorFlow compute the same bits each time.
+      max_restarts: how many new rounds in a row may follow failures without progress.
+      snapshot_every: how often workers write a snapshot without a failure: "100" (steps),
+        "30s" (seconds), "0" (never) or "auto".
       log_all: show every worker's output on the terminal, not only the chief's.
       timeouts: all waiting times, in seconds.
     """
@@ -94,8 +100,20 @@ class JobSpec:
     start_method: str = "auto"
     seed: int = 0
     sync_check: int = 0
+    deterministic: bool = False
+    max_restarts: int = 3
+    snapshot_every: str = "auto"
     log_all: bool = False
     timeouts: Timeouts = field(default_factory=Timeouts)
+
+    def __post_init__(self) -> None:
+        if not _SNAPSHOT_EVERY.fullmatch(self.snapshot_every):
+            raise UsageError(
+                "TFRUN-105",
+                f"{self.snapshot_every!r:.60} does not say how often",
+                where="--snapshot-every",
+                expected='steps ("100"), seconds ("30s"), "auto", or "0" for never',
+            )
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

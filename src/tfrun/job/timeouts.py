@@ -18,6 +18,9 @@ class Timeouts:
       join_timeout: how long the job waits for its agents and for TensorFlow's import.
       interrupt_grace: from Ctrl-C (SIGINT to the workers) to SIGKILL.
       stop_grace: from SIGTERM to SIGKILL when a peer has failed.
+      leave_grace: how long the workers that are left may take, when one has died, to write a
+        snapshot and leave, before they are killed for the next round.
+      straggler_grace: the same, once one of them has written a snapshot.
       agent_exit: how long an agent may take to clean up and leave.
     """
 
@@ -26,6 +29,8 @@ class Timeouts:
     join_timeout: float = 600.0
     interrupt_grace: float = 2.0
     stop_grace: float = 1.0
+    leave_grace: float = 10.0
+    straggler_grace: float = 2.0
     agent_exit: float = 2.0
 
     def __post_init__(self) -> None:
@@ -34,6 +39,7 @@ class Timeouts:
             ("heartbeat_timeout", "join_timeout"),
             ("stop_grace", "join_timeout"),
             ("interrupt_grace", "join_timeout"),
+            ("straggler_grace", "leave_grace"),
         )
         for name in self.__dataclass_fields__:
             if not 0 < getattr(self, name) < math.inf:

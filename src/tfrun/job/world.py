@@ -68,6 +68,7 @@ def world_from_environment(environment: Mapping[str, str]) -> World:
 WORKER_VARIABLES = (
     *("TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     *("TFRUN_ROUND", "TFRUN_RUN_DIR", "TFRUN_COMMUNICATION", "TFRUN_SYNC_CHECK"),
+    *("TFRUN_STATE_DIR", "TFRUN_SNAPSHOT_EVERY", "TFRUN_DETERMINISTIC"),
 )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import signal
+from dataclasses import replace
 
 from tfrun.control.controller import Controller, View
 from tfrun.control.server import ControlServer
@@ -70,14 +71,22 @@ async def _watch(backend: Backend, controller: Controller) -> None:
 
 
 def _outcome(controller: Controller) -> Outcome:
-    round = controller.round
+    round, restarts = controller.round, controller.recovery.restarts.total
     cause = round.root_cause
+    if cause and controller.gave_up:
+        cause = replace(cause, code="TFRUN-405")
     if round.interrupted and not cause:
         number = signal.Signals[round.interrupted].value
         code = EXIT_INTERRUPTED if number == signal.SIGINT else 128 + number
-        return Outcome(exit_code=code, interrupted=round.interrupted)
+        return Outcome(exit_code=code, interrupted=round.interrupted, restarts=restarts)
     if cause is None:
-        return Outcome(exit_code=0)
+        return Outcome(exit_code=0, restarts=restarts)
     code = cause.status.shell_code if cause.status and cause.status.code else 1
     others = sum(1 for task in round.exits if task != cause.task)
-    return Outcome(exit_code=code, cause=cause, others=others, interrupted=round.interrupted)
+    return Outcome(
+        exit_code=code,
+        cause=cause,
+        others=others,
+        interrupted=round.interrupted,
+        restarts=restarts,
+    )

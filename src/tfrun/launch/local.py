@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.control.plan import Site, Whereabouts, make_plan
+from tfrun.control.state_dir import remove, state_dir
 from tfrun.job.exits import ExitStatus
 from tfrun.job.python import python_command
 from tfrun.job.spec import JobSpec
@@ -43,6 +44,7 @@ class LocalBackend:
         self._site, self._logs = site, logs
         self._process: asyncio.subprocess.Process | None = None
         self._told = False
+        self._state: Path | None = None
         self.whereabouts = Whereabouts()
 
     async def start(self, port: int, config: dict[str, Any]) -> None:
@@ -55,6 +57,7 @@ class LocalBackend:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C reaches the launcher alone, which decides
             )
+        self._state = state_dir(config["token"], self._site.agent)
         url = f"http://{LOOPBACK}:{port}/agent"
         told = {"agent": self._site.agent, "workers": self._site.slots, "url": url, **config}
         assert self._process.stdin is not None
@@ -82,3 +85,5 @@ class LocalBackend:
         # What an agent that was killed could not end has become ours.
         await asyncio.to_thread(lineage.kill_descendants)
         await self._process.wait()
+        if self._state:
+            remove(self._state)

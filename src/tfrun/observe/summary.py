@@ -33,16 +33,20 @@ def print_outcome(
             log = f"{run}/logs"
         shown = spec.log_all or outcome.cause.task == chief
         seen = shown and not outcome.cause.follows_from_a_peer
-        report_failure(outcome.cause, outcome.others, log, seen=seen)
+        report_failure(outcome.cause, outcome.others, log, seen=seen, restarts=outcome.restarts)
         return
     if outcome.interrupted:
         print(f"tfrun: stopped by {outcome.interrupted} after {seconds:.1f} s", file=sys.stderr)
         return
-    parts = [f"finished in {seconds:.1f} s", *_throughput(fit)]
+    parts = [f"finished in {seconds:.1f} s", *_restarts(outcome.restarts), *_throughput(fit)]
     logs = fit.get("logs") or {}
     parts += [f"{name} {value:.4f}" for name, value in _numbers(logs)]
     print(f"tfrun: {' · '.join(parts)}", file=sys.stderr)
     print(f"tfrun: logs and events in {run}", file=sys.stderr)
+
+
+def _restarts(count: int) -> list[str]:
+    return [f"{count} restart" + ("s" if count != 1 else "")] if count else []
 
 
 def _throughput(fit: Mapping[str, Any]) -> list[str]:

@@ -52,19 +52,28 @@ class Terminal:
         self._queue.put((sys.stderr, f"{start}tfrun: {text}\n"))
 
     def mute_errors(self) -> None:
-        """From now on shows no more standard error; the logs have it."""
+        """Shows no standard error until the next round; the logs have it."""
         self._muted = True
+
+    def next_round(self) -> None:
+        """Shows standard error again; lines that the last round has cut off are written."""
+        self._muted = False
+        self._write_partial_lines()
 
     def close(self) -> None:
         """Writes all that is left."""
-        for (task, stream), text in self._partial.items():
-            if text:
-                line = f"[{task.replace(':', ' ')}] {_last_state(text)}\n"
-                self._queue.put((_file(stream), line))
+        self._write_partial_lines()
         if self._midline and not self._prefix_all:
             self._queue.put((sys.stderr, "\n"))
         self._queue.put(None)
         self._thread.join()
+
+    def _write_partial_lines(self) -> None:
+        for (task, stream), text in self._partial.items():
+            if text:
+                line = f"[{task.replace(':', ' ')}] {_last_state(text)}\n"
+                self._queue.put((_file(stream), line))
+        self._partial.clear()
 
     def _prefixed(self, task: str, stream: str, text: str) -> str:
         """Whole lines with the task's name; of a line redrawn with \\r only its last state."""
@@ -103,7 +112,13 @@ def _encodable(text: str, encoding: str | None) -> str:
 
 
 def report_failure(
-    failure: Failure, others: int, log: str, *, seen: bool, console: Console | None = None
+    failure: Failure,
+    others: int,
+    log: str,
+    *,
+    seen: bool,
+    restarts: int = 0,
+    console: Console | None = None,
 ) -> None:
     """Prints the one report of a failed job: who, how, the traceback's end, where to read on.
 
@@ -112,6 +127,7 @@ def report_failure(
       others: how many tasks ended because of it.
       log: the path of the failed task's log.
       seen: its output was on the terminal, the traceback above us: its last line is enough.
+      restarts: how often the job had begun again before.
       console: where to print; by default standard error.
     """
     console = console or Console(stderr=True, highlight=False, soft_wrap=False)
@@ -125,6 +141,9 @@ def report_failure(
     if others:
         verb = "other task was" if others == 1 else "other tasks were"
         lines.append(Text(f"{others} {verb} stopped because of it."))
+    if restarts:
+        times = "once" if restarts == 1 else f"{restarts} times"
+        lines.append(Text(f"The job had been restarted {times} before."))
     lines.append(Text(f"Log: {log}"))
     console.print(Panel(Group(*lines), title="tfrun: the job failed", border_style="red"))
 

@@ -13,6 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+_SMALLEST = 16  # numbers in a sum
+
 
 def multi_worker_strategy(model: Any) -> Any | None:
     """Returns the strategy that `model` shares with other workers, None when it has none.
@@ -40,7 +42,11 @@ def _worker_count(strategy: Any) -> int:
 
 def sum_over_workers(strategy: Any, values: np.ndarray) -> np.ndarray:
     """Returns the sum of each worker's `values` (one dimension, equal shape and dtype on all)."""
-    return _summing(strategy)(tf.constant(values)).numpy()
+    # A few sizes only: each one is traced anew.
+    size = max(_SMALLEST, 1 << (len(values) - 1).bit_length())
+    padded = np.zeros(size, values.dtype)
+    padded[: len(values)] = values
+    return _summing(strategy)(tf.constant(padded)).numpy()[: len(values)]
 
 
 @functools.lru_cache(maxsize=4)

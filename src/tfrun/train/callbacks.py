@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfrun.job.world import world
 from tfrun.train.agree import from_chief, multi_worker_strategy
-from tfrun.train.local_mode import local_mode
+from tfrun.train.local_mode import local_mode, writing_nothing
 
 _HOOKS = tuple(name for name in dir(keras.callbacks.Callback) if name.startswith("on_"))
 
@@ -53,8 +53,7 @@ class ChiefOnly(keras.callbacks.Callback):
 
     def set_params(self, params: dict[str, Any] | None) -> None:
         super().set_params(params)
-        if self._here:
-            self.callback.set_params(params)
+        self.callback.set_params(params)
 
     def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
@@ -72,7 +71,13 @@ class ChiefOnly(keras.callbacks.Callback):
         )
 
     def _call(self, hook: str, *args: Any, keep_changes: bool = False) -> None:
-        if not self._here or hook not in self._live:
+        if hook not in self._live:
+            return
+        if not self._here:
+            if isinstance(self.callback, keras.callbacks.ModelCheckpoint):
+                # It remembers what was the best so far, and the chief may die.
+                with writing_nothing():
+                    getattr(self.callback, hook)(*args)
             return
         if self._strategy is None:
             getattr(self.callback, hook)(*args)

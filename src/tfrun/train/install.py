@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from tfrun.data import keras_feed
 from tfrun.train import loops, saving
 from tfrun.train.local_mode import note_assignment
 
@@ -30,6 +31,7 @@ def install() -> None:
     """
     if hasattr(keras.Model.fit, "_tfrun_original"):
         return
+    keras_feed.install()
     for name, run in _LOOPS.items():
         _replace(keras.Model, name, functools.partial(_around_method, run))
     for name in ("save", "save_weights", "export"):

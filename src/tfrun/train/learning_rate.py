@@ -35,7 +35,8 @@ class ScaledLearningRate(keras.optimizers.schedules.LearningRateSchedule):
             return keras.ops.convert_to_tensor(self.target, "float32")
         # A job that is already scaled down (target < base) does not warm up from above.
         start = min(self.base, self.target)
-        done: Any = keras.ops.minimum(keras.ops.cast(step, "float32") / self.warmup_steps, 1.0)
+        count: Any = keras.ops.cast(step, "float32")
+        done: Any = keras.ops.minimum(count / self.warmup_steps, 1.0)
         return start + (self.target - start) * done
 
     def get_config(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import os
 from collections.abc import Callable, Iterator
@@ -10,13 +11,17 @@ from typing import Any
 
 import keras
 
+from tfrun.data import resume
 from tfrun.job.errors import UsageError
 from tfrun.job.world import world
 from tfrun.train import hooks
 from tfrun.train.agree import any_worker, mean_over_workers, multi_worker_strategy
 from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, SyncCheck
+from tfrun.train.leaving import keeping_state
 from tfrun.train.local_mode import alone, forget_functions, in_local_mode, refused
 from tfrun.train.report import Report, SampleCounter
+from tfrun.train.session import Session
+from tfrun.train.snapshot import state_dir
 from tfrun.worker import channel
 
 Method = Callable[..., Any]
@@ -24,18 +29,56 @@ _OURS = (SharedLogs, SharedStop, SyncCheck, SampleCounter, Report)
 
 
 def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Runs Keras's `fit` with the callbacks arranged so that all workers stay together."""
+    """Runs Keras's `fit`, or goes on with one that an earlier run of the script has begun."""
     strategy = multi_worker_strategy(model)
     call = inspect.signature(original).bind(model, *args, **kwargs)
+    if in_local_mode() and strategy is not None:
+        raise refused("model.fit")
+    first, end = (call.arguments.get(name, 0) for name in ("initial_epoch", "epochs"))
+    resume.request(None, (end or 1) - first)
+    folder = state_dir()
+    if folder is None or in_local_mode() or (strategy is None and world().size > 1):
+        return _fit(original, model, call, strategy, lambda callbacks: callbacks)
+    session = Session(model, strategy, call, folder)
+    given = _flat(call.arguments.get("callbacks"))
+    if session.is_done:
+        history = session.replay(given, functools.partial(_build, original, call))
+        if history is not None:
+            return history
+    with keeping_state():
+        try:
+            history = _fit(original, model, call, strategy, session.arrange)
+            session.record(history, given)
+            return history
+        except Exception as error:
+            session.failed(error)
+            raise
+        finally:
+            session.close()
+
+
+def _build(original: Method, call: inspect.BoundArguments) -> None:
+    """Has `fit` make all variables and train nothing."""
+    nothing = {"epochs": 0, "initial_epoch": 0, "callbacks": [], "verbose": 0}
+    empty = inspect.BoundArguments(call.signature, {**call.arguments, **nothing})  # type: ignore[arg-type]
+    original(*empty.args, **empty.kwargs)
+
+
+def _fit(
+    original: Method,
+    model: keras.Model,
+    call: inspect.BoundArguments,
+    strategy: Any | None,
+    arrange: Callable[[list[Any]], list[Any]],
+) -> Any:
+    """Runs Keras's `fit` with the callbacks arranged so that all workers stay together."""
     given = _flat(call.arguments.get("callbacks"))
     if strategy is None:
         if channel.is_open() and world().is_chief and not in_local_mode():
             counter = SampleCounter()
-            given += [counter, Report(lambda: counter.samples)]
-            _set_callbacks(call, given)
+            given += [*_defaults(given, _verbose(call)), counter, Report(lambda: counter.samples)]
+            _set_callbacks(call, arrange(given))
         return original(*call.args, **call.kwargs)
-    if in_local_mode():
-        raise refused("model.fit")
     train, test, global_logs = any_worker(
         strategy,
         [
@@ -48,11 +91,7 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
     counter = SampleCounter()
     stop = SharedStop(strategy, BatchDecisions(train=train, test=test), counter)
     callbacks: list[Any] = [hooks.for_this_worker(callback) for callback in given]
-    # The defaults that Keras would append, so that `stop` comes after them.
-    if not any(isinstance(callback, keras.callbacks.History) for callback in given):
-        callbacks.append(keras.callbacks.History())
-    if verbose != 0 and not any(isinstance(c, keras.callbacks.ProgbarLogger) for c in given):
-        callbacks.append(keras.callbacks.ProgbarLogger())
+    callbacks += _defaults(given, verbose)
     if _has_own_step(model):
         callbacks.insert(0, SharedLogs(strategy))
     if every := sync_check_interval(os.environ):
@@ -60,10 +99,20 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
     callbacks += [counter, stop]
     if channel.is_open() and world().is_chief:
         callbacks.append(Report(lambda: stop.samples))
-    _set_callbacks(call, callbacks)
+    _set_callbacks(call, arrange(callbacks))
     forget_functions(model)
     with _step_logs(model, strategy, "global" if global_logs else "local"):
         return original(*call.args, **call.kwargs)
+
+
+def _defaults(given: list[Any], verbose: Any) -> list[Any]:
+    """The callbacks that Keras would append: ours come after them."""
+    added: list[Any] = []
+    if not any(isinstance(callback, keras.callbacks.History) for callback in given):
+        added.append(keras.callbacks.History())
+    if verbose != 0 and not any(isinstance(c, keras.callbacks.ProgbarLogger) for c in given):
+        added.append(keras.callbacks.ProgbarLogger())
+    return added
 
 
 def run_evaluate(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -66,6 +66,19 @@ class Report(keras.callbacks.Callback):
         self._steps = self._samples = self._epoch_steps = 0
         self._start = self._epoch_start = 0.0
 
+    def get_state(self) -> dict[str, Any]:
+        """What a run of the script that goes on has to know."""
+        return {
+            "steps": self._steps,
+            "samples": self._samples,
+            "began": time.time() - (time.perf_counter() - self._start),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Counts on from `state`: the time that was lost is a part of the whole."""
+        self._steps, self._samples = state["steps"], state["samples"]
+        self._start = time.perf_counter() - (time.time() - state["began"])
+
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._start = time.perf_counter()
         params = self.params or {}

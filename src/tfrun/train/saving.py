@@ -26,7 +26,12 @@ import tensorflow as tf
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import world
 from tfrun.train.agree import multi_worker_strategy
-from tfrun.train.local_mode import in_local_mode, local_mode, variables_distributed
+from tfrun.train.local_mode import (
+    in_local_mode,
+    is_writing_nothing,
+    local_mode,
+    variables_distributed,
+)
 
 _log = logging.getLogger("tfrun")
 _saves: Counter[str] = Counter()  # how often this worker has been asked to save to a path
@@ -39,6 +44,8 @@ def run_save(
     original: Callable[..., Any], model: Any, path: Any, args: tuple, kwargs: dict[str, Any]
 ) -> Any:
     """Writes `path` once, whoever calls `original(model, path, …)`."""
+    if is_writing_nothing():
+        return None
     strategy = multi_worker_strategy(model)
     if strategy is None:
         return original(model, path, *args, **kwargs)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from tfrun.job.failure import is_peer_error
+from tfrun.job.peers import PeersLeft
 from tfrun.job.spec import Program
 from tfrun.worker import channel, script
 
@@ -37,6 +38,7 @@ def live(task: Mapping[str, Any]) -> NoReturn:
             serve()
         else:
             _seed(task["seed"])
+            _listen()
             script.run(Program(**{**task["program"], "args": tuple(task["program"]["args"])}))
     except BaseException as raised:
         error = raised
@@ -46,6 +48,9 @@ def live(task: Mapping[str, Any]) -> NoReturn:
 def _leave(error: BaseException | None) -> NoReturn:
     """Ends as the interpreter would: message, threads, atexit, flush; then the barrier."""
     report: dict[str, Any] = {}
+    runs_again = isinstance(error, PeersLeft)
+    if isinstance(error, PeersLeft):
+        error = error.__cause__
     if error is not None:
         script.trim(error)
         report = script.describe(error)
@@ -56,6 +61,8 @@ def _leave(error: BaseException | None) -> NoReturn:
         channel.wait_for("go", PEER_ERROR_SECONDS)
     code = script.exit_code(error)
     _flush()
+    if runs_again:
+        os._exit(code)  # the next round waits for us, and tidying is for those who have ended
     if code != 0 and not is_peer_error(report):
         # After the message is out, but before the tidying: the peers are told at once.
         channel.emit("error", **report)
@@ -88,6 +95,12 @@ def _flush() -> None:
             pass  # closed by the script, or nobody reads any more
 
 
+def _listen() -> None:
+    from tfrun.train import leaving
+
+    leaving.listen()
+
+
 def _seed(seed: int) -> None:
     """Gives all workers the same random state.
 
@@ -98,3 +111,7 @@ def _seed(seed: int) -> None:
     from tfrun.worker.preload import set_global_seed
 
     set_global_seed(seed)
+    if os.environ.get("TFRUN_DETERMINISTIC") == "1":
+        import tensorflow as tf
+
+        tf.config.experimental.enable_op_determinism()

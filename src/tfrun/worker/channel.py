@@ -1,6 +1,7 @@
 """The line between a worker's process and its agent: JSON lines over a socket pair.
 
-Up go reports ("error", "done", "fit_end", …), down comes the release. In a process that tfrun
+Up go reports ("error", "done", "fit_end", …), down come single words ("release",
+"go", "leave"). In a process that tfrun
 did not start there is no line and `emit` does nothing.
 """
 
@@ -10,18 +11,27 @@ import json
 import os
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 
 _line: socket.socket | None = None
 _owner: int | None = None
 _unsent = b""
 _sending = threading.RLock()  # a signal handler may report while a report is on its way
+_listener: threading.Thread | None = None
+_heard = threading.Condition()
+_words: set[str] = set()
+_actions: dict[str, Callable[[], None]] = {}
+_is_deaf = False
 
 
 def open_channel(fd: int) -> None:
     """Takes over the socket `fd` as this process's line."""
-    global _line, _owner, _unsent
+    global _line, _owner, _unsent, _listener, _is_deaf
     _line, _owner, _unsent = socket.socket(fileno=fd), os.getpid(), b""
+    _listener, _is_deaf = None, False
+    _words.clear()
+    _actions.clear()
 
 
 def is_open() -> bool:
@@ -71,19 +81,50 @@ def _send_some(line: socket.socket, data: bytes) -> int:
         return 0
 
 
+def when(word: str, action: Callable[[], None]) -> None:
+    """Has `action` called, in a thread of its own, once the agent says `word`."""
+    if is_open():
+        _actions[word] = action
+        _listen()
+
+
 def wait_for(word: str, seconds: float | None = None) -> None:
     """Blocks until the agent has said `word`, is gone, or the time is over."""
-    if _line is None or not is_open():
+    if not is_open():
         return
-    _line.settimeout(seconds)
-    heard = b""
+    _listen()
+    with _heard:
+        _heard.wait_for(lambda: word in _words or _is_deaf, seconds)
+        _words.discard(word)
+
+
+def _listen() -> None:
+    global _listener
+    if _listener is None or not _listener.is_alive():
+        _listener = threading.Thread(target=_hear, name="tfrun channel", daemon=True)
+        _listener.start()
+
+
+def _hear() -> None:
+    """Takes in what the agent says, one word a line, until it is gone."""
+    global _is_deaf
+    assert _line is not None
+    rest = b""
     try:
-        while word.encode() not in heard and (data := _line.recv(4096)):
-            heard += data
+        while data := _line.recv(4096):
+            *lines, rest = (rest + data).split(b"\n")
+            for word in (line.decode() for line in lines):
+                with _heard:
+                    _words.add(word)
+                    _heard.notify_all()
+                if action := _actions.get(word):
+                    action()
     except OSError:
         pass
     finally:
-        _line.settimeout(None)
+        with _heard:
+            _is_deaf = True
+            _heard.notify_all()
 
 
 def _plain(value: Any) -> Any:

@@ -43,7 +43,11 @@ def worker_environment(
         **{key: value for key, value in outer.items() if key != "TF_CONFIG"},
         "KERAS_BACKEND": "tensorflow",
         "TFRUN_COMMUNICATION": spec.communication,
+        "TFRUN_SNAPSHOT_EVERY": spec.snapshot_every,
     }
+    shared.pop("TFRUN_DETERMINISTIC", None)  # it may say that it is off
+    if spec.deterministic:
+        shared["TFRUN_DETERMINISTIC"] = "1"
     if spec.sync_check:
         shared["TFRUN_SYNC_CHECK"] = str(spec.sync_check)
     return shared

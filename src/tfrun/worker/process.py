@@ -44,7 +44,13 @@ class WorkerProcess:
       raised: True once it has reported an exception and is leaving by itself.
     """
 
-    def __init__(self, name: str, log: Path, listener: Listener) -> None:
+    def __init__(self, name: str, log: Path, listener: Listener, *, title: str = "") -> None:
+        """Args:
+        name: the task's name.
+        log: where its output goes; appended to.
+        listener: who hears of it.
+        title: a line that separates it in the log from the round before.
+        """
         self.name = name
         self.pid: int | None = None
         self.serves = False
@@ -53,6 +59,8 @@ class WorkerProcess:
         self.exited = asyncio.Event()
         self._listener = listener
         self._log = LogFile(log, listener.on_notice)
+        if title:
+            self._log.write(f"\n{title}\n".encode())
         self._pumps: list[Pump] = []
         self._line: socket.socket | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -63,6 +71,7 @@ class WorkerProcess:
         task: Mapping[str, Any],
         *,
         show: bool,
+        muted: bool = False,
         terminal: tuple[int, int] | None,
     ) -> None:
         """Starts the process.
@@ -71,6 +80,7 @@ class WorkerProcess:
           spawner: what makes the process.
           task: what `worker.bootstrap.live` takes.
           show: pass its output on to the listener, besides the log.
+          muted: not before it has restored its state and begins with what is new.
           terminal: rows and columns, when its standard output is to look like a terminal.
         """
         self.serves = task["runs"] == "server"
@@ -80,15 +90,27 @@ class WorkerProcess:
         fds = (out_theirs, err_theirs, line_theirs.fileno())
         try:
             self.pid = await spawner.spawn(task, fds)
+        except BaseException:
+            for fd in (out_ours, err_ours):
+                os.close(fd)
+            self._close()
+            self.exited.set()
+            raise
+        else:
+            self._listen(out_ours, err_ours, show=show, muted=muted)
         finally:
             os.close(out_theirs)
             os.close(err_theirs)
             line_theirs.close()
-            self._pumps = [
-                Pump(fd, self._log, self._shower(stream) if show else None, hide_noise=hide)
-                for fd, stream, hide in ((out_ours, "stdout", False), (err_ours, "stderr", True))
-            ]
-            self._reading = asyncio.create_task(self._read_reports())
+
+    def _listen(self, out: int, err: int, *, show: bool, muted: bool) -> None:
+        self._pumps = [
+            Pump(fd, self._log, self._shower(stream) if show else None, hide_noise=hide)
+            for fd, stream, hide in ((out, "stdout", False), (err, "stderr", True))
+        ]
+        for pump in self._pumps:
+            pump.muted = muted
+        self._reading = asyncio.create_task(self._read_reports())
 
     def signal(self, signum: int) -> None:
         """Signals the worker and all that it started."""
@@ -99,6 +121,11 @@ class WorkerProcess:
     def release(self) -> None:
         """Lets a finished worker end."""
         self._say("release")
+
+    def leave(self) -> None:
+        """Tells it that a peer has gone; who has noticed is leaving already."""
+        if not self.raised:
+            self._say("leave")
 
     async def ended(self, status: ExitStatus) -> None:
         """Takes the news that the process has ended: collects what it left and tells."""
@@ -135,6 +162,11 @@ class WorkerProcess:
             self.raised = True
             if is_peer_error(report):
                 self._pumps[1].hide()
+                self._say("go")
+        elif report.get("kind") in ("resumed", "first_step"):
+            for pump in self._pumps:
+                pump.unmute()
+            if report["kind"] == "resumed":  # it waits, so that nothing new is taken for old
                 self._say("go")
         self._listener.on_report(self.name, report)
 

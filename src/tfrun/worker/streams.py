@@ -18,6 +18,10 @@ NOISE = re.compile(
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWE] \S+:\d+\]"
     r"|WARNING: All log messages before absl::InitializeLog\(\)"
     r"|/job:\w+/replica:\d+/task:\d+$"  # continues the coordination service's lines
+    # The same line goes on: what it says of a peer's end, and what is attached to its status.
+    r"|The tasks have crashed\. Check the task logs"
+    r"|The error could be from a previous operation\. Restart your program to reset\."
+    r"|\t \[\[\{\{node .*\[type\.googleapis\.com/tensorflow\."
     r"|INFO:tensorflow:"
     r"|To enable the following instructions: .* rebuild TensorFlow)"
 )
@@ -31,6 +35,9 @@ _NOISE_STARTS = (
     "INFO:tensorflow:",
     "To enable the following instructions:",
     "/job:",
+    "The tasks have crashed. Check the task logs",
+    "The error could be from a previous operation. Restart",
+    "\t [[{{node ",
 )
 TAIL_LINES = 25
 TAIL_CHARACTERS = 8192
@@ -103,6 +110,7 @@ class Pump:
 
     Attributes:
       closed: set when the worker, and all that it left behind, has closed the stream.
+      muted: nothing is shown for now.
     """
 
     def __init__(
@@ -117,6 +125,7 @@ class Pump:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._filter = NoiseFilter() if hide_noise else None
         self._tail = ""
+        self.muted = False
         self.closed = asyncio.Event()
         os.set_blocking(fd, False)
         asyncio.get_running_loop().add_reader(fd, self._read)
@@ -130,14 +139,23 @@ class Pump:
         """From now on writes to the log only."""
         self._show = None
 
+    def unmute(self) -> None:
+        """Shows what comes from now on; what was written before stays hidden."""
+        if self.muted:
+            self._read_the_rest()
+            self.muted = False
+
     def close(self) -> None:
         """Reads what is still there and lets go."""
         if self.closed.is_set():
             return
+        self._read_the_rest()
+        self._end()
+
+    def _read_the_rest(self) -> None:
         for _ in range(CLOSING_READS):
             if self.closed.is_set() or not self._read():
                 break
-        self._end()
 
     def _read(self) -> bool:
         try:
@@ -164,7 +182,7 @@ class Pump:
         if not text:
             return
         self._tail = (self._tail + text)[-TAIL_CHARACTERS:]
-        if self._show:
+        if self._show and not self.muted:
             self._show(text)
 
     def _end(self) -> None:

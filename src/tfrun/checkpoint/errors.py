@@ -1,0 +1,44 @@
+"""The coded errors of the checkpoint room."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from tfrun.job.errors import TfrunError, UsageError
+
+_FIXES = {
+    errno.ENOSPC: "Make room on that disk, or keep fewer checkpoints",
+    errno.EDQUOT: "Ask for a larger quota, or keep fewer checkpoints",
+    errno.EROFS: "Name a directory on a file system that is mounted for writing",
+}
+_FIX = "Name a directory that this job may write to"
+
+
+def cannot_write(directory: Path, error: OSError) -> TfrunError:
+    reason = error.strerror or str(error)
+    return TfrunError(
+        "TFRUN-701",
+        f"the checkpoint cannot be written: {reason}",
+        where=str(directory),
+        fix=_FIXES.get(error.errno or 0, _FIX),
+    )
+
+
+def other_writer(directory: Path) -> TfrunError:
+    return TfrunError(
+        "TFRUN-701",
+        "the checkpoint cannot be written: another process writes checkpoints there",
+        where=str(directory),
+        expected="one writer",
+        fix="End the other job, or name another directory",
+    )
+
+
+def bad_interval(text: str) -> UsageError:
+    return UsageError(
+        "TFRUN-105",
+        f"Invalid value for `--checkpoint-every`: received {text!r}",
+        where="--checkpoint-every",
+        expected='a number of steps ("500"), a time ("600s", "10m", "2h") or "epoch"',
+    )

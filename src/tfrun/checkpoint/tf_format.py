@@ -1,0 +1,150 @@
+"""TensorFlow's object-based checkpoint format, written from arrays instead of live variables.
+
+`tf.train.Checkpoint(model=model, optimizer=optimizer).save` reads the variables, so training
+would have to wait for it, and under a strategy on all workers. Here the graph of objects is taken
+once (`Layout.of`), and any thread can then write any set of values (`Layout.write`). All of it is
+public: the graph is walked with `tf.train.TrackableView`, described with TensorFlow's protocol
+buffer, and the tensors are written with `tf.raw_ops.SaveV2`.
+
+What a walk does not reach has no place in such a file: seed generators and Keras metrics are no
+trackable objects. Their arrays are side files (side_files.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfrun.checkpoint import object_graph as objects
+
+_GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"  # tensorflow/python/trackable/base.py
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How the variables of some objects stand in a TensorFlow checkpoint.
+
+    Attributes:
+      variables: name → live variable.
+      keys: name → key in the checkpoint.
+      graph: the serialized graph of objects.
+    """
+
+    variables: Mapping[str, Any]
+    keys: Mapping[str, str]
+    graph: bytes
+
+    @classmethod
+    def of(
+        cls,
+        model: Any = None,
+        optimizer: Any = None,
+        *,
+        names: Mapping[str, Any] | None = None,
+        **others: Any,
+    ) -> Layout:
+        """Returns the layout of `tf.train.Checkpoint(model=model, optimizer=optimizer, …)`.
+
+        Reads no variable and runs no collective. Both have to be built: what is made later, such
+        as the slots at the first step, is not in it. Variables that replicas aggregate when
+        they are read (metrics under a strategy) are left out.
+
+        Args:
+          model: usually a model of Keras.
+          optimizer: usually its optimizer.
+          **others: further objects that TensorFlow can track.
+          names: name → variable, for those whose values there will be. Variables that are not in
+            it are left out, and variables in it that TensorFlow does not track are passed over.
+            By default all, named after the argument and their paths, such as
+            "model/sequential/dense/kernel" or "optimizer/adam/iteration"; the second one of a
+            name gets "#2", and what both model and optimizer have is the model's.
+        """
+        roots = {"model": model, "optimizer": optimizer, **others}
+        roots = {name: root for name, root in roots.items() if root is not None}
+        nodes = objects.walk(roots)
+        saved = [node for node in nodes if objects.is_saved(node.obj)]
+        named = objects.named(roots, saved) if names is None else objects.chosen(names, saved)
+        return cls(
+            variables={name: node.obj for name, node in named.items()},
+            keys={name: objects.key(node.path) for name, node in named.items()},
+            graph=objects.serialized(nodes, named.values()),
+        )
+
+    def write(self, prefix: Path, values: Mapping[str, np.ndarray], *, count: int = 0) -> None:
+        """Writes `prefix`.index and `prefix`.data-00000-of-00001.
+
+        Args:
+          prefix: where; the directory exists.
+          values: name → value, for every name of `variables`; others are passed over.
+          count: the value of `tf.train.Checkpoint.save_counter`.
+
+        Raises:
+          ValueError: a value is missing, or has another shape or dtype than its variable.
+          OSError: TensorFlow could not write.
+        """
+        import tensorflow as tf
+
+        wrong = [name for name in self.variables if not self._fits(name, values.get(name))]
+        if wrong:
+            raise ValueError(f"no value that fits for {', '.join(wrong)}")
+        names = sorted(self.keys, key=self.keys.__getitem__)
+        with tf.device("CPU:0"):  # this worker's own; not the GPU
+            tensors = [tf.convert_to_tensor(values[name]) for name in names]
+            tensors += [tf.constant(count, tf.int64), tf.constant(self.graph)]
+            keys = [
+                *(self.keys[name] for name in names),
+                objects.key(objects.SAVE_COUNTER),
+                _GRAPH_KEY,
+            ]
+            try:
+                tf.raw_ops.SaveV2(
+                    prefix=str(prefix),
+                    tensor_names=keys,
+                    shape_and_slices=[""] * len(keys),
+                    tensors=tensors,
+                )
+            except tf.errors.OpError as error:
+                raise _os_error(error) from error
+
+    def _fits(self, name: str, value: np.ndarray | None) -> bool:
+        import tensorflow as tf
+
+        variable = self.variables[name]
+        return (
+            value is not None
+            and tf.as_dtype(variable.dtype) == value.dtype
+            and tf.TensorShape(variable.shape).is_compatible_with(value.shape)
+        )
+
+
+def read(prefix: Path, keys: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Returns name → value of a checkpoint, for the names in `keys` (see `Layout.keys`).
+
+    Raises:
+      OSError: TensorFlow cannot read it.
+    """
+    import tensorflow as tf
+
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        return {name: np.asarray(reader.get_tensor(key)) for name, key in keys.items()}
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise OSError(errno.EIO, str(error), str(prefix)) from error
+
+
+def _os_error(error: Any) -> OSError:
+    """TensorFlow has its own errors for what the operating system said."""
+    import tensorflow as tf
+
+    numbers = {
+        tf.errors.ResourceExhaustedError: errno.ENOSPC,
+        tf.errors.PermissionDeniedError: errno.EACCES,
+    }
+    number = numbers.get(type(error), errno.EIO)
+    return OSError(number, str(error.message) if number == errno.EIO else os.strerror(number))

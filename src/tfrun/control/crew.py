@@ -1,0 +1,188 @@
+"""The workers of one round on one machine: started together, watched, and gone before the next."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfrun.control import messages
+from tfrun.job.errors import TfrunError
+from tfrun.job.exits import ExitStatus
+from tfrun.job.spec import JobSpec
+from tfrun.worker.gpus import share_gpus, visible_gpus
+from tfrun.worker.memory import oom_kills
+from tfrun.worker.process import WorkerProcess
+from tfrun.worker.spawn import Spawner
+
+Send = Callable[[messages.Message], None]
+
+
+class Crew:
+    """Starts a round's workers and says what becomes of them, always with the round's number."""
+
+    def __init__(
+        self,
+        number: int,
+        spec: JobSpec,
+        *,
+        logs: Path,
+        environment: Mapping[str, str],
+        spawner: Spawner,
+        send: Send,
+    ) -> None:
+        self.number, self.spec = number, spec
+        self._logs, self._environment = logs, environment
+        self._spawner, self._send = spawner, send
+        self._workers: dict[str, WorkerProcess] = {}
+        self._by_pid: dict[int, WorkerProcess] = {}
+        self._early_exits: dict[int, int] = {}
+        self._oom_kills = oom_kills()
+        self._told: signal.Signals | None = None
+        self._leaving = False
+        self._later: set[asyncio.Task[None]] = set()
+        spawner.on_exit = self._on_pid_exit
+
+    async def start(self, tasks: Sequence[Mapping[str, Any]]) -> None:
+        """Starts the workers, each as `plan.start_messages` describes it."""
+        shares = share_gpus(visible_gpus(os.environ), [task["task"] for task in tasks])
+        await asyncio.gather(*(self._start_worker(task, shares[task["task"]]) for task in tasks))
+
+    async def _start_worker(self, task: Mapping[str, Any], gpus: Mapping[str, str]) -> None:
+        name: str = task["task"]
+        log = self._logs / f"{name.replace(':', '-')}.log"
+        title = f"--- round {self.number} ---" if self.number else ""
+        worker = WorkerProcess(name, log, self, title=title)
+        self._workers[name] = worker
+        program = self.spec.program
+        try:
+            await worker.start(
+                self._spawner,
+                {
+                    "runs": task["runs"],
+                    "program": {
+                        "target": program.target,
+                        "is_module": program.is_module,
+                        "args": program.args,
+                    },
+                    "seed": self.spec.seed,
+                    "environment": {**self._environment, **gpus, **task["environment"]},
+                },
+                show=task["show"],
+                muted=task["muted"],
+                terminal=tuple(task["terminal"]) if task["terminal"] else None,
+            )
+        except TfrunError:
+            return  # the zygote has died, which is reported for itself
+        assert worker.pid is not None
+        self._by_pid[worker.pid] = worker
+        self._send(messages.WorkerStarted(round=self.number, task=name, pid=worker.pid))
+        if self._leaving:  # since it began to be started
+            worker.leave()
+        if self._told:
+            worker.signal(self._told)
+        if worker.pid in self._early_exits:
+            self._on_pid_exit(worker.pid, self._early_exits.pop(worker.pid))
+
+    def release(self) -> None:
+        """Lets the finished workers end, and ends the servers."""
+        for worker in self._workers.values():
+            if worker.serves:  # for ever, unless told otherwise
+                worker.signal(signal.SIGKILL)
+            else:
+                worker.release()
+
+    def leave(self) -> None:
+        """Tells the workers that a peer of theirs has gone."""
+        self._leaving = True
+        for worker in self._workers.values():
+            worker.leave()
+
+    async def stop(self, signum: signal.Signals, grace: float, names: Collection[str] = ()) -> None:
+        """Signals the workers of these names, or all; SIGKILLs those still there after `grace`.
+
+        Args:
+          signum: the signal.
+          grace: seconds.
+          names: the workers' names; none means all.
+        """
+        workers = [self._workers[name] for name in names or self._workers if name in self._workers]
+        if not names:
+            self._told = signum
+        for worker in workers:
+            # One that has raised is leaving by itself and still runs its exit handlers.
+            if not worker.raised or signum is signal.SIGKILL:
+                worker.signal(signum)
+        await self._wait_for(workers, grace)
+        for worker in workers:
+            worker.signal(signal.SIGKILL)
+
+    async def gone(self, timeout: float) -> None:
+        """Ends all workers and waits until they have been reaped."""
+        self.kill()
+        await self._wait_for(tuple(self._workers.values()), timeout)
+
+    def kill(self) -> None:
+        """SIGKILLs all workers, also those that are just being started."""
+        self._told = signal.SIGKILL
+        for worker in self._workers.values():
+            worker.signal(signal.SIGKILL)
+
+    def orphaned(self) -> None:
+        """Takes the news that the zygote has died, and with it all its children."""
+        for pid in tuple(self._by_pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            self._on_pid_exit(pid, signal.SIGKILL)
+
+    @staticmethod
+    async def _wait_for(workers: Collection[WorkerProcess], timeout: float) -> None:
+        exits = [asyncio.create_task(worker.exited.wait()) for worker in workers]
+        if exits:
+            await asyncio.wait(exits, timeout=timeout)
+        for waiting in exits:
+            waiting.cancel()
+
+    # --- the workers' news ------------------------------------------------------------------
+
+    def _on_pid_exit(self, pid: int, status: int) -> None:
+        worker = self._by_pid.pop(pid, None)
+        if worker is None:
+            self._early_exits[pid] = status
+            return
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        memory = killed and oom_kills() > self._oom_kills
+        self._oom_kills = oom_kills()
+        ending = worker.ended(ExitStatus.from_wait_status(status, out_of_memory=memory))
+        task = asyncio.create_task(ending)
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    def on_output(self, task: str, stream: str, text: str) -> None:
+        self._send(messages.Output(task=task, stream=stream, text=text))
+
+    def on_report(self, task: str, report: dict[str, Any]) -> None:
+        self._send(
+            messages.WorkerReport(round=self.number, task=task, time=time.time(), report=report)
+        )
+
+    def on_exit(self, worker: WorkerProcess, when: float, status: ExitStatus) -> None:
+        self._send(
+            messages.WorkerExited(
+                round=self.number,
+                task=worker.name,
+                time=when,
+                code=status.code,
+                out_of_memory=status.out_of_memory,
+                requested=worker.was_told_to(status),
+                tail=worker.tail,
+            )
+        )
+
+    def on_notice(self, text: str) -> None:
+        self._send(messages.Notice(text=text))

@@ -1,0 +1,163 @@
+"""From a failed round to the next one: may there be one, where, and what a person is told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tfrun.control.plan import Plan, make_plan
+from tfrun.control.round_terms import Round
+from tfrun.job.failure import Failure
+from tfrun.job.restarts import Reached, Restarts
+from tfrun.job.spec import JobSpec
+
+MAX_NAMED = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """What the job remembers across its rounds.
+
+    Attributes:
+      restarts: how often it has begun again.
+      reached: the furthest step that any worker reported.
+      snapshot: the newest snapshot that any worker reported.
+      resumed: the step of the state that this round's workers have restored.
+      died_at: how far the workers were when the last round failed.
+      since: when the failure was noticed that no new step has followed yet, in seconds.
+      how: what has failed and has not been told yet, in words.
+    """
+
+    restarts: Restarts
+    reached: Reached = (0, 0)
+    snapshot: Reached | None = None
+    resumed: int | None = None
+    died_at: Reached = (0, 0)
+    since: float | None = None
+    how: tuple[str, ...] = ()
+
+    def reported(self, report: Mapping[str, Any]) -> Recovery:
+        """Takes a worker's report of a snapshot, a restored state or a first step."""
+        kind, step = report.get("kind"), report.get("step")
+        if kind not in ("snapshot", "resumed", "first_step") or not _is_number(step):
+            return self
+        key = report.get("key")
+        call = key[0] if isinstance(key, list) and key and _is_number(key[0]) else self.reached[0]
+        here = (call, step)
+        if kind == "resumed":
+            return replace(self, resumed=step)
+        if kind == "snapshot":
+            return replace(
+                self,
+                reached=max(self.reached, here),
+                snapshot=max(self.snapshot or here, here),
+            )
+        return replace(self, reached=max(self.reached, here))
+
+    def noticed(self, now: float) -> Recovery:
+        """Takes the news of a failure; `now` is in seconds."""
+        return replace(self, since=self.since if self.how and self.since is not None else now)
+
+    def after(self, round: Round) -> Recovery | None:
+        """Returns what is remembered when the next round begins; None when it was the last."""
+        restarts = self.restarts.after_failure(self.reached)
+        if restarts is None:
+            return None
+        return replace(
+            self,
+            restarts=restarts,
+            resumed=None,
+            died_at=self.reached,
+            how=(*self.how, how_it_failed(round)),
+        )
+
+    @property
+    def told(self) -> Recovery:
+        """What is remembered once a person knows."""
+        return replace(self, how=())
+
+    @property
+    def mended(self) -> Recovery:
+        """What is remembered once a new step has followed."""
+        return replace(self, since=None, how=())
+
+    def sentence(self, workers: int, seconds: float) -> str:
+        """Returns the line that tells of the recovery.
+
+        Args:
+          workers: how many there are now.
+          seconds: from the failure to the first new step.
+        """
+        how = ", then ".join(self.how[-MAX_NAMED:])
+        many = f"{workers} worker" + ("s" if workers != 1 else "")
+        if self.resumed is None or self.snapshot is None:
+            return f"{how}; restarted from the beginning with {many} after {seconds:.1f} s"
+        return (
+            f"{how} at step {self.died_at[1]:,}; "
+            f"resumed at step {self.resumed:,} with {many} after {seconds:.1f} s"
+        )
+
+    @property
+    def lost_steps(self) -> int:
+        """How many steps the workers have to do again."""
+        return max(0, self.died_at[1] - (self.resumed or 0))
+
+
+def recovers(spec: JobSpec, plan: Plan) -> bool:
+    """True when failures of the infrastructure lead to a next round.
+
+    Parameter servers hold variables that nobody else has, and the other tasks of a foreign
+    TF_CONFIG are not ours to start again.
+    """
+    return spec.max_restarts > 0 and not spec.ps and not plan.external
+
+
+def next_plan(spec: JobSpec, plan: Plan, there: Collection[str]) -> Plan | None:
+    """Returns the plan of the next round; None when too few slots are left.
+
+    Each slot on a machine that is still there is filled again. Machines that come back, or join,
+    would be added to the sites here.
+
+    Args:
+      spec: the job.
+      plan: the plan of the round that has failed.
+      there: the agents that are connected.
+    """
+    if all(task.agent in there for task in plan.planned):
+        return plan
+    sites = [site for site in plan.sites if site.agent in there]
+    slots = sum(site.slots for site in sites)
+    if slots < spec.workers.low:
+        return None
+    return make_plan(spec, sites, workers=min(slots, spec.workers.high))
+
+
+def first_failures(round: Round) -> list[Failure]:
+    """Returns the failures that started the round's end, the earliest first."""
+    own = [failure for failure in round.failures if not failure.follows_from_a_peer]
+    return sorted(own or list(round.failures)[:1], key=lambda failure: failure.time)
+
+
+def describe(failure: Failure) -> str:
+    """Returns what happened, as one clause: "worker 2 killed by SIGKILL"."""
+    name = failure.task.replace(":", " ")
+    if failure.follows_from_a_peer:
+        return f"{name} lost sight of the others"
+    if failure.error:
+        return f"{name} raised {failure.error.get('type')}"
+    return f"{name} {failure.status}" if failure.status else failure.tail
+
+
+def how_it_failed(round: Round) -> str:
+    """Returns what ended the round, as one clause."""
+    failures = first_failures(round)
+    named = [describe(failure) for failure in failures[:MAX_NAMED]]
+    if len(failures) > MAX_NAMED:
+        named.append(f"{len(failures) - MAX_NAMED} more")
+    return " and ".join(named)
+
+
+def _is_number(value: Any) -> bool:
+    """Reports come from the user's process, which may write anything."""
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,223 @@
+"""A round: what is known of it, what it hears (events) and what it asks for (actions).
+
+`control.rounds` is how it goes on.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfrun.job.exits import ExitStatus
+from tfrun.job.failure import Failure, root_cause
+from tfrun.job.restarts import Cause, cause_of
+from tfrun.job.timeouts import Timeouts
+
+
+class State(enum.Enum):
+    JOINING = "joining"
+    PREPARING = "preparing"
+    RUNNING = "running"
+    RELEASING = "releasing"
+    LEAVING = "leaving"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedTask:
+    """A task of the round. `runs` is "script", or "server" for one that serves until the end."""
+
+    name: str
+    agent: str
+    runs: str = "script"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """All that is known of a round.
+
+    Attributes:
+      recovers: a failure that is not the script's own shall lead to the next round.
+      saved: the tasks that have reported a snapshot.
+      killed: those that did not leave by themselves have been sent SIGKILL.
+      recoverable: it has ended, and the next round may go on.
+    """
+
+    number: int
+    tasks: tuple[PlannedTask, ...]
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    state: State = State.JOINING
+    joined: frozenset[str] = frozenset()
+    lost: frozenset[str] = frozenset()
+    ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    done: frozenset[str] = frozenset()
+    exits: Mapping[str, ExitStatus] = field(default_factory=dict)
+    failures: tuple[Failure, ...] = ()
+    interrupted: str = ""
+    recovers: bool = False
+    saved: frozenset[str] = frozenset()
+    killed: bool = False
+    recoverable: bool = False
+
+    @property
+    def agents(self) -> frozenset[str]:
+        return frozenset(task.agent for task in self.tasks)
+
+    def tasks_of(self, agent: str) -> tuple[PlannedTask, ...]:
+        return tuple(task for task in self.tasks if task.agent == agent)
+
+    @property
+    def is_over(self) -> bool:
+        """True when no task's process can be left: each has ended, or its agent is lost."""
+        return all(task.name in self.exits or task.agent in self.lost for task in self.tasks)
+
+    @property
+    def remaining(self) -> frozenset[str]:
+        """The tasks whose processes may still be there."""
+        here = (task for task in self.tasks if task.agent not in self.lost)
+        return frozenset(task.name for task in here) - set(self.exits)
+
+    @property
+    def followers(self) -> frozenset[str]:
+        """The tasks that have said that a peer of theirs has gone."""
+        return frozenset(f.task for f in self.failures if f.follows_from_a_peer)
+
+    @property
+    def root_cause(self) -> Failure | None:
+        """The earliest failure; where the others would have been mended, the script's own."""
+        own = [failure for failure in self.failures if cause_of(failure) is Cause.SCRIPT]
+        return root_cause(own if self.recovers and own else self.failures)
+
+
+# --- events ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentJoined:
+    agent: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentPrepared:
+    agent: str
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentLost:
+    """The agent's connection broke, it went silent, it could not prepare, or its zygote died.
+
+    `spare`: the next round can do without it, or have it again.
+    """
+
+    agent: str
+    failure: Failure
+    spare: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskDone:
+    """The script has finished without error; the process waits for its release."""
+
+    task: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSaved:
+    """A worker has written a snapshot of its state."""
+
+    task: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRaised:
+    """The script raised; its process is about to end."""
+
+    task: str
+    time: float
+    error: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskExited:
+    """A process has ended; `requested`: by a signal that we sent."""
+
+    task: str
+    time: float
+    status: ExitStatus
+    requested: bool = False
+    tail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interrupt:
+    """A person or the system wants the job to end; `signal` names what came."""
+
+    signal: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedOut:
+    """The timer that was set on entering `state` has run out."""
+
+    state: State
+    failure: Failure | None = None
+
+
+Event = (
+    AgentJoined
+    | AgentPrepared
+    | AgentLost
+    | TaskDone
+    | TaskSaved
+    | TaskRaised
+    | TaskExited
+    | Interrupt
+    | TimedOut
+)
+
+
+# --- actions --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareAgents:
+    """Have each agent reserve its ports and import TensorFlow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartTasks:
+    """Start every task, with the ports in `Round.ports`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseTasks:
+    """Let the finished processes end, and stop the servers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaveTasks:
+    """Tell all workers that a peer has gone: they keep their state and leave by themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopTasks:
+    """Send `signal` to `tasks`, or to all; SIGKILL to those after `grace` seconds."""
+
+    signal: str
+    grace: float
+    tasks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetTimer:
+    """Feed `TimedOut(state=…)` in `seconds`; an earlier timer of that state is void."""
+
+    state: State
+    seconds: float
+
+
+Action = PrepareAgents | StartTasks | ReleaseTasks | LeaveTasks | StopTasks | SetTimer

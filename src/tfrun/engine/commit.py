@@ -1,0 +1,108 @@
+"""A training step has happened on a worker, or it has not: its last act is to count itself.
+
+When a peer dies, TensorFlow fails this worker's step somewhere. All updates of an optimizer wait
+for all reductions (see keras_optimizer.py), so weights and slots hold a whole step; the count,
+which waits for all updates, tells which one. With the gradients travel the metric variables, which
+TensorFlow keeps apart until they are read: every worker then knows the sums over all of them as
+of the last whole step, those of the worker that has died too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+from tfrun.engine import replica
+
+
+@dataclass(kw_only=True)
+class Commit:
+    """What a worker knows of the last whole step of a training.
+
+    Attributes:
+      steps: int64 scalar variable of this worker; counts applied updates.
+      totals: float32 variable of shape [n]: all `metrics`, flat, summed over the replicas.
+      metrics: the Keras variables whose sums `totals` holds.
+      per_run: updates in one run of the train step, known once it is traced.
+    """
+
+    steps: tf.Variable
+    totals: tf.Variable
+    metrics: Sequence[Any]
+    per_run: int = 0
+
+
+_ATTRIBUTE = "_tfrun_commit"
+
+
+def attach(optimizer: Any, commit: Commit) -> None:
+    """Has the updates of `optimizer` count themselves once they are traced anew."""
+    object.__setattr__(optimizer, _ATTRIBUTE, commit)  # past Keras's tracking of attributes
+
+
+def of(optimizer: Any) -> Commit | None:
+    """The commit that is attached to `optimizer`."""
+    return getattr(optimizer, _ATTRIBUTE, None)
+
+
+def is_keras_step(model: Any) -> bool:
+    """True when `model` trains by Keras's own `train_step` and `compute_metrics`.
+
+    They update the weights before the metrics, but nothing in them depends on that order.
+    """
+    cls = type(model)
+    return all(
+        getattr(cls, name) is getattr(TensorFlowTrainer, name)
+        for name in ("train_step", "compute_metrics")
+    )
+
+
+def local_totals(optimizer: Any) -> list[tf.Tensor]:
+    """This replica's metric variables as one vector; empty when nobody wants to know."""
+    commit = of(optimizer)
+    if commit is None or not commit.metrics:
+        return []
+    flat = [tf.cast(tf.reshape(v._value, [-1]), tf.float32) for v in commit.metrics]
+    return [tf.concat(flat, axis=0)]
+
+
+@contextlib.contextmanager
+def counted(run: replica.ReplicaRun, optimizer: Any, totals: Sequence[tf.Tensor]) -> Iterator[None]:
+    """Counts the update once all that the block does to variables is done."""
+    commit = of(optimizer)
+    # The copies of a worker's first replica are those that a snapshot is made of.
+    if commit is None or not run.is_first_here:
+        yield
+        return
+    graph = tf.compat.v1.get_default_graph()
+    traced = not tf.executing_eagerly()
+    before = len(graph.get_operations()) if traced else 0
+    yield
+    updates = [op for op in graph.get_operations()[before:] if _acts(op)] if traced else []
+    with tf.control_dependencies(updates):
+        if totals:
+            commit.totals.assign(totals[0], read_value=False)
+        run.counts.append(commit.steps.assign_add(1, read_value=False))
+    commit.per_run = len(run.counts)
+
+
+def after_updates(run: replica.ReplicaRun, result: Any) -> Any:
+    """`result`, available once the run's updates are done.
+
+    What is reduced of it then cannot fail in the middle of them.
+    """
+    here = tf.compat.v1.get_default_graph()
+    counts = [op for op in run.counts if getattr(op, "graph", None) is here]
+    if not counts:
+        return result
+    with tf.control_dependencies(counts):
+        return tf.nest.map_structure(lambda x: tf.identity(x) if tf.is_tensor(x) else x, result)
+
+
+def _acts(op: tf.Operation) -> bool:
+    return op.op_def is not None and op.op_def.is_stateful

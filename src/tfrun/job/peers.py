@@ -1,0 +1,11 @@
+"""The way out of a script whose peers have gone."""
+
+from __future__ import annotations
+
+
+class PeersLeft(BaseException):
+    """Raised through a script so that it runs again from the top, in the job's next round.
+
+    Its cause is the error that TensorFlow raised. Not an `Exception`: a script that tries
+    everything shall not go on with half of its workers.
+    """

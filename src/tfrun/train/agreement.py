@@ -1,0 +1,81 @@
+"""Which state all workers go on from, and how those get it that do not have it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfrun.job.world import world
+from tfrun.train import snapshot
+from tfrun.train.agree import sum_over_workers
+from tfrun.train.snapshot import Place, Snapshot
+
+_CHUNK = 16 << 20  # bytes in one collective
+
+
+def latest_place(strategy: Any | None, mine: Place | None) -> Place | None:
+    """The latest place that any worker has a state of; a collective.
+
+    Args:
+      strategy: the multi-worker strategy; None for one worker alone.
+      mine: this worker's latest place.
+    """
+    places = [mine] if strategy is None else [_place(row) for row in _rows(strategy, _row(mine))]
+    return max((place for place in places if place is not None), default=None)
+
+
+def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
+    """Reads a snapshot that at least one worker has; a collective.
+
+    Workers without it get the file from the first one that has it.
+
+    Args:
+      strategy: the multi-worker strategy; None for one worker alone.
+      path: the file's path on this machine.
+      has: whether it is there and is the right one.
+    """
+    if strategy is not None:
+        having = _rows(strategy, np.array([has], np.int64))[:, 0]
+        if not having.any():
+            return None
+        if not having.all():
+            is_source = world().rank == int(np.argmax(having))
+            blob = _broadcast(strategy, path.read_bytes() if is_source else b"", is_source)
+            if not has:
+                temporary = path.with_name(f".{path.name}.{world().rank}")
+                temporary.write_bytes(blob)
+                temporary.rename(path)
+    return snapshot.read_file(path)
+
+
+def _rows(strategy: Any, row: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each worker's row, on every worker, shape [workers, len(row)]."""
+    here = world()
+    rows = np.zeros((here.size, len(row)), np.int64)
+    rows[here.rank] = row
+    return sum_over_workers(strategy, rows.ravel()).reshape(rows.shape)
+
+
+def _row(place: Place | None) -> NDArray[np.int64]:
+    values = (0, 0, 0, 0) if place is None else (1, place.call, place.epoch, place.step)
+    return np.array(values, np.int64)
+
+
+def _place(row: Sequence[int]) -> Place | None:
+    there, call, epoch, step = map(int, row)
+    return Place(call=call, epoch=epoch, step=step) if there else None
+
+
+def _broadcast(strategy: Any, blob: bytes, is_source: bool) -> bytes:
+    """The source's bytes on every worker: the others add zeros."""
+    length = int(sum_over_workers(strategy, np.array([len(blob)], np.int64))[0])
+    data = np.frombuffer(blob.ljust(length + -length % 4, b"\0"), np.int32)
+    parts = []
+    for start in range(0, len(data), _CHUNK // 4):
+        part = data[start : start + _CHUNK // 4]
+        parts.append(sum_over_workers(strategy, part if is_source else np.zeros_like(part)))
+    return b"".join(part.tobytes() for part in parts)[:length]

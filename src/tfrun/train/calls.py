@@ -1,0 +1,38 @@
+"""The trainings of a script by number, and how far its earlier run had come."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tfrun.train import agreement, durable, finished, snapshot
+from tfrun.train.snapshot import Place
+
+_numbers = itertools.count()
+_target: list[Place | None] = []
+_before_next: list[Callable[[], None]] = []
+
+
+def begin() -> int:
+    """The number of a training that begins: the script's run after this one counts the same."""
+    while _before_next:
+        _before_next.pop()()
+    return next(_numbers)
+
+
+def before_next(action: Callable[[], None]) -> None:
+    """Has `action` called when the next training begins."""
+    _before_next.append(action)
+
+
+def target(strategy: Any | None, folder: Path) -> Place | None:
+    """Where the script's earlier run had come to; None in a first run. A collective, once."""
+    if not _target:
+        durable.fetch_into(folder)
+        done = finished.last(folder)
+        found = [snapshot.latest(folder), Place(call=done + 1) if done >= 0 else None]
+        mine = max((place for place in found if place is not None), default=None)
+        _target.append(agreement.latest_place(strategy, mine))
+    return _target[0]

@@ -1,0 +1,42 @@
+"""Has a training's steps count themselves (see engine/commit.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfrun.engine import commit as commits
+from tfrun.train import variables
+from tfrun.train.local_mode import default_strategy
+
+
+def commit_for(optimizers: Sequence[Any], metrics: Sequence[Any]) -> tuple[commits.Commit, bool]:
+    """The commit of these optimizers, and whether it is new.
+
+    What is traced with a commit needs it as long as it lives, so it is made once, and again only
+    when there are other metrics.
+    """
+    shared = [v for v in metrics if isinstance(v._value, tf.distribute.DistributedValues)]
+    there = commits.of(optimizers[0]) if optimizers else None
+    if there is not None and list(map(id, there.metrics)) == list(map(id, shared)):
+        return there, False
+    size = sum(int(tf.size(variables.copies(v)[0])) for v in shared)
+    with default_strategy(), tf.device("CPU:0"):
+        made = commits.Commit(
+            steps=tf.Variable(tf.zeros([], tf.int64), trainable=False),
+            totals=tf.Variable(tf.zeros([size]), trainable=False),
+            metrics=shared,
+        )
+    for optimizer in optimizers:
+        commits.attach(optimizer, made)
+    return made, True
+
+
+def build_optimizers(model: Any, optimizers: Sequence[Any]) -> None:
+    """Makes the optimizers' variables, which otherwise the first step makes."""
+    for optimizer in optimizers:
+        if not optimizer.built:
+            with model.distribute_strategy.scope():
+                optimizer.build(model.trainable_variables)

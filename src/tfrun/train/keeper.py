@@ -1,0 +1,208 @@
+"""Knows at every moment of a `fit` which state a successor can go on from.
+
+Most of the time that is what the variables hold. Where they may be in the middle of something it
+is what they held before it: a step that a peer's death has cut off changes no weight (see
+engine/commit.py) but may have drawn random seeds and moved BatchNorm's statistics, and callbacks
+at the end of an epoch may have run in part.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from tfrun.engine import commit as commits
+from tfrun.train import callback_state, snapshot, variables
+from tfrun.train.snapshot import Place, Snapshot
+
+
+class Keeper:
+    """Keeps the state of one `fit`.
+
+    Args:
+      model: the model in training.
+      commit: counts the steps and adds up metrics over workers; None for one worker alone.
+      callbacks: those whose memory belongs to the state.
+      call: the number of this `fit` in the script.
+      per_execution: Keras's `steps_per_execution`.
+
+    Attributes:
+      place: where the state stands that would be kept now, except in the middle of a step.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        commit: commits.Commit | None,
+        callbacks: Sequence[Any],
+        *,
+        call: int,
+        per_execution: int = 1,
+    ) -> None:
+        self._model, self._commit, self._callbacks = model, commit, callbacks
+        self._per_execution = per_execution
+        self.place = Place(call=call)
+        self.trained = False  # all steps of the epoch are done, its end is not
+        self.began = False  # the epoch's `on_epoch_begin` has been called
+        self.logs: dict[str, Any] = {}  # of the last step
+        self._held: dict[str, tf.Tensor] = {}
+        self._held_callbacks: tuple[list[Any], dict[str, NDArray]] | None = None
+        self._held_metrics: NDArray | None = None
+        self._step_began: int | None = None
+        self._variables: dict[str, Any] = {}
+        self._ungated: dict[str, Any] = {}
+
+    # --- what happens in `fit` ---------------------------------------------------------------
+
+    def epoch_begins(self, epoch: int, step: int = 0) -> None:
+        """All callbacks have seen the epoch begin; `step` of its steps are done already."""
+        self.place = replace(self.place, epoch=epoch, step=step)
+        self.trained, self.began = False, True
+        self._release()
+        self._look_at_variables()
+
+    def step_begins(self) -> None:
+        """The next execution of the train function is about to run."""
+        commit = self._commit
+        if commit is None:
+            return
+        trusted = self._per_execution == 1 and commit.per_run == 1
+        chosen = self._ungated if trusted else self._variables
+        self._held = dict(zip(chosen, variables.hold(list(chosen.values())), strict=True))
+        self._step_began = int(commit.steps.numpy())
+
+    def step_ended(self, steps_done: int, logs: dict[str, Any] | None) -> None:
+        """All callbacks have seen the execution end."""
+        self._step_began = None
+        self._held = {}
+        self.logs = logs or {}
+        self.place = replace(self.place, step=steps_done)
+
+    def epoch_trained(self) -> None:
+        """The epoch's last step is done; validation and `on_epoch_end` come. Tells once."""
+        if self.trained:
+            return
+        self.trained = True
+        self._hold_everything()
+
+    def epoch_ended(self, epoch: int, *, last: bool) -> None:
+        """All callbacks have seen the epoch end."""
+        if last:  # what is left to do is done again if it has to be
+            return
+        self.place = replace(self.place, epoch=epoch + 1, step=0)
+        self.trained = self.began = False
+        self.logs = {}
+        self._hold_everything()
+
+    # --- what a successor gets ---------------------------------------------------------------
+
+    def state(self) -> Snapshot | None:
+        """The newest whole state; None when there is none."""
+        held, place = self._held, self.place
+        if self._step_began is not None and self._commit is not None:
+            done = int(self._commit.steps.numpy()) - self._step_began
+            if done and done == self._commit.per_run and self._per_execution == 1:
+                held, place = {}, replace(place, step=place.step + 1)
+            elif done and len(held) < len(self._variables):
+                return None
+        arrays: dict[str, NDArray] = {}
+        if self._held_callbacks is not None:
+            callbacks, extra = self._held_callbacks
+            arrays.update(extra)
+        else:
+            callbacks = callback_state.take(self._callbacks, arrays)
+        if place.step:
+            arrays["metrics"] = (
+                self._metrics() if self._held_metrics is None else self._held_metrics
+            )
+        for name, variable in self._variables.items():
+            value = held.get(name)
+            arrays[name] = (variables.hold([variable])[0] if value is None else value).numpy()
+        values = {
+            "began": self.began,
+            "trained": self.trained,
+            "callbacks": callbacks,
+            "logs": snapshot.encode(_plain(self.logs), arrays, "logs"),
+            "random": snapshot.encode([random.getstate(), np.random.get_state()], arrays, "random"),
+            "iterations": self.iterations(),
+        }
+        return Snapshot(place=place, values=values, arrays=arrays)
+
+    def iterations(self) -> int:
+        """Steps of the optimizer, for people."""
+        optimizer = getattr(self._model, "optimizer", None)
+        if optimizer is None:
+            return 0
+        return int(variables.copies(optimizer.iterations)[0].numpy())
+
+    def restore(self, kept: Snapshot, *, takes_metrics: bool) -> None:
+        """Gives the model, the callbacks and the random generators a kept state.
+
+        Args:
+          kept: of the same place in the same script.
+          takes_metrics: True on one worker, the one that holds the metrics' sums so far.
+
+        Raises:
+          TfrunError: TFRUN-507 where the script has made another model.
+        """
+        self._look_at_variables()
+        restore_variables(self._variables, kept)
+        callback_state.put_back(self._callbacks, kept.values["callbacks"], kept.arrays)
+        if "metrics" in kept.arrays:
+            metrics, totals = self._model.metrics_variables, kept.arrays["metrics"]
+            variables.set_metric_totals(metrics, totals, here=takes_metrics)
+            if self._commit is not None:
+                self._commit.totals.assign(totals)
+        python, numpy = snapshot.decode(kept.values["random"], kept.arrays)
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+    # -----------------------------------------------------------------------------------------
+
+    def _look_at_variables(self) -> None:
+        self._variables = variables.state_variables(self._model)
+        trainable = {id(v) for v in self._model.trainable_variables}
+        self._ungated = {
+            name: v
+            for name, v in self._variables.items()
+            if name.startswith("model/") and id(v) not in trainable
+        }
+
+    def _hold_everything(self) -> None:
+        self._look_at_variables()
+        values = variables.hold(list(self._variables.values()))
+        self._held = dict(zip(self._variables, values, strict=True))
+        self._held_metrics = self._metrics()
+        arrays: dict[str, NDArray] = {}
+        self._held_callbacks = callback_state.take(self._callbacks, arrays), arrays
+
+    def _release(self) -> None:
+        self._held, self._held_callbacks, self._held_metrics = {}, None, None
+
+    def _metrics(self) -> NDArray:
+        if self._commit is not None:
+            return self._commit.totals.numpy()
+        return variables.metric_totals(self._model.metrics_variables)
+
+
+def restore_variables(found: dict[str, Any], kept: Snapshot) -> None:
+    """Assigns each variable in `found` its kept value, if it has one."""
+    for name, variable in found.items():
+        if name in kept.arrays:
+            variables.assign(variable, kept.arrays[name])
+
+
+def _plain(logs: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in logs.items() if isinstance(value, int | float)}
+
+
+def write(folder: Path, kept: Snapshot | None) -> bool:
+    """Writes a state if there is one."""
+    return kept is not None and snapshot.write(folder, kept)

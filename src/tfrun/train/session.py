@@ -1,0 +1,252 @@
+"""One `fit` of a script that may be cut off and run again: kept, left, resumed, passed by."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from tfrun.data import resume
+from tfrun.engine import commit as commits
+from tfrun.engine.keras_trainer import resume_with_logs
+from tfrun.engine.sync_check import check_in_sync
+from tfrun.job.failure import is_peer_error
+from tfrun.job.peers import PeersLeft
+from tfrun.job.world import world
+from tfrun.train import agreement, calls, counting, finished, keeper, snapshot, variables
+from tfrun.train.callbacks import set_initial_epoch
+from tfrun.train.durable import durable
+from tfrun.train.hooks import inner
+from tfrun.train.snapshot import Snapshot
+from tfrun.train.snapshots_due import interval
+from tfrun.worker import channel
+
+GO_SECONDS = 1.0
+
+
+class Session:
+    """What recovery has to do with one `fit`.
+
+    Args:
+      model: the model.
+      strategy: its multi-worker strategy, None for one worker alone.
+      call: `fit`'s arguments.
+      folder: this machine's snapshots.
+    """
+
+    def __init__(
+        self, model: Any, strategy: Any | None, call: inspect.BoundArguments, folder: Path
+    ) -> None:
+        self._model, self._strategy, self._folder = model, strategy, folder
+        self._number = calls.begin()
+        self._data = call.arguments.get("x")
+        self._first_epoch: int = call.arguments.get("initial_epoch", 0)
+        self._epochs: int = call.arguments.get("epochs", 1) - self._first_epoch
+        self._callbacks: Sequence[Any] = ()
+        self._keeper: keeper.Keeper | None = None
+        self._kept: Snapshot | None = None
+        self._periodic = interval()
+        self._target = calls.target(strategy, folder)
+        self._stepped = False
+
+    # --- calls that are done -----------------------------------------------------------------
+
+    @property
+    def is_done(self) -> bool:
+        """True when the script's earlier run has finished this call."""
+        return self._target is not None and self._number < self._target.call
+
+    def replay(self, callbacks: Sequence[Any], build: Callable[[], Any]) -> Any | None:
+        """What the call has returned; None when nobody has kept it, and it has to run again."""
+        path = finished.path_of(self._folder, self._number)
+        done = agreement.fetch(self._strategy, path, has=path.exists())
+        if done is None:
+            return None
+        return finished.replay(done, self._model, callbacks, self._data, build)
+
+    def record(self, history: Any, callbacks: Sequence[Any]) -> None:
+        """Keeps what the call has returned."""
+        finished.record(self._folder, self._number, self._model, history, callbacks, self._data)
+        path = finished.path_of(self._folder, self._number)
+        if (saving := durable()) is not None and path.exists():
+            saving.keep_call(path)
+        channel.emit("snapshot", key=[self._number + 1, 0, 0], step=self._iterations(), seconds=0.0)
+        if os.environ.get("TFRUN_DRILL") and world().is_chief:
+            digest = variables.digest(variables.state_variables(self._model).values())
+            channel.emit("weights", call=self._number, digest=digest)
+
+    # --- the call that runs ------------------------------------------------------------------
+
+    def arrange(self, callbacks: list[Any]) -> list[Any]:
+        """Returns the callbacks between two that keep the state, ready to resume."""
+        target = self._target
+        if target is not None and target.call == self._number:
+            path = snapshot.path_of(self._folder, target)
+            self._kept = agreement.fetch(self._strategy, path, has=path.exists())
+        self._callbacks = callbacks
+        if self._kept is not None:
+            place, values = self._kept.place, self._kept.values
+            done = resume.Resume(
+                epochs=place.epoch - self._first_epoch, steps=place.step, trained=values["trained"]
+            )
+            resume.request(done, self._epochs)
+            _append_to_logs(callbacks, place.epoch)
+        return [_First(self), *callbacks, _Last(self)]
+
+    def train_begins(self) -> None:
+        """The model is built, and its metrics; its train function is not traced yet."""
+        self._keeper = keeper.Keeper(
+            self._model,
+            None if self._strategy is None else _commit(self._model),
+            self._callbacks,
+            call=self._number,
+            per_execution=self._model.steps_per_execution,
+        )
+        kept = self._kept
+        if kept is not None:
+            set_initial_epoch(self._model, kept.place.epoch)
+            if kept.values["trained"]:
+                resume_with_logs(self._model, snapshot.decode(kept.values["logs"], kept.arrays))
+
+    def epoch_begins(self, *, before: bool) -> None:
+        """Restores the state before or after the callbacks see the epoch begin, as it was kept."""
+        kept = self._kept
+        if kept is None or self._keeper is None or kept.values["began"] == before:
+            return
+        counting.build_optimizers(self._model, variables.optimizers_of(self._model)[:1])
+        self._keeper.restore(kept, takes_metrics=world().rank == 0)
+        if self._strategy is not None:
+            # Before the first step: a state that differs between workers must not be trained on.
+            check_in_sync(variables.state_variables(self._model).items())
+        self._kept = None
+        place = kept.place
+        channel.emit("resumed", key=[place.call, place.epoch, place.step], step=self._iterations())
+        channel.wait_for("go", GO_SECONDS)
+
+    def step_ended(self, done: int, logs: dict[str, Any] | None) -> None:
+        assert self._keeper is not None
+        self._keeper.step_ended(done, logs)
+        if not self._stepped:
+            self._stepped = True
+            channel.emit("first_step", step=self._iterations())
+        if self._periodic.due() and world().local_rank == 0:
+            began = time.monotonic()
+            keeper.write(self._folder, self._keeper.state())
+            self._periodic.done(time.monotonic() - began)
+        self._save_if_due(epoch_ended=False)
+
+    def epoch_ended(self, epoch: int, *, last: bool) -> None:
+        assert self._keeper is not None
+        self._keeper.epoch_ended(epoch, last=last)
+        self._save_if_due(epoch_ended=True)
+
+    def _save_if_due(self, *, epoch_ended: bool) -> None:
+        saving = durable()
+        if saving is None or self._keeper is None:
+            return
+        if saving.is_due(self._iterations(), epoch_ended=epoch_ended):
+            kept = self._keeper.state()
+            if kept is not None:
+                saving.submit(self._model, kept)
+
+    def failed(self, error: BaseException) -> None:
+        """Keeps the state when a peer's end has cut the call off.
+
+        Raises:
+          PeersLeft: it has; no `except Exception` of the script is to hold the next round up.
+        """
+        if not is_peer_error({"type": type(error).__name__, "message": str(error)}):
+            return
+        began = time.monotonic()
+        kept = self._keeper.state() if self._keeper else None
+        if kept is not None and snapshot.write(self._folder, kept):
+            key = [kept.place.call, kept.place.epoch, kept.place.step]
+            seconds = time.monotonic() - began
+            channel.emit("snapshot", key=key, step=kept.values["iterations"], seconds=seconds)
+        raise PeersLeft from error
+
+    def close(self) -> None:
+        """Takes back what `fit` was told."""
+        resume.request(None)
+        set_initial_epoch(self._model, 0)
+        resume_with_logs(self._model, None)
+
+    def _iterations(self) -> int:
+        return self._keeper.iterations() if self._keeper else 0
+
+
+class _First(keras.callbacks.Callback):
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._session.epoch_begins(before=True)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._epoch_trained()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._epoch_trained()
+
+    def _epoch_trained(self) -> None:
+        assert self._session._keeper is not None
+        self._session._keeper.epoch_trained()
+
+
+class _Last(keras.callbacks.Callback):
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._session.train_begins()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        kept, kept_by = self._session._kept, self._session._keeper
+        self._session.epoch_begins(before=False)
+        assert kept_by is not None
+        kept_by.epoch_begins(epoch, kept.place.step if kept and kept.values["began"] else 0)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        assert self._session._keeper is not None
+        self._session._keeper.step_begins()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        planned = (self.params or {}).get("steps")
+        self._session.step_ended(min(batch + 1, planned or batch + 1), logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        model: Any = self.model
+        last = model.stop_training or epoch + 1 >= (self.params or {}).get("epochs", 0)
+        self._session.epoch_ended(epoch, last=last)
+
+
+def _commit(model: Any) -> commits.Commit:
+    """The model's commit, with a train function that is traced with it."""
+    made, is_new = counting.commit_for(variables.optimizers_of(model), model.metrics_variables)
+    if is_new:
+        model.make_train_function(force=True)
+    return made
+
+
+def _append_to_logs(callbacks: Sequence[Any], epoch: int) -> None:
+    """Has Keras's CSV files go on where they were, without the epochs that come again."""
+    for callback in map(inner, callbacks):
+        if isinstance(callback, keras.callbacks.CSVLogger):
+            callback.append = True
+            path = Path(callback.filename)
+            if world().is_chief and path.exists():
+                header, *rows = path.read_text().splitlines(keepends=True) or [""]
+                kept = [row for row in rows if _epoch_of(row, callback.sep) < epoch]
+                path.write_text("".join([header, *kept]))
+
+
+def _epoch_of(row: str, separator: str) -> int:
+    first = row.partition(separator)[0].strip()
+    return int(first) if first.isdecimal() else -1

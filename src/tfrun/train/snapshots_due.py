@@ -1,0 +1,52 @@
+"""When the next snapshot is due."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+
+SHARE = 0.008  # of the time, by default
+VARIABLE = "TFRUN_SNAPSHOT_EVERY"
+
+
+class Interval:
+    """Says when the next snapshot is due.
+
+    Args:
+      steps: after so many steps; None to go by time.
+      seconds: after so many seconds; None to let all snapshots cost under one percent.
+      clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        steps: int | None = None,
+        seconds: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._steps, self._seconds, self._clock = steps, seconds, clock
+        self._since, self._last, self._wait = 0, clock(), 1.0 if seconds is None else seconds
+
+    def due(self) -> bool:
+        """Called once after each step."""
+        self._since += 1
+        if self._steps is not None:
+            return 0 < self._steps <= self._since
+        return self._clock() - self._last >= self._wait
+
+    def done(self, cost: float) -> None:
+        """A snapshot has been written, in `cost` seconds."""
+        self._since, self._last = 0, self._clock()
+        if self._seconds is None:
+            self._wait = max(1.0, cost / SHARE)
+
+
+def interval(environment: Mapping[str, str] = os.environ) -> Interval:
+    """Reads TFRUN_SNAPSHOT_EVERY: "100" steps, "30s" seconds, "0" never, "auto"."""
+    text = environment.get(VARIABLE) or "auto"
+    if text == "auto":
+        return Interval()
+    if text.endswith("s"):
+        return Interval(seconds=float(text[:-1]))
+    return Interval(steps=int(text))

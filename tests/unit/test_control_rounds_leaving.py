@@ -1,0 +1,232 @@
+"""A round that recovers: who is waited for, for how long, and what makes it the last one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfrun.control.round_terms import (
+    Action,
+    AgentJoined,
+    AgentLost,
+    AgentPrepared,
+    Event,
+    Interrupt,
+    LeaveTasks,
+    PlannedTask,
+    PrepareAgents,
+    Round,
+    SetTimer,
+    State,
+    StopTasks,
+    TaskDone,
+    TaskExited,
+    TaskRaised,
+    TaskSaved,
+    TimedOut,
+)
+from tfrun.control.rounds import begin, step
+from tfrun.job.exits import ExitStatus
+from tfrun.job.failure import Failure
+
+TASKS = (
+    PlannedTask(name="worker:0", agent="a"),
+    PlannedTask(name="worker:1", agent="a"),
+    PlannedTask(name="worker:2", agent="b"),
+)
+RUNNING = (
+    *(AgentJoined(agent="a"), AgentJoined(agent="b")),
+    *(AgentPrepared(agent="a", ports=(1, 2)), AgentPrepared(agent="b", ports=(3,))),
+)
+TIMED_OUT = TimedOut(state=State.LEAVING)
+
+
+def exited(task: int, code: int, *, time: float = 1.0, requested: bool = False) -> TaskExited:
+    status = ExitStatus(code=code)
+    return TaskExited(task=f"worker:{task}", time=time, status=status, requested=requested)
+
+
+def raised(task: int, kind: str = "UnavailableError", time: float = 2.0) -> TaskRaised:
+    return TaskRaised(task=f"worker:{task}", time=time, error={"type": kind})
+
+
+def saved(task: int) -> TaskSaved:
+    return TaskSaved(task=f"worker:{task}")
+
+
+def lost(agent: str, *, spare: bool, code: str = "TFRUN-301") -> AgentLost:
+    failure = Failure(task=agent, time=1.0, tail="it was lost", code=code)
+    return AgentLost(agent=agent, failure=failure, spare=spare)
+
+
+def walk(*events: Event, number: int = 0) -> tuple[Round, tuple[Action, ...]]:
+    """Returns the round after the events, which follow its start, and the last one's actions."""
+    round, actions = Round(number=number, tasks=TASKS, recovers=True), ()
+    for event in (*RUNNING, *events):
+        round, actions = step(round, event)
+    return round, actions
+
+
+KILLED = exited(1, -9)
+LEAVE = LeaveTasks()
+GRACE, SHORT = Round(number=0, tasks=()).timeouts.leave_grace, 2.0
+
+
+def timer(seconds: float) -> SetTimer:
+    return SetTimer(state=State.LEAVING, seconds=seconds)
+
+
+def test_survivors_are_left_alone_until_they_leave() -> None:
+    round, actions = walk(KILLED)
+    assert (round.state, actions) == (State.LEAVING, (LEAVE, timer(GRACE)))
+    for event in (saved(0), raised(0), saved(2), raised(2), exited(0, 1)):
+        round, actions = step(round, event)
+        assert not any(isinstance(action, StopTasks) for action in actions)
+    round, actions = step(round, exited(2, 1))
+    assert (round.state, round.recoverable, actions) == (State.ENDED, True, ())
+    assert round.root_cause is not None and round.root_cause.task == "worker:1"
+
+
+def test_peers_errors_alone_lead_there_too() -> None:
+    round, actions = walk(raised(0))
+    assert (round.state, actions) == (State.LEAVING, (LEAVE, timer(GRACE)))
+
+
+def test_a_snapshot_of_one_that_leaves_shortens_the_wait_for_the_others() -> None:
+    assert walk(saved(0), raised(0))[1] == (LEAVE, timer(SHORT))
+    assert walk(KILLED, saved(0), raised(0))[1] == (timer(SHORT),)
+    assert walk(KILLED, raised(0), saved(0))[1] == (timer(SHORT),)
+    # One that was written before, without a failure, tells nothing of the others.
+    assert walk(saved(1), KILLED)[1] == (LEAVE, timer(GRACE))
+
+
+def test_when_nobody_is_left_who_could_write_the_wait_is_short() -> None:
+    assert walk(KILLED, raised(0), raised(2))[1] == (timer(SHORT),)
+
+
+def test_who_does_not_leave_is_killed_and_the_round_can_be_followed() -> None:
+    round, actions = walk(KILLED, TIMED_OUT)
+    assert actions == (StopTasks(signal="SIGKILL", grace=0), timer(GRACE))
+    round, _ = step(round, exited(0, -9, requested=True))
+    round, _ = step(round, exited(2, -9, requested=True))
+    assert (round.state, round.recoverable) == (State.ENDED, True)
+    assert [failure.task for failure in round.failures] == ["worker:1"]
+
+
+def test_one_that_was_stopped_is_the_cause_of_its_peers_errors() -> None:
+    """SIGSTOP, or a cut link: no process has ended, and one says nothing."""
+    events = (saved(0), raised(0, time=4.0), exited(0, 1), raised(2, time=3.0), exited(2, 1))
+    round, _ = walk(*events, TIMED_OUT)
+    round, _ = step(round, exited(1, -9, requested=True, time=9.0))
+    assert (round.state, round.recoverable) == (State.ENDED, True)
+    cause = round.root_cause
+    assert cause is not None
+    assert (cause.task, cause.status, cause.time) == ("worker:1", None, 3.0)
+    assert cause.tail == "worker 1 stopped answering and was killed"
+
+
+@pytest.mark.parametrize("spare", [True, False])
+def test_a_machine_that_is_gone_explains_why_its_worker_says_nothing(*, spare: bool) -> None:
+    """Its peers notice in milliseconds, the heartbeats in seconds."""
+    peers = (raised(0), exited(0, 1), raised(1), exited(1, 1))
+    round, _ = walk(*peers, TIMED_OUT, lost("b", spare=spare))
+    assert (round.state, round.recoverable) == (State.ENDED, spare)
+    assert round.root_cause is not None
+    assert (round.root_cause.task, round.root_cause.code) == ("b", "TFRUN-301")
+
+
+def test_what_outlives_sigkill_leaves_no_room_for_another_round() -> None:
+    round, actions = walk(KILLED, TIMED_OUT, TIMED_OUT)
+    assert (round.state, round.recoverable, actions) == (State.ENDED, False, ())
+
+
+@pytest.mark.parametrize("event", [raised(0, "ValueError"), exited(0, 3)])
+@pytest.mark.parametrize("before", [(), (KILLED,), (raised(2),)])
+def test_the_scripts_own_failure_ends_the_job(before: tuple[Event, ...], event: Event) -> None:
+    round, actions = walk(*before, event)
+    assert round.state is State.STOPPING
+    assert actions[0] == StopTasks(signal="SIGTERM", grace=round.timeouts.stop_grace)
+    assert round.root_cause is not None and round.root_cause.task == "worker:0"
+    for number in range(3):
+        round, _ = step(round, exited(number, -15, requested=True))
+    assert (round.state, round.recoverable) == (State.ENDED, False)
+
+
+def test_an_exit_after_a_peers_error_is_no_failure_of_the_script() -> None:
+    round, _ = walk(raised(0), exited(0, 1), raised(2), exited(2, 1), KILLED)
+    assert (round.state, round.recoverable) == (State.ENDED, True)
+
+
+def test_those_that_have_finished_do_not_hold_up_the_next_round() -> None:
+    done = TaskDone(task="worker:2")
+    kill = StopTasks(signal="SIGKILL", grace=0, tasks=("worker:2",))
+    assert walk(done, KILLED)[1] == (LEAVE, kill, timer(GRACE))
+    assert walk(KILLED, done)[1] == (kill,)
+    round, _ = walk(KILLED, done, raised(0), exited(0, 1), exited(2, -9, requested=True))
+    assert (round.state, round.recoverable) == (State.ENDED, True)
+
+
+def test_one_that_left_without_an_error_is_waited_for_no_more() -> None:
+    assert walk(KILLED, raised(0), exited(2, 0))[1] == (timer(SHORT),)
+
+
+def test_all_die_at_once() -> None:
+    round, _ = walk(KILLED, exited(0, -11), exited(2, -6))
+    assert (round.state, round.recoverable, len(round.failures)) == (State.ENDED, True, 3)
+
+
+@pytest.mark.parametrize("before", [(), (KILLED,)])
+def test_a_lost_agent_that_can_be_spared(before: tuple[Event, ...]) -> None:
+    round, _ = walk(*before, lost("b", spare=True))
+    assert round.state is State.LEAVING
+    round, _ = step(round, exited(0, -9))
+    round, _ = step(round, KILLED)
+    assert (round.state, round.recoverable) == (State.ENDED, True)
+
+
+@pytest.mark.parametrize("before", [(), (KILLED,)])
+def test_a_lost_agent_that_cannot_be_spared(before: tuple[Event, ...]) -> None:
+    round, actions = walk(*before, lost("b", spare=False))
+    assert round.state is State.STOPPING
+    assert actions[0] == StopTasks(signal="SIGTERM", grace=round.timeouts.stop_grace)
+
+
+def test_ctrl_c_while_they_leave_ends_the_job_as_it_always_does() -> None:
+    round, actions = walk(KILLED, Interrupt(signal="SIGINT"))
+    assert (round.state, round.interrupted) == (State.STOPPING, "SIGINT")
+    assert actions[0] == StopTasks(signal="SIGINT", grace=round.timeouts.interrupt_grace)
+    for number in (0, 2):
+        round, _ = step(round, exited(number, 130))
+    assert (round.state, round.recoverable, round.root_cause) == (State.ENDED, False, None)
+
+
+def preparing(number: int) -> Round:
+    round = Round(number=number, tasks=TASKS, recovers=True)
+    return begin(round, frozenset("ab"))[0]
+
+
+def test_a_later_round_begins_with_the_agents_that_are_there() -> None:
+    round, actions = begin(Round(number=1, tasks=TASKS), frozenset("abc"))
+    assert (round.state, actions) == (State.PREPARING, (PrepareAgents(),))
+
+
+@pytest.mark.parametrize(
+    ("number", "event", "recoverable"),
+    [
+        (1, lost("b", spare=True), True),
+        (1, lost("b", spare=True, code="TFRUN-404"), True),
+        (1, lost("b", spare=False), False),
+        (1, lost("b", spare=True, code="TFRUN-402"), False),  # it would not import again
+        (0, lost("b", spare=True), False),  # a job that has never run
+    ],
+)
+def test_an_agent_is_lost_before_the_start(
+    number: int, event: AgentLost, recoverable: bool
+) -> None:
+    round, _ = step(preparing(number), event)
+    assert (round.state, round.recoverable) == (State.ENDED, recoverable)
+
+
+def test_a_death_when_all_have_finished_is_no_failure() -> None:
+    events = [TaskDone(task=task.name) for task in TASKS]
+    round, _ = walk(*events, KILLED, lost("b", spare=True), exited(0, 0))
+    assert (round.state, round.recoverable, round.failures) == (State.ENDED, False, ())

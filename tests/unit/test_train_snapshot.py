@@ -1,0 +1,144 @@
+"""Snapshots: whole or not there, the latest one wins, plain data comes back as it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfrun.train import snapshot
+from tfrun.train.snapshot import Place, Snapshot
+
+ARRAYS = {
+    "model/0/kernel": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "optimizer/0/iteration": np.array(7),
+    "flags": np.array([True, False]),
+    "none": np.zeros((0, 3), np.int64),
+}
+
+
+def at(call: int, epoch: int, step: int, **values) -> Snapshot:
+    place = Place(call=call, epoch=epoch, step=step)
+    return Snapshot(place=place, values=values, arrays=ARRAYS)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    kept = at(1, 2, 3, began=True, logs={"loss": 0.1}, nothing=None)
+    assert snapshot.write(tmp_path, kept)
+    read = snapshot.read_file(snapshot.path_of(tmp_path, kept.place))
+    assert read is not None
+    assert (read.place, read.values) == (kept.place, kept.values)
+    assert read.arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert read.arrays[name].dtype == array.dtype
+        assert read.arrays[name].shape == array.shape
+        assert np.array_equal(read.arrays[name], array)
+
+
+def test_bfloat16_keeps_its_bits(tmp_path: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    array = np.array([[1.5, -2.25]], ml_dtypes.bfloat16)
+    path = tmp_path / "one.safetensors"
+    snapshot.write_file(path, Snapshot(place=Place(), arrays={"a": array}))
+    read = snapshot.read_file(path)
+    assert read is not None
+    assert read.arrays["a"].dtype == array.dtype
+    assert read.arrays["a"].tobytes() == array.tobytes()
+
+
+def test_the_latest_place_counts_and_few_are_kept(tmp_path: Path) -> None:
+    assert snapshot.latest(tmp_path) is None
+    for place in [(0, 0, 9), (0, 1, 0), (0, 0, 10), (1, 0, 0)]:
+        assert snapshot.write(tmp_path, at(*place))
+    assert snapshot.latest(tmp_path) == Place(call=1)
+    assert len(list(tmp_path.glob("state-*"))) == snapshot.KEPT
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
+def test_a_damaged_one_does_not_count(tmp_path: Path, damage: str) -> None:
+    snapshot.write(tmp_path, at(0, 0, 1))
+    snapshot.write(tmp_path, at(0, 0, 2))
+    path = snapshot.path_of(tmp_path, Place(step=2))
+    data = bytearray(path.read_bytes())
+    if damage == "flip":
+        data[-10] ^= 4
+    path.write_bytes({"cut": data[:-3], "flip": data, "empty": b""}[damage])
+    assert snapshot.latest(tmp_path) == Place(step=1)
+
+
+def test_no_room_is_no_error(tmp_path: Path) -> None:
+    missing = tmp_path / "not there"
+    assert not snapshot.write(missing, at(0, 0, 1))
+
+
+WRITER = """
+import sys
+from pathlib import Path
+import numpy as np
+from tfrun.train import snapshot
+from tfrun.train.snapshot import Place, Snapshot
+print("ready", flush=True)
+for step in range(10**6):
+    arrays = {"a": np.full(300_000, step, np.float64)}
+    snapshot.write(Path(sys.argv[1]), Snapshot(place=Place(step=step), arrays=arrays))
+"""
+
+
+def test_a_writer_that_is_killed_leaves_a_whole_one(tmp_path: Path) -> None:
+    for _ in range(5):
+        command = [sys.executable, "-c", WRITER, str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            while snapshot.latest(tmp_path) is None:
+                assert writer.poll() is None
+            os.kill(writer.pid, signal.SIGKILL)
+        place = snapshot.latest(tmp_path)
+        assert place is not None
+        read = snapshot.read_file(snapshot.path_of(tmp_path, place))
+        assert read is not None and (read.arrays["a"] == place.step).all()
+        # The dead writer holds no lock.
+        assert snapshot.write(tmp_path, at(1, 0, 0))
+        for path in tmp_path.glob("state-*"):
+            path.unlink()
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text() | st.integers(), inner)
+    ),
+)
+
+
+@given(plain)
+def test_plain_data_comes_back(value) -> None:
+    arrays: dict = {}
+    encoded = snapshot.encode(value, arrays, "x")
+    decoded = snapshot.decode(encoded, arrays)
+    assert decoded == value
+    assert type(decoded) is type(value)
+
+
+def test_arrays_and_scalars_come_back() -> None:
+    arrays: dict = {}
+    value = {"a": [np.float32(0.1), np.arange(3)], 2: (np.int64(5),)}
+    decoded = snapshot.decode(snapshot.encode(value, arrays, "x"), arrays)
+    assert isinstance(decoded["a"][0], np.float32) and decoded["a"][0] == np.float32(0.1)
+    assert np.array_equal(decoded["a"][1], np.arange(3))
+    assert decoded[2] == (5,)
+
+
+@pytest.mark.parametrize("value", [object(), print, {"a": object()}, {1, 2}, np.array([object()])])
+def test_what_is_no_plain_data_is_refused(value) -> None:
+    with pytest.raises(TypeError, match="no plain data"):
+        snapshot.encode(value, {}, "x")
