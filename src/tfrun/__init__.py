@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tfrun.engine.strategies import strategy
     from tfrun.train.callbacks import ChiefOnly
     from tfrun.train.learning_rate import scaled_lr
+    from tfrun.train.train_state import TrainState
 
 __version__ = "0.1.0"
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Dataset",
     "Position",
     "TfrunError",
+    "TrainState",
     "World",
     "__version__",
     "scaled_lr",
@@ -35,6 +37,7 @@ _LAZY = {
     "ChiefOnly": "tfrun.train.callbacks",
     "Dataset": "tfrun.data.dataset",
     "Position": "tfrun.data.position",
+    "TrainState": "tfrun.train.train_state",
     "scaled_lr": "tfrun.train.learning_rate",
     "strategy": "tfrun.engine.strategies",
 }

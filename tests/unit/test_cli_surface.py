@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 
 import tfrun
-from tfrun.cli.main import run
+from tfrun.cli.main import VERBS, command_for, run
 
 # name: (how it is written, its variable, its default, hidden)
 SURFACE = {
@@ -31,7 +32,12 @@ SURFACE = {
     "seed": (["--seed"], "TFRUN_SEED", None, False),
     "sync_check": (["--sync-check"], "TFRUN_SYNC_CHECK", 0, False),
     "max_restarts": (["--max-restarts"], "TFRUN_MAX_RESTARTS", 3, False),
+    "hang_timeout": (["--hang-timeout"], "TFRUN_HANG_TIMEOUT", 30.0, False),
     "snapshot_every": (["--snapshot-every"], "TFRUN_SNAPSHOT_EVERY", "auto", False),
+    "checkpoint_dir": (["--checkpoint-dir"], "TFRUN_CHECKPOINT_DIR", None, False),
+    "checkpoint_every": (["--checkpoint-every"], "TFRUN_CHECKPOINT_EVERY", "10m", False),
+    "keep": (["--keep"], "TFRUN_KEEP", 5, False),
+    "fresh": (["--fresh"], "TFRUN_FRESH", False, False),
     "deterministic": (["--deterministic"], "TFRUN_DETERMINISTIC", False, False),
 }
 # One value of each variable, and what the verb then gets.
@@ -54,7 +60,12 @@ VALUES = {
     "seed": ("7", 7),
     "sync_check": ("10", 10),
     "max_restarts": ("0", 0),
+    "hang_timeout": ("5", 5.0),
     "snapshot_every": ("30s", "30s"),
+    "checkpoint_dir": ("saved", "saved"),
+    "checkpoint_every": ("epoch", "epoch"),
+    "keep": ("2", 2),
+    "fresh": ("1", True),
     "deterministic": ("1", True),
 }
 
@@ -150,12 +161,68 @@ print(code, sorted(heavy & set(sys.modules)), file=sys.stderr)
 
 @pytest.mark.parametrize(
     ("args", "code"),
-    [(["--help"], 0), (["-h"], 0), (["--version"], 0), (["missing.py"], 2), (["-n", "0", "x"], 2)],
+    [
+        *((["--help"], 0), (["-h"], 0), (["--version"], 0), (["missing.py"], 2)),
+        *((["-n", "0", "x"], 2), (["drill", "--help"], 0), (["drill", "missing.py"], 2)),
+    ],
 )
 def test_what_answers_at_once_imports_nothing_heavy(args: list[str], code: int) -> None:
     command = [sys.executable, "-c", LIGHT, *args]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert result.stderr.splitlines()[-1] == f"{code} []"
+
+
+# The same of each verb.
+VERB_SURFACE = {
+    "drill": {
+        "workers": (["-n", "--workers"], "2"),
+        "faults": (["--faults"], None),
+        "kills": (["--kills"], 10),
+        "seed": (["--seed"], None),
+        "deterministic": (["--deterministic"], False),
+        "limit": (["--limit"], None),
+        "timeout": (["--timeout"], 600.0),
+        "run_dir": (["--run-dir"], None),
+        "json_file": (["--json"], None),
+    },
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_options_of_a_verb_are_these(verb: str) -> None:
+    command, args, name = command_for([verb, "train.py", "-n", "9"])
+    assert (args, name) == (["train.py", "-n", "9"], f"tfrun {verb}")
+    surface = VERB_SURFACE[verb]
+    options = {
+        param.name: param.opts
+        for param in command.params
+        if isinstance(param, click.Option) and param.expose_value
+    }
+    assert options == {name: opts for name, (opts, _) in surface.items()}
+    parsed = command.make_context(name, args).params
+    defaults = {name: default for name, (_, default) in surface.items()}
+    assert parsed == {**defaults, "script": "train.py", "script_args": ("-n", "9")}
+
+
+def test_the_variables_of_a_verb_begin_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFRUN_WORKERS", "7")
+    monkeypatch.setenv("TFRUN_DRILL_WORKERS", "5")
+    command, args, name = command_for(["drill", "train.py"])
+    assert command.make_context(name, args).params["workers"] == "5"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_stands_first_and_alone(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for args in ([], ["train.py", verb], ["-n", "2", verb], ["--", verb], [f"./{verb}"]):
+        assert command_for(args) == (run, args, "tfrun")
+    Path(verb).mkdir()
+    assert command_for([verb])[0] is not run
+    Path(verb).rmdir()
+    Path(verb).write_text("")
+    assert command_for([verb, "x"]) == (run, [verb, "x"], "tfrun")
 
 
 def test_help_and_version() -> None:
@@ -168,5 +235,8 @@ def test_help_and_version() -> None:
     assert output("--version") == f"tfrun, version {tfrun.__version__}\n"
     text = output("--help")
     assert text == output("-h")
+    for verb in VERBS:
+        assert f"  {verb} " in text
+        assert output(verb, "--help").startswith(f"Usage: tfrun {verb} ")
     for opts, _, _, hidden in SURFACE.values():
         assert (opts[-1] in text) is not hidden

@@ -20,12 +20,15 @@ NO_TENSORFLOW = ("cli", "job", "cluster", "launch", "control", "observe")
 # From the top down; what stands in one line is of one layer. A room imports from its own layer,
 # from those below it, and from the ground.
 LAYERS = (
-    *(("cli",), ("launch",), ("control",), ("worker",)),
+    *(("cli",), ("drill",), ("launch",), ("control",), ("worker",)),
     *(("engine", "train", "checkpoint"), ("data",), ("observe",)),
 )
 GROUND = ("job", "cluster")
 # Modules that any code may use, whatever their room, and why.
-DOORS = {"tfrun.worker.channel": "code in a worker's process reports to its agent through it"}
+DOORS = {
+    "tfrun.worker.channel": "code in a worker's process reports to its agent through it",
+    "tfrun.worker.progress": "and shows through it that it goes on",
+}
 
 
 def module_name(path: Path) -> str:

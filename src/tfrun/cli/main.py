@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -18,6 +20,8 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN"}
 EPILOG = (
     "Everything after SCRIPT belongs to the script. Each option is also an environment variable."
 )
+# What stands where a script may stand. Each has a file of its own, with a command of its name.
+VERBS = {"drill": "Run a script undisturbed, then under faults, and compare."}
 
 
 class _Command(click.Command):
@@ -30,6 +34,11 @@ class _Command(click.Command):
             if isinstance(param, click.Option) and not param.expose_value:
                 param.allow_from_autoenv = False
         return params
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        with formatter.section("Verbs, instead of SCRIPT (each has a --help)"):
+            formatter.write_dl(list(VERBS.items()))
 
 
 @click.command(
@@ -94,12 +103,39 @@ class _Command(click.Command):
     help="Failures in a row without progress that are recovered from; 0 is none.",
 )
 @click.option(
+    "--hang-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=Timeouts.hang_timeout,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a worker may stand still until it is replaced.",
+)
+@click.option(
     "--snapshot-every",
     default=JobSpec.snapshot_every,
     show_default=True,
     metavar="K|Ns",
     help="Steps or seconds between snapshots; 0 is only when a worker fails.",
 )
+@click.option(
+    "--checkpoint-dir", metavar="DIR", help="Where to save.  [default: <run-dir>/checkpoints]"
+)
+@click.option(
+    "--checkpoint-every",
+    default=JobSpec.checkpoint_every,
+    show_default=True,
+    metavar="K|Ns|epoch|off",
+    help="Steps or time between checkpoints on disk.",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    default=JobSpec.keep,
+    show_default=True,
+    metavar="N",
+    help="How many checkpoints to keep.",
+)
+@click.option("--fresh", is_flag=True, help="Do not go on from the run directory's checkpoints.")
 @click.option("--deterministic", is_flag=True, help="Have TensorFlow compute the same bits.")
 @click.argument("script", metavar="SCRIPT")
 @click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
@@ -110,11 +146,24 @@ def run(**options) -> int:
     return verb.run(**options)
 
 
+def command_for(argv: Sequence[str]) -> tuple[click.Command, list[str], str]:
+    """Returns the command that `argv` names, its arguments, and how a person writes it.
+
+    A script that has a verb's name is the script.
+    """
+    if argv and argv[0] in VERBS and not Path(argv[0]).is_file():
+        verb = argv[0]
+        command = getattr(importlib.import_module(f"tfrun.cli.{verb}"), verb)
+        return command, list(argv[1:]), f"tfrun {verb}"
+    return run, list(argv), "tfrun"
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command and exits with its code."""
     leave_outer_job(os.environ)
+    command, args, name = command_for(sys.argv[1:] if argv is None else argv)
     try:
-        code = run.main(args=argv, prog_name="tfrun", standalone_mode=False)
+        code = command.main(args=args, prog_name=name, standalone_mode=False)
     except TfrunError as error:
         click.echo(f"tfrun: {error}", err=True)
         code = error.exit_code
@@ -122,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = 130
     except click.ClickException as error:
         message = " ".join(error.format_message().split())
-        click.echo(f"tfrun: TFRUN-105: {message} See tfrun --help.", err=True)
+        click.echo(f"tfrun: TFRUN-105: {message} See {name} --help.", err=True)
         code = 2
     sys.exit(code)
 

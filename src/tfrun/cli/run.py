@@ -10,8 +10,10 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfrun.checkpoint.policy import parse as parse_interval
 from tfrun.cli.hosts import remote_of, stated_hosts
 from tfrun.cluster.external import external_tf_config
 from tfrun.cluster.hosts import Host
@@ -49,10 +51,17 @@ def run(
     seed: int | None,
     sync_check: int,
     max_restarts: int,
+    hang_timeout: float,
     snapshot_every: str,
+    checkpoint_dir: str | None,
+    checkpoint_every: str,
+    keep: int,
+    fresh: bool,
     deterministic: bool,
 ) -> int:
     """Runs the job and returns its exit code."""
+    if checkpoint_every != "off":
+        parse_interval(checkpoint_every)
     program = Program(target=script, is_module=module, args=script_args)
     machines = stated_hosts(hosts, hostfile)
     slots = sum(host.slots for host in machines) or 1
@@ -96,10 +105,15 @@ def run(
             deterministic=deterministic,
             max_restarts=max_restarts,
             snapshot_every=snapshot_every,
+            checkpoint_dir=checkpoint_dir or "",
+            checkpoint_every=checkpoint_every,
+            keep=keep,
             log_all=log_all,
-            timeouts=Timeouts(join_timeout=join_timeout),
+            timeouts=Timeouts(join_timeout=join_timeout, hang_timeout=hang_timeout),
         ),
         lambda spec: _job(spec, external, machines, remote),
+        fresh=fresh,
+        keeps_seed=seed is None,
     )
 
 
@@ -110,7 +124,9 @@ def _job(spec: JobSpec, external: str, machines: Sequence[Host], remote: Remote)
     return ssh_job(spec, machines, remote) if machines else local_job(spec, external)
 
 
-def _start(spec: JobSpec, make_job: Callable[[JobSpec], Job]) -> int:
+def _start(
+    spec: JobSpec, make_job: Callable[[JobSpec], Job], *, fresh: bool, keeps_seed: bool
+) -> int:
     """Makes the run directory, runs the job and says how it went."""
     from tfrun.launch.launcher import run_job
     from tfrun.observe.events import EventLog
@@ -119,17 +135,31 @@ def _start(spec: JobSpec, make_job: Callable[[JobSpec], Job]) -> int:
 
     now = time.time()
     path = run_dir_module.create(spec.run_dir or None, spec.program.name, now)
-    spec = dataclasses.replace(spec, run_dir=str(path))
-    run_dir_module.write_job(path, {"started": now, "pid": os.getpid(), **spec.to_json()})
+    saved, goes_on, seed = "", False, spec.seed
+    if spec.checkpoint_every != "off":
+        last = run_dir_module.last_job(path)
+        # What a job that has ended left is not what the next one begins with.
+        fresh = fresh or bool(last.get("finished"))
+        saved = run_dir_module.checkpoints(path, spec.checkpoint_dir, fresh=fresh, now=now)
+        goes_on = Path(saved).exists()
+        if goes_on and keeps_seed and type(last.get("seed")) is int:
+            seed = last["seed"]  # the same order of samples, and the same dropout, as before
+    spec = dataclasses.replace(spec, run_dir=str(path), checkpoint_dir=saved, seed=seed)
+    job_file = {"started": now, "pid": os.getpid(), **spec.to_json()}
+    run_dir_module.write_job(path, job_file)
     job = make_job(spec)
     terminal = Terminal(prefix_all=spec.log_all, chief=job.plan.chief)
     print_start(terminal, spec)
+    if goes_on:
+        terminal.notice("going on from the last checkpoint here; --fresh begins at the beginning")
     events = EventLog(path / "events.jsonl")
     try:
         outcome = asyncio.run(run_job(job, events, terminal, window=_window(spec)))
     finally:
         terminal.close()
         events.close()
+    if outcome.exit_code == 0:
+        run_dir_module.write_job(path, {**job_file, "finished": time.time()})
     print_outcome(outcome, spec, job.plan.chief, terminal.summary, time.time() - now)
     return outcome.exit_code
 

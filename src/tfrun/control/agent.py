@@ -143,6 +143,8 @@ class Agent:
                 self._later(self._start(crew, message))
             case messages.Release() if crew := self._crew_of(message.round):
                 crew.release()
+            case messages.Save() if crew := self._crew_of(message.round):
+                crew.save()
             case messages.Leave() if crew := self._crew_of(message.round):
                 crew.leave()
             case messages.StopRound() if crew := self._crew_of(message.round):
@@ -204,6 +206,7 @@ class Agent:
         assert self._ports is not None
         self._ports.release_for_use()
         await crew.start(message.tasks)
+        self._later(crew.watch())
 
     def _crew_of(self, number: int) -> Crew | None:
         return self._crew if self._crew and self._crew.number == number else None

@@ -173,6 +173,8 @@ class Controller:
                 self._feed(terms.TaskRaised(task=task, time=when, error=report))
             case "snapshot":
                 self._feed(terms.TaskSaved(task=task))
+            case "job_saved":
+                self._feed(terms.JobSaved())
             case "first_step":
                 self._recovered()
             case _:
@@ -249,6 +251,8 @@ class Controller:
                 self._start_tasks()
             case terms.ReleaseTasks():
                 self._broadcast(messages.Release(round=number))
+            case terms.SaveTasks():
+                self._broadcast(messages.Save(round=number))
             case terms.LeaveTasks():
                 self._broadcast(messages.Leave(round=number))
             case terms.StopTasks(signal=signal, grace=grace, tasks=tasks):
@@ -292,6 +296,7 @@ class Controller:
             tasks=self.plan.planned,
             timeouts=self.spec.timeouts,
             recovers=recovery.recovers(self.spec, self.plan),
+            saves=bool(self.spec.checkpoint_dir),
         )
 
     def _round_ended(self) -> None:

@@ -15,6 +15,7 @@ from tfrun.control import messages
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
+from tfrun.worker import progress
 from tfrun.worker.gpus import share_gpus, visible_gpus
 from tfrun.worker.memory import oom_kills
 from tfrun.worker.process import WorkerProcess
@@ -56,6 +57,9 @@ class Crew:
     async def _start_worker(self, task: Mapping[str, Any], gpus: Mapping[str, str]) -> None:
         name: str = task["task"]
         log = self._logs / f"{name.replace(':', '-')}.log"
+        # What a worker of that name has shown in an earlier round is not this one's.
+        state = Path(self._environment["TFRUN_STATE_DIR"])
+        progress.path_of(state, name).unlink(missing_ok=True)
         title = f"--- round {self.number} ---" if self.number else ""
         worker = WorkerProcess(name, log, self, title=title)
         self._workers[name] = worker
@@ -71,7 +75,12 @@ class Crew:
                         "args": program.args,
                     },
                     "seed": self.spec.seed,
-                    "environment": {**self._environment, **gpus, **task["environment"]},
+                    "environment": {
+                        **self._environment,
+                        **gpus,
+                        **task["environment"],
+                        "TFRUN_TASK": name,
+                    },
                 },
                 show=task["show"],
                 muted=task["muted"],
@@ -89,6 +98,33 @@ class Crew:
         if worker.pid in self._early_exits:
             self._on_pid_exit(worker.pid, self._early_exits.pop(worker.pid))
 
+    async def watch(self) -> None:
+        """Has each worker that stands still show where, and ends it: the next round replaces it."""
+        folder = Path(self._environment["TFRUN_STATE_DIR"])
+        timeout = self.spec.timeouts.hang_timeout
+        while True:
+            await asyncio.sleep(min(1.0, timeout / 4))
+            readings = {
+                name: reading
+                for name, worker in self._workers.items()
+                if not worker.exited.is_set()
+                and (reading := progress.read(progress.path_of(folder, name)))
+            }
+            if self._leaving or self._told:
+                return
+            hung = progress.hung(readings, now=time.monotonic(), timeout=timeout)
+            for name, seconds in hung.items():
+                await self._end_hung(self._workers[name], seconds)
+
+    async def _end_hung(self, worker: WorkerProcess, seconds: float) -> None:
+        self.on_notice(
+            f"{worker.name.replace(':', ' ')} has stood still for {seconds:.0f} s and is "
+            "replaced; its log shows where it stood"
+        )
+        worker.interrupt(progress.DUMP_SIGNAL)
+        await asyncio.sleep(progress.DUMP_SECONDS)
+        worker.interrupt(signal.SIGKILL)
+
     def release(self) -> None:
         """Lets the finished workers end, and ends the servers."""
         for worker in self._workers.values():
@@ -96,6 +132,11 @@ class Crew:
                 worker.signal(signal.SIGKILL)
             else:
                 worker.release()
+
+    def save(self) -> None:
+        """Tells the workers that the training's state is wanted on disk."""
+        for worker in self._workers.values():
+            worker.save()
 
     def leave(self) -> None:
         """Tells the workers that a peer of theirs has gone."""

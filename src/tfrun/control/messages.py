@@ -153,6 +153,14 @@ class Release(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Save(Message):
+    """Have the training's state saved to disk at the next step: the machine is wanted back."""
+
+    kind: ClassVar[str] = "save"
+    round: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Leave(Message):
     """A worker of the round has gone: the others keep their state and leave."""
 

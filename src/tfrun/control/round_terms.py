@@ -44,6 +44,9 @@ class Round:
       saved: the tasks that have reported a snapshot.
       killed: those that did not leave by themselves have been sent SIGKILL.
       recoverable: it has ended, and the next round may go on.
+      saves: there is a place for checkpoints.
+      preempting: the system wants the machine back; the training's state is being saved.
+      preempted: it has been saved.
     """
 
     number: int
@@ -61,6 +64,9 @@ class Round:
     saved: frozenset[str] = frozenset()
     killed: bool = False
     recoverable: bool = False
+    saves: bool = False
+    preempting: bool = False
+    preempted: bool = False
 
     @property
     def agents(self) -> frozenset[str]:
@@ -133,6 +139,11 @@ class TaskSaved:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobSaved:
+    """The chief has saved the training's state for good, as it was asked to."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskRaised:
     """The script raised; its process is about to end."""
 
@@ -173,6 +184,7 @@ Event = (
     | AgentLost
     | TaskDone
     | TaskSaved
+    | JobSaved
     | TaskRaised
     | TaskExited
     | Interrupt
@@ -204,6 +216,11 @@ class LeaveTasks:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SaveTasks:
+    """Have the training's state saved at the next step."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StopTasks:
     """Send `signal` to `tasks`, or to all; SIGKILL to those after `grace` seconds."""
 
@@ -220,4 +237,4 @@ class SetTimer:
     seconds: float
 
 
-Action = PrepareAgents | StartTasks | ReleaseTasks | LeaveTasks | StopTasks | SetTimer
+Action = PrepareAgents | StartTasks | ReleaseTasks | LeaveTasks | SaveTasks | StopTasks | SetTimer

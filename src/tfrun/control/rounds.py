@@ -30,10 +30,12 @@ from tfrun.control.round_terms import (
     AgentPrepared,
     Event,
     Interrupt,
+    JobSaved,
     LeaveTasks,
     PrepareAgents,
     ReleaseTasks,
     Round,
+    SaveTasks,
     SetTimer,
     StartTasks,
     State,
@@ -225,7 +227,7 @@ def _fail(round: Round) -> Result:
 
 def _mendable(round: Round) -> bool:
     causes = {cause_of(failure) for failure in round.failures}
-    return round.recovers and causes <= {Cause.INFRASTRUCTURE}
+    return round.recovers and not round.preempting and causes <= {Cause.INFRASTRUCTURE}
 
 
 def _go_on_leaving(before: Round, round: Round) -> Result:
@@ -279,6 +281,24 @@ def _interrupted(round: Round, event: Interrupt) -> Result:
     round = replace(round, interrupted=event.signal)
     signal = "SIGINT" if event.signal == "SIGINT" else "SIGTERM"
     return _stop(round, signal, round.timeouts.interrupt_grace)
+
+
+def _interrupted_while_running(round: Round, event: Interrupt) -> Result:
+    """SIGTERM takes the machine away: the state is saved first. Ctrl-C, or a second one, ends."""
+    if event.signal != "SIGTERM" or not round.saves or round.preempting:
+        return _interrupted(round, event)
+    timer = SetTimer(state=State.RUNNING, seconds=round.timeouts.preempt_grace)
+    return replace(round, preempting=True), (SaveTasks(), timer)
+
+
+def _job_saved(round: Round, event: JobSaved) -> Result:
+    if not round.preempting:
+        return round, ()
+    return _stop(replace(round, preempted=True, interrupted="SIGTERM"), "SIGKILL", 0)
+
+
+def _saving_timed_out(round: Round, event: TimedOut) -> Result:
+    return _interrupted(round, Interrupt(signal="SIGTERM")) if round.preempting else (round, ())
 
 
 def _interrupted_while_leaving(round: Round, event: Interrupt) -> Result:
@@ -342,8 +362,10 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
         TaskSaved: _saved,
         TaskRaised: _raised,
         TaskExited: _exited_while_running,
+        JobSaved: _job_saved,
         AgentLost: _lost,
-        Interrupt: _interrupted,
+        Interrupt: _interrupted_while_running,
+        TimedOut: _saving_timed_out,
     },
     State.RELEASING: {
         TaskExited: _exited_while_releasing,

@@ -76,6 +76,7 @@ class Outcome:
       cause: the first failure, if there was one.
       others: the tasks that ended because of it.
       interrupted: the signal that asked for the end, or "".
+      preempted: the state was saved before that.
       restarts: how often the job began a new round after a failure.
     """
 
@@ -83,4 +84,5 @@ class Outcome:
     cause: Failure | None = None
     others: int = 0
     interrupted: str = ""
+    preempted: bool = False
     restarts: int = 0

@@ -51,6 +51,36 @@ def create(stated: str | None, program: str, now: float) -> Path:
     return path
 
 
+def checkpoints(path: Path, stated: str, *, fresh: bool, now: float) -> str:
+    """Returns the absolute path of the checkpoint directory, which may not be there yet.
+
+    Args:
+      path: the run directory.
+      stated: the directory as the user named it; by default checkpoints/ in the run directory.
+      fresh: put aside what is there, so that the job begins at the beginning.
+      now: seconds since the epoch.
+
+    Raises:
+      UsageError: TFRUN-104, when what is there cannot be put aside.
+    """
+    folder = Path(stated).resolve() if stated else path / "checkpoints"
+    if fresh and folder.exists():
+        try:
+            folder.rename(folder.with_name(default_name(folder.name, now)))
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+    return str(folder)
+
+
+def last_job(path: Path) -> dict[str, Any]:
+    """Returns what `write_job` has written here before; empty when there is nothing to read."""
+    try:
+        job = json.loads((path / "job.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return job if isinstance(job, dict) else {}
+
+
 def write_job(path: Path, job: dict[str, Any]) -> None:
     """Writes job.json, whole or not at all.
 

@@ -87,6 +87,9 @@ class JobSpec:
       max_restarts: how many new rounds in a row may follow failures without progress.
       snapshot_every: how often workers write a snapshot without a failure: "100" (steps),
         "30s" (seconds), "0" (never) or "auto".
+      checkpoint_dir: absolute path of the directory for checkpoints; "" is none.
+      checkpoint_every: how often one is written: "500" (steps), "600s", "10m", "epoch".
+      keep: how many checkpoints are kept.
       log_all: show every worker's output on the terminal, not only the chief's.
       timeouts: all waiting times, in seconds.
     """
@@ -103,6 +106,9 @@ class JobSpec:
     deterministic: bool = False
     max_restarts: int = 3
     snapshot_every: str = "auto"
+    checkpoint_dir: str = ""
+    checkpoint_every: str = "10m"
+    keep: int = 5
     log_all: bool = False
     timeouts: Timeouts = field(default_factory=Timeouts)
 

@@ -21,6 +21,9 @@ class Timeouts:
       leave_grace: how long the workers that are left may take, when one has died, to write a
         snapshot and leave, before they are killed for the next round.
       straggler_grace: the same, once one of them has written a snapshot.
+      hang_timeout: how long a worker may stand still between two steps before it is replaced;
+        at least ten times as long as its steps take.
+      preempt_grace: how long the chief may take to save when the system wants the machine back.
       agent_exit: how long an agent may take to clean up and leave.
     """
 
@@ -31,6 +34,8 @@ class Timeouts:
     stop_grace: float = 1.0
     leave_grace: float = 10.0
     straggler_grace: float = 2.0
+    hang_timeout: float = 30.0
+    preempt_grace: float = 25.0
     agent_exit: float = 2.0
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tfrun.control.controller import Controller, View
 from tfrun.control.server import ControlServer
-from tfrun.job.exits import EXIT_INTERRUPTED
+from tfrun.job.exits import EXIT_INTERRUPTED, EXIT_PREEMPTED
 from tfrun.job.failure import Outcome
 from tfrun.launch.backend import Backend, Job
 from tfrun.launch.missing import tell_who_is_missing
@@ -76,6 +76,13 @@ def _outcome(controller: Controller) -> Outcome:
     if cause and controller.gave_up:
         cause = replace(cause, code="TFRUN-405")
     if round.interrupted and not cause:
+        if round.preempted:
+            return Outcome(
+                exit_code=EXIT_PREEMPTED,
+                interrupted=round.interrupted,
+                preempted=True,
+                restarts=restarts,
+            )
         number = signal.Signals[round.interrupted].value
         code = EXIT_INTERRUPTED if number == signal.SIGINT else 128 + number
         return Outcome(exit_code=code, interrupted=round.interrupted, restarts=restarts)

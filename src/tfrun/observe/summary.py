@@ -35,6 +35,13 @@ def print_outcome(
         seen = shown and not outcome.cause.follows_from_a_peer
         report_failure(outcome.cause, outcome.others, log, seen=seen, restarts=outcome.restarts)
         return
+    if outcome.preempted:
+        print(
+            f"tfrun: preempted by {outcome.interrupted} after {seconds:.1f} s; the state is saved "
+            f"in {_short(spec.checkpoint_dir)}, and the same command with --run-dir {run} goes on",
+            file=sys.stderr,
+        )
+        return
     if outcome.interrupted:
         print(f"tfrun: stopped by {outcome.interrupted} after {seconds:.1f} s", file=sys.stderr)
         return

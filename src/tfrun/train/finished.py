@@ -1,18 +1,20 @@
-"""`fit` calls that are done: what they returned, and the model as it stood.
+"""Trainings that are done: what `fit` returned, and the model as it stood.
 
-A script that runs again passes them by: `fit` returns at once.
+A script that runs again passes them by: `fit` returns at once, a `TrainState` has no steps left.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 
 from tfrun.data import resume
 from tfrun.data.dataset import Dataset
@@ -54,11 +56,17 @@ def record(
         "random": snapshot.encode([random.getstate(), np.random.get_state()], arrays, "random"),
         "position": position and [position.epoch, position.step],
     }
+    write(folder, call, Snapshot(place=Place(), values=values, arrays=arrays))
+
+
+def write(folder: Path, call: int, left: Snapshot) -> None:
+    """Keeps what a training has left, at whatever place; see `record`."""
+    path = path_of(folder, call)
+    if path.exists():
+        return
     try:
-        snapshot.write_file(
-            path, Snapshot(place=Place(call=call + 1), values=values, arrays=arrays)
-        )
-    except (OSError, TypeError):
+        snapshot.write_file(path, replace(left, place=Place(call=call + 1)))
+    except (OSError, TypeError, SafetensorError):
         return
     _stay_within_budget(folder, call)
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
@@ -137,10 +138,7 @@ class Keeper:
 
     def iterations(self) -> int:
         """Steps of the optimizer, for people."""
-        optimizer = getattr(self._model, "optimizer", None)
-        if optimizer is None:
-            return 0
-        return int(variables.copies(optimizer.iterations)[0].numpy())
+        return steps_of(getattr(self._model, "optimizer", None))
 
     def restore(self, kept: Snapshot, *, takes_metrics: bool) -> None:
         """Gives the model, the callbacks and the random generators a kept state.
@@ -190,6 +188,16 @@ class Keeper:
         if self._commit is not None:
             return self._commit.totals.numpy()
         return variables.metric_totals(self._model.metrics_variables)
+
+
+def steps_of(optimizer: Any | None) -> int:
+    """How many steps a Keras optimizer has done; 0 without one."""
+    if optimizer is None:
+        return 0
+    counter = optimizer.iterations
+    # With `gradient_accumulation_steps` it is computed, and a plain tensor.
+    is_variable = isinstance(counter, keras.Variable)
+    return int(variables.copies(counter)[0].numpy() if is_variable else counter)
 
 
 def restore_variables(found: dict[str, Any], kept: Snapshot) -> None:

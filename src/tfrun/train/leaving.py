@@ -10,18 +10,49 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfrun.job.world import world
 from tfrun.worker import channel
 
 _keeping = 0
+_open: list[Keeps] = []
+_told = False
+
+
+class Keeps(Protocol):
+    """A training whose loop is the script's own: only the end of the script catches its errors."""
+
+    def keep(self) -> None:
+        """A peer's end has cut the script off: keeps the state."""
+        ...
+
+    def close(self) -> None:
+        """The training is over."""
+        ...
+
+
+_save_wanted = False
 
 
 def listen() -> None:
-    """Has this worker leave when it is told to."""
+    """Has this worker leave, or save the training's state, when it is told to."""
     channel.when("leave", _leave)
+    channel.when("save", _save)
+
+
+def save_is_wanted() -> bool:
+    """True once the system wants the machine back: the chief saves at the next step."""
+    return _save_wanted
+
+
+def _save() -> None:
+    global _save_wanted
+    _save_wanted = True
+    if not _keeping and world().is_chief:
+        channel.emit("job_saved")  # what has been trained so far is saved already
 
 
 @contextlib.contextmanager
@@ -35,7 +66,40 @@ def keeping_state() -> Iterator[None]:
         _keeping -= 1
 
 
+def opened(training: Keeps) -> None:
+    """From now on until `closed` a peer's end leads to a snapshot of this training."""
+    global _keeping
+    _keeping += 1
+    _open.append(training)
+
+
+def closed(training: Keeps) -> None:
+    """There is nothing to keep of it any more."""
+    global _keeping
+    if training in _open:
+        _open.remove(training)
+        _keeping -= 1
+
+
+def keep_state() -> bool:
+    """Called when a peer's end has ended the script; False when it has no training open."""
+    for training in _open:
+        training.keep()
+    return bool(_open)
+
+
+def script_ended() -> None:
+    """Called when the script has come to its end: what is open is over."""
+    were_open = list(_open)
+    for training in were_open:
+        training.close()
+    if were_open and _told and not _keeping:
+        _leave()  # now that nothing is lost by it
+
+
 def _leave() -> None:
+    global _told
+    _told = True
     if _keeping:
         abort_collectives()
         return

@@ -18,15 +18,16 @@ from tfrun.engine.sync_check import check_in_sync
 from tfrun.job.failure import is_peer_error
 from tfrun.job.peers import PeersLeft
 from tfrun.job.world import world
-from tfrun.train import agreement, calls, counting, finished, keeper, snapshot, variables
+from tfrun.train import agreement, calls, counting, finished, keeper, leaving, snapshot, variables
 from tfrun.train.callbacks import set_initial_epoch
 from tfrun.train.durable import durable
 from tfrun.train.hooks import inner
 from tfrun.train.snapshot import Snapshot
 from tfrun.train.snapshots_due import interval
-from tfrun.worker import channel
+from tfrun.worker import channel, progress
 
 GO_SECONDS = 1.0
+SAVE_SECONDS = 60.0  # the controller ends it sooner
 
 
 class Session:
@@ -53,6 +54,7 @@ class Session:
         self._periodic = interval()
         self._target = calls.target(strategy, folder)
         self._stepped = False
+        self._progress = progress.own()
 
     # --- calls that are done -----------------------------------------------------------------
 
@@ -128,6 +130,16 @@ class Session:
         channel.emit("resumed", key=[place.call, place.epoch, place.step], step=self._iterations())
         channel.wait_for("go", GO_SECONDS)
 
+    def step_begins(self) -> None:
+        assert self._keeper is not None
+        self._keeper.step_begins()
+        if self._progress:
+            self._progress.step_begins()
+
+    def step_returned(self) -> None:
+        if self._progress:
+            self._progress.step_returned()
+
     def step_ended(self, done: int, logs: dict[str, Any] | None) -> None:
         assert self._keeper is not None
         self._keeper.step_ended(done, logs)
@@ -140,12 +152,29 @@ class Session:
             self._periodic.done(time.monotonic() - began)
         self._save_if_due(epoch_ended=False)
 
+    def epoch_trained(self) -> None:
+        """The epoch's steps are done; what comes has its own time."""
+        assert self._keeper is not None
+        if self._progress:
+            self._progress.other()
+        self._keeper.epoch_trained()
+
     def epoch_ended(self, epoch: int, *, last: bool) -> None:
         assert self._keeper is not None
         self._keeper.epoch_ended(epoch, last=last)
         self._save_if_due(epoch_ended=True)
 
+    def save_if_wanted(self) -> None:
+        """Between any two steps: the system may want the machine back."""
+        saving = durable()
+        if saving is None or self._keeper is None or not leaving.save_is_wanted():
+            return
+        kept = self._keeper.state()
+        if kept is not None and saving.save_now(self._model, kept, SAVE_SECONDS):
+            channel.emit("job_saved", step=kept.values["iterations"])
+
     def _save_if_due(self, *, epoch_ended: bool) -> None:
+        self.save_if_wanted()
         saving = durable()
         if saving is None or self._keeper is None:
             return
@@ -172,6 +201,8 @@ class Session:
 
     def close(self) -> None:
         """Takes back what `fit` was told."""
+        if self._progress:
+            self._progress.other()
         resume.request(None)
         set_initial_epoch(self._model, 0)
         resume_with_logs(self._model, None)
@@ -188,15 +219,20 @@ class _First(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._session.epoch_begins(before=True)
 
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._session.step_returned()
+
     def on_test_begin(self, logs: Any = None) -> None:
         self._epoch_trained()
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._session.save_if_wanted()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._epoch_trained()
 
     def _epoch_trained(self) -> None:
-        assert self._session._keeper is not None
-        self._session._keeper.epoch_trained()
+        self._session.epoch_trained()
 
 
 class _Last(keras.callbacks.Callback):
@@ -214,8 +250,7 @@ class _Last(keras.callbacks.Callback):
         kept_by.epoch_begins(epoch, kept.place.step if kept and kept.values["began"] else 0)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        assert self._session._keeper is not None
-        self._session._keeper.step_begins()
+        self._session.step_begins()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         planned = (self.params or {}).get("steps")

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from tfrun.job.failure import is_peer_error
 from tfrun.job.peers import PeersLeft
 from tfrun.job.spec import Program
-from tfrun.worker import channel, script
+from tfrun.worker import channel, progress, script
 
 PEER_ERROR_SECONDS = 1.0
 
@@ -39,6 +39,7 @@ def live(task: Mapping[str, Any]) -> NoReturn:
         else:
             _seed(task["seed"])
             _listen()
+            progress.dump_stacks_on_signal()
             script.run(Program(**{**task["program"], "args": tuple(task["program"]["args"])}))
     except BaseException as raised:
         error = raised
@@ -55,11 +56,15 @@ def _leave(error: BaseException | None) -> NoReturn:
         script.trim(error)
         report = script.describe(error)
     if is_peer_error(report):
+        # A custom loop has nobody who would have kept its state on the way up.
+        runs_again = _keep_state() or runs_again
         # A consequence of another worker's end, which is the news. The agent keeps what we are
         # about to print off the terminal; it has to know before we print.
         channel.emit("error", **report)
         channel.wait_for("go", PEER_ERROR_SECONDS)
     code = script.exit_code(error)
+    if code == 0:
+        _end_trainings()
     _flush()
     if runs_again:
         os._exit(code)  # the next round waits for us, and tidying is for those who have ended
@@ -93,6 +98,22 @@ def _flush() -> None:
             stream.flush()
         except (OSError, ValueError):
             pass  # closed by the script, or nobody reads any more
+
+
+def _keep_state() -> bool:
+    """Keeps the state of a `TrainState`; True when there is one, kept or not."""
+    leaving = sys.modules.get("tfrun.train.leaving")  # not where nothing can be trained
+    try:
+        return leaving is not None and leaving.keep_state()
+    except Exception as error:  # nothing is worse than a worker that does not leave
+        sys.excepthook(type(error), error, error.__traceback__)
+        return True
+
+
+def _end_trainings() -> None:
+    leaving = sys.modules.get("tfrun.train.leaving")
+    if leaving is not None:
+        leaving.script_ended()
 
 
 def _listen() -> None:

@@ -46,6 +46,10 @@ def worker_environment(
         "TFRUN_SNAPSHOT_EVERY": spec.snapshot_every,
     }
     shared.pop("TFRUN_DETERMINISTIC", None)  # it may say that it is off
+    if spec.checkpoint_dir:
+        shared["TFRUN_CHECKPOINT_DIR"] = spec.checkpoint_dir
+        shared["TFRUN_CHECKPOINT_EVERY"] = spec.checkpoint_every
+        shared["TFRUN_KEEP"] = str(spec.keep)
     if spec.deterministic:
         shared["TFRUN_DETERMINISTIC"] = "1"
     if spec.sync_check:

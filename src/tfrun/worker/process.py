@@ -118,9 +118,23 @@ class WorkerProcess:
             self._sent.add(signum)
             lineage.kill_group(self.pid, signum)
 
+    def interrupt(self, signum: int) -> None:
+        """Signals the worker's own process, for a fault of its own: its end then is news.
+
+        What it says from now on is in its log only.
+        """
+        self._pumps[1].hide()
+        if self.pid is not None and not self.exited.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signum)
+
     def release(self) -> None:
         """Lets a finished worker end."""
         self._say("release")
+
+    def save(self) -> None:
+        """Tells it to save the training's state to disk, if it is the one who does."""
+        self._say("save")
 
     def leave(self) -> None:
         """Tells it that a peer has gone; who has noticed is leaving already."""

@@ -1,0 +1,48 @@
+"""A short training; FAULT says what befalls it in its first round; the digest of the weights."""
+
+import hashlib
+import os
+import signal
+import time
+
+import keras
+import numpy as np
+
+import tfrun
+
+FAULT = os.environ.get("FAULT", "")
+HERE = tfrun.world()
+
+
+class Fault(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if HERE.round or self.epoch != 1 or batch != 20:
+            return
+        if FAULT == "hang" and HERE.rank == 1:
+            time.sleep(1000)
+        if FAULT == "term" and HERE.rank == 0:
+            # The launcher: the agent's parent, whose child the zygote is, whose fork this is.
+            os.kill(int(os.environ["LAUNCHER"]), signal.SIGTERM)
+        if FAULT == "kill" and HERE.rank == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+with tfrun.strategy().scope():
+    model = keras.Sequential(
+        [
+            keras.Input((8,)),
+            keras.layers.Dense(16),
+            keras.layers.Dropout(0.1),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile(optimizer="adam", loss="mse")
+x = np.random.RandomState(0).rand(640, 8).astype("float32")
+history = model.fit(x, x.sum(1), batch_size=16, epochs=3, verbose=2, callbacks=[Fault()])
+digest = hashlib.sha256()
+for variable in [*model.variables, *model.optimizer.variables]:
+    digest.update(variable.numpy().tobytes())
+print("WEIGHTS", digest.hexdigest(), history.epoch)

@@ -1,0 +1,119 @@
+"""Hangs, pre-emption, and jobs that are started again: the same weights at the end."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from workers import SCRIPTS, TFRUN, environment
+
+SCRIPT = str(SCRIPTS / "recovery_small.py")
+# exec: the launcher's process id is the shell's own.
+SHELL = 'LAUNCHER=$$ exec "$@"'
+
+
+def run(folder: Path, *options: str, fault: str = "", exit_code: int = 0) -> str:
+    job = subprocess.run(
+        ["sh", "-c", SHELL, "sh", TFRUN, "-n", "2", "--run-dir", str(folder), *options, SCRIPT],
+        env=environment({"FAULT": fault}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert job.returncode == exit_code, job.stdout
+    return job.stdout
+
+
+def weights(shown: str) -> str:
+    (line,) = [line for line in shown.splitlines() if line.startswith("WEIGHTS")]
+    assert line.endswith("[0, 1, 2]")
+    return line
+
+
+@functools.cache
+def undisturbed(folder: Path) -> str:
+    return weights(run(folder, "--seed", "3"))
+
+
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return undisturbed(tmp_path_factory.mktemp("undisturbed"))
+
+
+def test_a_worker_that_hangs_is_replaced(tmp_path: Path, wanted: str) -> None:
+    shown = run(tmp_path, "--seed", "3", "--hang-timeout", "4", fault="hang")
+    assert weights(shown) == wanted
+    assert "worker 1 has stood still for " in shown
+    assert shown.count("has stood still") == 1  # and the other one only waits for it
+    assert "resumed at step 61 " in shown
+    assert "on_train_batch_end" in (tmp_path / "logs" / "worker-1.log").read_text()
+    assert "on_train_batch_end" not in shown
+
+
+def test_preempted_and_started_again(tmp_path: Path, wanted: str) -> None:
+    shown = run(tmp_path, "--seed", "3", fault="term", exit_code=75)
+    assert "preempted by SIGTERM" in shown
+    assert (tmp_path / "checkpoints" / "checkpoint").exists()
+    again = run(tmp_path)  # the seed is that of the first job
+    assert "going on from the last checkpoint" in again
+    assert "Epoch 1/3" not in again
+    assert weights(again) == wanted
+
+
+def test_a_job_that_failed_goes_on_from_its_checkpoint(tmp_path: Path, wanted: str) -> None:
+    options = ("--checkpoint-every", "5", "--max-restarts", "0")
+    run(tmp_path, "--seed", "3", *options, fault="kill", exit_code=137)
+    kept = [path.name for path in tmp_path.glob("checkpoints/ckpt-*")]
+    assert 1 <= len(kept) <= 5
+    again = run(tmp_path, *options)
+    assert "Epoch 1/3" not in again
+    assert weights(again) == wanted
+    # It has finished: the next one begins anew, and so does one that is told to.
+    third = run(tmp_path, "--seed", "3", *options)
+    assert "going on" not in third and "Epoch 1/3" in third
+    assert weights(third) == wanted
+
+
+def test_a_fresh_start_puts_checkpoints_aside(tmp_path: Path, wanted: str) -> None:
+    run(tmp_path, "--seed", "3", "--checkpoint-every", "epoch", fault="term", exit_code=75)
+    shown = run(tmp_path, "--seed", "3", "--fresh")
+    assert "going on" not in shown
+    assert weights(shown) == wanted
+    assert len(list(tmp_path.glob("checkpoints-*"))) == 1
+
+
+READ = """
+import sys
+import tensorflow as tf
+import keras
+model = keras.Sequential(
+    [keras.Input((8,)), keras.layers.Dense(16), keras.layers.Dropout(0.1), keras.layers.Dense(1)]
+)
+model.compile(optimizer="adam", loss="mse")
+model.optimizer.build(model.trainable_variables)
+saved = tf.train.latest_checkpoint(sys.argv[1])
+status = tf.train.Checkpoint(model=model, optimizer=model.optimizer).restore(saved)
+status.assert_existing_objects_matched()
+print("STEPS", int(model.optimizer.iterations.numpy()))
+"""
+
+
+def test_plain_tensorflow_reads_a_checkpoint(tmp_path: Path) -> None:
+    run(tmp_path, "--checkpoint-every", "epoch")
+    names = json.loads((tmp_path / "job.json").read_text())
+    done = subprocess.run(
+        [sys.executable, "-c", READ, names["checkpoint_dir"]],
+        env={**os.environ, "KERAS_BACKEND": "tensorflow"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert "STEPS 120" in done.stdout, done.stderr

@@ -1,0 +1,75 @@
+"""The table and the JSON of a drill."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+
+from rich.console import Console
+
+from tfrun.drill.report import Report, print_report
+from tfrun.drill.verdict import Row
+
+GOOD = Row(
+    fault="kill",
+    run_dir="runs/kill",
+    hit=1,
+    noticed=0.031,
+    first_step=1.22,
+    slowest=1.22,
+    weights_equal=True,
+)
+
+
+def shown(*rows: Row) -> str:
+    text = io.StringIO()
+    print_report(report(*rows), Console(file=text, width=100))
+    return text.getvalue()
+
+
+def report(*rows: Row) -> Report:
+    return Report(script="train.py", workers=2, seed=7, seconds=12.5, rows=rows)
+
+
+def test_a_good_row() -> None:
+    assert report(GOOD).ok
+    line = shown(GOOD).splitlines()[-1]
+    assert [cell.strip() for cell in line.split("│")] == [
+        "kill",
+        "0.03",
+        "1.22",
+        "0",
+        "equal",
+        "ok",
+    ]
+
+
+def test_a_broken_promise_is_said_in_words() -> None:
+    bad = dataclasses.replace(GOOD, weights_equal=False, broken=("other weights",))
+    text = shown(GOOD, bad)
+    assert not report(GOOD, bad).ok
+    assert "kill: other weights (see runs/kill.log)" in text
+    assert "FAILED" in text and "--deterministic" in text
+
+
+def test_a_fault_that_did_not_come_is_not_ok() -> None:
+    row = Row(fault="kill", run_dir="runs/kill-again")
+    assert "not hit" in shown(row)
+    assert not report(row).ok
+
+
+def test_what_is_not_known_is_not_claimed() -> None:
+    row = dataclasses.replace(
+        GOOD, hit=30, slowest=2.5, steps_lost=4, steps_lost_exact=False, weights_equal=None
+    )
+    text = shown(row)
+    for part in ("kill x 30", "1.22 (at most 2.50)", ">= 4", "unknown"):
+        assert part in text
+
+
+def test_the_json_has_it_all() -> None:
+    values = json.loads(json.dumps(report(GOOD).to_json()))
+    assert (values["ok"], values["seed"], values["workers"]) == (True, 7, 2)
+    (row,) = values["rows"]
+    assert row["ok"] and row["fault"] == "kill" and row["first_step"] == 1.22

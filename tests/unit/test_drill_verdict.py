@@ -1,0 +1,149 @@
+"""What a drill reads out of a job's events, and when it says that a promise was broken."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tfrun.drill import events as reading
+from tfrun.drill.events import Lost, Worker
+from tfrun.drill.inject import Hit
+from tfrun.drill.verdict import Row, Run, judge
+
+WANTED = {0: frozenset({"a"}), 1: frozenset({"b"})}
+
+
+def report(time: float, kind: str, task: str = "worker:0", **fields: Any) -> dict[str, Any]:
+    told = {"kind": kind, **fields}
+    return {"time": time, "event": "worker_report", "task": task, "report": told}
+
+
+def started(time: float, round: int, *pids: int) -> list[dict[str, Any]]:
+    return [
+        {"time": time, "event": "worker_started", "task": f"worker:{n}", "pid": pid, "round": round}
+        for n, pid in enumerate(pids)
+    ]
+
+
+def exited(time: float, task: str, code: int) -> dict[str, Any]:
+    return {"time": time, "event": "worker_exited", "task": task, "code": code}
+
+
+def recovered(time: float, lost: int = 0) -> dict[str, Any]:
+    return {"time": time, "event": "recovered", "lost_steps": lost}
+
+
+# Worker 1 is killed at 10.0, worker 0 keeps its state, and the two go on.
+KILLED = [
+    *started(1, 0, 100, 101),
+    report(2, "first_step", step=1),
+    exited(10.1, "worker:1", -9),
+    {"time": 10.1, "event": "round", "state": "leaving", "number": 0},
+    report(10.2, "snapshot", step=50),
+    exited(10.3, "worker:0", 1),
+    {"time": 10.3, "event": "failure", "task": "worker:1", "how": "", "cause": "infrastructure"},
+    *started(10.5, 1, 200, 201),
+    report(11.4, "first_step", step=51),
+    recovered(11.4),
+    report(12, "first_step", "worker:1", step=51),
+    report(15, "snapshot", step=90),
+    report(16, "weights", call=0, digest="a"),
+    report(20, "weights", call=1, digest="b"),
+]
+HIT = Hit(time=10.0, victims=(Worker(task="worker:1", pid=101, round=0),))
+
+
+def without(kind: str, events: list[dict[str, Any]] = KILLED) -> list[dict[str, Any]]:
+    def is_it(event: dict[str, Any]) -> bool:
+        return kind in (event["event"], event.get("report", {}).get("kind"))
+
+    return [event for event in events if not is_it(event)]
+
+
+def row(events: list[dict[str, Any]] = KILLED, **changes: Any) -> Row:
+    run = Run(events=events, code=changes.pop("code", 0), timed_out=False, seconds=20)
+    given = {"hits": [HIT], "wanted": WANTED, "workers": 2, **changes}
+    return judge("kill", "there", run, **given)
+
+
+def test_what_the_events_say() -> None:
+    assert reading.running(KILLED[:2]) == {
+        "worker:0": Worker(task="worker:0", pid=100, round=0),
+        "worker:1": Worker(task="worker:1", pid=101, round=0),
+    }
+    assert reading.running(KILLED[:7]) == {}
+    assert {w.pid for w in reading.running(KILLED).values()} == {200, 201}
+    assert reading.first_step_at(KILLED) == 2
+    assert reading.training_seconds(KILLED) == 18
+    assert reading.training_seconds([]) == 0
+    assert reading.weights(KILLED) == WANTED
+
+
+def test_a_kept_promise() -> None:
+    found = row()
+    assert found.ok and not found.broken
+    assert (found.hit, found.noticed, found.first_step) == (1, 0.1, 1.4)
+    assert (found.steps_lost, found.steps_lost_exact, found.weights_equal) == (0, True, True)
+
+
+def test_a_stopped_worker_is_noticed_by_its_peers() -> None:
+    events = [event for event in KILLED if event["time"] != 10.1 or event["event"] == "round"]
+    assert row(events).noticed == 0.1
+
+
+@pytest.mark.parametrize(
+    ("events", "changes", "broken"),
+    [
+        (KILLED, {"code": 1}, "the job ended with 1"),
+        (without("recovered"), {}, "no new step"),
+        (KILLED, {"wanted": {0: frozenset({"a"})}}, "other weights"),
+        (KILLED, {"wanted": {**WANTED, 1: frozenset({"c"})}}, "other weights"),
+        ([*KILLED, report(21, "weights", call=1, digest="c")], {}, "other weights"),
+        (without("weights"), {}, "other weights"),
+        ([*without("recovered"), recovered(11.4, lost=3)], {}, "3 steps lost"),
+        ([e for e in KILLED if e["time"] != 10.2], {}, "no survivor has kept its state"),
+        (KILLED, {"limit": 1.3}, "first new step after more than 1.3 s"),
+        (KILLED, {"times": 2}, "over after 1 of 2 faults"),
+    ],
+)
+def test_a_broken_promise(events: list, changes: dict[str, Any], broken: str) -> None:
+    found = row(events, **changes)
+    assert found.broken == (broken,)
+    assert not found.ok
+
+
+def test_a_limit_that_is_kept() -> None:
+    assert row(limit=1.5).ok
+
+
+def test_nobody_left_to_keep_the_state_breaks_no_promise() -> None:
+    both = Hit(time=10.0, victims=(*HIT.victims, Worker(task="worker:0", pid=100, round=0)))
+    unkept = [e for e in KILLED if e["time"] != 10.2]
+    found = row(unkept, hits=[both])
+    assert found.ok and not found.steps_lost_exact
+    # One after the other, in one round, is the same.
+    other = dataclasses.replace(HIT, victims=both.victims[1:])
+    assert row(unkept, hits=[HIT, other], times=2).ok
+    # With a third worker there was somebody.
+    assert not row(unkept, hits=[both], workers=3).ok
+
+
+def test_a_fault_that_nothing_came_of_was_no_hit() -> None:
+    found = row(without("failure"))
+    assert (found.hit, found.broken, found.ok) == (0, (), False)
+
+
+def test_unknown_weights_are_unknown() -> None:
+    found = row(without("weights"), wanted={})
+    assert found.weights_equal is None and found.ok
+
+
+def test_a_death_before_the_first_step_of_a_round_loses_nothing() -> None:
+    again = [
+        *KILLED[:9],
+        *started(10.9, 2, 300, 301),
+        *KILLED[9:],
+    ]
+    assert reading.lost_steps(again) == Lost(steps=0, exact=True)
