@@ -17,9 +17,10 @@ SCRIPT = str(SCRIPTS / "recovery_small.py")
 SHELL = 'LAUNCHER=$$ exec "$@"'
 
 
-def run(folder: Path, *options: str, fault: str = "", exit_code: int = 0) -> str:
+def run(folder: Path, *options: str, fault: str = "", exit_code: int = 0, workers: int = 2) -> str:
+    command = [TFRUN, "-n", str(workers), "--run-dir", str(folder), *options, SCRIPT]
     job = subprocess.run(
-        ["sh", "-c", SHELL, "sh", TFRUN, "-n", "2", "--run-dir", str(folder), *options, SCRIPT],
+        ["sh", "-c", SHELL, "sh", *command],
         env=environment({"FAULT": fault}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -55,6 +56,18 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path, wanted: str) -> None:
     assert "resumed at step 61 " in shown
     assert "on_train_batch_end" in (tmp_path / "logs" / "worker-1.log").read_text()
     assert "on_train_batch_end" not in shown
+
+
+def test_the_only_worker_goes_on_from_its_last_snapshot(tmp_path: Path) -> None:
+    options = ("--seed", "3", "--snapshot-every", "10")
+    alone = run(tmp_path / "undisturbed", *options, workers=1)
+    shown = run(tmp_path / "killed", *options, fault="kill", workers=1)
+    assert weights(shown) == weights(alone)
+    assert "resumed at step 60 with 1 worker" in shown
+    losses = [line.partition("loss: ")[2] for line in alone.splitlines() if "loss: " in line]
+    assert [
+        line.partition("loss: ")[2] for line in shown.splitlines() if "loss: " in line
+    ] == losses
 
 
 def test_preempted_and_started_again(tmp_path: Path, wanted: str) -> None:

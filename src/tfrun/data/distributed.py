@@ -115,7 +115,8 @@ class Feed(DistributedView):
         steps = self.dataset.steps_per_epoch
         count = self._begin.count(steps) + done.epochs * self.epoch_steps + done.steps
         self._begin, self._sought, self._resumes = Position.of(count, steps), True, True
-        self._pass_by = done.trained
+        # A peer may have died after the last step and before anybody knew that it was the last.
+        self._pass_by = done.trained or done.steps >= self.epoch_steps
         self.dataset.advance(self._begin)
 
     def executions(self) -> Iterator[tuple[int, int, Any]]:

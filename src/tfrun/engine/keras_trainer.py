@@ -21,6 +21,8 @@ from tfrun.engine import commit, replica
 from tfrun.engine.keras_optimizer import check_scope
 from tfrun.job.errors import TfrunError
 
+_BUILD_FIRST = "_tfrun_build_first"
+
 
 def is_repaired(strategy) -> bool:
     """Whether `strategy` is one of tfrun's synchronous strategies."""
@@ -43,6 +45,11 @@ def repair_trainer() -> None:
     losses.unscale_loss_for_distribution = _unweigh(losses.unscale_loss_for_distribution)
 
 
+def build_first(model, wanted: bool) -> None:
+    """Has a model without a strategy make its metrics before its first step, as others do."""
+    object.__setattr__(model, _BUILD_FIRST, wanted)  # past Keras's tracking
+
+
 def _build_from_local_batch(original):
     """Keras wants shapes and dtypes only, and gets them from this worker's own first batch."""
 
@@ -51,6 +58,10 @@ def _build_from_local_batch(original):
         strategy = self._distribute_strategy
         if is_repaired(strategy):
             check_scope(self.optimizer, strategy)
+        if strategy is None and iterator is not None and getattr(self, _BUILD_FIRST, False):
+            for *_, batches in iterator:
+                self._symbolic_build(data_batch=next(iter(batches)))
+                return None
         if iterator is not None and is_repaired(strategy):
             for *_, batches in iterator:
                 batch = next(batches)

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.train import agreement, durable, finished, snapshot
+from tfrun.train.agree import any_worker
 from tfrun.train.snapshot import Place
+from tfrun.worker import channel
+
+GO_SECONDS = 1.0
 
 _numbers = itertools.count()
 _target: list[Place | None] = []
@@ -36,3 +40,20 @@ def target(strategy: Any | None, folder: Path) -> Place | None:
         mine = max((place for place in found if place is not None), default=None)
         _target.append(agreement.latest_place(strategy, mine))
     return _target[0]
+
+
+def passed_by(number: int, step: int, strategy: Any | None, folder: Path) -> None:
+    """A training that is done has been passed by, `step` steps of it. A collective, of all workers.
+
+    When nothing is kept of what came after it, that may be the end of the script: a person has to
+    see it, even if some lines come twice.
+    """
+    place = target(strategy, folder)
+    if place is None or place != Place(call=number + 1):
+        return
+    has = snapshot.path_of(folder, place).exists()
+    if strategy is not None:
+        (has,) = any_worker(strategy, [has])
+    if not has:
+        channel.emit("resumed", key=[place.call, 0, 0], step=step)
+        channel.wait_for("go", GO_SECONDS)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -209,8 +208,3 @@ def restore_variables(found: dict[str, Any], kept: Snapshot) -> None:
 
 def _plain(logs: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in logs.items() if isinstance(value, int | float)}
-
-
-def write(folder: Path, kept: Snapshot | None) -> bool:
-    """Writes a state if there is one."""
-    return kept is not None and snapshot.write(folder, kept)

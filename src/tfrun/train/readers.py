@@ -16,82 +16,118 @@ class ExactReader:
     """Reads a `tfrun.Dataset`, which finds any place at once.
 
     Attributes:
+      name: the same one in every run of the script.
       place: the next batch; at the end of an epoch, one past its last step.
     """
 
-    def __init__(self, dataset: Dataset, strategy: Any, place: Position | None) -> None:
-        self._dataset, self._nothing_left = dataset, False
-        if place is not None and place.step >= dataset.steps_per_epoch:
-            self._nothing_left = True
-            dataset.position = Position(epoch=place.epoch + 1)
-        elif place is not None:
-            dataset.position = place
-        self._feed = Feed(dataset, strategy, training=True, epoch_steps=None, per_execution=1)
-        self.place = place or dataset.position
+    def __init__(self, dataset: Dataset, strategy: Any) -> None:
+        self.name, self.place = dataset.name, dataset.position
+        self._dataset, self._strategy = dataset, strategy
+        self._feed: Feed | None = None
+        self._nothing_left = False
+
+    def go_to(self, place: Position) -> None:
+        """Has the next epoch begin there."""
+        self._nothing_left = place.step >= self._dataset.steps_per_epoch
+        next_one = Position(epoch=place.epoch + 1)
+        self._dataset.position = next_one if self._nothing_left else place
+        self._begin()
+        self.place = place
 
     def epoch(self) -> Iterator[Any]:
         """Yields the batches of the next epoch, or those that are left of one."""
+        feed = self._feed or self._begin()
         if self._nothing_left:
             self._nothing_left = False
         else:
             with self._dataset.coded_errors():
-                for step, _, iterator in self._feed.executions():
+                for step, _, iterator in feed.executions():
                     batch = next(iterator)
                     self.place = Position(epoch=self.place.epoch, step=step + 1)
                     yield batch
         self.place = Position(epoch=self.place.epoch + 1)
 
+    def _begin(self) -> Feed:
+        self._feed = Feed(
+            self._dataset, self._strategy, training=True, epoch_steps=None, per_execution=1
+        )
+        self.place = self._dataset.position
+        return self._feed
+
 
 class PipelineReader:
     """Reads a `tf.data.Dataset`, or one that a strategy has distributed already.
 
+    There is one for each dataset of a script: what a pipeline gives next depends on how often it
+    has been read.
+
     Attributes:
+      name: the same one in every run of the script that makes the same datasets.
       place: the next batch; an epoch is one iteration over the dataset.
     """
 
-    def __init__(self, dataset: Any, strategy: Any, place: Position | None) -> None:
-        counted = getattr(dataset, "cardinality", None)
-        size = counted() if callable(counted) else counted
+    def __init__(self, dataset: Any, strategy: Any) -> None:
+        self.name, self.place = _description(dataset), Position()
+        size = _size(dataset)
         # A pipeline of known length draws the order of its epoch when it begins, and need not be
         # read to be passed. A generator is read through.
-        self._begins_anew = size is not None and int(size) >= 0  # type: ignore[arg-type]
+        self._begins_anew = size is not None and size >= 0
+        self._begun = 0
         is_plain = isinstance(dataset, tf.data.Dataset)
         self._made: Any = strategy.experimental_distribute_dataset(dataset) if is_plain else dataset
-        self.place = place or Position()
-        for _ in range(self.place.epoch):
-            iterator = iter(self._made)
+
+    def go_to(self, place: Position) -> None:
+        """Has the next epoch begin there; never before where it has been."""
+        while self._begun < place.epoch:
+            iterator = self._iterator()
             for _ in () if self._begins_anew else iterator:
                 pass
+        self.place = place
 
     def epoch(self) -> Iterator[Any]:
         """Yields the batches of the next epoch, or those that are left of one."""
-        iterator, passed = iter(self._made), self.place.step
-        for number, batch in enumerate(iterator):
+        passed = self.place.step
+        for number, batch in enumerate(self._iterator()):
             if number >= passed:
                 self.place = Position(epoch=self.place.epoch, step=number + 1)
                 yield batch
         self.place = Position(epoch=self.place.epoch + 1)
 
+    def _iterator(self) -> Iterator[Any]:
+        self._begun += 1
+        return iter(self._made)
+
 
 Reader = ExactReader | PipelineReader
+_pipelines: list[tuple[Any, PipelineReader]] = []
 
 
-def reader_of(dataset: Any, strategy: Any, place: Position | None) -> Reader:
-    """Returns the reader of a dataset, which begins at `place`.
+def reader_of(dataset: Any, strategy: Any) -> Reader:
+    """Returns the reader of a dataset, which stands where the dataset does.
 
     Args:
       dataset: a `tfrun.Dataset`, a `tf.data.Dataset`, or what a strategy has made of either.
       strategy: that of the model.
-      place: None to begin where the dataset stands.
     """
     if isinstance(dataset, DistributedView):
-        return ExactReader(dataset.dataset, dataset.strategy, place)
+        return ExactReader(dataset.dataset, dataset.strategy)
     if isinstance(dataset, Dataset):
-        return ExactReader(dataset, strategy, place)
-    return PipelineReader(dataset, strategy, place)
+        return ExactReader(dataset, strategy)
+    for known, reader in _pipelines:
+        if known is dataset:
+            return reader
+    made = PipelineReader(dataset, strategy)
+    alike = sum(other.name.partition("#")[2] == made.name for _, other in _pipelines)
+    made.name = f"{alike}#{made.name}"
+    _pipelines.append((dataset, made))
+    return made
 
 
-def name_of(dataset: Any) -> str | None:
-    """The name that a dataset has in every run of the script; None when it has none."""
-    inner = dataset.dataset if isinstance(dataset, DistributedView) else dataset
-    return inner.name if isinstance(inner, Dataset) else None
+def _size(dataset: Any) -> int | None:
+    counted = getattr(dataset, "cardinality", None)
+    size = counted() if callable(counted) else counted
+    return None if size is None else int(size)  # type: ignore[arg-type]
+
+
+def _description(dataset: Any) -> str:
+    return f"{_size(dataset)} x {getattr(dataset, 'element_spec', None)}"

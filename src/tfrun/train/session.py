@@ -13,7 +13,7 @@ import keras
 
 from tfrun.data import resume
 from tfrun.engine import commit as commits
-from tfrun.engine.keras_trainer import resume_with_logs
+from tfrun.engine.keras_trainer import build_first, resume_with_logs
 from tfrun.engine.sync_check import check_in_sync
 from tfrun.job.failure import is_peer_error
 from tfrun.job.peers import PeersLeft
@@ -69,7 +69,10 @@ class Session:
         done = agreement.fetch(self._strategy, path, has=path.exists())
         if done is None:
             return None
-        return finished.replay(done, self._model, callbacks, self._data, build)
+        history = finished.replay(done, self._model, callbacks, self._data, build)
+        step = keeper.steps_of(getattr(self._model, "optimizer", None))
+        calls.passed_by(self._number, step, self._strategy, self._folder)
+        return history
 
     def record(self, history: Any, callbacks: Sequence[Any]) -> None:
         """Keeps what the call has returned."""
@@ -97,6 +100,7 @@ class Session:
                 epochs=place.epoch - self._first_epoch, steps=place.step, trained=values["trained"]
             )
             resume.request(done, self._epochs)
+            build_first(self._model, True)
             _append_to_logs(callbacks, place.epoch)
         return [_First(self), *callbacks, _Last(self)]
 
@@ -110,10 +114,10 @@ class Session:
             per_execution=self._model.steps_per_execution,
         )
         kept = self._kept
+        build_first(self._model, False)
         if kept is not None:
             set_initial_epoch(self._model, kept.place.epoch)
-            if kept.values["trained"]:
-                resume_with_logs(self._model, snapshot.decode(kept.values["logs"], kept.arrays))
+            resume_with_logs(self._model, snapshot.decode(kept.values["logs"], kept.arrays))
 
     def epoch_begins(self, *, before: bool) -> None:
         """Restores the state before or after the callbacks see the epoch begin, as it was kept."""
@@ -147,9 +151,7 @@ class Session:
             self._stepped = True
             channel.emit("first_step", step=self._iterations())
         if self._periodic.due() and world().local_rank == 0:
-            began = time.monotonic()
-            keeper.write(self._folder, self._keeper.state())
-            self._periodic.done(time.monotonic() - began)
+            self._write(self._keeper.state())
         self._save_if_due(epoch_ended=False)
 
     def epoch_trained(self) -> None:
@@ -191,13 +193,18 @@ class Session:
         """
         if not is_peer_error({"type": type(error).__name__, "message": str(error)}):
             return
-        began = time.monotonic()
-        kept = self._keeper.state() if self._keeper else None
-        if kept is not None and snapshot.write(self._folder, kept):
-            key = [kept.place.call, kept.place.epoch, kept.place.step]
-            seconds = time.monotonic() - began
-            channel.emit("snapshot", key=key, step=kept.values["iterations"], seconds=seconds)
+        self._write(self._keeper.state() if self._keeper else None)
         raise PeersLeft from error
+
+    def _write(self, kept: Snapshot | None) -> None:
+        """Writes a snapshot and says so."""
+        began = time.monotonic()
+        if kept is None or not snapshot.write(self._folder, kept):
+            return
+        seconds = time.monotonic() - began
+        self._periodic.done(seconds)
+        key = [kept.place.call, kept.place.epoch, kept.place.step]
+        channel.emit("snapshot", key=key, step=kept.values["iterations"], seconds=seconds)
 
     def close(self) -> None:
         """Takes back what `fit` was told."""

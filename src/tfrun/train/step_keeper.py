@@ -114,7 +114,7 @@ class StepKeeper:
                 return None
             if done:
                 held, progress, is_after = None, self._after, True
-        if progress.step == 0:  # the script's start is that state
+        if progress.step == 0 and self._call == 0:  # the script's start is that state
             return None
         if held is None:
             self._look_at_variables()

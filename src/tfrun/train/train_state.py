@@ -1,0 +1,306 @@
+"""`tfrun.TrainState`: a custom training loop that goes on where it was when workers die."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from tfrun.data.position import Position
+from tfrun.engine.sync_check import check_in_sync
+from tfrun.job.world import world
+from tfrun.train import (
+    agreement,
+    calls,
+    counting,
+    finished,
+    leaving,
+    parts,
+    readers,
+    snapshot,
+    variables,
+)
+from tfrun.train.agree import multi_worker_strategy
+from tfrun.train.durable import durable
+from tfrun.train.snapshots_due import interval
+from tfrun.train.step_keeper import Progress, StepKeeper
+from tfrun.worker import channel
+
+GO_SECONDS = 1.0
+SAVE_SECONDS = 60.0  # the controller ends it sooner
+
+# Where the script's earlier run stood in each dataset that this run has not come to yet.
+_places: dict[str, tuple[int, int]] = {}
+
+
+class TrainState:
+    """The state of a custom loop, and how far it has come.
+
+        state = tfrun.TrainState(model=model, optimizer=optimizer)
+        for batch in state.steps(dataset, epochs=3):
+            train_step(batch)
+
+    When a worker dies the script runs again from the top; this object then gives the model, the
+    optimizer, metrics, objects and random generators their values back, and `steps` begins where
+    the loop stood. Outside a tfrun job it keeps nothing and is an iterator with counters. Make it
+    after the model is built and before the first training step is traced.
+
+    Args:
+      model: a built Keras model, or a list or dictionary of all that the loop changes.
+      optimizer: a Keras optimizer, likewise.
+      metrics: Keras metrics that count on over steps. Update them before the optimizer: what a
+        worker that dies has counted after its last update is lost.
+      **objects: objects of the script's own with `get_state()`, which returns plain data and
+        arrays, and `set_state(state)`. With any, each step keeps a copy of all variables.
+
+    Raises:
+      UsageError: TFRUN-508 where there is no built model, no optimizer, or an object cannot say
+        what it remembers.
+      TfrunError: TFRUN-504, TFRUN-507 where the state does not fit the script that runs again.
+    """
+
+    def __init__(self, *, model: Any, optimizer: Any, metrics: Any = (), **objects: Any) -> None:
+        self._parts = parts.collect(model, optimizer, metrics, objects)
+        self._strategy = multi_worker_strategy(self._parts.models[0])
+        self._progress, self._after = Progress(), Progress()
+        self._kept: dict[str, tuple[int, int]] = {}  # where to begin in each dataset
+        self._in_step = self._is_done = self._is_closed = self._has_stepped = False
+        # Workers that do not train together have no state in common.
+        self._folder = snapshot.state_dir()
+        if self._strategy is None and world().size > 1:
+            self._folder = None
+        if self._folder is not None:
+            self._open(self._folder)
+
+    # --- how far it has come -------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """Steps that are done, over all epochs."""
+        return self._progress.step
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that are done."""
+        return self._progress.epoch
+
+    @property
+    def step_in_epoch(self) -> int:
+        """Steps of the present epoch that are done."""
+        return self._progress.step_in_epoch
+
+    # --- the loop ------------------------------------------------------------------------------
+
+    def steps(self, dataset: Any, *, epochs: int) -> Iterator[Any]:
+        """Yields the batches that are left until `epochs` epochs are done in all.
+
+        A step is done when its update is applied. What the loop's body does before that is done
+        again after a failure; what it does later in the body is not, unless the whole step is.
+
+        Args:
+          dataset: a `tfrun.Dataset`, a `tf.data.Dataset`, or one that the strategy has
+            distributed. Each iteration over it is an epoch.
+          epochs: at which number of done epochs to end, those before this call included.
+
+        Yields:
+          What iterating over `strategy.experimental_distribute_dataset(dataset)` does.
+
+        Raises:
+          UsageError: TFRUN-508 where the state is closed.
+        """
+        self._check_open()
+        self._finish_step()
+        reader = self._reader(dataset)
+        while self.epoch < epochs and not self._is_done:
+            for batch in reader.epoch():
+                before = self._progress
+                place = (reader.place.epoch, reader.place.step)
+                self._after = replace(
+                    before,
+                    step=before.step + 1,
+                    step_in_epoch=before.step_in_epoch + 1,
+                    data={**before.data, reader.name: place},
+                )
+                if self._folder is not None:
+                    self._keeper.step_begins(before, self._after)
+                self._in_step = True
+                yield batch
+                self._check_open()
+                self._in_step = False
+                self._step_ended(self._after)
+            if self._folder is not None:
+                self._keeper.epoch_ended()
+                self._save_if_due(epoch_ended=True)
+            self._progress = replace(self._progress, epoch=self.epoch + 1, step_in_epoch=0)
+
+    def commit(self) -> None:
+        """Says that a step is done, in a loop that does not use `steps`.
+
+        Such a loop finds its place in the data by `step`.
+
+        Raises:
+          UsageError: TFRUN-508 inside `steps`, which counts for itself; or where the state is
+            closed, or was done in an earlier run of the script.
+        """
+        self._check_open()
+        if self._in_step:
+            raise parts.misuse("commit() was called inside steps()", "one of the two")
+        if self._is_done:
+            what = f"a step was done after the loop's last one, {self.step}"
+            raise parts.misuse(what, "a loop that begins at `state.step`")
+        self._step_ended(replace(self._progress, step=self.step + 1))
+        if self._folder is not None:
+            self._awaits_commit()
+
+    # --- its end -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """The training is over: a run of the script after this one passes it by.
+
+        Also called by the end of a `with` block or of the script, and when the script's next
+        training begins. Does nothing the second time.
+        """
+        if self._is_closed:
+            return
+        self._finish_step()
+        self._is_closed = True
+        if self._folder is None or self._is_done:
+            return
+        left = self._keeper.state()
+        if left is not None:
+            # What is kept of an epoch's end leads into what the script does then; that is done.
+            values = {**left.values, "progress": asdict(self._progress)}
+            finished.write(self._folder, self._number, replace(left, values=values))
+            path = finished.path_of(self._folder, self._number)
+            if (saving := durable()) is not None and path.exists():
+                saving.keep_call(path)
+            key = [self._number + 1, 0, 0]
+            channel.emit("snapshot", key=key, step=self.step, seconds=0.0)
+        if os.environ.get("TFRUN_DRILL") and world().is_chief:
+            digest = variables.digest(self._parts.variables().values())
+            channel.emit("weights", call=self._number, digest=digest)
+        leaving.closed(self)
+
+    def __enter__(self) -> TrainState:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if kind is None:  # else the state is kept where the error ends the script
+            self.close()
+
+    def keep(self) -> None:
+        """A peer's end has cut the script off: writes the snapshot. Called by tfrun."""
+        self._write(self._keeper.state())
+
+    # -------------------------------------------------------------------------------------------
+
+    def _open(self, folder: Path) -> None:
+        self._number = calls.begin()
+        calls.before_next(self.close)
+        strategy, mine = self._strategy, self._parts
+        commit = None
+        if strategy is not None:
+            commit, _ = counting.commit_for(mine.optimizers, mine.metric_variables)
+        self._keeper = StepKeeper(mine, commit, call=self._number)
+        self._periodic = interval()
+        target = calls.target(strategy, folder)
+        if target is not None and self._number < target.call:
+            path = finished.path_of(folder, self._number)
+            done = agreement.fetch(strategy, path, has=path.exists())
+            if done is not None:  # else nobody had room for it, and it has to run again
+                self._restore(done)
+                self._is_done = True
+                calls.passed_by(self._number, self.step, strategy, folder)
+                return
+        leaving.opened(self)
+        if target is not None and self._number == target.call:
+            path = snapshot.path_of(folder, target)
+            kept = agreement.fetch(strategy, path, has=path.exists())
+            if kept is not None:
+                self._resume(kept)
+        self._awaits_commit()
+
+    def _resume(self, kept: snapshot.Snapshot) -> None:
+        self._restore(kept)
+        if self._strategy is not None:
+            # Before the first step: a state that differs between workers must not be trained on.
+            check_in_sync(self._parts.variables().items())
+        key = [kept.place.call, kept.place.epoch, kept.place.step]
+        channel.emit("resumed", key=key, step=self.step)
+        channel.wait_for("go", GO_SECONDS)
+
+    def _restore(self, kept: snapshot.Snapshot) -> None:
+        self._progress = self._keeper.restore(kept, takes_metrics=world().rank == 0)
+        self._kept = dict(self._progress.data)
+        _places.update(self._progress.data)
+
+    def _awaits_commit(self) -> None:
+        """The loop may be one of those that say `commit`; if not, `steps` says so itself."""
+        self._keeper.step_begins(self._progress, replace(self._progress, step=self.step + 1))
+
+    def _step_ended(self, after: Progress) -> None:
+        self._progress = after
+        if self._folder is None:
+            return
+        self._keeper.step_ended(after)
+        if not self._has_stepped:
+            self._has_stepped = True
+            channel.emit("first_step", step=self.step)
+        if self._periodic.due() and world().local_rank == 0:
+            self._write(self._keeper.state())
+        self._save_if_due(epoch_ended=False)
+
+    def _write(self, kept: snapshot.Snapshot | None) -> None:
+        """Writes a snapshot and says so."""
+        began = time.monotonic()
+        if self._folder is None or kept is None or not snapshot.write(self._folder, kept):
+            return
+        seconds = time.monotonic() - began
+        self._periodic.done(seconds)
+        key = [kept.place.call, kept.place.epoch, kept.place.step]
+        channel.emit("snapshot", key=key, step=kept.place.step, seconds=seconds)
+
+    def _save_if_due(self, *, epoch_ended: bool) -> None:
+        """Writes a checkpoint to the disk when one is due, or the system wants the machine back."""
+        saving, is_wanted = durable(), leaving.save_is_wanted()
+        if saving is None or not (is_wanted or saving.is_due(self.step, epoch_ended=epoch_ended)):
+            return
+        model, kept = self._parts.models[0], self._keeper.state()
+        # What the model's own checkpoint consists of has to be there by the same names.
+        if kept is None or not variables.state_variables(model).keys() <= kept.arrays.keys():
+            return
+        if not is_wanted:
+            saving.submit(model, kept)
+        elif saving.save_now(model, kept, SAVE_SECONDS):
+            channel.emit("job_saved", step=kept.place.step)
+
+    def _finish_step(self) -> None:
+        """A loop that was left by `break` has done its last step."""
+        if not self._in_step:
+            return
+        self._in_step = False
+        self._step_ended(self._after)
+        # Its iterators have gone with it.
+        self._kept = dict(self._progress.data)
+
+    def _reader(self, dataset: Any) -> readers.Reader:
+        """The dataset's reader, which goes on where the earlier run stood."""
+        strategy = self._strategy or parts.strategy_of(self._parts.models[0])
+        reader = readers.reader_of(dataset, strategy)
+        mine, others = self._kept.pop(reader.name, None), _places.pop(reader.name, None)
+        if mine is not None:
+            reader.go_to(Position(epoch=mine[0], step=mine[1]))
+        elif others is not None:
+            reader.go_to(Position(epoch=others[0], step=others[1]).next_epoch())
+        return reader
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise parts.misuse(
+                "the state was closed: the script's next training has begun, or its `with` ended",
+                "one training after the other",
+                "Put all models and optimizers that are trained in turns into one TrainState",
+            )
