@@ -17,7 +17,7 @@ GOOD = Row(
     hit=1,
     noticed=0.031,
     first_step=1.22,
-    slowest=1.22,
+    first_steps=(1.22,),
     weights_equal=True,
 )
 
@@ -59,9 +59,21 @@ def test_a_fault_that_did_not_come_is_not_ok() -> None:
     assert not report(row).ok
 
 
+def test_a_job_that_was_over_too_soon() -> None:
+    row = dataclasses.replace(GOOD, fault="random", times=30, hit=2)
+    text = shown(row)
+    assert "FAILED" in text and "random: the job was over after 2 of 30" in text
+
+
 def test_what_is_not_known_is_not_claimed() -> None:
     row = dataclasses.replace(
-        GOOD, hit=30, slowest=2.5, steps_lost=4, steps_lost_exact=False, weights_equal=None
+        GOOD,
+        hit=30,
+        times=30,
+        first_steps=(1.22, 2.5, None),
+        steps_lost=4,
+        steps_lost_exact=False,
+        weights_equal=None,
     )
     text = shown(row)
     for part in ("kill x 30", "1.22 (at most 2.50)", ">= 4", "unknown"):

@@ -39,16 +39,18 @@ def recovered(time: float, lost: int = 0) -> dict[str, Any]:
 KILLED = [
     *started(1, 0, 100, 101),
     report(2, "first_step", step=1),
+    report(5, "snapshot", step=30, key=[0, 0, 30]),  # in the midst of training
     exited(10.1, "worker:1", -9),
     {"time": 10.1, "event": "round", "state": "leaving", "number": 0},
-    report(10.2, "snapshot", step=50),
+    report(10.2, "snapshot", step=50, key=[0, 1, 10]),
     exited(10.3, "worker:0", 1),
     {"time": 10.3, "event": "failure", "task": "worker:1", "how": "", "cause": "infrastructure"},
     *started(10.5, 1, 200, 201),
     report(11.4, "first_step", step=51),
     recovered(11.4),
     report(12, "first_step", "worker:1", step=51),
-    report(15, "snapshot", step=90),
+    report(15, "snapshot", step=90, key=[1, 0, 0]),
+    report(15.5, "fit_end"),
     report(16, "weights", call=0, digest="a"),
     report(20, "weights", call=1, digest="b"),
 ]
@@ -73,10 +75,11 @@ def test_what_the_events_say() -> None:
         "worker:0": Worker(task="worker:0", pid=100, round=0),
         "worker:1": Worker(task="worker:1", pid=101, round=0),
     }
-    assert reading.running(KILLED[:7]) == {}
+    assert reading.running(KILLED[:8]) == {}
     assert {w.pid for w in reading.running(KILLED).values()} == {200, 201}
     assert reading.first_step_at(KILLED) == 2
-    assert reading.training_seconds(KILLED) == 18
+    assert reading.training_seconds(KILLED) == 13.5
+    assert reading.training_seconds([*without("fit_end"), report(17, "done")]) == 15
     assert reading.training_seconds([]) == 0
     assert reading.weights(KILLED) == WANTED
 
@@ -105,7 +108,6 @@ def test_a_stopped_worker_is_noticed_by_its_peers() -> None:
         ([*without("recovered"), recovered(11.4, lost=3)], {}, "3 steps lost"),
         ([e for e in KILLED if e["time"] != 10.2], {}, "no survivor has kept its state"),
         (KILLED, {"limit": 1.3}, "first new step after more than 1.3 s"),
-        (KILLED, {"times": 2}, "over after 1 of 2 faults"),
     ],
 )
 def test_a_broken_promise(events: list, changes: dict[str, Any], broken: str) -> None:
@@ -135,6 +137,11 @@ def test_a_fault_that_nothing_came_of_was_no_hit() -> None:
     assert (found.hit, found.broken, found.ok) == (0, (), False)
 
 
+def test_a_job_that_is_over_too_soon_has_shown_too_little() -> None:
+    found = row(times=2)
+    assert (found.hit, found.times, found.broken, found.ok) == (1, 2, (), False)
+
+
 def test_unknown_weights_are_unknown() -> None:
     found = row(without("weights"), wanted={})
     assert found.weights_equal is None and found.ok
@@ -142,8 +149,17 @@ def test_unknown_weights_are_unknown() -> None:
 
 def test_a_death_before_the_first_step_of_a_round_loses_nothing() -> None:
     again = [
-        *KILLED[:9],
+        *KILLED[:10],
         *started(10.9, 2, 300, 301),
-        *KILLED[9:],
+        *KILLED[10:],
     ]
-    assert reading.lost_steps(again) == Lost(steps=0, exact=True)
+    assert reading.lost_steps(again, [10.0, 10.8]) == Lost(steps=0, exact=True)
+
+
+def test_the_end_of_a_call_is_kept_without_a_survivor() -> None:
+    between = [*started(1, 0, 100), report(2, "first_step", step=1)]
+    resumed = [*started(9, 1, 200), report(10, "first_step", step=51), recovered(10)]
+    ended = report(5, "snapshot", step=50, key=[1, 0, 0])
+    midst = report(5, "snapshot", step=50, key=[0, 3, 2])
+    assert reading.lost_steps([*between, ended, *resumed], [8.0]).exact
+    assert not reading.lost_steps([*between, midst, *resumed], [8.0]).exact

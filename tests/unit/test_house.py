@@ -16,7 +16,7 @@ import tfrun
 SOURCE = Path(tfrun.__file__).parent
 FILES = sorted(set(SOURCE.rglob("*.py")) - {SOURCE / "__main__.py"})  # that one is the command
 MAX_LINES = 400
-NO_TENSORFLOW = ("cli", "job", "cluster", "launch", "control", "observe")
+NO_TENSORFLOW = ("cli", "drill", "job", "cluster", "launch", "control", "observe")
 # From the top down; what stands in one line is of one layer. A room imports from its own layer,
 # from those below it, and from the ground.
 LAYERS = (

@@ -1,0 +1,1 @@
+"""Fault drills: a script is run undisturbed, then under faults, and compared."""
