@@ -15,7 +15,6 @@ from tfrun.data.pipeline import FOREVER, Replicas, as_endless
 from tfrun.data.position import Position
 from tfrun.data.resume import Resume
 
-
 # Dropping an iterator while it reads ahead takes TensorFlow 2.21 up to seconds, and has crashed it.
 # So the last ones stay until the process ends; they are idle then and hold a few batches.
 _kept: collections.deque[Any] = collections.deque(maxlen=16)

@@ -55,7 +55,7 @@ def _build_from_local_batch(original):
 
     @functools.wraps(original)
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        strategy = self._distribute_strategy
+        strategy: Any = self._distribute_strategy
         if is_repaired(strategy):
             check_scope(self.optimizer, strategy)
         if strategy is None and iterator is not None and getattr(self, _BUILD_FIRST, False):
