@@ -55,19 +55,17 @@ def _build_from_local_batch(original):
 
     @functools.wraps(original)
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        strategy: Any = self._distribute_strategy
+        strategy = self._distribute_strategy
         if is_repaired(strategy):
             check_scope(self.optimizer, strategy)
-        if strategy is None and iterator is not None and getattr(self, _BUILD_FIRST, False):
+        if not strategy and iterator is not None and getattr(self, _BUILD_FIRST, False):
             for *_, batches in iterator:
                 self._symbolic_build(data_batch=next(iter(batches)))
                 return None
         if iterator is not None and is_repaired(strategy):
+            local = strategy.experimental_local_results
             for *_, batches in iterator:
-                batch = next(batches)
-                data_batch = tree.map_structure(
-                    lambda leaf: strategy.experimental_local_results(leaf)[0], batch
-                )
+                data_batch = tree.map_structure(lambda leaf: local(leaf)[0], next(batches))
                 break
             iterator = None
         return original(self, iterator=iterator, data_batch=data_batch)
