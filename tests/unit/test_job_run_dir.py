@@ -153,3 +153,32 @@ def test_job_json_is_whole(here: Path) -> None:
     run_dir.write_job(here, {"second": 2})
     assert json.loads((here / "job.json").read_text()) == {"second": 2}
     assert [p.name for p in here.iterdir()] == ["job.json"]
+
+
+def test_checkpoints_are_gone_on_from_until_the_job_has_finished(tmp_path: Path) -> None:
+    folder = Path(run_dir.checkpoints(tmp_path, "", fresh=False, now=0.0))
+    assert folder == tmp_path / "checkpoints"
+    folder.mkdir()
+    assert Path(run_dir.checkpoints(tmp_path, "", fresh=False, now=0.0)).exists()
+    run_dir.mark_finished(str(folder))
+    assert not Path(run_dir.checkpoints(tmp_path, "", fresh=False, now=0.0)).exists()
+    assert len(list(tmp_path.glob("checkpoints-*"))) == 1
+
+
+def test_fresh_puts_checkpoints_aside(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    folder = Path(run_dir.checkpoints(tmp_path, str(tmp_path / "own"), fresh=True, now=0.0))
+    assert folder == tmp_path / "own"
+    assert not folder.exists()
+    assert len(list(tmp_path.glob("own-*"))) == 1
+
+
+def test_marking_what_is_not_there_says_nothing(tmp_path: Path) -> None:
+    run_dir.mark_finished(str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{", '"text"'])
+def test_no_last_job(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "job.json").write_text(content)
+    assert run_dir.last_job(tmp_path) == {}

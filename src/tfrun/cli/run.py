@@ -138,15 +138,12 @@ def _start(
     saved, goes_on, seed = "", False, spec.seed
     if spec.checkpoint_every != "off":
         last = run_dir_module.last_job(path)
-        # What a job that has ended left is not what the next one begins with.
-        fresh = fresh or bool(last.get("finished"))
         saved = run_dir_module.checkpoints(path, spec.checkpoint_dir, fresh=fresh, now=now)
         goes_on = Path(saved).exists()
         if goes_on and keeps_seed and type(last.get("seed")) is int:
             seed = last["seed"]  # the same order of samples, and the same dropout, as before
     spec = dataclasses.replace(spec, run_dir=str(path), checkpoint_dir=saved, seed=seed)
-    job_file = {"started": now, "pid": os.getpid(), **spec.to_json()}
-    run_dir_module.write_job(path, job_file)
+    run_dir_module.write_job(path, {"started": now, "pid": os.getpid(), **spec.to_json()})
     job = make_job(spec)
     terminal = Terminal(prefix_all=spec.log_all, chief=job.plan.chief)
     print_start(terminal, spec)
@@ -158,8 +155,8 @@ def _start(
     finally:
         terminal.close()
         events.close()
-    if outcome.exit_code == 0:
-        run_dir_module.write_job(path, {**job_file, "finished": time.time()})
+    if outcome.exit_code == 0 and saved:
+        run_dir_module.mark_finished(saved)
     print_outcome(outcome, spec, job.plan.chief, terminal.summary, time.time() - now)
     return outcome.exit_code
 

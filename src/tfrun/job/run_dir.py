@@ -14,6 +14,7 @@ from tfrun.job.errors import UsageError
 
 MAX_NAME = 100  # characters of the program's name; file systems take 255 in all
 PROBE_BYTES = 4096
+FINISHED = "finished"
 
 
 def default_name(program: str, now: float) -> str:
@@ -57,19 +58,26 @@ def checkpoints(path: Path, stated: str, *, fresh: bool, now: float) -> str:
     Args:
       path: the run directory.
       stated: the directory as the user named it; by default checkpoints/ in the run directory.
-      fresh: put aside what is there, so that the job begins at the beginning.
+      fresh: put aside what is there, so that the job begins at the beginning. What a job that
+        has finished left is put aside too.
       now: seconds since the epoch.
 
     Raises:
       UsageError: TFRUN-104, when what is there cannot be put aside.
     """
     folder = Path(stated).resolve() if stated else path / "checkpoints"
-    if fresh and folder.exists():
+    if (fresh and folder.exists()) or (folder / FINISHED).exists():
         try:
             folder.rename(folder.with_name(default_name(folder.name, now)))
         except OSError as error:
             raise _unwritable(folder, error) from None
     return str(folder)
+
+
+def mark_finished(folder: str) -> None:
+    """Notes in a checkpoint directory that the job it belongs to has finished."""
+    with contextlib.suppress(OSError):  # there is none, or it is another machine's
+        Path(folder, FINISHED).touch()
 
 
 def last_job(path: Path) -> dict[str, Any]:
