@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -14,10 +13,6 @@ from tfrun.data.dataset import Dataset
 from tfrun.data.pipeline import FOREVER, Replicas, as_endless
 from tfrun.data.position import Position
 from tfrun.data.resume import Resume
-
-# Dropping an iterator while it reads ahead takes TensorFlow 2.21 up to seconds, and has crashed it.
-# So the last ones stay until the process ends; they are idle then and hold a few batches.
-_kept: collections.deque[Any] = collections.deque(maxlen=16)
 
 
 class DistributedView(tf.distribute.DistributedDataset):
@@ -154,7 +149,6 @@ class Feed(DistributedView):
             )
             made, replicas = self._distributed(start, self._end if endless else stop, wrap)
             self._iterator, self._next = iter(made), start
-            _kept.append(self._iterator)
             place = Position.of(start, self.dataset.steps_per_epoch)
             self._tape = (
                 ledger.open_tape(self.dataset, place, replicas)

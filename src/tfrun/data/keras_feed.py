@@ -14,6 +14,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weigh
 from tfrun.data import errors, keras_arrays, resume
 from tfrun.data.dataset import Dataset
 from tfrun.data.distributed import DistributedView, Feed
+from tfrun.data.idle_iterators import let_iterators_end
 from tfrun.job.world import world
 
 
@@ -21,6 +22,7 @@ def install() -> None:
     """Teaches Keras's trainer and every strategy about `tfrun.Dataset`; once. Runs no op."""
     if issubclass(trainer.TFEpochIterator, FeedEpochIterator):
         return
+    let_iterators_end()
     # `fit`, `evaluate` and `predict` look the class up under this name each time.
     trainer.TFEpochIterator = FeedEpochIterator
     for cls in (tf.distribute.Strategy, tf.compat.v1.distribute.Strategy):
