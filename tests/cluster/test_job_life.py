@@ -146,7 +146,7 @@ def test_sigterm_ends_all(jobs: Jobs) -> None:
     started(jobs, 2)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=20)
-    assert process.returncode == 128 + signal.SIGTERM
+    assert process.returncode == 75  # nothing had been trained, so all of it was saved
 
 
 @pytest.mark.parametrize("delay", [0.05, 0.2, 0.5, 1.0, 2.0, 3.0])
