@@ -16,6 +16,7 @@ import tensorflow as tf
 from tfrun.worker import progress
 
 _SMALLEST = 16  # numbers in a sum
+_CHUNK = 16 << 20  # bytes in one collective
 
 
 def multi_worker_strategy(model: Any) -> Any | None:
@@ -91,6 +92,17 @@ def mean_over_workers(strategy: Any, values: Any) -> Any:
     return keras.tree.pack_sequence_as(values, leaves)
 
 
+def bytes_from(strategy: Any, blob: bytes, length: int, *, is_source: bool) -> bytes:
+    """Returns the source's `length` bytes on every worker; the others' do not matter."""
+    # The others add zeros: a sum of 32-bit patterns with zeros is a broadcast.
+    data = np.frombuffer(blob.ljust(length + -length % 4, b"\0"), np.int32)
+    parts = []
+    for start in range(0, len(data), _CHUNK // 4):
+        part = data[start : start + _CHUNK // 4]
+        parts.append(sum_over_workers(strategy, part if is_source else np.zeros_like(part)))
+    return b"".join(part.tobytes() for part in parts)[:length]
+
+
 def from_chief(strategy: Any, values: Sequence[np.ndarray], *, is_chief: bool) -> list[np.ndarray]:
     """Returns the chief's arrays on every worker, bit for bit, whatever their dtypes.
 
@@ -99,12 +111,8 @@ def from_chief(strategy: Any, values: Sequence[np.ndarray], *, is_chief: bool) -
       values: arrays; shapes and dtypes are equal on all workers, contents matter on the chief.
       is_chief: True on the chief.
     """
-    blob = b"".join(value.tobytes() for value in values)
-    blob += bytes(-len(blob) % 4)
-    # The others add zeros: a sum of 32-bit patterns with zeros is a broadcast in one collective.
-    words = np.frombuffer(blob, np.int32)
-    words = sum_over_workers(strategy, words if is_chief else np.zeros_like(words))
-    blob, result, start = words.tobytes(), [], 0
+    mine = b"".join(value.tobytes() for value in values)
+    blob, result, start = bytes_from(strategy, mine, len(mine), is_source=is_chief), [], 0
     for value in values:
         raw = blob[start : start + value.nbytes]
         result.append(np.frombuffer(raw, value.dtype).reshape(value.shape))

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from tfrun.job.world import world
 from tfrun.train import snapshot
-from tfrun.train.agree import sum_over_workers
+from tfrun.train.agree import bytes_from, sum_over_workers
 from tfrun.train.snapshot import Place, Snapshot
-
-_CHUNK = 16 << 20  # bytes in one collective
 
 
 def latest_place(strategy: Any | None, mine: Place | None) -> Place | None:
@@ -44,7 +42,9 @@ def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
             return None
         if not having.all():
             is_source = world().rank == int(np.argmax(having))
-            blob = _broadcast(strategy, path.read_bytes() if is_source else b"", is_source)
+            mine = path.read_bytes() if is_source else b""
+            length = int(sum_over_workers(strategy, np.array([len(mine)], np.int64))[0])
+            blob = bytes_from(strategy, mine, length, is_source=is_source)
             if not has:
                 temporary = path.with_name(f".{path.name}.{world().rank}")
                 temporary.write_bytes(blob)
@@ -68,14 +68,3 @@ def _row(place: Place | None) -> NDArray[np.int64]:
 def _place(row: Sequence[int]) -> Place | None:
     there, call, epoch, step = map(int, row)
     return Place(call=call, epoch=epoch, step=step) if there else None
-
-
-def _broadcast(strategy: Any, blob: bytes, is_source: bool) -> bytes:
-    """The source's bytes on every worker: the others add zeros."""
-    length = int(sum_over_workers(strategy, np.array([len(blob)], np.int64))[0])
-    data = np.frombuffer(blob.ljust(length + -length % 4, b"\0"), np.int32)
-    parts = []
-    for start in range(0, len(data), _CHUNK // 4):
-        part = data[start : start + _CHUNK // 4]
-        parts.append(sum_over_workers(strategy, part if is_source else np.zeros_like(part)))
-    return b"".join(part.tobytes() for part in parts)[:length]

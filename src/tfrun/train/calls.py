@@ -7,12 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tfrun.train import agreement, durable, finished, snapshot
+from tfrun.train import agreement, durable, finished, leaving, snapshot
 from tfrun.train.agree import any_worker
 from tfrun.train.snapshot import Place
-from tfrun.worker import channel
-
-GO_SECONDS = 1.0
 
 _numbers = itertools.count()
 _target: list[Place | None] = []
@@ -55,5 +52,4 @@ def passed_by(number: int, step: int, strategy: Any | None, folder: Path) -> Non
     if strategy is not None:
         (has,) = any_worker(strategy, [has])
     if not has:
-        channel.emit("resumed", key=[place.call, 0, 0], step=step)
-        channel.wait_for("go", GO_SECONDS)
+        leaving.say_resumed(place, step)

@@ -5,21 +5,19 @@ A script that runs again passes them by: `fit` returns at once, a `TrainState` h
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from tfrun.data import resume
 from tfrun.data.dataset import Dataset
 from tfrun.data.position import Position
-from tfrun.train import callback_state, snapshot, variables
+from tfrun.train import callback_state, random_state, snapshot, variables
 from tfrun.train.snapshot import Place, Snapshot
 
 BUDGET = 1 << 30  # bytes of shared memory for the models of all calls
@@ -53,7 +51,7 @@ def record(
         "epoch": list(history.epoch),
         "params": {k: v for k, v in (history.params or {}).items() if isinstance(v, int)},
         "callbacks": callback_state.take(callbacks, arrays),
-        "random": snapshot.encode([random.getstate(), np.random.get_state()], arrays, "random"),
+        "random": random_state.encode(random_state.take(), arrays),
         "position": position and [position.epoch, position.step],
     }
     write(folder, call, Snapshot(place=Place(), values=values, arrays=arrays))
@@ -93,9 +91,7 @@ def replay(
     if isinstance(data, Dataset) and done.values["position"]:
         epoch, step = done.values["position"]
         data.advance(Position(epoch=epoch, step=step))
-    python, numpy = snapshot.decode(done.values["random"], done.arrays)
-    random.setstate(python)
-    np.random.set_state(numpy)
+    random_state.put_back(done.values["random"], done.arrays)
     history = keras.callbacks.History()
     history.set_params(done.values["params"])
     history.set_model(model)

@@ -8,18 +8,16 @@ at the end of an epoch may have run in part.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.engine import commit as commits
-from tfrun.train import callback_state, snapshot, variables
+from tfrun.train import callback_state, random_state, snapshot, variables
 from tfrun.train.snapshot import Place, Snapshot
 
 
@@ -130,7 +128,7 @@ class Keeper:
             "trained": self.trained,
             "callbacks": callbacks,
             "logs": snapshot.encode(_plain(self.logs), arrays, "logs"),
-            "random": snapshot.encode([random.getstate(), np.random.get_state()], arrays, "random"),
+            "random": random_state.encode(random_state.take(), arrays),
             "iterations": self.iterations(),
         }
         return Snapshot(place=place, values=values, arrays=arrays)
@@ -157,9 +155,7 @@ class Keeper:
             variables.set_metric_totals(metrics, totals, here=takes_metrics)
             if self._commit is not None:
                 self._commit.totals.assign(totals)
-        python, numpy = snapshot.decode(kept.values["random"], kept.arrays)
-        random.setstate(python)
-        np.random.set_state(numpy)
+        random_state.put_back(kept.values["random"], kept.arrays)
 
     # -----------------------------------------------------------------------------------------
 

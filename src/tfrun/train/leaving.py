@@ -15,7 +15,10 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfrun.job.world import world
+from tfrun.train.snapshot import Place
 from tfrun.worker import channel
+
+GO_SECONDS = 1.0
 
 _keeping = 0
 _open: list[Keeps] = []
@@ -41,6 +44,15 @@ def listen() -> None:
     """Has this worker leave, or save the training's state, when it is told to."""
     channel.when("leave", _leave)
     channel.when("save", _save)
+
+
+def say_resumed(place: Place, step: int) -> None:
+    """Tells that this worker stands where the script's earlier run was cut off, `step` steps in.
+
+    What it prints is shown from then on, so it waits for the answer.
+    """
+    channel.emit("resumed", key=[place.call, place.epoch, place.step], step=step)
+    channel.wait_for("go", GO_SECONDS)
 
 
 def save_is_wanted() -> bool:

@@ -26,7 +26,6 @@ from tfrun.train.snapshot import Snapshot
 from tfrun.train.snapshots_due import interval
 from tfrun.worker import channel, progress
 
-GO_SECONDS = 1.0
 SAVE_SECONDS = 60.0  # the controller ends it sooner
 
 
@@ -130,9 +129,7 @@ class Session:
             # Before the first step: a state that differs between workers must not be trained on.
             check_in_sync(variables.state_variables(self._model).items())
         self._kept = None
-        place = kept.place
-        channel.emit("resumed", key=[place.call, place.epoch, place.step], step=self._iterations())
-        channel.wait_for("go", GO_SECONDS)
+        leaving.say_resumed(kept.place, self._iterations())
 
     def step_begins(self) -> None:
         assert self._keeper is not None

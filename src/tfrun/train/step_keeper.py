@@ -8,7 +8,6 @@ Otherwise everything is held.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,7 +17,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.engine import commit as commits
-from tfrun.train import snapshot, variables
+from tfrun.train import random_state, variables
 from tfrun.train.keeper import restore_variables
 from tfrun.train.parts import Parts
 from tfrun.train.snapshot import Place, Snapshot
@@ -130,7 +129,7 @@ class StepKeeper:
             "progress": asdict(progress),
             "trained": self._trained,
             "objects": held.objects,
-            "random": snapshot.encode(held.random, arrays, "random"),
+            "random": random_state.encode(held.random, arrays),
             "iterations": progress.step,
         }
         place = Place(call=self._call, step=progress.step)
@@ -155,9 +154,7 @@ class StepKeeper:
             variables.set_metric_totals(self._metrics, totals, here=takes_metrics)
             if self._commit is not None:
                 self._commit.totals.assign(totals)
-        python, numpy = snapshot.decode(kept.values["random"], kept.arrays)
-        random.setstate(python)
-        np.random.set_state(numpy)
+        random_state.put_back(kept.values["random"], kept.arrays)
         found = dict(kept.values["progress"])
         found["data"] = {name: tuple(place) for name, place in found["data"].items()}
         self._progress = Progress(**found)
@@ -198,7 +195,7 @@ class StepKeeper:
             own=variables.hold(metrics),
             objects=objects,
             arrays=arrays,
-            random=[random.getstate(), np.random.get_state()],
+            random=random_state.take(),
         )
 
     def _without_reset(self, held: _Held) -> NDArray[np.float32]:

@@ -29,7 +29,6 @@ from tfrun.train.snapshots_due import interval
 from tfrun.train.step_keeper import Progress, StepKeeper
 from tfrun.worker import channel
 
-GO_SECONDS = 1.0
 SAVE_SECONDS = 60.0  # the controller ends it sooner
 
 # Where the script's earlier run stood in each dataset that this run has not come to yet.
@@ -228,9 +227,7 @@ class TrainState:
         if self._strategy is not None:
             # Before the first step: a state that differs between workers must not be trained on.
             check_in_sync(self._parts.variables().items())
-        key = [kept.place.call, kept.place.epoch, kept.place.step]
-        channel.emit("resumed", key=key, step=self.step)
-        channel.wait_for("go", GO_SECONDS)
+        leaving.say_resumed(kept.place, self.step)
 
     def _restore(self, kept: snapshot.Snapshot) -> None:
         self._progress = self._keeper.restore(kept, takes_metrics=world().rank == 0)
