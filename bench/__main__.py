@@ -3,9 +3,16 @@
 import all_reduce
 import command_line
 import data
+import random_kills
 import recovery
+import recovery_cost
 import seed_cnn
 import start
+import tables
 
-for benchmark in (command_line, start, all_reduce, seed_cnn, data, recovery):
+for benchmark in (
+    *(command_line, start, all_reduce, seed_cnn, data),
+    *(recovery, random_kills, recovery_cost),
+):
     benchmark.main()
+tables.main()

@@ -17,15 +17,20 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 RESULTS = HERE / "results"
-LEGACY = HERE / "envs" / "legacy"
 DEADLINE = 300
+INSTALL_SECONDS = 900
 
 
-def tfrun(workers: int, script: str, *args: str, python: str = sys.executable) -> list[float]:
-    """Runs a script under tfrun; returns the numbers that rank 0 wrote."""
+def tfrun(
+    workers: int, script: str, *args: str, python: str = sys.executable, **options: str
+) -> list[float]:
+    """Runs a script under tfrun; returns the numbers that rank 0 wrote.
+
+    `options` are those of the command line, by the names of their environment variables.
+    """
     command = [str(Path(python).with_name("tfrun")), "-n", str(workers), "--run-dir"]
     with tempfile.TemporaryDirectory() as directory:
-        environment = {**_environment(), "BENCH_OUT": f"{directory}/out", **_now()}
+        environment = {**_environment(), **options, "BENCH_OUT": f"{directory}/out", **_now()}
         run = [*command, f"{directory}/run", str(SCRIPTS / script), *args]
         _check([subprocess.Popen(run, env=environment, stdout=subprocess.PIPE, stderr=-1)])
         return json.loads(Path(directory, "out").read_text())
@@ -59,15 +64,50 @@ def by_hand(
 
 def legacy_python() -> str:
     """Returns the interpreter of an environment with legacy Keras, made on the first call."""
-    python = LEGACY / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(LEGACY)], check=True)
-        pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        subprocess.run([*pip, f"tensorflow-cpu=={_tensorflow()}"], check=True)
-        series = ".".join(_tensorflow().split(".")[:2])
-        # With its dependencies it would bring the full `tensorflow`.
-        subprocess.run([*pip, "--no-deps", f"tf_keras=={series}.*"], check=True)
+    series = ".".join(_tensorflow().split(".")[:2])
+    # With its dependencies it would bring the full `tensorflow`.
+    return environment(
+        "legacy", f"tensorflow-cpu=={_tensorflow()}", alone=[f"tf_keras=={series}.*"]
+    )
+
+
+def environment(name: str, *packages: str, alone: Sequence[str] = ()) -> str:
+    """Returns the interpreter of a virtual environment in bench/envs, made on the first call.
+
+    Args:
+      name: of its directory.
+      *packages: what pip installs.
+      alone: what pip installs without its dependencies.
+
+    Raises:
+      CannotInstall: pip says that it cannot.
+    """
+    folder = HERE / "envs" / name
+    python = folder / "bin" / "python"
+    complete = folder / "complete"
+    if not complete.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        _pip(python, *packages)
+        if alone:
+            _pip(python, "--no-deps", *alone)
+        complete.touch()
     return str(python)
+
+
+class CannotInstall(Exception):
+    """A contender is not to be had here: its benchmark is reported as not run."""
+
+
+def _pip(python: Path, *arguments: str) -> None:
+    command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    try:
+        done = subprocess.run(
+            [*command, *arguments], capture_output=True, text=True, timeout=INSTALL_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CannotInstall(f"pip took longer than {INSTALL_SECONDS} s") from error
+    if done.returncode:
+        raise CannotInstall(done.stderr.strip().splitlines()[-1])
 
 
 def compare(
@@ -78,25 +118,44 @@ def compare(
     for _ in range(repeats):
         for name, run in contenders.items():
             samples[name].append(statistics.median(run()))
+    return {name: numbers(values) for name, values in samples.items()}
+
+
+def numbers(values: Sequence[float]) -> dict[str, float]:
+    """Median, lowest and highest of `values`, and how many they are."""
     return {
-        name: {
-            "median": round(statistics.median(values), 3),
-            "low": round(min(values), 3),
-            "high": round(max(values), 3),
-            "repeats": repeats,
-        }
-        for name, values in samples.items()
+        "median": round(statistics.median(values), 3),
+        "low": round(min(values), 3),
+        "high": round(max(values), 3),
+        "repeats": len(values),
     }
 
 
-def record(name: str, unit: str, results: Mapping[str, Mapping[str, float]], **ratios: float):
-    """Prints a benchmark's table and adds it to bench/results/latest.json."""
+def record(
+    name: str,
+    unit: str,
+    results: Mapping[str, Mapping[str, float]],
+    *,
+    not_run: Mapping[str, str] | None = None,
+    **ratios: float,
+):
+    """Prints a benchmark's table and adds it to bench/results/latest.json.
+
+    Args:
+      name: of the benchmark.
+      unit: of the numbers.
+      results: for each contender its numbers.
+      not_run: contenders that are missing, and why.
+      **ratios: between contenders.
+    """
     print(f"\n{name} ({unit})")
     for contender, numbers in results.items():
         print(
             f"  {contender:44} {numbers['median']:10.3f}"
             f"   [{numbers['low']:.3f} .. {numbers['high']:.3f}]"
         )
+    for contender, reason in (not_run or {}).items():
+        print(f"  {contender:44} not run: {reason.splitlines()[0]}")
     for ratio, value in ratios.items():
         print(f"  {ratio.replace('_', ' '):44} {value:10.2f}")
     RESULTS.mkdir(exist_ok=True)
@@ -113,6 +172,7 @@ def record(name: str, unit: str, results: Mapping[str, Mapping[str, float]], **r
         "unit": unit,
         "results": results,
         "ratios": {ratio: round(value, 3) for ratio, value in ratios.items()},
+        **({"not run": dict(not_run)} if not_run else {}),
     }
     path.write_text(json.dumps(everything, indent=2) + "\n")
 

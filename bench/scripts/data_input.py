@@ -18,9 +18,11 @@ if hasattr(os, "sched_setaffinity"):
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.experimental.ops import distribute
 
 from tfrun.data.dataset import Dataset
-from tfrun.data.pipeline import FOREVER, Replicas
+from tfrun.data.pipeline import FOREVER
+from tfrun.data.plan import Replicas
 
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -33,9 +35,22 @@ def parse(record):
     return tf.io.decode_raw(tf.strings.substr(record, 0, 3000), tf.uint8)
 
 
-def arrays(size=1, step=0):
-    data = Dataset.from_arrays((x, y), batch_size=64, shuffle=True).prefetch(0)
+def arrays(batch=64, size=1, step=0):
+    data = Dataset.from_arrays((x, y), batch_size=batch, shuffle=True).prefetch(0)
     return lambda: iter(data.stream(Replicas(total=size), step, FOREVER))
+
+
+def arrays_of_theirs(batch=64, size=1):
+    made = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).repeat().batch(batch)
+    if size > 1:
+        # As TensorFlow's distributed datasets do it for worker 0.
+        options = tf.data.Options()
+        policy = tf.data.experimental.AutoShardPolicy.DATA
+        options.experimental_distribute.auto_shard_policy = policy
+        made = made.with_options(options)
+        sizes = distribute.batch_sizes_for_worker(batch, size, 1, 0)
+        made = distribute._AutoShardDataset(made.rebatch(sizes), size, 0, size)
+    return lambda: iter(made)
 
 
 @tf.function
@@ -72,12 +87,16 @@ tf.constant(1) + 1  # starts TensorFlow
 
 begin = time.perf_counter()
 made = {
-    "arrays": lambda: arrays(),
-    "arrays, worker 0 of 4": lambda: arrays(4),
-    "arrays, resume": lambda: arrays(1, 1_000_000),
-    "arrays, tf.data": lambda: (
-        lambda: iter(tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).repeat().batch(64))
-    ),
+    "nothing": lambda: lambda: iter(tf.data.Dataset.range(1 << 60)),
+    "arrays": arrays,
+    "arrays, resume": lambda: arrays(step=1_000_000),
+    "arrays, worker 0 of 4": lambda: arrays(size=4),
+    "arrays, tf.data": arrays_of_theirs,
+    "arrays, tf.data, worker 0 of 4": lambda: arrays_of_theirs(size=4),
+    "arrays, batch 256": lambda: arrays(256),
+    "arrays, batch 256, worker 0 of 4": lambda: arrays(256, 4),
+    "arrays, batch 256, tf.data": lambda: arrays_of_theirs(256),
+    "arrays, batch 256, tf.data, worker 0 of 4": lambda: arrays_of_theirs(256, 4),
     "records": tfrecords,
     "records again": tfrecords_again,
     "records, tf.data": theirs,

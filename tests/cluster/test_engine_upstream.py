@@ -48,6 +48,11 @@ def test_tensorflow_still_patches_the_allocator() -> None:
     assert plain()["allocator"]
 
 
+def test_iterators_are_still_tuned() -> None:
+    """data.idle_iterators.let_iterators_end"""
+    assert plain()["iterators are tuned"]
+
+
 def test_fit_still_fails_on_several_workers() -> None:
     """keras_trainer._build_from_local_batch and _reduce_logs, keras-team/keras#20585"""
     assert "PerReplica" in workers(repaired=False)["fit"]

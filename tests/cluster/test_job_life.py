@@ -128,8 +128,9 @@ def test_ctrl_c_ends_all_within_three_seconds(jobs: Jobs) -> None:
 
 def test_ctrl_c_lets_scripts_tidy_up(jobs: Jobs) -> None:
     jobs.script(
-        "import pathlib, signal\nprint('hanging', flush=True)\n"
-        "try:\n    signal.pause()\nexcept KeyboardInterrupt:\n"
+        "import pathlib, signal\n"
+        "try:\n    print('hanging', flush=True)\n    while True: signal.pause()\n"
+        "except KeyboardInterrupt:\n"
         "    pathlib.Path('tidied').write_text('yes')\n    raise\n"
     )
     process = jobs.start("--run-dir", "run", "train.py")

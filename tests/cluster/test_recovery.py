@@ -25,10 +25,13 @@ KILLS = {
     "dataset": ["0:1:0:1:8 1:0:0:2:v 2:1:1:1:2"],
     "tf.data": ["0:1:0:1:3 1:0:0:2:7 2:1:1:1:4"],
     "own step": ["0:1:0:0:5 1:0:0:2:2"],
+    # in the first step, the second one, a later one and the second call
+    "several optimizers": ["0:1:0:0:0 1:0:0:0:1 2:1:0:1:5 3:0:1:0:3"],
     "several steps per execution": ["0:1:0:0:3 1:0:0:1:6"],
 }
 OPTIONS = {
     "own step": {"TEST_STEP": "own"},
+    "several optimizers": {"TEST_STEP": "gan"},
     "several steps per execution": {"TEST_PER_EXECUTION": "3"},
 }
 

@@ -16,7 +16,7 @@ import pytest
 from conftest import Jobs, marked, wait_until
 
 HEAD = """
-import os, signal, sys, time
+import fcntl, os, signal, sys, time
 from tfrun.worker import channel
 rank, round = int(os.environ["RANK"]), int(os.environ["TFRUN_ROUND"])
 
@@ -35,6 +35,27 @@ def notice_peer():
         assert time.monotonic() < deadline
         time.sleep(0.005)
     raise UnavailableError("a peer has gone")
+
+def about_to_end():
+    \"\"\"As `about_to_go`, but the others notice only when this process is no more.\"\"\"
+    global held
+    os.makedirs("ready", exist_ok=True)
+    held = open(os.path.join("ready", f"held{round}"), "w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    meet()
+
+def notice_end():
+    \"\"\"As `notice_peer`, for one that was `about_to_end`.\"\"\"
+    meet()
+    deadline = time.monotonic() + 20
+    with open(os.path.join("ready", f"held{round}")) as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                raise UnavailableError("a peer has gone")
+            except BlockingIOError:
+                assert time.monotonic() < deadline
+                time.sleep(0.005)
 
 def about_to_go():
     \"\"\"Waits until all are as far: what they have said so far is said.\"\"\"
@@ -186,7 +207,7 @@ def test_the_scripts_own_failure_is_not_tried_again(
 ) -> None:
     result = run(
         jobs,
-        f"print('once', flush=True)\nif rank == 1:\n    about_to_go()\n    {end}\nnotice_peer()\n",
+        f"print('once', flush=True)\nif rank == 1:\n    about_to_end()\n    {end}\nnotice_end()\n",
     )
     assert result.returncode == code
     assert named in result.stderr

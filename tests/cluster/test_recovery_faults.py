@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -17,11 +18,19 @@ SCRIPT = str(SCRIPTS / "recovery_small.py")
 SHELL = 'LAUNCHER=$$ exec "$@"'
 
 
-def run(folder: Path, *options: str, fault: str = "", exit_code: int = 0, workers: int = 2) -> str:
-    command = [TFRUN, "-n", str(workers), "--run-dir", str(folder), *options, SCRIPT]
+def run(
+    folder: Path,
+    *options: str,
+    fault: str = "",
+    exit_code: int = 0,
+    workers: int = 2,
+    state: Path | None = None,
+    script: str = SCRIPT,
+) -> str:
+    command = [TFRUN, "-n", str(workers), "--run-dir", str(folder), *options, script]
     job = subprocess.run(
         ["sh", "-c", SHELL, "sh", *command],
-        env=environment({"FAULT": fault}),
+        env=environment({"FAULT": fault, **({"TFRUN_STATE_DIR": str(state)} if state else {})}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -56,6 +65,26 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path, wanted: str) -> None:
     assert "resumed at step 61 " in shown
     assert "on_train_batch_end" in (tmp_path / "logs" / "worker-1.log").read_text()
     assert "on_train_batch_end" not in shown
+
+
+def test_a_worker_that_hangs_in_a_validation_is_replaced(tmp_path: Path, wanted: str) -> None:
+    shown = run(tmp_path, "--seed", "3", "--hang-timeout", "4", fault="validation")
+    assert weights(shown) == wanted
+    assert shown.count("has stood still") == 1 and "worker 1 has stood still for " in shown
+    assert "resumed at step 80 " in shown
+    assert "on_test_batch_end" in (tmp_path / "logs" / "worker-1.log").read_text()
+
+
+def test_a_worker_that_hangs_in_a_loop_is_replaced_and_one_that_is_busy_is_not(
+    tmp_path: Path,
+) -> None:
+    script = str(SCRIPTS / "hang_loop.py")
+    shown = run(tmp_path, "--seed", "3", "--hang-timeout", "5", script=script)
+    assert "worker 1 has stood still for " in shown and shown.count("has stood still") == 1, shown
+    assert "resumed at step 16 " in shown
+    (line,) = [line for line in shown.splitlines() if line.startswith("WEIGHTS")]
+    assert line.endswith(" 40 round 1")
+    assert "hang_loop.py" in (tmp_path / "logs" / "worker-1.log").read_text()
 
 
 def test_the_only_worker_goes_on_from_its_last_snapshot(tmp_path: Path) -> None:
@@ -100,6 +129,33 @@ def test_a_fresh_start_puts_checkpoints_aside(tmp_path: Path, wanted: str) -> No
     assert "going on" not in shown
     assert weights(shown) == wanted
     assert len(list(tmp_path.glob("checkpoints-*"))) == 1
+
+
+@pytest.fixture
+def full_memory(tmp_path: Path):
+    """A file system without room."""
+    if os.geteuid():
+        pytest.skip("NOT TESTED: mounting a small file system takes root")
+    path = tmp_path / "memory"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", path], check=True)
+    try:
+        with contextlib.suppress(OSError), (path / "filled").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        yield path
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+def test_without_room_for_snapshots_training_goes_on_and_says_so_once(
+    tmp_path: Path, wanted: str, full_memory: Path
+) -> None:
+    shown = run(tmp_path / "run", "--seed", "3", "--snapshot-every", "10", state=full_memory)
+    assert weights(shown) == wanted
+    assert shown.count("TFRUN-702") == 1
+    assert "no snapshot is kept in the machine's memory: No space left on device" in shown
+    assert not list(full_memory.glob("*.safetensors*"))
 
 
 READ = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -27,6 +28,27 @@ def test_a_promise_that_is_kept(jobs: Jobs) -> None:
         assert 0 <= row["noticed"] <= row["first_step"] < 15, row
         assert f"{row['fault']} " in done.stdout
     assert "seed 3" in done.stderr
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.slow
+def test_a_job_that_is_told_to_end_and_a_disk_that_fills_up(jobs: Jobs) -> None:
+    options = ["--faults", "preempt,disk,cut", "--seed", "3", "--json", "found.json"]
+    done = jobs.run("drill", *options, SCRIPTS / "honest.py", timeout=280)
+    rows = {r["fault"]: r for r in json.loads((jobs.directory / "found.json").read_text())["rows"]}
+    preempt, disk, cut = rows["preempt"], rows["disk"], rows["cut"]
+    assert preempt["ok"] and preempt["weights_equal"] is True, (preempt, done.stdout, done.stderr)
+    assert preempt["steps_lost"] == 0
+    assert 0 <= preempt["noticed"] < 15 and 0 < preempt["first_step"] < 30
+    # One machine has nothing to cut; it says so, and is not ok.
+    assert not cut["ok"] and "cut: skipped: needs at least two hosts" in done.stdout
+    assert done.returncode == 1
+    if os.geteuid():
+        assert "disk: skipped: needs root" in done.stdout and not disk["ok"]
+        return
+    assert disk["ok"] and disk["weights_equal"] is True, (disk, done.stdout, done.stderr)
+    assert 0 <= disk["noticed"] < 15
+    assert "tfrun-drill" not in Path("/proc/mounts").read_text()
 
 
 @pytest.mark.slow

@@ -160,6 +160,16 @@ class Lab:
         """Pulls the cable."""
         call("ip", "-n", self._namespace(name), "link", "set", "eth0", "down")
 
+    def plug_in(self, name: str) -> None:
+        """Plugs the cable in again."""
+        call("ip", "-n", self._namespace(name), "link", "set", "eth0", "up")
+
+    def boot(self, name: str) -> None:
+        """Starts a machine that has crashed."""
+        (self.directory / f"{name}.pid").unlink()
+        self._boot(name)
+        self._wait_for_sshd(name)
+
     def drop(self, name: str, port: int) -> None:
         """Has the firewall swallow what comes in at the port."""
         rules = (

@@ -12,7 +12,7 @@ import aiohttp
 
 from tfrun.control import messages
 from tfrun.control.controller import Controller
-from tfrun.control.plan import Site, make_plan
+from tfrun.control.plan import Site, Whereabouts, make_plan
 from tfrun.control.server import ControlServer
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.job.timeouts import Timeouts
@@ -58,10 +58,12 @@ def hello(agent: str) -> messages.Hello:
 
 
 @contextlib.asynccontextmanager
-async def serving(directory: Path, timeouts: Timeouts) -> AsyncIterator[Served]:
+async def serving(
+    directory: Path, timeouts: Timeouts, low: int, known: Whereabouts | None
+) -> AsyncIterator[Served]:
     spec = JobSpec(
         program=Program(target="train.py"),
-        workers=WorkerRange(low=2, high=2),
+        workers=WorkerRange(low=low, high=2),
         run_dir=str(directory),
         timeouts=timeouts,
     )
@@ -70,7 +72,7 @@ async def serving(directory: Path, timeouts: Timeouts) -> AsyncIterator[Served]:
     log = directory / "events.jsonl"
     events = EventLog(log)
     terminal = Terminal(prefix_all=False, chief=plan.chief)
-    controller = Controller(spec, plan, events, terminal)
+    controller = Controller(spec, plan, events, terminal, whereabouts=known)
     control = ControlServer(controller, TOKEN)
     await control.start("127.0.0.1")
     controller.start()
@@ -90,9 +92,14 @@ def with_server(
     directory: Path,
     test: Callable[[Served], Awaitable[None]],
     timeouts: Timeouts = DEFAULT,
+    *,
+    low: int = 2,
+    known: Whereabouts | None = None,
 ) -> None:
+    """Runs `test` with a controller of `low` to two workers, on "a" and "b"."""
+
     async def run() -> None:
-        async with serving(directory, timeouts) as served:
+        async with serving(directory, timeouts, low, known) as served:
             await asyncio.wait_for(test(served), SECONDS)
             assert await served.is_alive()
 

@@ -74,6 +74,21 @@ def test_tensorflow_reads_what_was_given_not_what_is_in_the_variables(tmp_path):
     }
 
 
+def test_several_models_and_optimizers_of_a_loop(tmp_path):
+    models = {"model": tf.Module(), 2: tf.Module()}
+    optimizers = [tf.Module(), tf.Module()]
+    made = [*models.values(), *optimizers]
+    for number, each in enumerate(made):
+        each.v = tf.Variable([float(number)])  # pyright: ignore
+    names = {str(number): each.v for number, each in enumerate(made)}  # pyright: ignore
+    layout = Layout.of(models, optimizers, names=names)
+    layout.write(tmp_path / "c", {k: v.numpy() + 10 for k, v in names.items()})
+    named = {str(name): model for name, model in models.items()}
+    status = tf.train.Checkpoint(model=named, optimizer=optimizers).restore(str(tmp_path / "c"))
+    status.assert_consumed()
+    assert [float(v[0]) for v in names.values()] == [10, 11, 12, 13]
+
+
 def test_the_caller_names_the_variables_and_leaves_some_out(tmp_path):
     model = Twins()
     elsewhere = tf.Variable(0.0)

@@ -22,6 +22,7 @@ SURFACE = {
     "env": (["--env"], "TFRUN_ENV", (), False),
     "sync": (["--sync"], "TFRUN_SYNC", False, False),
     "join_timeout": (["--join-timeout"], "TFRUN_JOIN_TIMEOUT", 600.0, False),
+    "rejoin_timeout": (["--rejoin-timeout"], "TFRUN_REJOIN_TIMEOUT", 0.0, False),
     "ps": (["--ps"], "TFRUN_PS", 0, False),
     "module": (["-m", "--module"], "TFRUN_MODULE", False, False),
     "run_dir": (["--run-dir"], "TFRUN_RUN_DIR", None, False),
@@ -39,6 +40,7 @@ SURFACE = {
     "keep": (["--keep"], "TFRUN_KEEP", 5, False),
     "fresh": (["--fresh"], "TFRUN_FRESH", False, False),
     "deterministic": (["--deterministic"], "TFRUN_DETERMINISTIC", False, False),
+    "ledger": (["--ledger"], "TFRUN_LEDGER", False, False),
 }
 # One value of each variable, and what the verb then gets.
 VALUES = {
@@ -50,6 +52,7 @@ VALUES = {
     "env": ("NAME", ("NAME",)),
     "sync": ("1", True),
     "join_timeout": ("30", 30.0),
+    "rejoin_timeout": ("20", 20.0),
     "ps": ("2", 2),
     "module": ("1", True),
     "run_dir": ("somewhere", "somewhere"),
@@ -67,6 +70,7 @@ VALUES = {
     "keep": ("2", 2),
     "fresh": ("1", True),
     "deterministic": ("1", True),
+    "ledger": ("1", True),
 }
 
 
@@ -164,6 +168,8 @@ print(code, sorted(heavy & set(sys.modules)), file=sys.stderr)
     [
         *((["--help"], 0), (["-h"], 0), (["--version"], 0), (["missing.py"], 2)),
         *((["-n", "0", "x"], 2), (["drill", "--help"], 0), (["drill", "missing.py"], 2)),
+        (["ledger", "--help"], 0),
+        *((["parity", "missing.py"], 2), (["tune", "missing.py"], 2)),
     ],
 )
 def test_what_answers_at_once_imports_nothing_heavy(args: list[str], code: int) -> None:
@@ -175,7 +181,8 @@ def test_what_answers_at_once_imports_nothing_heavy(args: list[str], code: int) 
 # The same of each verb.
 VERB_SURFACE = {
     "drill": {
-        "workers": (["-n", "--workers"], "2"),
+        "workers": (["-n", "--workers"], None),
+        "hosts": (["-H", "--hosts"], None),
         "faults": (["--faults"], None),
         "kills": (["--kills"], 10),
         "seed": (["--seed"], None),
@@ -185,13 +192,43 @@ VERB_SURFACE = {
         "run_dir": (["--run-dir"], None),
         "json_file": (["--json"], None),
     },
+    "ledger": {"as_json": (["--json"], False)},
+    "parity": {
+        "workers": (["-n", "--workers"], "1,2"),
+        "steps": (["--steps"], 20),
+        "tolerance": (["--tolerance"], 1e-5),
+        "seed": (["--seed"], None),
+        "deterministic": (["--deterministic"], False),
+        "timeout": (["--timeout"], 600.0),
+        "run_dir": (["--run-dir"], None),
+        "json_file": (["--json"], None),
+    },
+    "tune": {
+        "workers": (["-n", "--workers"], 1),
+        "start": (["--start"], 8),
+        "most": (["--most"], 65536),
+        "steps": (["--steps"], 10),
+        "memory_limit": (["--memory-limit"], None),
+        "worlds": (["--for"], "1,2,4,8"),
+        "plot": (["--plot"], None),
+        "seed": (["--seed"], None),
+        "timeout": (["--timeout"], 600.0),
+        "run_dir": (["--run-dir"], None),
+        "json_file": (["--json"], None),
+    },
 }
+
+
+# What stands after the options of a verb, and what the verb gets of it.
+SCRIPT = (["train.py", "-n", "9"], {"script": "train.py", "script_args": ("-n", "9")})
+VERB_ARGUMENTS = {"ledger": (["some-run"], {"run": "some-run"})}
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_options_of_a_verb_are_these(verb: str) -> None:
-    command, args, name = command_for([verb, "train.py", "-n", "9"])
-    assert (args, name) == (["train.py", "-n", "9"], f"tfrun {verb}")
+    given, arguments = VERB_ARGUMENTS.get(verb, SCRIPT)
+    command, args, name = command_for([verb, *given])
+    assert (args, name) == (given, f"tfrun {verb}")
     surface = VERB_SURFACE[verb]
     options = {
         param.name: param.opts
@@ -201,7 +238,11 @@ def test_the_options_of_a_verb_are_these(verb: str) -> None:
     assert options == {name: opts for name, (opts, _) in surface.items()}
     parsed = command.make_context(name, args).params
     defaults = {name: default for name, (_, default) in surface.items()}
-    assert parsed == {**defaults, "script": "train.py", "script_args": ("-n", "9")}
+    assert parsed == {**defaults, **arguments}
+
+
+def test_every_verb_is_frozen() -> None:
+    assert set(VERB_SURFACE) == set(VERBS)
 
 
 def test_the_variables_of_a_verb_begin_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

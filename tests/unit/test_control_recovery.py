@@ -158,3 +158,27 @@ def test_fewer_machines(workers: str, there: str, count: int | None) -> None:
     if plan:
         assert {task.agent for task in plan.planned} <= set(there)
         assert list(plan.tasks) == [f"worker:{index}" for index in range(count or 0)]
+
+
+def test_growth_is_no_failure() -> None:
+    state = after(snapshot(1203)).noticed(1.0).after_growth({"b"})
+    assert (state.restarts, state.grown) == (NEW.restarts, True)
+    state = after({"kind": "resumed", "key": [0, 0, 1203], "step": 1203}, state=state)
+    state = after({"kind": "first_step", "step": 1204}, state=state)
+    assert state.sentence(4, 1.3) == "b joined; resumed at step 1,203 with 4 workers after 1.3 s"
+    assert state.record(1.3) == {"step": 1203, "lost_steps": 0, "seconds": 1.3, "restarts": 0}
+    assert not state.mended.grown
+    many = state.told.after_growth({"a", "b", "c", "d"})
+    assert many.how == ("4 hosts joined",)
+    assert NEW.after_growth({"d", "c"}).how == ("c and d joined",)
+    assert NEW.after_growth(set()).how == ("a host came and went",)
+
+
+def test_a_failure_while_it_grows_is_one() -> None:
+    state = after(snapshot(5)).noticed(1.0).after_growth({"b"})
+    state = state.noticed(2.0).after(failed(killed("worker:1")))
+    assert state is not None and not state.grown and state.since == 1.0
+    state = after({"kind": "resumed", "step": 5}, state=state)
+    assert state.sentence(2, 3.0).startswith(
+        "b joined, then worker 1 killed by SIGKILL at step 5; resumed"
+    )

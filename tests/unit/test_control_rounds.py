@@ -11,14 +11,18 @@ from tfrun.control.round_terms import (
     AgentJoined,
     AgentLost,
     AgentPrepared,
+    ChiefResumed,
     Event,
+    GraceOver,
     Interrupt,
+    JobNotSaved,
     JobSaved,
     PlannedTask,
+    Preempt,
     PrepareAgents,
+    Regroup,
     ReleaseTasks,
     Round,
-    SaveTasks,
     SetTimer,
     StartTasks,
     State,
@@ -301,7 +305,8 @@ def test_two_failures_have_one_cause_whatever_comes_first() -> None:
 def test_the_table_names_all_states_and_only_events() -> None:
     assert set(TRANSITIONS) == set(State)
     events = {AgentJoined, AgentPrepared, AgentLost, TaskDone, TaskRaised, TaskExited}
-    events |= {Interrupt, TaskSaved, JobSaved, TimedOut}
+    events |= {Interrupt, TaskSaved, Regroup, TimedOut}
+    events |= {Preempt, ChiefResumed, JobSaved, JobNotSaved, GraceOver}
     assert {kind for row in TRANSITIONS.values() for kind in row} == events
     assert TRANSITIONS[State.ENDED] == {}
 
@@ -328,42 +333,3 @@ def test_a_round_is_a_value() -> None:
     for event in (*RUNNING, exited("worker:0", 1)):
         step(round, event)
     assert round == copy
-
-
-def running_with_checkpoints() -> Round:
-    round, _ = walk(*RUNNING)
-    return replace(round, saves=True)
-
-
-def test_sigterm_saves_first_and_then_ends() -> None:
-    round, actions = step(running_with_checkpoints(), Interrupt(signal="SIGTERM"))
-    assert round.state is State.RUNNING and round.preempting
-    assert actions[0] == SaveTasks()
-    round, actions = step(round, JobSaved())
-    assert round.state is State.STOPPING and round.preempted and round.interrupted == "SIGTERM"
-    assert actions[0] == StopTasks(signal="SIGKILL", grace=0)
-
-
-def test_who_does_not_save_in_time_is_ended() -> None:
-    round, _ = step(running_with_checkpoints(), Interrupt(signal="SIGTERM"))
-    round, actions = step(round, TimedOut(state=State.RUNNING))
-    assert round.state is State.STOPPING and not round.preempted
-    assert isinstance(actions[0], StopTasks) and actions[0].signal == "SIGTERM"
-
-
-@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM"])
-def test_a_second_signal_does_not_wait_for_the_save(signal: str) -> None:
-    round, _ = step(running_with_checkpoints(), Interrupt(signal="SIGTERM"))
-    round, _ = step(round, Interrupt(signal=signal))
-    assert round.state is State.STOPPING and not round.preempted
-
-
-def test_ctrl_c_saves_nothing() -> None:
-    round, _ = step(running_with_checkpoints(), Interrupt(signal="SIGINT"))
-    assert round.state is State.STOPPING and not round.preempting
-
-
-def test_a_save_that_nobody_asked_for_changes_nothing() -> None:
-    before = running_with_checkpoints()
-    assert step(before, JobSaved()) == (before, ())
-    assert step(before, TimedOut(state=State.RUNNING)) == (before, ())

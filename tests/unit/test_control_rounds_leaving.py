@@ -14,6 +14,8 @@ from tfrun.control.round_terms import (
     LeaveTasks,
     PlannedTask,
     PrepareAgents,
+    Regroup,
+    RegroupTasks,
     Round,
     SetTimer,
     State,
@@ -230,3 +232,54 @@ def test_a_death_when_all_have_finished_is_no_failure() -> None:
     events = [TaskDone(task=task.name) for task in TASKS]
     round, _ = walk(*events, KILLED, lost("b", spare=True), exited(0, 0))
     assert (round.state, round.recoverable, round.failures) == (State.ENDED, False, ())
+
+
+REGROUP = Regroup(agents=frozenset({"c"}))
+
+
+def test_workers_are_asked_to_leave_for_more_of_them() -> None:
+    round, actions = walk(REGROUP)
+    assert (round.state, actions) == (State.RUNNING, (RegroupTasks(),))
+    assert not round.has_regrouped or not round.failures
+    round, actions = step(round, raised(1))
+    assert (round.state, actions[0]) == (State.LEAVING, LEAVE)
+    for event in (raised(0), raised(2), exited(0, 1), exited(1, 1), exited(2, 1)):
+        round, _ = step(round, event)
+    assert (round.state, round.recoverable, round.has_regrouped) == (State.ENDED, True, True)
+
+
+def test_a_death_on_the_way_is_a_failure() -> None:
+    round, _ = walk(REGROUP, raised(1), exited(0, -9), exited(1, 1), raised(2), exited(2, 1))
+    assert (round.recoverable, round.has_regrouped) == (True, False)
+    round, _ = walk(REGROUP, raised(0), lost("b", spare=True), raised(1), exited(0, 1))
+    round, _ = step(round, exited(1, 1))
+    assert (round.recoverable, round.has_regrouped) == (True, False)
+
+
+def test_who_ends_without_having_left_ends_the_job_as_ever() -> None:
+    done = [TaskDone(task=f"worker:{number}") for number in range(3)]
+    assert walk(REGROUP, *done)[0].state is State.RELEASING
+    assert walk(REGROUP, raised(0, "ValueError"))[0].state is State.STOPPING
+
+
+def test_a_round_that_ends_anyway_is_not_asked() -> None:
+    for before in ((TaskDone(task="worker:0"),), (KILLED,), (Interrupt(signal="SIGINT"),)):
+        round, _ = walk(*before)
+        assert step(round, REGROUP) == (round, ())
+    once = Round(number=0, tasks=TASKS)  # max_restarts is 0
+    for event in (*RUNNING, REGROUP):
+        once, actions = step(once, event)
+    assert actions == () and not once.regrouping
+
+
+def test_one_that_is_lost_while_others_are_waited_for_may_come_back() -> None:
+    for number in (0, 1):
+        round = Round(number=number, tasks=TASKS, recovers=True)
+        round, _ = step(round, AgentJoined(agent="a"))
+        round, actions = step(round, lost("a", spare=True))
+        assert (round.state, round.joined, actions) == (State.JOINING, frozenset(), ())
+        round, _ = step(round, AgentJoined(agent="b"))
+        round, actions = step(round, AgentJoined(agent="a"))
+        assert actions == (PrepareAgents(),)
+        round, _ = step(Round(number=number, tasks=TASKS), lost("a", spare=False))
+        assert round.state is State.ENDED and not round.recoverable

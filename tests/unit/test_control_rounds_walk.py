@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -12,11 +13,17 @@ from tfrun.control.round_terms import (
     AgentJoined,
     AgentLost,
     AgentPrepared,
+    ChiefResumed,
     Event,
+    GraceOver,
     Interrupt,
+    JobNotSaved,
+    JobSaved,
     LeaveTasks,
     PlannedTask,
+    Preempt,
     PrepareAgents,
+    Regroup,
     ReleaseTasks,
     Round,
     SetTimer,
@@ -52,14 +59,18 @@ class AnyOrder(RuleBasedStateMachine):
         hosts=st.lists(st.sampled_from(AGENTS), min_size=3, max_size=3),
         recovers=st.booleans(),
         number=st.sampled_from([0, 1]),
+        resumes=st.booleans(),
     )
-    def begin(self, runs: list[str], hosts: list[str], recovers: bool, number: int) -> None:
+    def begin(
+        self, runs: list[str], hosts: list[str], recovers: bool, number: int, resumes: bool
+    ) -> None:
         runs[0] = "script"  # a round without a script would have nothing to do
         tasks = tuple(
             PlannedTask(name=f"t{i}", agent=hosts[i], runs=run) for i, run in enumerate(runs)
         )
         self.round = Round(number=number, tasks=tasks, recovers=recovers)
         if number:
+            self.round = replace(self.round, resumes=resumes)
             self.round, _ = begin(self.round, frozenset(AGENTS))
         self.clock = itertools.count()
         self.timers: set[State] = set()
@@ -72,7 +83,9 @@ class AnyOrder(RuleBasedStateMachine):
         assert ORDER.index(self.round.state) >= ORDER.index(before.state), "it went back"
         if before.state is State.ENDED or type(event) not in TRANSITIONS[before.state]:
             assert (self.round, actions) == (before, ()), "late news changed something"
-        if not (isinstance(event, Interrupt) and before.state is State.LEAVING):
+        if not (
+            isinstance(event, Interrupt | GraceOver | JobNotSaved) and before.state is State.LEAVING
+        ):
             kept = [f for f in before.failures if not f.silent]
             assert len(self.round.failures) >= len(kept), "a failure was forgotten"
         assert set(self.round.exits) >= set(before.exits)
@@ -155,9 +168,27 @@ class AnyOrder(RuleBasedStateMachine):
         time, requested = next(self.clock), requested and code < 0
         self.feed(TaskExited(task=task, time=time, status=status, requested=requested))
 
+    @rule()
+    def may_grow(self) -> None:
+        self.feed(Regroup(agents=frozenset({"c"})))
+
     @rule(signal=st.sampled_from(["SIGINT", "SIGTERM", "SIGHUP"]))
     def interrupts(self, signal: str) -> None:
         self.feed(Interrupt(signal=signal))
+
+    @rule(
+        event=st.sampled_from(
+            [
+                *(Preempt(), ChiefResumed(), GraceOver()),
+                *(JobSaved(), JobSaved(step=3), JobNotSaved(reason="full")),
+                JobNotSaved(reason="off", for_good=True),
+            ]
+        )
+    )
+    def is_preempted(self, event: Event) -> None:
+        self.feed(event)
+        if self.round.preempted:
+            assert self.round.interrupted and not self.round.recoverable
 
     @rule(state=st.sampled_from(State))
     def times_out(self, state: State) -> None:

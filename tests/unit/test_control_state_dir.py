@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import pytest
+
+from tfrun.control import state_dir as states
 from tfrun.control.state_dir import StateDir, state_dir
 
 OLD = 1_000_000_000  # seconds since the epoch
@@ -19,6 +23,14 @@ def test_each_agent_of_each_job_has_its_own() -> None:
         assert path.name.startswith("tfrun-")
         assert int(path.name[6:], 16) >= 0 and len(path.name) == 14
     assert state_dir("t", "a") == state_dir("t", "a")
+
+
+def test_little_shared_memory_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "LEAST_BYTES", 1 << 60)
+    assert state_dir("t", "a").parent == Path(tempfile.gettempdir())
+    assert not states.is_large(Path("/no/such/directory"))
+    monkeypatch.setattr(states, "LEAST_BYTES", 1)
+    assert state_dir("t", "a").parent == Path("/dev/shm")
 
 
 def test_it_is_private_and_goes_with_its_agent(tmp_path: Path) -> None:
@@ -59,3 +71,16 @@ def test_what_a_living_agent_holds_stays(tmp_path: Path) -> None:
     assert first.path.is_dir()
     second.close()
     first.close()
+
+
+def test_an_agent_that_comes_back_has_a_directory_of_its_own(tmp_path: Path) -> None:
+    assert state_dir("t", "a", 0) == state_dir("t", "a") != state_dir("t", "a", 1)
+    path = tmp_path / "tfrun-00000000"
+    state = StateDir(path)
+    with pytest.raises(OSError):
+        states.remove_if_left(path)  # its agent lives
+    assert path.is_dir()
+    state.close()
+    subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=30)
+    states.remove_if_left(path)
+    assert not path.exists()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfrun.data import records
 from tfrun.data.dataset import Dataset
 from tfrun.data.record_index import index_file
 from tfrun.data.records import RecordSource, whole_records
@@ -113,6 +113,21 @@ def test_a_compressed_file_is_refused(tmp_path, kind):
         Dataset.from_tfrecords(path, batch_size=1)
 
 
+@pytest.mark.parametrize("kind", ["GZIP", "ZLIB"])
+def test_a_compressed_file_is_read_in_sequence_when_asked(tmp_path, kind):
+    path = str(tmp_path / "z.tfrecord")
+    with tf.io.TFRecordWriter(path, kind) as writer:
+        for text in TEXTS:
+            writer.write(text)
+    data = Dataset.from_tfrecords(path, tf.strings.length, batch_size=8, compression=kind)
+    assert data.samples == len(TEXTS)
+    seen = [[text for batch in data.tf_data(r, 2) for text in batch.numpy()] for r in (0, 1)]
+    assert sorted(seen[0] + seen[1]) == sorted(len(text) for text in TEXTS)
+    for options in ({"shuffle": True}, {"on_error": "skip"}, {"compression": "BZIP"}):
+        with pytest.raises(UsageError, match="TFRUN-607"):
+            Dataset.from_tfrecords(path, batch_size=1, **{"compression": kind, **options})
+
+
 def test_files_without_records_are_refused(tmp_path):
     (tmp_path / "empty.tfrecord").touch()
     with pytest.raises(UsageError, match="TFRUN-601"):
@@ -139,9 +154,34 @@ def test_a_record_file_that_becomes_shorter_is_no_crash(path):
         source.read(np.array([49]))
 
 
+def test_a_record_file_that_becomes_shorter_under_its_map_is_no_crash(path):
+    source = RecordSource([str(path)])
+    assert source.read(np.array([3]))[0].tolist() == [TEXTS[3]]
+    os.truncate(path, 0)
+    with pytest.raises(TfrunError, match=r"TFRUN-604.*shorter"):
+        source.read(np.array([49]))
+
+
 def test_tensorflows_reader_stops_at_the_damaged_record(path):
-    starts, content = index_file(str(path)), path.read_bytes()
-    raw = [content[a:b] for a, b in itertools.pairwise(starts)]
-    assert whole_records(raw) == TEXTS
-    raw[5] = raw[5][:-1] + bytes([raw[5][-1] ^ 1])
-    assert whole_records(raw) == TEXTS[:5]
+    assert whole_records(str(path), 50) == TEXTS
+    assert whole_records(str(path), 3) == TEXTS[:3]
+    starts = index_file(str(path))
+    damage(path, int(starts[6]) - 1)
+    assert whole_records(str(path), 50) == TEXTS[:5]
+
+
+@pytest.mark.parametrize("large", [10, 1 << 20])
+def test_records_of_any_size_come_in_any_order(tmp_path, monkeypatch, large):
+    """Read by memory map or piece by piece, a few and more than one call to the system takes."""
+    monkeypatch.setattr(records, "_LARGE", large)
+    rng = np.random.default_rng(0)
+    texts = [rng.bytes(size) for size in rng.integers(0, 9000, 3000)]
+    files = [tmp_path / "a", tmp_path / "b"]
+    for file, part in zip(files, (texts[:1000], texts[1000:]), strict=True):
+        with tf.io.TFRecordWriter(str(file)) as writer:
+            for text in part:
+                writer.write(text)
+    source = RecordSource([str(file) for file in files])
+    order = rng.permutation(3000)
+    for chosen in (order[:5], order, order[:700], np.empty(0, np.int64), order):
+        assert source.read(chosen)[0].tolist() == [texts[i] for i in chosen]

@@ -14,7 +14,8 @@ TASKS = [f"worker:{rank}" for rank in (10, 2, 0, 1)]
 
 def test_without_a_list_those_that_the_workers_allow() -> None:
     assert parse_faults(None, 2) == DEFAULT
-    assert parse_faults(None, 1) == ("chief",)
+    assert parse_faults(None, 1) == ("chief", "preempt")
+    assert parse_faults(None, 2, hosts=2) == ("cut", "preempt")
 
 
 def test_a_list_is_taken_in_its_order_and_once() -> None:
@@ -34,6 +35,13 @@ def test_what_cannot_be_had(text: str, workers: int, code: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_faults(text, workers)
     assert caught.value.code == code
+
+
+def test_who_is_elsewhere_cannot_be_signalled() -> None:
+    assert parse_faults("cut,disk", 2, hosts=2) == ("cut", "disk")
+    with pytest.raises(UsageError) as caught:
+        parse_faults("cut,kill", 2, hosts=2)
+    assert caught.value.code == "TFRUN-107" and "preempt, disk, cut" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -40,9 +40,19 @@ def test_a_good_row() -> None:
         "0.03",
         "1.22",
         "0",
+        "unknown",
         "equal",
         "ok",
     ]
+    line = shown(dataclasses.replace(GOOD, samples_lost=0, samples_repeated=3)).splitlines()[-1]
+    assert [cell.strip() for cell in line.split("│")][4] == "0/3"
+
+
+def test_what_was_not_tried_is_said_and_not_ok() -> None:
+    row = Row(fault="disk", run_dir="runs/disk", skipped="needs root")
+    text = shown(GOOD, row)
+    assert "SKIPPED" in text and "disk: skipped: needs root" in text
+    assert not report(GOOD, row).ok
 
 
 def test_a_broken_promise_is_said_in_words() -> None:

@@ -16,11 +16,11 @@ import tfrun
 SOURCE = Path(tfrun.__file__).parent
 FILES = sorted(set(SOURCE.rglob("*.py")) - {SOURCE / "__main__.py"})  # that one is the command
 MAX_LINES = 400
-NO_TENSORFLOW = ("cli", "drill", "job", "cluster", "launch", "control", "observe")
+NO_TENSORFLOW = ("cli", "drill", "parity", "tune", "job", "cluster", "launch", "control", "observe")
 # From the top down; what stands in one line is of one layer. A room imports from its own layer,
 # from those below it, and from the ground.
 LAYERS = (
-    *(("cli",), ("drill",), ("launch",), ("control",), ("worker",)),
+    *(("cli",), ("drill", "parity", "tune"), ("launch",), ("control",), ("worker",)),
     *(("engine", "train", "checkpoint"), ("data",), ("observe",)),
 )
 GROUND = ("job", "cluster")
@@ -28,6 +28,7 @@ GROUND = ("job", "cluster")
 DOORS = {
     "tfrun.worker.channel": "code in a worker's process reports to its agent through it",
     "tfrun.worker.progress": "and shows through it that it goes on",
+    "tfrun.worker.memory": "and sees how much memory it has used",
 }
 
 

@@ -51,7 +51,19 @@ def test_what_is_copied(code: Path, tmp_path: Path) -> None:
 
 def test_a_copy_that_is_cut_off_is_an_error(code: Path, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="cut off"):
-        copy(code, tmp_path / "n1", lost=10)
+        copy(code, tmp_path / "to" / "n1", lost=10)
+    assert list((tmp_path / "to").iterdir()) == []
+
+
+def test_a_copy_that_is_there_already_stays_as_it_is(code: Path, tmp_path: Path) -> None:
+    to = tmp_path / "to" / "n1"
+    copy(code, to)
+    (to / "train.py").write_text("the script has changed it")
+    (to / "written").touch()
+    copy(code, to)
+    assert (to / "train.py").read_text() == "the script has changed it"
+    assert (to / "written").exists()
+    assert [path.name for path in to.parent.iterdir()] == ["n1"]
 
 
 def test_a_directory_that_is_too_large_is_refused(code: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tfrun.train import snapshot
 from tfrun.train.snapshot import Place, Snapshot
+from tfrun.worker import channel
 
 ARRAYS = {
     "model/0/kernel": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -73,9 +74,33 @@ def test_a_damaged_one_does_not_count(tmp_path: Path, damage: str) -> None:
     assert snapshot.latest(tmp_path) == Place(step=1)
 
 
-def test_no_room_is_no_error(tmp_path: Path) -> None:
-    missing = tmp_path / "not there"
-    assert not snapshot.write(missing, at(0, 0, 1))
+def test_what_was_sent_is_read_like_the_file(tmp_path: Path) -> None:
+    snapshot.write(tmp_path, at(1, 2, 3, began=True))
+    data = snapshot.path_of(tmp_path, Place(call=1, epoch=2, step=3)).read_bytes()
+    read = snapshot.parse(data)
+    assert read is not None and read.place == Place(call=1, epoch=2, step=3)
+    assert read.values == {"began": True}
+    assert all(np.array_equal(read.arrays[name], array) for name, array in ARRAYS.items())
+    flipped = bytearray(data)
+    flipped[-10] ^= 4
+    for damaged in (flipped, data[:-3], b"", data[:4]):
+        assert snapshot.parse(bytes(damaged)) is None
+
+
+def test_no_room_is_no_error_and_is_said_once_until_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(channel, "emit", lambda kind, text: said.append(f"{kind}: {text}"))
+    folder = tmp_path / "not there"
+    for step in range(3):
+        assert not snapshot.write(folder, at(0, 0, step))
+    (line,) = said
+    assert line.startswith("notice: TFRUN-702: no snapshot is kept") and str(folder) in line
+    folder.mkdir()
+    for step in range(3):
+        assert snapshot.write(folder, at(0, 0, step))
+    assert said[1:] == ["notice: Snapshots are kept in the machine's memory again."]
 
 
 WRITER = """

@@ -55,6 +55,9 @@ def test_settings_travel() -> None:
     assert environment(sync_check=10)["TFRUN_SYNC_CHECK"] == "10"
     assert environment()["TFRUN_SNAPSHOT_EVERY"] == "auto"
     assert environment(snapshot_every="30s")["TFRUN_SNAPSHOT_EVERY"] == "30s"
+    assert environment()["TFRUN_RECOVERS"] == "1"
+    without = environment(snapshot_every="30s", max_restarts=0)  # nobody would read one
+    assert (without["TFRUN_SNAPSHOT_EVERY"], without["TFRUN_RECOVERS"]) == ("0", "0")
     assert environment(deterministic=True)["TFRUN_DETERMINISTIC"] == "1"
     assert "TFRUN_DETERMINISTIC" not in environment({"TFRUN_DETERMINISTIC": "0"})
 

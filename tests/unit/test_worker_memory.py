@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -35,3 +37,31 @@ def test_systems_without_the_count(tmp_path: Path) -> None:
 def test_this_machine_has_the_count() -> None:
     assert "\noom_kill " in Path("/proc/vmstat").read_text()
     assert oom_kills() >= 0
+
+
+LIMITED = """
+import sys, time
+from tfrun.worker import memory
+limit = memory.peak() + 50_000_000
+memory.limit(limit)
+held = bytearray(int(sys.argv[1]))
+for place in range(0, len(held), 4096):
+    held[place] = 1
+del held
+time.sleep(float(sys.argv[2]))
+print(memory.peak() <= limit)
+"""
+
+
+def limited(size: int, seconds: float) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", LIMITED, str(size), str(seconds)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_process_that_uses_more_than_its_limit_is_killed() -> None:
+    assert limited(100_000_000, 30).returncode == -signal.SIGKILL
+
+
+def test_a_process_that_stays_below_its_limit_goes_on() -> None:
+    done = limited(10_000_000, 0.1)
+    assert (done.returncode, done.stdout) == (0, "True\n")

@@ -20,6 +20,15 @@ def _escaped(child: str) -> str:
     return child.replace(".", "..").replace("/", ".S")
 
 
+def _trackable(root: Any) -> Any:
+    """The object itself; a list or dictionary as TensorFlow tracks those that it is given."""
+    import tensorflow as tf
+
+    if isinstance(root, dict):
+        root = {str(name): item for name, item in root.items()}
+    return tf.train.Checkpoint(of=root).of if isinstance(root, list | tuple | dict) else root
+
+
 @dataclass(frozen=True, kw_only=True)
 class Node:
     obj: Any
@@ -32,7 +41,7 @@ def walk(roots: dict[str, Any]) -> list[Node]:
     import tensorflow as tf
 
     # In the order of tf.train.Checkpoint, which sorts its arguments.
-    top = dict(sorted(roots.items()))
+    top = {name: _trackable(root) for name, root in sorted(roots.items())}
     nodes = [Node(obj=None, path="", children={})]
     seen: dict[int, int] = {}
     to_visit = deque([nodes[0]])

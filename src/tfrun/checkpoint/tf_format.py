@@ -56,8 +56,8 @@ class Layout:
         they are read (metrics under a strategy) are left out.
 
         Args:
-          model: usually a model of Keras.
-          optimizer: usually its optimizer.
+          model: usually a model of Keras; or a list or dictionary of several.
+          optimizer: usually its optimizer, likewise.
           **others: further objects that TensorFlow can track.
           names: name → variable, for those whose values there will be. Variables that are not in
             it are left out, and variables in it that TensorFlow does not track are passed over.

@@ -68,6 +68,7 @@ class BackgroundWriter:
         self._began: float | None = None  # when the write that is going on began
         self._submitted = 0
         self._saved: tuple[int, int] | None = None  # number and step; no longer the arrays
+        self._problem = ""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="tfrun-checkpoint", daemon=True)
         self._thread.start()
@@ -77,6 +78,12 @@ class BackgroundWriter:
         """The step of the last checkpoint that this writer has brought to the disk."""
         with self._changed:
             return self._saved[1] if self._saved else None
+
+    @property
+    def problem(self) -> str:
+        """Why the last write did not work; "" when it did."""
+        with self._changed:
+            return self._problem
 
     def submit(
         self,
@@ -131,29 +138,30 @@ class BackgroundWriter:
         snapshot = self._next()
         if snapshot is None:
             return False
-        saved = self._write(snapshot)
+        problem = self._write(snapshot)
         with self._changed:
-            self._began = None
-            if saved:
+            self._began, self._problem = None, problem
+            if not problem:
                 self._saved = (snapshot.number, snapshot.step)
             del snapshot  # whoever waits in `flush` can have its memory back
             self._changed.notify_all()
         return True
 
-    def _write(self, snapshot: _Snapshot) -> bool:
+    def _write(self, snapshot: _Snapshot) -> str:
+        """Returns what went wrong."""
         began = time.monotonic()
         try:
             self._store.write(snapshot.step, snapshot.meta, snapshot.arrays, snapshot.layout)
         except TfrunError as error:
             self._problems.failed(error.what, str(error))
-            return False
+            return error.what
         except Exception as error:  # whatever it is, training goes on
             name = type(error).__name__
             self._problems.failed(name, f"{name}: {error}.")
-            return False
+            return f"{name}: {error}"
         slow = time.monotonic() - began > self._slow_after
         self._problems.works(snapshot.step, still_slow=slow)
-        return True
+        return ""
 
     def _next(self) -> _Snapshot | None:
         with self._changed:

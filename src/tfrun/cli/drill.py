@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-import sys
-import time
 from pathlib import Path
 
 import click
 
+from tfrun.cli.experiment import last_options, new_folder, say, write_json
+from tfrun.cluster.hosts import parse_hosts
 from tfrun.drill.faults import parse_faults
 from tfrun.job import checks
-from tfrun.job import run_dir as run_dir_module
-from tfrun.job.errors import UsageError
 from tfrun.job.spec import Program, WorkerRange
 
 CONTEXT = {
@@ -23,17 +21,22 @@ CONTEXT = {
 }
 EPILOG = (
     "The faults are kill (a worker that is not the chief), chief, two (at once), stop (SIGSTOP), "
-    "all, and random (--kills workers, one after the other). Every other option of tfrun goes to "
-    "the jobs by its environment variable. Exit code 1: a promise was broken."
+    "all, random (--kills workers, one after the other), preempt (SIGTERM, then started again), "
+    "disk (full; needs root) and cut (the connection to a host; needs -H). Every other option of "
+    "tfrun goes to the jobs by its environment variable. Exit code 1: a promise was broken, or a "
+    "fault could not come."
 )
 
 
 @click.command(context_settings=CONTEXT, epilog=EPILOG)
 @click.option(
-    "-n", "--workers", metavar="N", default="2", show_default=True, help="Number of workers."
+    "-n", "--workers", metavar="N|MIN:MAX", help="Number of workers.  [default: 2, or one a host]"
 )
+@click.option("-H", "--hosts", metavar="A,B:2,…", help="Run the jobs on these hosts, over SSH.")
 @click.option(
-    "--faults", metavar="A,B,…", help="Which faults.  [default: kill,chief,two,stop, as N allows]"
+    "--faults",
+    metavar="A,B,…",
+    help="Which faults.  [default: kill,chief,two,stop,preempt as N allows; with -H cut,preempt]",
 )
 @click.option(
     "--kills",
@@ -54,25 +57,13 @@ EPILOG = (
     metavar="SECONDS",
     help="A first new step that is later breaks a promise.",
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=600.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long each run may take.",
-)
-@click.option(
-    "--run-dir", metavar="DIR", help="Where the runs write.  [default: tfrun-runs/drill-<script>]"
-)
-@click.option("--json", "json_file", metavar="FILE", help="Write the report there too.")
-@click.argument("script", metavar="SCRIPT")
-@click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
+@last_options("drill", "run")
 def drill(
     *,
     script: str,
     script_args: tuple[str, ...],
-    workers: str,
+    workers: str | None,
+    hosts: str | None,
     faults: str | None,
     kills: int,
     seed: int | None,
@@ -84,8 +75,10 @@ def drill(
 ) -> int:
     """Run a script undisturbed, then under faults, and compare."""
     program = Program(target=script, args=script_args)
+    machines = parse_hosts(hosts) if hosts is not None else ()
+    workers = workers or (f"1:{sum(host.slots for host in machines)}" if machines else "2")
     many = WorkerRange.parse(workers).high
-    chosen = parse_faults(faults, many)
+    chosen = parse_faults(faults, many, len(machines))
     checks.check_program(program)
     checks.check_tensorflow()
 
@@ -96,13 +89,15 @@ def drill(
 
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
     if json_file is not None:
-        _write(Path(json_file), "")  # now rather than after minutes
-    folder = _folder(run_dir, program)
-    _say(f"{many} workers, faults {', '.join(chosen)}, seed {seed}, run directory {folder}")
+        write_json(Path(json_file), "")  # now rather than after minutes
+    folder = new_folder(run_dir, "drill", program)
+    say(f"{many} workers, faults {', '.join(chosen)}, seed {seed}, run directory {folder}")
     report = run_drill(
         Drill(
             program=(script, *script_args),
             workers=many,
+            range=workers,
+            hosts=("-H", hosts) if hosts else (),
             faults=chosen,
             kills=kills,
             seed=seed,
@@ -111,35 +106,9 @@ def drill(
             timeout=timeout,
             limit=limit,
         ),
-        _say,
+        say,
     )
     print_report(report, Console(soft_wrap=True))
     if json_file is not None:
-        _write(Path(json_file), json.dumps(report.to_json(), indent=2) + "\n")
+        write_json(Path(json_file), json.dumps(report.to_json(), indent=2) + "\n")
     return 0 if report.ok else 1
-
-
-def _folder(stated: str | None, program: Program) -> Path:
-    folder = run_dir_module.create(stated, f"drill-{program.name}", time.time())
-    if (folder / "undisturbed").exists():
-        # A job that is started in the directory of another goes on where that one was.
-        raise UsageError(
-            "TFRUN-105",
-            f"{str(folder)!r} holds an earlier drill",
-            where="--run-dir",
-            fix="Name another directory, or remove it",
-        )
-    return folder
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise UsageError(
-            "TFRUN-105", f"{str(path)!r} cannot be written: {error.strerror}", where="--json"
-        ) from None
-
-
-def _say(text: str) -> None:
-    print(f"tfrun: {text}", file=sys.stderr, flush=True)

@@ -21,7 +21,12 @@ EPILOG = (
     "Everything after SCRIPT belongs to the script. Each option is also an environment variable."
 )
 # What stands where a script may stand. Each has a file of its own, with a command of its name.
-VERBS = {"drill": "Run a script undisturbed, then under faults, and compare."}
+VERBS = {
+    "drill": "Run a script undisturbed, then under faults, and compare.",
+    "ledger": "Prove that a run trained on every sample exactly once.",
+    "parity": "Train a script's first steps on 1, 2, … workers, and say where they part.",
+    "tune": "Find the per-worker batch that is fastest and fits in memory.",
+}
 
 
 class _Command(click.Command):
@@ -72,6 +77,14 @@ class _Command(click.Command):
     show_default=True,
     metavar="SECONDS",
     help="How long to wait until all workers can start.",
+)
+@click.option(
+    "--rejoin-timeout",
+    type=click.FloatRange(min=0),
+    default=Timeouts.rejoin_timeout,
+    show_default=True,
+    metavar="SECONDS",
+    help="With -n MIN:MAX: how long to wait for a lost machine before going on with fewer workers.",
 )
 @click.option(
     "--communication",
@@ -137,6 +150,7 @@ class _Command(click.Command):
 )
 @click.option("--fresh", is_flag=True, help="Do not go on from the run directory's checkpoints.")
 @click.option("--deterministic", is_flag=True, help="Have TensorFlow compute the same bits.")
+@click.option("--ledger", is_flag=True, help="Write down which samples each step consumes.")
 @click.argument("script", metavar="SCRIPT")
 @click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 def run(**options) -> int:

@@ -41,6 +41,7 @@ def run(
     env: tuple[str, ...],
     sync: bool,
     join_timeout: float,
+    rejoin_timeout: float,
     ps: int,
     module: bool,
     run_dir: str | None,
@@ -58,6 +59,7 @@ def run(
     keep: int,
     fresh: bool,
     deterministic: bool,
+    ledger: bool,
 ) -> int:
     """Runs the job and returns its exit code."""
     if checkpoint_every != "off":
@@ -109,11 +111,17 @@ def run(
             checkpoint_every=checkpoint_every,
             keep=keep,
             log_all=log_all,
-            timeouts=Timeouts(join_timeout=join_timeout, hang_timeout=hang_timeout),
+            timeouts=Timeouts(
+                join_timeout=join_timeout,
+                start_timeout=min(Timeouts.start_timeout, join_timeout / 2),
+                rejoin_timeout=rejoin_timeout,
+                hang_timeout=hang_timeout,
+            ),
         ),
         lambda spec: _job(spec, external, machines, remote),
         fresh=fresh,
         keeps_seed=seed is None,
+        ledger=ledger,
     )
 
 
@@ -125,7 +133,12 @@ def _job(spec: JobSpec, external: str, machines: Sequence[Host], remote: Remote)
 
 
 def _start(
-    spec: JobSpec, make_job: Callable[[JobSpec], Job], *, fresh: bool, keeps_seed: bool
+    spec: JobSpec,
+    make_job: Callable[[JobSpec], Job],
+    *,
+    fresh: bool,
+    keeps_seed: bool,
+    ledger: bool,
 ) -> int:
     """Makes the run directory, runs the job and says how it went."""
     from tfrun.launch.launcher import run_job
@@ -142,7 +155,10 @@ def _start(
         goes_on = Path(saved).exists()
         if goes_on and keeps_seed and type(last.get("seed")) is int:
             seed = last["seed"]  # the same order of samples, and the same dropout, as before
-    spec = dataclasses.replace(spec, run_dir=str(path), checkpoint_dir=saved, seed=seed)
+    number = run_dir_module.next_ledger(path) if ledger else 0
+    spec = dataclasses.replace(
+        spec, run_dir=str(path), checkpoint_dir=saved, seed=seed, ledger=number
+    )
     run_dir_module.write_job(path, {"started": now, "pid": os.getpid(), **spec.to_json()})
     job = make_job(spec)
     terminal = Terminal(prefix_all=spec.log_all, chief=job.plan.chief)

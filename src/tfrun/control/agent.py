@@ -4,6 +4,7 @@ It starts TensorFlow's import at once, while the machines still find each other.
 input carries its configuration as one line of JSON and then stays open: when it closes, the
 launcher is gone, and so is the agent with all that it started. Where the network may break between
 the two, "silence" in the configuration is for how many seconds the launcher may say nothing.
+SIGTERM says that the machine is wanted back: the agent tells the controller, which decides.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ import tfrun
 from tfrun.cluster.ports import PortReservation, reserve_ports
 from tfrun.control import messages
 from tfrun.control.crew import Crew
-from tfrun.control.state_dir import StateDir, state_dir
+from tfrun.control.state_dir import StateDir, remove_if_left, state_dir
 from tfrun.job.errors import TfrunError
 from tfrun.job.spec import JobSpec
-from tfrun.worker import lineage
+from tfrun.worker import lineage, sigterm
 from tfrun.worker.environment import usable_cores, worker_environment
 from tfrun.worker.spawn import Spawner, make_spawner
 
@@ -52,14 +53,21 @@ class Agent:
         self._round = -1
         self._preparing = asyncio.Lock()
         self._working: set[asyncio.Task[None]] = set()
-        self._environment = worker_environment(
-            os.environ, self.spec, workers_here=config["workers"], cores=usable_cores()
-        )
+        self._environment = self._environment_of(config["workers"])
         self._own_state: StateDir | None = None
         if "TFRUN_STATE_DIR" not in self._environment:
-            self._own_state = StateDir(state_dir(config["token"], self.name))
+            self._own_state = self._make_state_dir(config["token"], config.get("attempt", 0))
             self._environment["TFRUN_STATE_DIR"] = str(self._own_state.path)
         self._spawner = self._new_spawner()
+
+    def _environment_of(self, workers: int) -> dict[str, str]:
+        return worker_environment(os.environ, self.spec, workers_here=workers, cores=usable_cores())
+
+    def _make_state_dir(self, token: str, attempt: int) -> StateDir:
+        for before in range(attempt):  # what agents of this name that were killed have left
+            with contextlib.suppress(OSError):
+                remove_if_left(state_dir(token, self.name, before))
+        return StateDir(state_dir(token, self.name, attempt))
 
     def _new_spawner(self) -> Spawner:
         self._spawner_died = False
@@ -70,8 +78,12 @@ class Agent:
 
     # --- the connection ---------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Serves the controller until it says `Shutdown`, or the connection ends."""
+    async def run(self, wanted_back: asyncio.Event) -> None:
+        """Serves the controller until it says `Shutdown`, or the connection ends.
+
+        Args:
+          wanted_back: set once the system wants this machine back.
+        """
         headers = {"Authorization": f"Bearer {self._config['token']}"}
         async with (
             aiohttp.ClientSession(headers=headers) as session,
@@ -94,6 +106,7 @@ class Agent:
             helpers = [
                 asyncio.create_task(self._write(socket.send_str)),
                 asyncio.create_task(self._beat()),
+                asyncio.create_task(self._tell_once(wanted_back)),
             ]
             try:
                 async for frame in socket:
@@ -128,6 +141,10 @@ class Agent:
             self._send(messages.Heartbeat(agent=self.name))
             await asyncio.sleep(self.spec.timeouts.heartbeat_interval)
 
+    async def _tell_once(self, wanted_back: asyncio.Event) -> None:
+        await wanted_back.wait()
+        self._send(messages.WantedBack(agent=self.name))
+
     def _send(self, message: messages.Message) -> None:
         if isinstance(message, messages.Output) and self._outbox.qsize() > OUTPUT_BACKLOG:
             return
@@ -147,6 +164,8 @@ class Agent:
                 crew.save()
             case messages.Leave() if crew := self._crew_of(message.round):
                 crew.leave()
+            case messages.Regroup() if crew := self._crew_of(message.round):
+                crew.regroup()
             case messages.StopRound() if crew := self._crew_of(message.round):
                 signum = signal.Signals[message.signal]
                 self._later(crew.stop(signum, message.grace, message.tasks))
@@ -164,6 +183,9 @@ class Agent:
     async def _prepare_round(self, message: messages.Prepare) -> None:
         try:
             await self._clear()
+            if message.ports > self._config["workers"] and not self.spec.ps:
+                # Workers of a machine that was lost come here: more share the cores.
+                self._environment |= self._environment_of(message.ports)
             self._crew = Crew(
                 message.round,
                 self.spec,
@@ -228,8 +250,11 @@ class Agent:
 async def _main(settle: Settle | None) -> None:
     lineage.adopt_orphans()
     loop = asyncio.get_running_loop()
+    wanted_back = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, wanted_back.set)
     for signum in (signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, lambda: None)  # the launcher decides, not the terminal
+    sigterm.unshield()
     lifeline = asyncio.StreamReader(limit=1 << 24)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lifeline), sys.stdin)
     if not (line := await lifeline.readline()):
@@ -238,13 +263,10 @@ async def _main(settle: Settle | None) -> None:
     if settle:
         await settle(config, lifeline)
     agent = Agent(config)
-    serving = asyncio.create_task(agent.run())
+    serving = asyncio.create_task(agent.run(wanted_back))
     orphaned = asyncio.create_task(lifeline.read())
-    terminated = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, terminated.set)
-    ended = asyncio.create_task(terminated.wait())
     try:
-        await asyncio.wait({serving, orphaned, ended}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({serving, orphaned}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             serving.result()
     finally:

@@ -7,41 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
-from tfrun.control import messages, recovery, rounds
+from tfrun.control import membership, messages, preemption, recovery, rounds
 from tfrun.control import round_terms as terms
+from tfrun.control.gathering import Gathering
+from tfrun.control.members import Member, Send
+from tfrun.control.orders import order_of
 from tfrun.control.plan import Plan, Whereabouts, start_messages
+from tfrun.control.reports import event_of
 from tfrun.control.round_terms import State
+from tfrun.control.timers import Timers
+from tfrun.control.view import View
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
 from tfrun.job.restarts import Restarts, cause_of
 from tfrun.job.spec import JobSpec
 from tfrun.observe.events import EventLog
+from tfrun.worker import sigterm
 
 REASON_SECONDS = 0.3
-
-Send = Callable[[messages.Message], None]
-
-
-class View(Protocol):
-    """Who shows a person what happens."""
-
-    def output(self, task: str, stream: str, text: str) -> None: ...
-    def report(self, task: str, report: dict[str, Any]) -> None: ...
-    def notice(self, text: str) -> None: ...
-    def mute_errors(self) -> None: ...
-    def next_round(self) -> None: ...
-
-
-@dataclass(kw_only=True)
-class _Link:
-    """A joined agent."""
-
-    send: Send
-    heard: float
+OPEN = (State.JOINING, State.PREPARING, State.RUNNING, State.LEAVING)
 
 
 class Controller:
@@ -69,14 +56,21 @@ class Controller:
         self.ended = asyncio.Event()
         self.recovery = recovery.Recovery(restarts=Restarts(limit=spec.max_restarts))
         self.gave_up = False
+        self._preemption = preemption.Preemption()
+        self._preempting = False
         self.round = self._new_round(0)
         self._window = window
-        self._links: dict[str, _Link] = {}
-        self._timers: dict[State, asyncio.TimerHandle] = {}
+        self._known = whereabouts or Whereabouts()
+        self._gathering = Gathering(spec, self._known)
+        self._members = self._gathering.members
+        self._timers = Timers()
         self._closed: list[asyncio.TimerHandle] = []
-        self._ever_joined: set[str] = set()
-        self._whereabouts = whereabouts or Whereabouts()
         self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def waited(self) -> float:
+        """For how many seconds the round has been forming."""
+        return time.monotonic() - self._gathering.since
 
     # --- what comes in ----------------------------------------------------------------------
 
@@ -84,55 +78,68 @@ class Controller:
         """Begins to wait for the agents."""
         loop = asyncio.get_running_loop()
         self._wait_for_all()
-        self._watching = loop.create_task(self._watch_heartbeats())
+        self._watching = loop.create_task(self._watch())
 
-    def joined(self, hello: messages.Hello, send: Send) -> bool:
-        """Takes an agent in; False when no place is kept for it."""
-        known = hello.agent in self.round.agents and hello.agent not in self._links
-        if not known or self.round.state is not State.JOINING:
-            return False
-        self._ever_joined.add(hello.agent)
-        self._links[hello.agent] = _Link(send=send, heard=time.monotonic())
-        self.events.add("agent_joined", agent=hello.agent, host=hello.host, version=hello.version)
-        self._feed(terms.AgentJoined(agent=hello.agent))
-        return True
+    def joined(self, hello: messages.Hello, send: Send) -> Member | None:
+        """Takes an agent in, for this round or a later one; None when no place is kept for it."""
+        agent, known = hello.agent, {site.agent for site in self.plan.sites}
+        if agent not in known - self._members.names or self.round.state not in OPEN:
+            return None
+        if not (self.round.recovers or self.round.state is State.JOINING):
+            return None
+        self._gathering.came()
+        self._known.joined.add(agent)
+        member = self._members.add(agent, send, time.monotonic())
+        self.events.add("agent_joined", agent=agent, host=hello.host, version=hello.version)
+        if self.round.state is State.JOINING and agent in self.round.agents:
+            self._feed(terms.AgentJoined(agent=agent))
+        else:
+            self._members.have_stand_by(member, self.round.number)
+        self._reconsider()
+        return member
 
     def left(self, agent: str, reason: str) -> None:
         """Takes the news that an agent's connection has ended."""
-        link = self._links.pop(agent, None)
-        if link and not self.ended.is_set():
-            link.send(messages.Shutdown())  # if it was only away, its workers must not go on
+        member = self._members.get(agent)
+        if member and not self.ended.is_set():
             self._lose(agent, "TFRUN-301", f"the agent {agent} was lost: {reason}")
 
-    def disconnected(self, agent: str, reason: str) -> None:
+    def disconnected(self, member: Member, reason: str) -> None:
         """Takes the news that an agent's connection has closed.
 
         Its process's end, which says more, is seen a moment later by whoever started it.
         """
-        link = self._links.get(agent)
 
         def left() -> None:
-            if self._links.get(agent) is link:
-                self.left(agent, reason)
+            if self._members.is_here(member):
+                self.left(member.agent, reason)
 
         self._closed.append(asyncio.get_running_loop().call_later(REASON_SECONDS, left))
 
     def never_joined(self, agent: str, reason: str, code: str = "TFRUN-301") -> None:
         """Takes the news that an agent's process ended before it had joined."""
-        if agent not in self._ever_joined:
+        if agent in self._known.joined:
+            return
+        self._gathering.never_came(agent)
+        if self.round.state is State.JOINING and agent in self.round.agents:
             self._lose(agent, code, f"the agent {agent} could not start: {reason}")
+        if agent not in self._known.expected and self.round.state in OPEN:
+            self.view.notice(f"the agent {agent} could not start, and is done without: {reason}")
 
     def interrupt(self, signal_name: str) -> None:
-        """A person or the system wants the job to end; the second time, at once."""
+        """A person wants the job to end, or the system wants the machine back."""
         self.events.add("interrupted", signal=signal_name)
-        self._feed(terms.Interrupt(signal=signal_name))
+        event, self._preemption = self._preemption.signalled(signal_name, time.monotonic())
+        if event:
+            self._feed(event)
 
-    def receive(self, agent: str, message: messages.Message) -> None:
+    def receive(self, member: Member, message: messages.Message) -> None:
         """Takes a message of an agent that has joined."""
-        link = self._links.get(agent)
-        if link is None:
+        if not self._members.is_here(member):
             return
-        link.heard = time.monotonic()
+        agent, member.heard = member.agent, time.monotonic()
+        if member.asked and isinstance(message, messages.Prepared | messages.PrepareFailed):
+            return self._stands_by(member, message)
         if getattr(message, "round", self.round.number) != self.round.number:
             return  # late news of a round that is over
         match message:
@@ -143,76 +150,83 @@ class Controller:
                 self.view.notice(text)
             case messages.Prepared():
                 self.events.add("prepared", agent=agent, import_seconds=message.import_seconds)
+                member.ready = member.ready or time.monotonic()
                 self._feed(terms.AgentPrepared(agent=agent, ports=tuple(message.ports)))
-            case messages.PrepareFailed():
-                self._lose(agent, message.code, message.reason, message.detail)
+            case messages.PrepareFailed(code=code):
+                if self.round.number and code != "TFRUN-404":
+                    code = "TFRUN-301"  # the script ran before: it is the machine that has changed
+                self._lose(agent, code, message.reason, message.detail)
             case messages.WorkerStarted(task=task, pid=pid, round=number):
                 self.events.add("worker_started", task=task, pid=pid, round=number)
+            case messages.WantedBack():
+                self._wanted_back(agent)
+            case messages.WorkerReport(task=task, report={"kind": sigterm.REPORT}):
+                self._wanted_back(agent, task)
             case messages.WorkerReport(task=task, report=report):
                 self._reported(task, message.time, report)
             case messages.WorkerExited(task=task):
                 status = ExitStatus(code=message.code, out_of_memory=message.out_of_memory)
                 self.events.add("worker_exited", task=task, status=str(status), code=status.code)
-                self._feed(
-                    terms.TaskExited(
-                        task=task,
-                        time=message.time,
-                        status=status,
-                        requested=message.requested,
-                        tail=message.tail,
-                    )
-                )
+                how = {"requested": message.requested, "tail": message.tail}
+                self._feed(terms.TaskExited(task=task, time=message.time, status=status, **how))
+
+    def _stands_by(
+        self, member: Member, message: messages.Prepared | messages.PrepareFailed
+    ) -> None:
+        member.asked -= 1
+        if isinstance(message, messages.Prepared):
+            seconds = message.import_seconds
+            self.events.add("standing_by", agent=member.agent, import_seconds=seconds)
+            member.ready = time.monotonic()
+        else:
+            self.left(member.agent, message.reason)
 
     def _reported(self, task: str, when: float, report: dict[str, Any]) -> None:
         self.events.add("worker_report", task=task, report=report)
         self.recovery = self.recovery.reported(report)
-        match report.get("kind"):
-            case "done":
-                self._feed(terms.TaskDone(task=task))
-            case "error":
-                self._feed(terms.TaskRaised(task=task, time=when, error=report))
-            case "snapshot":
-                self._feed(terms.TaskSaved(task=task))
-            case "job_saved":
-                self._feed(terms.JobSaved())
-            case "first_step":
-                self._recovered()
-            case _:
-                self.view.report(task, report)
+        if event := event_of(task, when, report, chief=self.plan.chief):
+            self._feed(event)
+        if report.get("kind") == "first_step":
+            self._gathering.stepped()
+            self._recovered()
+        elif not event:
+            self.view.report(task, report)
+
+    def _wanted_back(self, agent: str, task: str = "") -> None:
+        self.events.add("wanted_back", agent=agent, task=task)
+        self._feed(terms.Preempt())
 
     def _lose(self, agent: str, code: str, reason: str, detail: str = "") -> None:
+        """An agent is gone for this round, and for the job unless its zygote alone has died."""
+        member = self._members.get(agent)
+        if member is not None and code != "TFRUN-404":
+            self._members.remove(member)
+            member.send(messages.Shutdown())  # if it was only away, its workers must not go on
         failure = Failure(task=agent, time=time.time(), code=code, tail=reason, error={})
         self.events.add("agent_lost", agent=agent, code=code, reason=reason, detail=detail)
-        spare = recovery.next_plan(self.spec, self.plan, self._links) is not None
+        if agent not in self.round.agents:
+            return
+        spare = not isinstance(
+            self._gathering.decide(self.plan, self.round.number), membership.GiveUp
+        )
         self._feed(terms.AgentLost(agent=agent, failure=failure, spare=spare))
 
     # --- time -------------------------------------------------------------------------------
 
     def _wait_for_all(self) -> None:
-        loop, seconds = asyncio.get_running_loop(), self.spec.timeouts.join_timeout
-        self._timers[State.JOINING] = loop.call_later(seconds, self._join_timed_out)
+        self._timers.set(State.JOINING, self.spec.timeouts.join_timeout, self._join_timed_out)
 
     def _join_timed_out(self) -> None:
-        there = self.round.joined if self.round.state is State.JOINING else self.round.ports
-        missing = sorted(self.round.agents - set(there))
-        why = {} if there is self.round.ports else self._whereabouts.waiting
-        names = [f"{agent} ({why[agent]})" if why.get(agent) else agent for agent in missing]
-        failure = Failure(
-            task=", ".join(missing),
-            time=time.time(),
-            code="TFRUN-303",
-            tail=f"the cluster did not form in {self.spec.timeouts.join_timeout:.0f} s: "
-            f"waiting for {', '.join(names)}",
-        )
+        failure = membership.not_formed(self.round, self._known.waiting, time.time())
         self._feed(terms.TimedOut(state=self.round.state, failure=failure))
 
-    async def _watch_heartbeats(self) -> None:
+    async def _watch(self) -> None:
         timeouts = self.spec.timeouts
         while True:
             await asyncio.sleep(timeouts.heartbeat_interval)
-            for agent, link in tuple(self._links.items()):
-                if time.monotonic() - link.heard > timeouts.heartbeat_timeout:
-                    self.left(agent, f"silent for {timeouts.heartbeat_timeout:.0f} s")
+            for member in self._members.silent(time.monotonic(), timeouts.heartbeat_timeout):
+                self.left(member.agent, f"silent for {timeouts.heartbeat_timeout:.0f} s")
+            self._reconsider()
 
     # --- what goes out ----------------------------------------------------------------------
 
@@ -245,26 +259,19 @@ class Controller:
         number = self.round.number
         match action:
             case terms.PrepareAgents():
-                for agent, link in self._links.items():
-                    link.send(messages.Prepare(round=number, ports=self.plan.ports_of(agent)))
+                for agent in self.round.agents:
+                    ports = self.plan.ports_of(agent)
+                    self._send(agent, messages.Prepare(round=number, ports=ports))
             case terms.StartTasks():
                 self._start_tasks()
-            case terms.ReleaseTasks():
-                self._broadcast(messages.Release(round=number))
-            case terms.SaveTasks():
-                self._broadcast(messages.Save(round=number))
-            case terms.LeaveTasks():
-                self._broadcast(messages.Leave(round=number))
-            case terms.StopTasks(signal=signal, grace=grace, tasks=tasks):
-                self._broadcast(
-                    messages.StopRound(round=number, signal=signal, grace=grace, tasks=list(tasks))
-                )
             case terms.SetTimer(state=state, seconds=seconds):
-                if earlier := self._timers.pop(state, None):
-                    earlier.cancel()
                 event = terms.TimedOut(state=state)
-                loop = asyncio.get_running_loop()
-                self._timers[state] = loop.call_later(seconds, self._feed, event)
+                self._timers.set(state, seconds, lambda: self._feed(event))
+            case terms.SetGrace(seconds=seconds):
+                self._preempting, loop = True, asyncio.get_running_loop()
+                self._closed.append(loop.call_later(seconds, self._feed, terms.GraceOver()))
+            case _ if order := order_of(action, number):
+                self._members.broadcast(order)
 
     def _start_tasks(self) -> None:
         # With a snapshot to go on from, what the scripts print again on the way there is no news.
@@ -275,48 +282,88 @@ class Controller:
             self.round.number,
             self.round.ports,
             self._window,
-            self._whereabouts.addresses,
+            self._known.addresses,
             muted=muted,
         )
         self.view.next_round()
         if not muted:
             self._tell()
-        for agent, link in self._links.items():
-            link.send(messages.StartRound(round=self.round.number, tasks=tasks.get(agent, [])))
+        for agent in self.round.agents:
+            message = messages.StartRound(round=self.round.number, tasks=tasks[agent])
+            self._send(agent, message)
 
-    def _broadcast(self, message: messages.Message) -> None:
-        for link in self._links.values():
-            link.send(message)
+    def _send(self, agent: str, message: messages.Message) -> None:
+        if member := self._members.get(agent):
+            member.send(message)
 
     # --- from round to round ----------------------------------------------------------------
 
     def _new_round(self, number: int) -> terms.Round:
-        return terms.Round(
-            number=number,
-            tasks=self.plan.planned,
-            timeouts=self.spec.timeouts,
-            recovers=recovery.recovers(self.spec, self.plan),
-            saves=bool(self.spec.checkpoint_dir),
-        )
+        more = {"resumes": self.recovery.snapshot is not None, "preempting": self._preempting}
+        return recovery.new_round(self.spec, self.plan, number, **more)
 
     def _round_ended(self) -> None:
-        for failure in recovery.first_failures(self.round):
+        grown = self.round.has_regrouped
+        for failure in () if grown else recovery.first_failures(self.round):
             how, cause = recovery.describe(failure), cause_of(failure).value
             self.events.add("failure", task=failure.task, how=how, cause=cause)
         if not self.round.recoverable:
             return self._end()
-        remembered = self.recovery.after(self.round)
-        plan = recovery.next_plan(self.spec, self.plan, self._links)
-        if remembered is None or plan is None:
-            self.gave_up = remembered is None
-            return self._end()
-        for timer in self._timers.values():
-            timer.cancel()
+        if not grown:
+            remembered = self.recovery.after(self.round)
+            if remembered is None:
+                self.gave_up = True
+                return self._end()
+            self.recovery = remembered
         self._timers.clear()
-        self.recovery, self.plan = remembered, plan
+        self._gathering.opens()
+        match self._gathering.decide(self.plan, self.round.number + 1):
+            case membership.GiveUp():
+                self._end()
+            case membership.Start(plan=plan):
+                if grown:
+                    joined = membership.agents_of(plan) - self.round.agents
+                    self.recovery = self.recovery.after_growth(joined)
+                self._begin(self.round.number + 1, plan)
+            case membership.Wait(missing=missing, is_enough=is_enough):
+                self._wait(self.round.number + 1, missing, is_enough=is_enough)
+
+    def _wait(self, number: int, missing: tuple[str, ...], *, is_enough: bool) -> None:
+        """The next round is due, and machines are missing that the job waits for."""
+        timeouts = self.spec.timeouts
+        seconds = timeouts.rejoin_timeout if is_enough else timeouts.join_timeout
+        names = " and ".join(missing)
+        how = self.recovery.how[-1] if self.recovery.how else "machines are missing"
+        self.view.notice(f"{how}; waiting for {names}, at most {seconds:.0f} s")
+        self.events.add("waiting", round=number, agents=list(missing), seconds=seconds)
+        round = self._new_round(number)
+        round = replace(round, joined=self._members.names & round.agents)
         self._wait_for_all()
-        round = self._new_round(self.round.number + 1)
-        self._take(rounds.begin(round, frozenset(self._links)), State.ENDED)
+        self._take((round, ()), State.ENDED)
+
+    def _begin(self, number: int, plan: Plan) -> None:
+        before, self.plan = self.plan, plan
+        if number and len(plan.tasks) != len(before.tasks):
+            self.events.add("resized", round=number, **membership.change(before, plan))
+        self._wait_for_all()
+        state = self.round.state
+        self._take(rounds.begin(self._new_round(number), self._members.names), state)
+
+    def _reconsider(self) -> None:
+        """A round that waits may start with other machines; one that runs may have more."""
+        if self.round.state is State.JOINING:
+            verdict = self._gathering.decide(self.plan, self.round.number)
+            if isinstance(verdict, membership.Start):
+                self._begin(self.round.number, verdict.plan)
+        larger = None
+        if self.round.state is State.RUNNING and not self.round.regrouping:
+            larger = self._gathering.growth(self.plan)
+        if larger is not None:
+            agents = membership.agents_of(larger) - self.round.agents
+            self.events.add("regroup", round=self.round.number, agents=sorted(agents))
+            self._feed(terms.Regroup(agents=agents))
+
+    # --- what a person is told --------------------------------------------------------------
 
     def _recovered(self) -> None:
         """The first step of a round: what was lost is made up for."""
@@ -325,14 +372,9 @@ class Controller:
             return
         if self.recovery.snapshot is not None:
             self._tell()
-        self.events.add(
-            "recovered",
-            round=self.round.number,
-            step=self.recovery.resumed or 0,
-            lost_steps=self.recovery.lost_steps,
-            seconds=time.monotonic() - since,
-            restarts=self.recovery.restarts.total,
-        )
+        kind = "grown" if self.recovery.grown else "recovered"
+        record = self.recovery.record(time.monotonic() - since)
+        self.events.add(kind, round=self.round.number, **record)
         self.recovery = self.recovery.mended
 
     def _tell(self) -> None:
@@ -343,7 +385,8 @@ class Controller:
 
     def _end(self) -> None:
         watching = [self._watching] if self._watching else []
-        for timer in (*self._timers.values(), *self._closed, *watching):
+        self._timers.clear()
+        for timer in (*self._closed, *watching):
             timer.cancel()
-        self._broadcast(messages.Shutdown())
+        self._members.broadcast(messages.Shutdown())
         self.ended.set()

@@ -15,7 +15,7 @@ from tfrun.control import messages
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
-from tfrun.worker import progress
+from tfrun.worker import hangs, progress
 from tfrun.worker.gpus import share_gpus, visible_gpus
 from tfrun.worker.memory import oom_kills
 from tfrun.worker.process import WorkerProcess
@@ -45,12 +45,16 @@ class Crew:
         self._early_exits: dict[int, int] = {}
         self._oom_kills = oom_kills()
         self._told: signal.Signals | None = None
-        self._leaving = False
+        self._leaving = self._saving = False
+        self._world_size = 0  # workers of the round on all machines
         self._later: set[asyncio.Task[None]] = set()
         spawner.on_exit = self._on_pid_exit
 
     async def start(self, tasks: Sequence[Mapping[str, Any]]) -> None:
         """Starts the workers, each as `plan.start_messages` describes it."""
+        self._world_size = max(
+            (int(task["environment"].get("WORLD_SIZE", 1)) for task in tasks), default=0
+        )
         shares = share_gpus(visible_gpus(os.environ), [task["task"] for task in tasks])
         await asyncio.gather(*(self._start_worker(task, shares[task["task"]]) for task in tasks))
 
@@ -91,7 +95,9 @@ class Crew:
         assert worker.pid is not None
         self._by_pid[worker.pid] = worker
         self._send(messages.WorkerStarted(round=self.number, task=name, pid=worker.pid))
-        if self._leaving:  # since it began to be started
+        if self._saving:  # since it began to be started
+            worker.save()
+        if self._leaving:
             worker.leave()
         if self._told:
             worker.signal(self._told)
@@ -100,10 +106,10 @@ class Crew:
 
     async def watch(self) -> None:
         """Has each worker that stands still show where, and ends it: the next round replaces it."""
-        folder = Path(self._environment["TFRUN_STATE_DIR"])
-        timeout = self.spec.timeouts.hang_timeout
+        folder, timeouts = Path(self._environment["TFRUN_STATE_DIR"]), self.spec.timeouts
+        asked: dict[str, hangs.Asked] = {}
         while True:
-            await asyncio.sleep(min(1.0, timeout / 4))
+            await asyncio.sleep(min(1.0, timeouts.hang_timeout / 4))
             readings = {
                 name: reading
                 for name, worker in self._workers.items()
@@ -112,7 +118,12 @@ class Crew:
             }
             if self._leaving or self._told:
                 return
-            hung = progress.hung(readings, now=time.monotonic(), timeout=timeout)
+            now, alone = time.monotonic(), len(readings) == self._world_size
+            for name in hangs.wondered_about(readings, now=now, timeouts=timeouts):
+                self._workers[name].look()
+                asked[name] = hangs.asked_again(asked.get(name), readings[name], now)
+            answered = hangs.have_answered(asked, readings, now)
+            hung = hangs.hung(readings, now=now, timeouts=timeouts, alone=alone, answered=answered)
             for name, seconds in hung.items():
                 await self._end_hung(self._workers[name], seconds)
 
@@ -135,8 +146,14 @@ class Crew:
 
     def save(self) -> None:
         """Tells the workers that the training's state is wanted on disk."""
+        self._saving = True
         for worker in self._workers.values():
             worker.save()
+
+    def regroup(self) -> None:
+        """Tells the workers that there are more machines."""
+        for worker in self._workers.values():
+            worker.regroup()
 
     def leave(self) -> None:
         """Tells the workers that a peer of theirs has gone."""

@@ -118,6 +118,14 @@ class Notice(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WantedBack(Message):
+    """The agent was sent SIGTERM: its machine is wanted back. It works on until it is told."""
+
+    kind: ClassVar[str] = "wanted_back"
+    agent: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Heartbeat(Message):
     kind: ClassVar[str] = "heartbeat"
     agent: str
@@ -165,6 +173,14 @@ class Leave(Message):
     """A worker of the round has gone: the others keep their state and leave."""
 
     kind: ClassVar[str] = "leave"
+    round: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regroup(Message):
+    """There are more machines: the workers keep their state and leave between two steps."""
+
+    kind: ClassVar[str] = "regroup"
     round: int
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,15 +31,19 @@ class Whereabouts:
     Attributes:
       waiting: why an agent is not there yet, as one clause.
       addresses: where its peers reach an agent's machine, if not at `Site.host`.
+      expected: the agents that may still come, or come back when they are lost.
+      joined: those that have been there; the controller fills it in.
     """
 
     waiting: dict[str, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
+    expected: set[str] = field(default_factory=set)
+    joined: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The tasks of a round by name, in rank order."""
+    """The tasks of a round by name, in rank order; `sites` are all machines that are known."""
 
     tasks: Mapping[str, Task]
     sites: tuple[Site, ...]
@@ -68,7 +72,12 @@ class Plan:
 
 
 def make_plan(
-    spec: JobSpec, sites: Sequence[Site], external: str = "", *, workers: int | None = None
+    spec: JobSpec,
+    sites: Sequence[Site],
+    external: str = "",
+    *,
+    workers: int | None = None,
+    there: Collection[str] | None = None,
 ) -> Plan:
     """Assigns the tasks.
 
@@ -77,8 +86,11 @@ def make_plan(
       sites: the machines, in rank order.
       external: a TF_CONFIG that was there already: one task, which keeps it.
       workers: how many; by default as many as the job may have.
+      there: the agents that can have tasks; by default all.
     """
-    slots = [(site.host, site.slots) for site in sites]
+    slots = [
+        (site.host, site.slots if there is None or site.agent in there else 0) for site in sites
+    ]
     count, servers = (1, 0) if external else (workers or spec.workers.high, spec.ps)
     tasks = assign_tasks(count, servers, slots_by_host=slots)
     named = {f"{task.role}:{task.index}": task for task in tasks}

@@ -26,7 +26,8 @@ class Recovery:
       resumed: the step of the state that this round's workers have restored.
       died_at: how far the workers were when the last round failed.
       since: when the failure was noticed that no new step has followed yet, in seconds.
-      how: what has failed and has not been told yet, in words.
+      how: what has failed, or who has joined, and has not been told yet, in words.
+      grown: nothing has failed: the job was interrupted to have more workers.
     """
 
     restarts: Restarts
@@ -36,6 +37,7 @@ class Recovery:
     died_at: Reached = (0, 0)
     since: float | None = None
     how: tuple[str, ...] = ()
+    grown: bool = False
 
     def reported(self, report: Mapping[str, Any]) -> Recovery:
         """Takes a worker's report of a snapshot, a restored state or a first step."""
@@ -70,6 +72,23 @@ class Recovery:
             resumed=None,
             died_at=self.reached,
             how=(*self.how, how_it_failed(round)),
+            grown=False,
+        )
+
+    def after_growth(self, joined: Collection[str]) -> Recovery:
+        """Returns what is remembered when the next round begins with more machines.
+
+        Args:
+          joined: their agents; none when they are gone again.
+        """
+        names = sorted(joined)
+        named = names if len(names) <= MAX_NAMED else [f"{len(names)} hosts"]
+        return replace(
+            self,
+            resumed=None,
+            died_at=self.reached,
+            how=(*self.how, f"{' and '.join(named)} joined" if named else "a host came and went"),
+            grown=self.grown or not self.how,
         )
 
     @property
@@ -80,7 +99,7 @@ class Recovery:
     @property
     def mended(self) -> Recovery:
         """What is remembered once a new step has followed."""
-        return replace(self, since=None, how=())
+        return replace(self, since=None, how=(), grown=False)
 
     def sentence(self, workers: int, seconds: float) -> str:
         """Returns the line that tells of the recovery.
@@ -93,15 +112,36 @@ class Recovery:
         many = f"{workers} worker" + ("s" if workers != 1 else "")
         if self.resumed is None or self.snapshot is None:
             return f"{how}; restarted from the beginning with {many} after {seconds:.1f} s"
-        return (
-            f"{how} at step {self.died_at[1]:,}; "
-            f"resumed at step {self.resumed:,} with {many} after {seconds:.1f} s"
-        )
+        where = "" if self.grown else f" at step {self.died_at[1]:,}"
+        return f"{how}{where}; resumed at step {self.resumed:,} with {many} after {seconds:.1f} s"
+
+    def record(self, seconds: float) -> dict[str, Any]:
+        """Returns what the event log gets of it, `seconds` after it began."""
+        return {
+            "step": self.resumed or 0,
+            "lost_steps": self.lost_steps,
+            "seconds": seconds,
+            "restarts": self.restarts.total,
+        }
 
     @property
     def lost_steps(self) -> int:
         """How many steps the workers have to do again."""
         return max(0, self.died_at[1] - (self.resumed or 0))
+
+
+def new_round(
+    spec: JobSpec, plan: Plan, number: int, *, resumes: bool = False, preempting: bool = False
+) -> Round:
+    """Returns a round that nobody has joined yet."""
+    return Round(
+        number=number,
+        tasks=plan.planned,
+        timeouts=spec.timeouts,
+        recovers=recovers(spec, plan),
+        resumes=resumes,
+        preempting=preempting,
+    )
 
 
 def recovers(spec: JobSpec, plan: Plan) -> bool:
@@ -114,23 +154,25 @@ def recovers(spec: JobSpec, plan: Plan) -> bool:
 
 
 def next_plan(spec: JobSpec, plan: Plan, there: Collection[str]) -> Plan | None:
-    """Returns the plan of the next round; None when too few slots are left.
+    """Returns the plan of the next round, as large as it can be; None when too few slots are left.
 
-    Each slot on a machine that is still there is filled again. Machines that come back, or join,
-    would be added to the sites here.
+    The machines that go on keep their order: the chief stays on its machine while that is there.
+    Those that have had no task come after them.
 
     Args:
       spec: the job.
-      plan: the plan of the round that has failed.
-      there: the agents that are connected.
+      plan: the plan of the round before.
+      there: the agents that can have tasks.
     """
-    if all(task.agent in there for task in plan.planned):
-        return plan
-    sites = [site for site in plan.sites if site.agent in there]
-    slots = sum(site.slots for site in sites)
-    if slots < spec.workers.low:
+    slots = sum(site.slots for site in plan.sites if site.agent in there)
+    workers = min(slots, spec.workers.high)
+    if workers < spec.workers.low:
         return None
-    return make_plan(spec, sites, workers=min(slots, spec.workers.high))
+    busy = {task.agent for task in plan.planned}
+    if len(plan.tasks) >= workers and busy <= set(there):
+        return plan
+    sites = sorted(plan.sites, key=lambda site: site.agent not in busy)
+    return make_plan(spec, sites, workers=workers, there=there)
 
 
 def first_failures(round: Round) -> list[Failure]:
@@ -156,6 +198,11 @@ def how_it_failed(round: Round) -> str:
     if len(failures) > MAX_NAMED:
         named.append(f"{len(failures) - MAX_NAMED} more")
     return " and ".join(named)
+
+
+def step_of(report: Mapping[str, Any]) -> int | None:
+    """Returns the step that a worker's report names, if it does."""
+    return step if _is_number(step := report.get("step")) else None
 
 
 def _is_number(value: Any) -> bool:

@@ -44,9 +44,13 @@ class Round:
       saved: the tasks that have reported a snapshot.
       killed: those that did not leave by themselves have been sent SIGKILL.
       recoverable: it has ended, and the next round may go on.
-      saves: there is a place for checkpoints.
-      preempting: the system wants the machine back; the training's state is being saved.
-      preempted: it has been saved.
+      regrouping: the machines for which the workers were asked to leave between two steps.
+      resumes: its scripts go on from a state in the machines' memory.
+      resumed: the chief has restored it.
+      preempting: the system wants the machines back; the training's state is being saved.
+      preempted: it has been saved, or there was nothing to save.
+      saved_step: the step that has been saved for that.
+      unsaved: why it has not been saved so far.
     """
 
     number: int
@@ -64,9 +68,13 @@ class Round:
     saved: frozenset[str] = frozenset()
     killed: bool = False
     recoverable: bool = False
-    saves: bool = False
+    resumes: bool = False
+    resumed: bool = False
     preempting: bool = False
     preempted: bool = False
+    regrouping: frozenset[str] = frozenset()
+    saved_step: int | None = None
+    unsaved: str = ""
 
     @property
     def agents(self) -> frozenset[str]:
@@ -90,6 +98,16 @@ class Round:
     def followers(self) -> frozenset[str]:
         """The tasks that have said that a peer of theirs has gone."""
         return frozenset(f.task for f in self.failures if f.follows_from_a_peer)
+
+    @property
+    def has_regrouped(self) -> bool:
+        """True when its workers have left because they were asked to, and nothing has failed."""
+        return bool(self.regrouping) and self.followers >= {f.task for f in self.failures}
+
+    @property
+    def can_save(self) -> bool:
+        """True when the chief has all that has been trained."""
+        return self.resumed or not self.resumes
 
     @property
     def root_cause(self) -> Failure | None:
@@ -139,8 +157,26 @@ class TaskSaved:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChiefResumed:
+    """The chief stands where the round before was cut off, or further on."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobSaved:
-    """The chief has saved the training's state for good, as it was asked to."""
+    """The chief has saved the training's state for good, as it was asked to.
+
+    `step`: of the training that runs; None when none does, and all is saved already.
+    """
+
+    step: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobNotSaved:
+    """The chief could not save it so far; `for_good`: nor will it."""
+
+    reason: str
+    for_good: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,9 +201,26 @@ class TaskExited:
 
 @dataclass(frozen=True, kw_only=True)
 class Interrupt:
-    """A person or the system wants the job to end; `signal` names what came."""
+    """The job shall end at once; `signal` names what came."""
 
     signal: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regroup:
+    """Machines stand by with which the job could have more workers."""
+
+    agents: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preempt:
+    """The system wants the job's machines back: the state is saved first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraceOver:
+    """The time of `SetGrace` has run out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,10 +237,15 @@ Event = (
     | AgentLost
     | TaskDone
     | TaskSaved
+    | ChiefResumed
     | JobSaved
+    | JobNotSaved
     | TaskRaised
     | TaskExited
     | Interrupt
+    | Regroup
+    | Preempt
+    | GraceOver
     | TimedOut
 )
 
@@ -221,6 +279,11 @@ class SaveTasks:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RegroupTasks:
+    """Have all workers keep their state and leave between two steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StopTasks:
     """Send `signal` to `tasks`, or to all; SIGKILL to those after `grace` seconds."""
 
@@ -237,4 +300,24 @@ class SetTimer:
     seconds: float
 
 
-Action = PrepareAgents | StartTasks | ReleaseTasks | LeaveTasks | SaveTasks | StopTasks | SetTimer
+@dataclass(frozen=True, kw_only=True)
+class SetGrace:
+    """Feed `GraceOver()` in `seconds`, whichever round it is then."""
+
+    seconds: float
+
+
+Action = (
+    PrepareAgents
+    | StartTasks
+    | ReleaseTasks
+    | LeaveTasks
+    | SaveTasks
+    | RegroupTasks
+    | StopTasks
+    | SetTimer
+    | SetGrace
+)
+
+Result = tuple[Round, tuple[Action, ...]]
+"""The round after an event, and what has to be done about it."""

@@ -51,15 +51,15 @@ class ControlServer:
         socket = web.WebSocketResponse(max_msg_size=messages.MAX_MESSAGE_BYTES)
         await socket.prepare(request)
         outbox: asyncio.Queue[messages.Message] = asyncio.Queue()
-        agent, reason = "", "its connection closed"
+        member, reason = None, "its connection closed"
         writing: asyncio.Task[None] | None = None
         try:
             hello = messages.decode(await socket.receive_str(timeout=HELLO_SECONDS))
             if not isinstance(hello, messages.Hello):
                 raise TfrunError("TFRUN-302", "the first message was no hello")
-            if not self._controller.joined(hello, outbox.put_nowait):
+            member = self._controller.joined(hello, outbox.put_nowait)
+            if member is None:
                 raise TfrunError("TFRUN-302", f"no agent {hello.agent!r:.60} is expected")
-            agent = hello.agent
             writing = asyncio.create_task(self._write(socket, outbox))
             async for frame in socket:
                 if frame.type is WSMsgType.ERROR:
@@ -67,13 +67,13 @@ class ControlServer:
                     break
                 if frame.type is not WSMsgType.TEXT:
                     raise TfrunError("TFRUN-302", f"a frame of type {frame.type.name}")
-                self._controller.receive(agent, messages.decode(frame.data))
+                self._controller.receive(member, messages.decode(frame.data))
         except (TfrunError, TypeError, asyncio.TimeoutError) as error:
             reason = str(error) or "it said nothing"
             _log.warning("connection from %s refused: %s", request.remote, reason)
         finally:
-            if agent:
-                self._controller.disconnected(agent, reason)
+            if member:
+                self._controller.disconnected(member, reason)
             if writing:
                 writing.cancel()
             await socket.close()

@@ -17,20 +17,34 @@ from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "tfrun-"
+LEAST_BYTES = 1 << 30  # with less, the states are on the disk, where they survive a worker as well
 # Between making the directory and locking it an agent takes no longer.
 YOUNG_SECONDS = 60.0
 
 
-def state_dir(token: str, agent: str) -> Path:
+def state_dir(token: str, agent: str, attempt: int = 0) -> Path:
     """Returns the directory's path, `/dev/shm/tfrun-` and eight hexadecimal digits.
+
+    In the directory for temporary files where there is little shared memory.
 
     Args:
       token: the job's secret, of which the name tells nothing.
       agent: the agent's name; several may run on one machine.
+      attempt: how often the agent was started before: the process before may still be there.
     """
-    parent = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
-    digest = hashlib.sha256(f"{token}/{agent}".encode()).hexdigest()
+    parent = SHARED_MEMORY if is_large(SHARED_MEMORY) else Path(tempfile.gettempdir())
+    name = f"{token}/{agent}/{attempt}" if attempt else f"{token}/{agent}"
+    digest = hashlib.sha256(name.encode()).hexdigest()
     return parent / f"{PREFIX}{digest[:8]}"
+
+
+def is_large(path: Path) -> bool:
+    """True for a file system that may hold the states of a model; containers have one of 64 MB."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return False
+    return found.f_blocks * found.f_frsize >= LEAST_BYTES
 
 
 class StateDir:
@@ -65,9 +79,18 @@ def _remove_left_ones(parent: Path) -> None:
             status = path.lstat()
             if status.st_uid != os.getuid() or time.time() - status.st_mtime < YOUNG_SECONDS:
                 continue
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its agent holds it while it lives
-                remove(path)
-            finally:
-                os.close(fd)
+            remove_if_left(path)
+
+
+def remove_if_left(path: Path) -> None:
+    """Removes a state directory unless its agent lives.
+
+    Raises:
+      OSError: it is not there, or its agent lives.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its agent holds it while it lives
+        remove(path)
+    finally:
+        os.close(fd)

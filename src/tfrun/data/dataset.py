@@ -12,11 +12,12 @@ import tensorflow as tf
 
 from tfrun.data import errors, ledger
 from tfrun.data.permutation import Order
-from tfrun.data.pipeline import Plan, Replicas, Stage, batches
+from tfrun.data.pipeline import batches
+from tfrun.data.plan import Plan, Replicas, Stage
 from tfrun.data.position import Position
 from tfrun.data.records import FileSource, RecordSource, matching
 from tfrun.data.sources import SequenceSource, Source, Tolerant, array_source
-from tfrun.data.stream import StreamSource
+from tfrun.data.stream import StreamSource, compressed_records
 from tfrun.job.world import world
 
 OnError = Literal["raise", "skip"]
@@ -110,8 +111,9 @@ class Dataset:
         shuffle: bool = False,
         seed: int = 0,
         on_error: OnError = "raise",
+        compression: Literal["", "GZIP", "ZLIB"] = "",
     ) -> Dataset:
-        """Makes a dataset of the records of uncompressed TFRecord files.
+        """Makes a dataset of the records of TFRecord files.
 
         Where each record begins is found once and kept beside the file (in the run directory
         where that cannot be written). The checksum of a record is checked when it is first read.
@@ -123,12 +125,18 @@ class Dataset:
           shuffle: likewise.
           seed: likewise.
           on_error: likewise.
+          compression: of the files. Compressed ones are read in sequence, by every worker from
+            the start, and not shuffled, as with `from_tf_data`.
 
         Raises:
           UsageError: TFRUN-601 (empty), TFRUN-603 (batch larger than the data), TFRUN-604 (no
-            file), TFRUN-606 (compressed), TFRUN-607.
+            file), TFRUN-606 (compressed, and `compression` does not say so), TFRUN-607.
           TfrunError: TFRUN-605 where a file is cut off, or a record is damaged.
         """
+        if compression:
+            source = compressed_records(matching(files), compression, shuffle, on_error)
+            made = cls._of(source, batch_size, False, seed, "raise")
+            return made.map(parse) if parse else made
         made = cls._of(RecordSource(matching(files)), batch_size, shuffle, seed, on_error)
         return made.map(parse) if parse else made
 
@@ -228,6 +236,19 @@ class Dataset:
         """
         return self._with(prefetch=batches)
 
+    def with_batch_size(self, batch_size: int) -> Dataset:
+        """Returns this dataset in other global batches, from its beginning.
+
+        Args:
+          batch_size: samples in a global batch.
+
+        Raises:
+          UsageError: TFRUN-603 (batch larger than the data).
+        """
+        if batch_size > self.samples:
+            raise errors.batch_too_large(batch_size, self.samples, "tfrun.Dataset")
+        return self._with(batch=batch_size)
+
     def _with(self, **changes: Any) -> Dataset:
         return Dataset(dataclasses.replace(self._plan, **changes))
 
@@ -306,6 +327,11 @@ class Dataset:
         return begin, end
 
     @property
+    def is_stream(self) -> bool:
+        """Whether samples are known by their position in a `tf.data` pipeline only."""
+        return isinstance(self._plan.source, StreamSource)
+
+    @property
     def key(self) -> tuple[int, bool]:
         """Seed of the order, and whether epochs are shuffled."""
         return self._plan.order.seed, self._plan.order.shuffle
@@ -336,17 +362,20 @@ class Dataset:
 
     def __iter__(self) -> Iterator[Any]:
         """Yields this worker's batches of the next epoch, or of the rest of it from `position`."""
-        place, _ = self.start()
+        left = self.position
+        place, sought = self.start()
         here = world()
-        tape = ledger.open_tape(self, place, Replicas(first=here.rank, total=here.size))
+        how = "sought" if sought else "next"
+        tape = ledger.open_tape(self, place, how=how, left=left, trains=False)
         steps = range(place.step, self.steps_per_epoch)
         made: Any = self.tf_data(here.rank, here.size, place.epoch, place.step)
         with self.coded_errors():
             for step, batch in zip(steps, made, strict=True):
                 after = place.epoch * self.steps_per_epoch + step + 1
                 self.advance(Position.of(after, self.steps_per_epoch))
+                tape.taken(place.epoch, step)
                 yield batch
-                tape.consumed(place.epoch, step)
+        tape.settle()
 
     def coded_errors(self) -> _CodedErrors:
         """Returns a context in which TensorFlow's error about the source gives way to its own."""

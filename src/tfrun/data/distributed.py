@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from tfrun.data import ledger
 from tfrun.data.dataset import Dataset
-from tfrun.data.pipeline import FOREVER, Replicas, as_endless
+from tfrun.data.pipeline import FOREVER, as_endless
+from tfrun.data.plan import Replicas
 from tfrun.data.position import Position
 from tfrun.data.resume import Resume
 
@@ -75,6 +76,7 @@ class Feed(DistributedView):
       batch_function: applied to each batch of a worker (Keras's class weights), or None.
       epochs: how many of them there are at most; None if nobody knows. What lies behind is not
         read: TensorFlow 2.21 has crashed when an iterator was dropped that was still reading.
+      looks_first: what is read before `rewind` is only looked at and not trained.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Feed(DistributedView):
         per_execution: int,
         batch_function: Any = None,
         epochs: int | None = None,
+        looks_first: bool = False,
     ) -> None:
         super().__init__(dataset, strategy)
         self.training = training
@@ -96,19 +99,28 @@ class Feed(DistributedView):
         self._next = -1  # the step that the iterator will give next
         self._begin, self._sought, self._resumes = Position(), False, False
         self._pass_by = False  # the whole of the next epoch
+        self._looks = looks_first
+        self._how: ledger.How = "next"
+        self._left: Position | None = dataset.position
         if training:
             whole_epochs = self.epoch_steps == dataset.steps_per_epoch
             self._begin, self._sought = dataset.start(whole_epochs=whole_epochs)
             self._resumes = self._sought
+            self._how = "sought" if self._sought else "next"
         # In steps from the beginning of the data.
         begin = self._begin.count(dataset.steps_per_epoch)
-        self._end = FOREVER if epochs is None else begin + epochs * self.epoch_steps
+        passed = begin % self.epoch_steps if self._resumes else 0  # of the first epoch
+        self._end = FOREVER if epochs is None else begin - passed + epochs * self.epoch_steps
 
     def rewind(self) -> None:
         """Goes back to where this feed began: Keras has looked at a batch to build the model."""
         if self.training:
-            self._iterator, self._resumes = None, self._sought
+            self._iterator, self._resumes, self._looks = None, self._sought, False
             self.dataset.advance(self._begin)
+
+    def passed(self) -> None:
+        """Notes that this whole `fit` was done in an earlier round."""
+        ledger.open_tape(self.dataset, self._begin, how="passed")
 
     def resume(self, done: Resume) -> None:
         """Begins later in the data than it would, because a part of this `fit` is done."""
@@ -118,6 +130,12 @@ class Feed(DistributedView):
         # A peer may have died after the last step and before anybody knew that it was the last.
         self._pass_by = done.trained or done.steps >= self.epoch_steps
         self.dataset.advance(self._begin)
+        self.goes_on()
+
+    def goes_on(self) -> None:
+        """Notes that all before the place where this feed begins is in the state of the job."""
+        ledger.open_tape(self.dataset, self._begin, how="resumed")
+        self._how, self._left = "next", self._begin
 
     def executions(self) -> Iterator[tuple[int, int, Any]]:
         """Yields (first step, last step, iterator) for each execution of one Keras epoch."""
@@ -134,15 +152,17 @@ class Feed(DistributedView):
             self._next = done + count
             if self.training:
                 self.dataset.advance(Position.of(done + count, steps))
+                for number in range(done, done + count):
+                    tape.taken(*divmod(number, steps))
             yield step, step + size - 1, iterator
-            for number in range(done, done + count):
-                tape.consumed(*divmod(number, steps))
             done += count
+        tape.settle()
 
     def _at(self, start: int, stop: int) -> tuple[Any, ledger.Tape]:
         """Returns an iterator that stands before the step `start`, and the pass's tape."""
         # An execution of several steps takes what there is: the data has to end with the epoch.
         endless = self.training and self.epoch_steps % self._per_execution == 0
+        assert not endless or stop <= self._end, (start, stop, self._end)  # behind it are zeros
         if self._iterator is None or not endless or self._next != start:
             wrap = functools.partial(
                 self._wrapped, endless=self.epoch_steps % self._per_execution == 0
@@ -150,11 +170,11 @@ class Feed(DistributedView):
             made, replicas = self._distributed(start, self._end if endless else stop, wrap)
             self._iterator, self._next = iter(made), start
             place = Position.of(start, self.dataset.steps_per_epoch)
-            self._tape = (
-                ledger.open_tape(self.dataset, place, replicas)
-                if self.training
-                else ledger.no_tape()
-            )
+            self._tape = ledger.no_tape()
+            if self.training and not self._looks:
+                how, left = self._how, self._left
+                self._tape = ledger.open_tape(self.dataset, place, replicas, how=how, left=left)
+                self._how, self._left = "next", None
         return self._iterator, self._tape
 
     def _wrapped(self, made: tf.data.Dataset, *, endless: bool) -> tf.data.Dataset:

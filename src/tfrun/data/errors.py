@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from tfrun.job.errors import TfrunError, UsageError
 
 
@@ -64,7 +67,7 @@ def compressed(path: str) -> UsageError:
         where=path,
         expected="an uncompressed TFRecord file",
         fix="Write it without compression (the records in it may be compressed, as JPEG is), or "
-        "read it in sequence with Dataset.from_tf_data",
+        'read it in sequence, unshuffled, with compression="GZIP" (or "ZLIB")',
     )
 
 
@@ -89,4 +92,47 @@ def not_the_same_arrays(path: str) -> TfrunError:
         where=path,
         expected="the whole data, the same on every worker, in the same order of calls",
         fix="Do not divide the data by rank: tfrun gives each worker its part of every batch",
+    )
+
+
+def no_ledger(run_dir: str, reason: str) -> UsageError:
+    return UsageError(
+        "TFRUN-610",
+        reason,
+        where=run_dir,
+        expected="the run directory of a job that ran with --ledger",
+        fix="`ls tfrun-runs` shows the runs here; start the job with --ledger",
+    )
+
+
+def bad_ledger(path: str, offset: int | None, reason: str) -> TfrunError:
+    return TfrunError(
+        "TFRUN-611",
+        f"the ledger proves nothing: {reason}",
+        where=path if offset is None else f"{path}, byte {offset}",
+    )
+
+
+@contextlib.contextmanager
+def coded_sharding() -> Iterator[None]:
+    """Gives TensorFlow's error about a pipeline that cannot be divided by its files a code.
+
+    tensorflow/core/grappler/optimizers/data/auto_shard.cc; it comes with the first element.
+    """
+    try:
+        yield
+    except Exception as error:
+        if "Could not apply FILE based sharding" in str(error):
+            raise too_few_files() from error
+        raise
+
+
+def too_few_files() -> UsageError:
+    return UsageError(
+        "TFRUN-612",
+        "the pipeline reads fewer files than there are workers, and is divided by files",
+        where="tf.data.Options.experimental_distribute.auto_shard_policy",
+        expected="at least as many files as workers, where the policy is FILE, or AUTO for files",
+        fix="Write the data as more files, set the policy to DATA, or use "
+        "tfrun.Dataset.from_tfrecords, where any number of workers shares any number of files",
     )

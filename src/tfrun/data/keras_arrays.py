@@ -26,7 +26,7 @@ from keras.src.utils.rng_utils import get_random_seed
 
 from tfrun.data.dataset import Dataset
 from tfrun.data.permutation import Order
-from tfrun.data.pipeline import Plan
+from tfrun.data.plan import Plan
 from tfrun.data.sources import ArraySource
 
 _numbers = itertools.count()
@@ -49,13 +49,17 @@ def as_dataset(options: Mapping[str, Any]) -> Dataset | None:
     if not all(isinstance(leaf, np.ndarray | tf.Tensor) for leaf in leaves):
         return None
     source = ArraySource(tree.map_structure(_as_keras_casts, inputs))
-    steps = options.get("steps_per_epoch")
-    per_step = math.ceil(len(source) / steps) if steps else 32
-    batch = min(options.get("batch_size") or per_step, len(source))
+    batch = batch_of(len(source), options.get("batch_size"), options.get("steps_per_epoch"))
     # All workers draw the same numbers, and so does the script when it runs again.
     seed = ((get_random_seed() or 0) << 20) + next(_numbers)
     order = Order(samples=len(source), seed=seed, shuffle=bool(shuffle))
     return Dataset(Plan(source=source, order=order, batch=batch))
+
+
+def batch_of(samples: int, batch_size: int | None, steps_per_epoch: int | None) -> int:
+    """Returns the batch that `fit` takes of arrays, as Keras documents it."""
+    per_step = math.ceil(samples / steps_per_epoch) if steps_per_epoch else 32
+    return min(batch_size or per_step, samples)
 
 
 def _as_keras_casts(leaf: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ from keras.src.backend.tensorflow import trainer
 from keras.src.trainers.data_adapters import data_adapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
 
-from tfrun.data import errors, keras_arrays, resume
+from tfrun.data import errors, keras_arrays, repeatable, resume
 from tfrun.data.dataset import Dataset
 from tfrun.data.distributed import DistributedView, Feed
 from tfrun.data.idle_iterators import let_iterators_end
@@ -78,6 +78,7 @@ class FeedEpochIterator(trainer.TFEpochIterator):
         self._training = "class_weight" in kwargs
         self._resume, epochs = resume.take() if self._training else (None, None)
         self._armed: resume.Resume | None = None
+        self._given, self._fills_cache = dataset, None
         if self._training and not isinstance(dataset, Dataset) and world().in_job:
             made = keras_arrays.as_dataset(kwargs)
             if made is not None:
@@ -96,6 +97,7 @@ class FeedEpochIterator(trainer.TFEpochIterator):
         if done is None:
             yield from super()._enumerate_iterator()
             return
+        repeatable.warn_once(self._given)
         for _ in range(done.epochs):
             self._pass_epoch()
         for begin, end, iterator in super()._enumerate_iterator():
@@ -111,10 +113,14 @@ class FeedEpochIterator(trainer.TFEpochIterator):
         """Goes past an epoch that is done.
 
         A `tf.data` pipeline that begins anew with each epoch draws the epoch's order when it
-        does, and need not be read. A generator, or what `fit` reads on over the ends of epochs,
-        is read through.
+        does, and need not be read, unless it is the first one of a pipeline that keeps what it
+        reads. A generator, or what `fit` reads on over the ends of epochs, is read through.
         """
         begins_anew = self.steps_per_epoch is None and self._num_batches is not None
+        if self._fills_cache is None:
+            self._fills_cache = repeatable.has_cache(self._given)
+        begins_anew = begins_anew and not self._fills_cache
+        self._fills_cache = False
         with self.catch_stop_iteration():
             for begin, end, iterator in super()._enumerate_iterator():
                 for _ in range(0 if begins_anew else end + 1 - begin):
@@ -126,7 +132,9 @@ class FeedEpochIterator(trainer.TFEpochIterator):
         done, self._resume = self._resume, None
         if self._feed is not None:
             self._feed.rewind()
-            if done is not None and not done.whole:
+            if done is not None and done.whole:
+                self._feed.passed()
+            elif done is not None:
                 self._feed.resume(done)
         elif done is not None and done.whole:
             for _ in range(done.epochs):
@@ -155,4 +163,5 @@ def _feed(dataset: Dataset, strategy: Any, options: dict[str, Any], epochs: int 
         epochs=epochs,
         per_execution=options.get("steps_per_execution", 1),
         batch_function=make_class_weight_map_fn(weights) if weights is not None else None,
+        looks_first=True,
     )

@@ -1,60 +1,161 @@
-"""The ledger: which samples each step has consumed, and the proof that each was so once.
+"""The ledger: which samples each step of training has consumed, written as it happens.
 
-A tape is a file of JSON lines, one file for each worker, round and pass:
+A worker writes one file a round, `ledger/<job>-<round>-<rank>.jsonl` in the run directory, of two
+kinds of JSON lines:
 
-    {"data": "data0", "samples": 60000, "batch": 256, "key": [1, true], "epoch": 0, "step": 0,
-     "round": 0, "rank": 1, "size": 2}
-    {"e": 0, "s": 0, "b": 128, "n": 128}
+    {"pass": 0, "data": "data0", "samples": 60000, "batch": 256, "seed": 1, "shuffle": true,
+     "by": "sample", "rank": 1, "size": 2, "call": 0, "epoch": 0, "step": 0, "how": "next",
+     "left": [0, 0]}
+    {"pass": 0, "epoch": 0, "step": 0, "begin": 128, "count": 128, "taken": 234, "done": 233}
 
-The first line says who reads, from where on, and the key (seed, shuffled) of the permutation; the
-others, that positions [b, b + n) of epoch e's order were consumed in step s. A line is written
-when the step is over. A later round that begins at an earlier step takes back what came after
-that step: the state that had learned from it is gone.
+The first says who reads which data, from where on, in which training of the script; (seed, shuffle)
+is the key of the permutation. The other says that this worker's samples of step 0 stand at the
+positions [128, 256) of epoch 0's order, those of step 1 one batch further, and so on for `taken`
+steps, of which `done` are over. A step is noted before it is trained, so that no step can have
+changed the weights, on any worker, without all workers' notes of it; which of the steps are in the
+weights is told by where the next round goes on (see ledger_check.py). Lines have a fixed width and
+the last one is written over, so that a step costs one system call and an epoch about two lines.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tfrun.data.position import Position
 from tfrun.job.world import world
 
 if TYPE_CHECKING:
     from tfrun.data.dataset import Dataset
-    from tfrun.data.pipeline import Replicas
+    from tfrun.data.plan import Replicas
 
-SWITCH = "TFRUN_LEDGER"
-_passes: Counter[str] = Counter()
+SWITCH = "TFRUN_LEDGER"  # the number of the job in its run directory; empty or 0 is no ledger
+FOLDER = "ledger"
+WIDTH = 128  # divides a page: the system writes such a line as a whole
+MOST_STEPS = 10**9  # of a line; a count is written with ten digits
+
+How = Literal["next", "sought", "resumed", "passed"]
+
+_log = logging.getLogger("tfrun")
+_open: dict[str, _File] = {}
+_unsettled: set[Tape] = set()
+_call, _is_done = -1, False
+
+
+class _File:
+    """This worker's file of this round; on a full disk the job goes on without it."""
+
+    def __init__(self, path: Path) -> None:
+        self._end, self._fd, self.passes = 0, -1, 0
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            self._fd = os.open(path, flags, 0o666)
+        except OSError as error:
+            self._give_up(error)
+
+    def add(self, line: bytes) -> int:
+        """Appends a line and returns its place."""
+        place = self._end
+        self._end += len(line)
+        self.put(line, place)
+        return place
+
+    def put(self, line: bytes, place: int) -> None:
+        """Writes a line at its place."""
+        if self._fd < 0:
+            return
+        try:
+            if os.pwrite(self._fd, line, place) < len(line):
+                raise OSError(28, "No space left on device")
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+        _log.warning("the ledger is not written any more: %s", error.strerror or error)
 
 
 class Tape:
-    """Writes one worker's part of one pass; does nothing without a path."""
+    """Writes one worker's part of one pass; does nothing without a file.
+
+    Args:
+      dataset: what is read: `share(step, replicas)` and `batch_size`.
+      replicas: this worker's.
+      file: where to write.
+      header: what is known of the pass.
+    """
 
     def __init__(
-        self, dataset: Any, replicas: Any, path: Path | None, header: dict[str, Any]
+        self, dataset: Any, replicas: Any, file: _File | None, header: dict[str, Any]
     ) -> None:
-        self._dataset, self._replicas = dataset, replicas
-        self._path, self._header = path, header
-        self._file: Any = None
+        self._dataset, self._replicas, self._file = dataset, replicas, file
+        self._line: dict[str, int] = {}
+        self._head, self._place = "", 0
+        if file is not None:
+            self._number, file.passes = file.passes, file.passes + 1
+            file.add(_fill(json.dumps({"pass": self._number, **header}, separators=(",", ":"))))
 
-    def consumed(self, epoch: int, step: int) -> None:
-        """Notes that a step is over."""
-        if self._path is None:
-            return
+    def taken(self, epoch: int, step: int) -> None:
+        """Notes that a step is about to be trained; all before it are over."""
         if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Line by line, so that a killed worker leaves what it has done.
-            self._file = self._path.open("w", buffering=1, encoding="utf-8")
-            self._write(self._header)
+            return
+        _unsettled.add(self)
         begin, end = self._dataset.share(step, self._replicas)
-        self._write({"e": epoch, "s": step, "b": begin, "n": end - begin})
+        line = self._line
+        if line:
+            line["done"] = line["taken"]
+            number = step - line["step"]
+            next_begin = line["begin"] + number * self._dataset.batch_size
+            follows = (epoch, begin, end - begin) == (line["epoch"], next_begin, line["count"])
+            if follows and number == line["taken"] < MOST_STEPS:
+                line["taken"] += 1
+                self._write()
+                return
+            self._write()
+        self._line = {"epoch": epoch, "step": step, "begin": begin, "count": end - begin}
+        head = json.dumps({"pass": self._number, **self._line}, separators=(",", ":"))
+        self._head = head.removesuffix("}")
+        self._line |= {"taken": 1, "done": 0}
+        self._place = self._file.add(self._text())
 
-    def _write(self, record: dict[str, Any]) -> None:
-        self._file.write(json.dumps(record, separators=(",", ":")) + "\n")
+    def settle(self) -> None:
+        """Notes that all steps that were taken are over."""
+        _unsettled.discard(self)
+        if self._file is not None and self._line and self._line["done"] < self._line["taken"]:
+            self._line["done"] = self._line["taken"]
+            self._write()
+
+    def _write(self) -> None:
+        assert self._file is not None
+        self._file.put(self._text(), self._place)
+
+    def _text(self) -> bytes:
+        taken, done = self._line["taken"], self._line["done"]
+        return _fill(f'{self._head},"taken":{taken:10},"done":{done:10}}}')
+
+
+def training_begins(call: int) -> None:
+    """From now on data is read for the script's training `call`, counted from 0."""
+    global _call, _is_done
+    _call, _is_done = call, False
+
+
+def training_is_done() -> None:
+    """This training's result comes from an earlier round; if it is done again it does not count."""
+    global _is_done
+    _is_done = True
+
+
+def settle() -> None:
+    """A training has ended as it should: what its steps were given has been trained on."""
+    for tape in tuple(_unsettled):
+        tape.settle()
 
 
 def no_tape() -> Tape:
@@ -62,25 +163,67 @@ def no_tape() -> Tape:
     return Tape(None, None, None, {})
 
 
-def open_tape(dataset: Dataset, place: Position, replicas: Replicas) -> Tape:
-    """Returns the tape of a pass that begins at `place`; written when TFRUN_LEDGER is set."""
-    here, run_dir = world(), os.environ.get("TFRUN_RUN_DIR")
+def open_tape(
+    dataset: Dataset,
+    place: Position,
+    replicas: Replicas | None = None,
+    *,
+    how: How = "next",
+    left: Position | None = None,
+    trains: bool = True,
+) -> Tape:
+    """Returns the tape of a pass that begins at `place`; written in a job with a ledger.
+
+    Args:
+      dataset: the data.
+      place: the first step that will be read.
+      replicas: this worker's; None for one replica on each.
+      how: "next" after what was read before, "sought" by the script, "resumed" where an earlier
+        round was cut off, or "passed": the script's earlier run has finished this training.
+      left: where the data stood before; the steps from there to `place` are left out on purpose.
+      trains: whether a `fit` or a `TrainState` reads, which goes on where it was after a failure.
+    """
+    file = _file()
+    if file is None:
+        return no_tape()
+    here, left = world(), left or place
+    rank, size = here.rank, here.size
+    if replicas is not None:
+        rank, size = replicas.first // replicas.count, replicas.total // replicas.count
+    seed, shuffle = dataset.key
     header = {
         "data": dataset.name,
         "samples": dataset.samples,
         "batch": dataset.batch_size,
-        "key": list(dataset.key),
+        "seed": seed,
+        "shuffle": shuffle,
+        "by": "position" if dataset.is_stream else "sample",
+        "rank": rank,
+        "size": size,
+        "call": _call,
         "epoch": place.epoch,
         "step": place.step,
-        "round": here.round,
-        "rank": replicas.first // replicas.count,
-        "size": replicas.total // replicas.count,
+        "how": "passed" if _is_done else how,
+        "left": [left.epoch, left.step],
+        "trains": trains,
     }
-    path = None
-    _passes[dataset.name] += 1  # the same on all workers, as they make the same calls
-    if run_dir and os.environ.get(SWITCH, "0") not in ("", "0"):
-        name = (
-            f"{dataset.name}-{here.round:05}-{_passes[dataset.name]:05}-{header['rank']:05}.jsonl"
-        )
-        path = Path(run_dir, "ledger", name)
-    return Tape(dataset, replicas, path, header)
+    made = Tape(dataset, replicas, file, header)
+    return no_tape() if _is_done else made
+
+
+def _file() -> _File | None:
+    run_dir, number = os.environ.get("TFRUN_RUN_DIR"), os.environ.get(SWITCH, "")
+    if not run_dir or not number.isdecimal() or not int(number):
+        return None
+    here = world()
+    name = f"{int(number):04}-{here.round:05}-{here.rank:05}.jsonl"
+    path = str(Path(run_dir, FOLDER, name))
+    if path not in _open:
+        _open[path] = _File(Path(path))
+    return _open[path]
+
+
+def _fill(text: str) -> bytes:
+    """The line, filled up with spaces to a multiple of the width."""
+    raw = text.encode()
+    return raw.ljust(-(-(len(raw) + 1) // WIDTH) * WIDTH - 1) + b"\n"

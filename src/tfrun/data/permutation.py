@@ -96,6 +96,12 @@ class Order:
             begin += stop - offset
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
+    def at(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the samples at these positions of `epoch`, in the same shape."""
+        if not self.shuffle:
+            return positions
+        return permute(positions.ravel(), self.samples, self.seed, epoch).reshape(positions.shape)
+
     def _chunk_of(self, epoch: int, number: int) -> NDArray[np.int64]:
         kept = self._chunk  # read once: several threads may read ahead
         if kept is not None and kept[0] == (epoch, number):
@@ -109,28 +115,34 @@ class Order:
 
 def _encrypt(values: NDArray[np.uint64], rows, columns, keys: list[np.uint64]):
     left, right = np.divmod(values, columns)
+    scratch = np.empty_like(left), np.empty_like(left)
     for number, key in enumerate(keys):
         if number % 2 == 0:
-            _add_hash(left, right, rows, key)
+            _add_hash(left, right, rows, key, scratch)
         else:
-            _add_hash(right, left, columns, key)
+            _add_hash(right, left, columns, key, scratch)
     left *= columns
     left += right
     return left
 
 
-def _add_hash(target: NDArray[np.uint64], source: NDArray[np.uint64], size, key) -> None:
+def _add_hash(target: NDArray[np.uint64], source: NDArray[np.uint64], size, key, scratch) -> None:
     """target = (target + hash(key, source)) mod size, in place."""
-    value = source + key
-    value ^= value >> _HALF
+    value, other = scratch
+    np.add(source, key, out=value)
+    np.right_shift(value, _HALF, out=other)
+    value ^= other
     value *= _MULTIPLIER
-    value ^= value >> _HALF
+    np.right_shift(value, _HALF, out=other)
+    value ^= other
     value *= _MULTIPLIER
     value >>= _HALF
     value *= size  # the high half of value * size is uniform in [0, size)
     value >>= _HALF
     target += value
-    target -= size * (target >= size)
+    # Below `size` the difference wraps around to an enormous number.
+    np.subtract(target, size, out=other)
+    np.minimum(target, other, out=target)
 
 
 def _round_keys(seed: int, epoch: int) -> list[np.uint64]:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
+import io
+import itertools
+import mmap
 import os
-import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.data import errors
-from tfrun.data.record_index import FRAME, index_files
+from tfrun.data.gather import Gathered, Unreadable
+from tfrun.data.record_index import index_files
 
-_HEAD = 12  # bytes before a record's data
+_HEAD, _TAIL = 12, 4  # bytes before and behind a record's data
+_LARGE = 64 << 10
+_SHORTER = "it has become shorter"
 
 
 class RecordSource:
@@ -36,8 +44,15 @@ class RecordSource:
             raise errors.empty(f"{len(self._paths)} TFRecord files")
         self._starts = np.concatenate([of_file[:-1] for of_file in starts])
         self._sizes = np.concatenate([np.diff(of_file) for of_file in starts])
+        self._file_ends = [int(of_file[-1]) for of_file in starts]
+        mean = float(self._sizes.mean())
+        self.sample_bytes: float | None = mean
         self._checked = np.zeros(len(self), bool)
-        self._files: dict[int, int] = {}
+        # A record of many pages comes from a disk faster if it is asked for in one piece.
+        self._is_mapped = mean < _LARGE
+        self._files: dict[int, Any] = {}
+        weakref.finalize(self, _close, self._files)
+        self._kept: list[Gathered] = []
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -46,45 +61,77 @@ class RecordSource:
     def read(self, indices: NDArray[np.int64]) -> list[NDArray]:
         files = np.searchsorted(self._ends, indices, side="right").tolist()
         starts, sizes = self._starts[indices], self._sizes[indices]
-        records = np.empty(len(files), object)
-        if self._checked[indices].all():
-            records[:] = self._bytes(files, starts + _HEAD, sizes - FRAME)
-            return [records]
-        good = whole_records(self._bytes(files, starts, sizes))
+        try:
+            with self._gathering() as gathered:
+                content = gathered.fill(self._pieces(files, starts, starts + sizes))
+                if self._checked[indices].all():
+                    good = _data_of(content, sizes)
+                else:
+                    good = whole_records(gathered.path, len(files))
+        except Unreadable as failed:
+            path = self._paths[files[failed.piece]]
+            raise errors.vanished(path, _reason(failed.error)) from None
         if len(good) < len(files):
             bad = len(good)
             path, start = self._paths[files[bad]], int(starts[bad])
             raise errors.corrupt(path, start, "its checksum is wrong")
         self._checked[indices] = True
+        records = np.empty(len(files), object)
         records[:] = good
         return [records]
 
-    def _bytes(self, files: list[int], starts: NDArray, sizes: NDArray) -> list[bytes]:
-        # Not by a memory map: a file that becomes shorter would kill the process.
-        pread, places = os.pread, zip(files, starts.tolist(), sizes.tolist(), strict=True)
-        read: list[bytes] = []
-        for number, start, size in places:
-            try:
-                data = pread(self._files.get(number) or self._file(number), size, start)
-            except OSError as error:
-                raise errors.vanished(self._paths[number], error.strerror or str(error)) from None
-            if len(data) < size:
-                raise errors.vanished(self._paths[number], "it has become shorter")
-            read.append(data)
-        return read
+    def _pieces(self, files: list[int], starts: NDArray, ends: NDArray) -> list[memoryview]:
+        opened = {number: self._file(number) for number in set(files)}
+        return [
+            self._read(number, file, start, end) if isinstance(file, int) else file[start:end]
+            for number, start, end in zip(files, starts.tolist(), ends.tolist(), strict=True)
+            for file in (opened[number],)
+        ]
 
-    def _file(self, number: int) -> int:
+    def _read(self, number: int, descriptor: int, start: int, end: int) -> memoryview:
+        try:
+            data = os.pread(descriptor, end - start, start)
+        except OSError as error:
+            raise errors.vanished(self._paths[number], _reason(error)) from None
+        if len(data) < end - start:
+            raise errors.vanished(self._paths[number], _SHORTER)
+        return memoryview(data)
+
+    def _file(self, number: int) -> Any:
+        """Returns a view of a file's map, or its descriptor; opened once."""
         with self._lock:
-            if number not in self._files:
-                flags = os.O_RDONLY | os.O_CLOEXEC
-                self._files[number] = os.open(self._paths[number], flags)
+            if number in self._files:
+                return self._files[number]
+            path = self._paths[number]
+            try:
+                with Path(path).open("rb", 0) as file:
+                    if os.fstat(file.fileno()).st_size < self._file_ends[number]:
+                        raise errors.vanished(path, _SHORTER)
+                    mapped = _map_of(file) if self._is_mapped else None
+                    self._files[number] = os.dup(file.fileno()) if mapped is None else mapped
+            except OSError as error:
+                raise errors.vanished(path, _reason(error)) from None
             return self._files[number]
+
+    @contextlib.contextmanager
+    def _gathering(self) -> Iterator[Gathered]:
+        """Lends a file in memory; the last one that was given back, if there is one."""
+        try:
+            gathered = self._kept.pop()
+        except IndexError:
+            gathered = Gathered()
+        try:
+            yield gathered
+        finally:
+            if not gathered.is_large and not self._kept:
+                self._kept.append(gathered)
 
 
 class FileSource:
     """Whole files; a sample is (path, content), two scalar strings."""
 
     spec = (tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.string))
+    sample_bytes: float | None = None
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = np.array([os.fsencode(path) for path in paths], object)
@@ -122,36 +169,44 @@ def matching(patterns: str | Sequence[str]) -> list[str]:
     return found
 
 
-def whole_records(raw: list[bytes]) -> list[bytes]:
-    """Returns the data of the records of `raw`, up to the first one that is damaged.
+def whole_records(path: str, count: int) -> list[bytes]:
+    """Returns the data of the first `count` records of a file, up to the first damaged one.
 
-    Python has no crc32c, and one in numpy is slower, so TensorFlow's own reader checks them, in
-    a file in memory. It is not public, and its public forms read a file from the start.
+    Python has no crc32c, and one in numpy is slower, so TensorFlow's own reader checks them. It
+    is not public, and its public forms cost more for a record than this.
     """
     from tensorflow.python.lib.io import _pywrap_record_io
 
     whole: list[bytes] = []
-    with _file_in_memory(b"".join(raw)) as path:
-        try:
-            for record in _pywrap_record_io.RecordIterator(path, ""):  # type: ignore[misc]
-                whole.append(record)
-        except tf.errors.OpError:
-            pass
+    reader: Any = _pywrap_record_io.RecordIterator(path, "")
+    with contextlib.suppress(tf.errors.OpError):
+        whole.extend(itertools.islice(reader, count))
     return whole
 
 
-@contextlib.contextmanager
-def _file_in_memory(content: bytes) -> Iterator[str]:
-    if not hasattr(os, "memfd_create"):
-        with tempfile.NamedTemporaryFile(buffering=0) as file:
-            file.write(content)
-            yield file.name
-        return
-    file = os.memfd_create("tfrun-records", os.MFD_CLOEXEC)
+def _map_of(file: io.FileIO) -> memoryview | None:
+    """Maps a file; None where its file system cannot."""
     try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(file, view) :]
-        yield f"/proc/self/fd/{file}"
-    finally:
-        os.close(file)
+        made = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError:
+        return None
+    if hasattr(made, "madvise"):
+        made.madvise(mmap.MADV_RANDOM)
+    return memoryview(made)
+
+
+def _data_of(content: mmap.mmap, sizes: NDArray[np.int64]) -> list[bytes]:
+    """The records' data without what stands around it."""
+    ends = np.cumsum(sizes)
+    begins, ends = (ends - sizes + _HEAD).tolist(), (ends - _TAIL).tolist()
+    return [content[begin:end] for begin, end in zip(begins, ends, strict=True)]
+
+
+def _close(files: dict[int, Any]) -> None:
+    for file in files.values():
+        if isinstance(file, int):
+            os.close(file)
+
+
+def _reason(error: OSError) -> str:
+    return _SHORTER if error.errno == errno.EFAULT else error.strerror or str(error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import os
 from typing import Any, Protocol
 
@@ -10,9 +12,16 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.data import errors
+from tfrun.data.buffers import Buffers
 from tfrun.data.shared_arrays import share_arrays
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import world
+from tfrun.worker import channel
+
+NAMED = 5  # samples that a worker names in its output
+
+_tolerant = itertools.count()
+_log = logging.getLogger("tfrun")
 
 
 class Source(Protocol):
@@ -20,9 +29,12 @@ class Source(Protocol):
 
     Attributes:
       spec: the structure of one sample, a nest of `tf.TensorSpec`.
+      sample_bytes: how large a sample is, about; None if reading takes long whatever its size,
+        so that no batch should wait for the next ones to be read with it.
     """
 
     spec: Any
+    sample_bytes: float | None
 
     def __len__(self) -> int: ...
 
@@ -32,7 +44,10 @@ class Source(Protocol):
 
 
 class ArraySource:
-    """A nest of arrays; a sample is a row of each. Nothing is copied but the rows asked for."""
+    """A nest of arrays; a sample is a row of each. Nothing is copied but the rows asked for.
+
+    The memory of what `read` returns is used again when nothing refers to it any more.
+    """
 
     def __init__(self, arrays: Any) -> None:
         # asanyarray: a memory map stays one.
@@ -51,12 +66,16 @@ class ArraySource:
         self.spec = tf.nest.map_structure(
             lambda array: tf.TensorSpec(array.shape[1:], tf.as_dtype(array.dtype)), self.nest
         )
+        total = sum(array.nbytes for array in self.arrays)
+        self.sample_bytes: float | None = total / len(self)
+        self._buffers = [Buffers() for _ in self.arrays]
 
     def __len__(self) -> int:
         return len(self.arrays[0])
 
     def read(self, indices: NDArray[np.int64]) -> list[NDArray]:
-        return [_take(array, indices) for array in self.arrays]
+        pairs = zip(self.arrays, self._buffers, strict=True)
+        return [_take(array, indices, buffers) for array, buffers in pairs]
 
 
 def array_source(arrays: Any) -> ArraySource:
@@ -72,6 +91,8 @@ def array_source(arrays: Any) -> ArraySource:
 
 class SequenceSource:
     """Anything with `__len__` and `__getitem__`, whose items are samples of one structure."""
+
+    sample_bytes: float | None = None
 
     def __init__(self, items: Any) -> None:
         if not hasattr(items, "__len__") or not hasattr(items, "__getitem__"):
@@ -122,12 +143,19 @@ class SequenceSource:
 class Tolerant:
     """Leaves out the samples that a source cannot read, and counts them.
 
-    Attributes:
-      skipped: samples left out so far by this process.
+    Each of them is also reported to the job, whose last lines say how many there were on all
+    workers and in all rounds.
     """
 
     def __init__(self, source: Source) -> None:
-        self.source, self.spec, self.skipped = source, source.spec, 0
+        self.source, self.spec = source, source.spec
+        self.sample_bytes: float | None = source.sample_bytes
+        self._number, self._left_out = next(_tolerant), dict[int, str]()
+
+    @property
+    def skipped(self) -> int:
+        """Samples that this process has left out, each counted once."""
+        return len(self._left_out)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -138,15 +166,25 @@ class Tolerant:
             return indices, self.source.read(indices)
         except TfrunError:
             good = np.array([i for i in indices if self._is_readable(i)], np.int64)
-            self.skipped += len(indices) - len(good)
             return good, self.source.read(good)
 
     def _is_readable(self, index: np.int64) -> bool:
         try:
             self.source.read(np.array([index]))
-        except TfrunError:
+        except TfrunError as error:
+            self._leave_out(int(index), error)
             return False
         return True
+
+    def _leave_out(self, index: int, error: TfrunError) -> None:
+        if index in self._left_out:
+            return
+        self._left_out[index] = error.code
+        where = f" (in {error.where})" if error.where else ""
+        # The n-th source of a script is the same one on all workers and in all rounds.
+        channel.emit("skipped", source=self._number, sample=index, why=f"{error.what}{where}")
+        if len(self._left_out) <= NAMED:
+            _log.warning("sample %d is left out: %s%s", index, error.what, where)
 
 
 def batch_spec(spec: Any, batch: int | None) -> Any:
@@ -154,20 +192,12 @@ def batch_spec(spec: Any, batch: int | None) -> Any:
     return tf.nest.map_structure(lambda leaf: tf.TensorSpec([batch, *leaf.shape], leaf.dtype), spec)
 
 
-def _take(array: NDArray, indices: NDArray[np.int64]) -> NDArray:
+def _take(array: NDArray, indices: NDArray[np.int64], buffers: Buffers) -> NDArray:
     if array.dtype.hasobject or not array.flags.c_contiguous:
         return array[indices]
-    result = _aligned_empty((len(indices), *array.shape[1:]), array.dtype)
+    result = buffers.array((len(indices), *array.shape[1:]), array.dtype)
     # "clip" writes into `out` directly, "raise" through a buffer; indices are in range.
     return np.take(array, indices, axis=0, out=result, mode="clip")
-
-
-def _aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """An array on a 64-byte boundary: TensorFlow takes it over without a copy (facts 15)."""
-    size = int(np.prod(shape)) * dtype.itemsize
-    raw = np.empty(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + size].view(dtype).reshape(shape)
 
 
 def _spec_of_value(value: Any) -> tf.TensorSpec:

@@ -25,6 +25,8 @@ class StreamSource:
         the cardinality says it.
     """
 
+    sample_bytes: float | None = None
+
     def __init__(self, make: Callable[..., tf.data.Dataset], samples: int | None) -> None:
         takes_epoch = bool(inspect.signature(make).parameters)
         self._make = make if takes_epoch else lambda _: make()
@@ -55,6 +57,24 @@ class StreamSource:
 
         epochs = tf.data.Dataset.range(first_epoch, -(-stop // steps))
         return epochs.flat_map(epoch_batches).take(stop - start)
+
+
+def compressed_records(
+    files: list[str], compression: str, shuffle: bool, on_error: str
+) -> StreamSource:
+    """Returns the records of compressed TFRecord files, in sequence.
+
+    Raises:
+      UsageError: TFRUN-601 (empty), TFRUN-607 for what cannot be done in sequence.
+    """
+    where = "Dataset.from_tfrecords, compression"
+    if compression not in ("GZIP", "ZLIB"):
+        what = f"{compression!r} is not a compression"
+        raise errors.bad_argument(what, where, '"GZIP" or "ZLIB"')
+    if shuffle or on_error != "raise":
+        what = "compressed files are read in sequence: no shuffle, and no record can be left out"
+        raise errors.bad_argument(what, where, 'shuffle=False and on_error="raise"')
+    return StreamSource(lambda: tf.data.TFRecordDataset(files, compression), None)
 
 
 def check_batch(number: int, expected: int, size: int, expected_size: int) -> None:

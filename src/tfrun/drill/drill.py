@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
-import signal
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tfrun.drill import disk, samples
 from tfrun.drill import events as reading
 from tfrun.drill.faults import FAULTS
-from tfrun.drill.inject import Hit, inject
-from tfrun.drill.job import Job
+from tfrun.drill.inject import EARLIEST, LATEST, Hit, inject
+from tfrun.drill.job import Job, ends_children_on_signals, failed
 from tfrun.drill.report import Report
 from tfrun.drill.verdict import Row, Run, judge
-from tfrun.job.errors import TfrunError, UsageError
+from tfrun.drill.verdict_whole import PREEMPTED, judge_full_disk, judge_preempted
+from tfrun.job.errors import UsageError
 
 Say = Callable[[str], None]
 
 EARLIER = 0.25  # of the training time, for the one repetition of a fault that came too late
-LAST_LINES = 12
+NOT_SAVED = "No checkpoint is being saved"  # checkpoint/problems.py says it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,9 @@ class Drill:
 
     Attributes:
       program: the script and its arguments.
-      workers: how many.
+      workers: how many at most.
+      range: what -n says.
+      hosts: options that name other machines; none for this one.
       faults: keys of `FAULTS`.
       kills: how often a fault that repeats comes.
       seed: of the jobs, of the moments and the victims.
@@ -42,6 +44,8 @@ class Drill:
 
     program: tuple[str, ...]
     workers: int
+    range: str
+    hosts: tuple[str, ...] = ()
     faults: tuple[str, ...]
     kills: int
     seed: int
@@ -53,8 +57,13 @@ class Drill:
     @property
     def options(self) -> list[str]:
         """The command line of each job, without its run directory."""
-        stated = ["-n", str(self.workers), "--seed", str(self.seed)]
-        return [*stated, *["--deterministic"] * self.deterministic, "--", *self.program]
+        return [*self.settings, "--", *self.program]
+
+    @property
+    def settings(self) -> list[str]:
+        """What stands before the script."""
+        stated = ["-n", self.range, *self.hosts, "--seed", str(self.seed)]
+        return [*stated, *["--deterministic"] * self.deterministic]
 
 
 def run_drill(drill: Drill, say: Say) -> Report:
@@ -64,7 +73,7 @@ def run_drill(drill: Drill, say: Say) -> Report:
       TfrunError: TFRUN-401 when the undisturbed run fails, TFRUN-105 when it makes no step.
     """
     say("undisturbed …")
-    with _ends_children_on_signals():
+    with ends_children_on_signals():
         with Job(drill.options, drill.folder / "undisturbed", timeout=drill.timeout) as job:
             undisturbed = _finish(job, time.time())
         _check(undisturbed, job)
@@ -79,6 +88,9 @@ def run_drill(drill: Drill, say: Say) -> Report:
 
 
 def _row(drill: Drill, fault: str, undisturbed: Run, say: Say) -> Row:
+    if reason := _why_not(drill, fault):
+        say(f"{fault}: skipped: {reason}")
+        return Row(fault=fault, run_dir=str(drill.folder / fault), skipped=reason)
     seconds = reading.training_seconds(undisturbed.events)
     row = _run_fault(drill, fault, fault, undisturbed, seconds, say)
     if row.hit == row.times or row.broken:
@@ -95,6 +107,9 @@ def _run_fault(
     times = drill.kills if FAULTS[fault].repeats else 1
     say(f"{fault}: {FAULTS[fault].what} …")
     began = time.time()
+    whole = {"preempt": _preempt, "disk": _fill_disk, "cut": _cut}.get(fault)
+    if whole is not None:
+        return whole(drill, name, undisturbed, seconds * chance.uniform(EARLIEST, LATEST), say)
     with Job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
         hits = inject(job, fault, times=times, seconds=seconds, chance=chance)
         for hit in hits if times == 1 else ():
@@ -112,22 +127,91 @@ def _run_fault(
     )
 
 
+def _why_not(drill: Drill, fault: str) -> str:
+    if fault == "disk":
+        return disk.why_not()
+    if fault == "cut" and not drill.hosts:
+        return "needs at least two hosts: name them with -H"
+    if fault == "cut" and ":" not in drill.range:
+        return "needs a job that can do without a host: give -n MIN:MAX"
+    return ""
+
+
+def _preempt(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -> Row:
+    """SIGTERM to the launcher; then the same command again, in the same run directory."""
+    wanted = reading.weights(undisturbed.events)
+    told = again = None
+    restarted = 0.0
+    with Job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
+        if _reached(job, wait):
+            told = time.time()
+            job.preempt()
+            say(f"preempt: told to end {told - job.began:.1f} s after the start")
+        first = _finish(job, job.began)
+    if first.code == PREEMPTED:
+        with Job(drill.options, job.run_dir, timeout=drill.timeout, again=True) as job:
+            restarted = job.began
+            again = _finish(job, restarted)
+    return judge_preempted(
+        str(job.run_dir), first, again, told, restarted, wanted, limit=drill.limit
+    )
+
+
+def _fill_disk(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -> Row:
+    """The checkpoints' file system has no room any more."""
+    small, filled, warned = drill.folder / f"{name}-disk", None, None
+    with disk.small(small):
+        checkpoints = ["--checkpoint-dir", str(small / "checkpoints"), "--checkpoint-every", "1"]
+        options = [*drill.settings, *checkpoints, "--", *drill.program]
+        with Job(options, drill.folder / name, timeout=drill.timeout) as job:
+            if _reached(job, wait):
+                disk.fill(small)
+                filled = time.time()
+                say(f"disk: full {filled - job.began:.1f} s after the start")
+                if job.until_shown(NOT_SAVED):
+                    warned = time.time()
+            run = _finish(job, job.began)
+    return judge_full_disk(
+        str(job.run_dir), run, filled, warned, reading.weights(undisturbed.events)
+    )
+
+
+def _cut(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -> Row:
+    """The connection to the last host breaks: to both sides a host that has gone."""
+    hits: list[Hit] = []
+    with Job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
+        connections = job.connections() if _reached(job, wait) else []
+        if connections:
+            hits.append(Hit(time=time.time(), victims=()))
+            connections[-1].kill()
+            say(f"cut: {hits[0].time - job.began:.1f} s after the start")
+        run = _finish(job, job.began)
+    wanted = reading.weights(undisturbed.events)
+    if len(reading.world_sizes(run.events)) > 1:  # other sums of floats, so other last bits
+        wanted, run = {}, replace(run, events=reading.without_weights(run.events))
+    return judge("cut", str(job.run_dir), run, hits, wanted, workers=drill.workers)
+
+
+def _reached(job: Job, wait: float) -> bool:
+    """Waits until the job has trained for so many seconds; False when it ends before."""
+    began = job.until(reading.first_step_at)
+    return began is not None and job.lasts_until(began + wait)
+
+
 def _finish(job: Job, began: float) -> Run:
     code = job.wait()
-    seconds = time.time() - began
-    return Run(events=tuple(job.events()), code=code, timed_out=job.timed_out, seconds=seconds)
+    return Run(
+        events=tuple(job.events()),
+        code=code,
+        timed_out=job.timed_out,
+        seconds=time.time() - began,
+        samples=samples.read(job.run_dir),
+    )
 
 
 def _check(undisturbed: Run, job: Job) -> None:
     if undisturbed.code != 0:
-        last = job.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-        how = "took too long" if undisturbed.timed_out else f"ended with {undisturbed.code}"
-        raise TfrunError(
-            "TFRUN-401",
-            f"without any fault the job {how}",
-            where=str(job.log),
-            fix="Make it run with tfrun alone first. It ends so: " + " | ".join(last),
-        )
+        raise failed(job, undisturbed.code, "without any fault the job")
     if reading.first_step_at(undisturbed.events) is None:
         raise UsageError(
             "TFRUN-105",
@@ -139,18 +223,3 @@ def _check(undisturbed: Run, job: Job) -> None:
 
 def _whom(hit: Hit) -> str:
     return " and ".join(worker.task.replace(":", " ") for worker in hit.victims)
-
-
-@contextlib.contextmanager
-def _ends_children_on_signals() -> Iterator[None]:
-    """Has SIGTERM and SIGHUP unwind the stack, as Ctrl-C does, so that no job is left."""
-
-    def leave(signum: int, _: object) -> None:
-        raise SystemExit(128 + signum)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

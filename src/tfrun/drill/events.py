@@ -86,6 +86,25 @@ def recovered_at(events: Sequence[Event], since: float) -> float | None:
     return next((e["time"] for e in _after(events, since) if e["event"] == "recovered"), None)
 
 
+def saved_at(events: Sequence[Event], since: float) -> tuple[float, int | None] | None:
+    """Returns when the job had saved because it was told to end, and how many steps."""
+    for event in _after(events, since):
+        if _kind(event) == "job_saved":
+            return event["time"], event["report"].get("step")
+    return None
+
+
+def resumed_step(events: Sequence[Event], since: float) -> int | None:
+    """Returns the step that workers went on from; None when they began at the beginning."""
+    steps = (e["report"].get("step") for e in _after(events, since) if _kind(e) == "resumed")
+    return next(steps, None)
+
+
+def step_after(events: Sequence[Event], since: float) -> float | None:
+    """Returns when a worker that was started since then had made its first step."""
+    return first_step_at(list(_after(events, since)))
+
+
 def lost_steps(events: Sequence[Event], faults: Sequence[float]) -> Lost:
     """Returns the steps that had to be done again, in all recoveries.
 
@@ -126,6 +145,20 @@ def weights(events: Sequence[Event]) -> dict[int, frozenset[str]]:
             report = event["report"]
             found[report["call"]] = found.get(report["call"], frozenset()) | {report["digest"]}
     return found
+
+
+def without_weights(events: Sequence[Event]) -> tuple[Event, ...]:
+    """The events but for what `weights` reads."""
+    return tuple(event for event in events if _kind(event) != "weights")
+
+
+def world_sizes(events: Sequence[Event]) -> set[int]:
+    """Returns how many workers the rounds had."""
+    tasks: dict[int, set[str]] = {}
+    for event in events:
+        if event["event"] == "worker_started":
+            tasks.setdefault(event["round"], set()).add(event["task"])
+    return {len(found) for found in tasks.values()}
 
 
 def _kind(event: Event) -> Any:

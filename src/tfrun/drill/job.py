@@ -10,20 +10,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from tfrun.drill.events import Event, Worker
+from tfrun.job.errors import TfrunError
 from tfrun.job.python import python_command
 from tfrun.worker import lineage
 
 POLL_SECONDS = 0.02
+LAST_LINES = 12
 # Variables that the jobs do not get: a drill is for a script on this machine, and a checkpoint of
 # one job must not be where the next one begins.
-_OWN = ("TFRUN_CHECKPOINT_DIR", "TFRUN_HOSTS", "TFRUN_HOSTFILE", "TFRUN_MODULE")
+_OWN = ("TFRUN_CHECKPOINT_DIR", "TFRUN_HOSTS", "TFRUN_HOSTFILE", "TFRUN_MODULE", "TFRUN_FRESH")
+# Workers then report their weights' digest, and note which samples they have consumed.
+DRILLED = {"TFRUN_DRILL": "1", "TFRUN_LEDGER": "1"}
 END_SECONDS = 10.0  # what Ctrl-C gives the workers, the agent and the launcher to leave, and more
 
 
@@ -33,6 +37,7 @@ class Job:
     Attributes:
       run_dir: where it writes.
       log: what it shows a person.
+      began: when it was started, in seconds since the epoch.
       timed_out: it was ended because it took longer than it may.
     """
 
@@ -42,10 +47,22 @@ class Job:
         run_dir: Path,
         *,
         timeout: float,
+        again: bool = False,
+        wanted: Mapping[str, str] = DRILLED,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        """Starts `tfrun --run-dir RUN_DIR options…`; `timeout` in seconds is for the whole run."""
-        self.run_dir, self.log = run_dir, run_dir.with_suffix(".log")
+        """Starts `tfrun --run-dir RUN_DIR options…`.
+
+        Args:
+          options: its command line.
+          run_dir: where it writes.
+          timeout: seconds for the whole run.
+          again: it goes on where an earlier one in the same directory was.
+          wanted: variables that tell its workers what is wanted of them.
+          environment: all others.
+        """
+        self.run_dir, self.log = run_dir, run_dir.with_suffix(".again.log" if again else ".log")
+        self.began = time.time()
         self.timed_out = False
         self._events: list[Event] = []
         self._offset = 0
@@ -53,7 +70,7 @@ class Job:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*python_command("tfrun.cli.main"), "--run-dir", str(run_dir), *options],
-                env=_environment(environment),
+                env={**_environment(environment), **wanted},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -115,6 +132,29 @@ class Job:
             return False
         return ours
 
+    def preempt(self) -> None:
+        """Tells the whole job to save and to end."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def shows(self, text: str) -> bool:
+        """Whether a person has been shown a text so far."""
+        return text in self.log.read_text(errors="replace")
+
+    def until_shown(self, text: str) -> bool:
+        """Waits until a person is shown a text; False when the job ends without it."""
+        while self._goes_on(time.time() + POLL_SECONDS):
+            if self.shows(text):
+                return True
+        return self.shows(text)
+
+    def connections(self) -> list[psutil.Process]:
+        """The processes of this job that hold connections to its hosts."""
+        try:
+            children = psutil.Process(self._process.pid).children(recursive=True)
+            return [child for child in children if child.name() == "ssh"]
+        except psutil.Error:
+            return []
+
     def end(self) -> None:
         """Ends the job as Ctrl-C does, and with SIGKILL when that takes too long."""
         if self._process.poll() is not None:
@@ -139,13 +179,41 @@ class Job:
         return False
 
 
-def _environment(outer: Mapping[str, str]) -> dict[str, str]:
-    """Returns `outer` with the workers told that this is a drill.
+@contextlib.contextmanager
+def ends_children_on_signals() -> Iterator[None]:
+    """Has SIGTERM and SIGHUP unwind the stack, as Ctrl-C does, so that no job is left."""
 
-    They then report their weights' digest.
+    def leave(signum: int, _: object) -> None:
+        raise SystemExit(128 + signum)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def failed(job: Job, code: int, what: str) -> TfrunError:
+    """The error for a job that should not have failed.
+
+    Args:
+      job: it, over.
+      code: its exit code.
+      what: what it was, "without any fault the job".
     """
-    kept = {name: value for name, value in outer.items() if name not in _OWN}
-    return {**kept, "TFRUN_DRILL": "1"}
+    last = job.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+    how = "took too long" if job.timed_out else f"ended with {code}"
+    return TfrunError(
+        "TFRUN-401",
+        f"{what} {how}",
+        where=str(job.log),
+        fix="Make it run with tfrun alone first. It ends so: " + " | ".join(last),
+    )
+
+
+def _environment(outer: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in outer.items() if name not in _OWN}
 
 
 def _die_with_us() -> Callable[[], None] | None:

@@ -44,7 +44,7 @@ def print_report(report: Report, console: Console) -> None:
     """Prints the table, and why a row is not ok."""
     table = Table(title=None, show_edge=False, pad_edge=False)
     table.add_column("fault")
-    for name in ("noticed (s)", "first new step (s)", "steps lost"):
+    for name in ("noticed (s)", "first new step (s)", "steps lost", "samples lost/repeated"):
         table.add_column(name, justify="right")
     table.add_column("weights")
     table.add_column("ok")
@@ -52,6 +52,8 @@ def print_report(report: Report, console: Console) -> None:
         table.add_row(*_cells(row))
     console.print(table)
     for row in report.rows:
+        if row.skipped:
+            console.print(f"{row.fault}: skipped: {row.skipped}")
         if row.broken:
             console.print(f"{row.fault}: {', '.join(row.broken)} (see {row.run_dir}.log)")
         elif 0 < row.hit < row.times:
@@ -68,13 +70,16 @@ def print_report(report: Report, console: Console) -> None:
 def _cells(row: Row) -> tuple[str, ...]:
     name = row.fault if row.times < 2 else f"{row.fault} x {row.hit}"
     if not row.hit and not row.broken:
-        return (name, "", "", "", "", "not hit")
-    first = _number(row.first_step)
+        return (name, "", "", "", "", "", "SKIPPED" if row.skipped else "not hit")
+    first = "" if row.fault == "disk" else _number(row.first_step)
     if row.hit > 1 and row.slowest is not None:
         first += f" (at most {row.slowest:.2f})"
     lost = f"{'' if row.steps_lost_exact else '>= '}{row.steps_lost}"
     equal = {True: "equal", False: "differ", None: "unknown"}[row.weights_equal]
-    return (name, _number(row.noticed), first, lost, equal, "ok" if row.ok else "FAILED")
+    known = row.samples_lost is not None
+    samples = f"{row.samples_lost}/{row.samples_repeated}" if known else "unknown"
+    verdict = "ok" if row.ok else "FAILED"
+    return (name, _number(row.noticed), first, lost, samples, equal, verdict)
 
 
 def _number(seconds: float | None) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tfrun.drill import events as reading
 from tfrun.drill.events import Event, Lost
 from tfrun.drill.inject import Hit
+from tfrun.drill.samples import Samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +22,14 @@ class Run:
       code: its exit code.
       timed_out: it took longer than it may, and was ended.
       seconds: how long it took.
+      samples: what its ledger says; None when it has none.
     """
 
     events: Sequence[Event]
     code: int
     timed_out: bool
     seconds: float
+    samples: Samples | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,8 @@ class Row:
       steps_lost_exact: False when they may be more, because nobody who knew the last one was left.
       weights_equal: after each `fit` the bits are those of the undisturbed run; None when the
         script has reported none.
+      samples_lost, samples_repeated: by the job's ledger; None when it has none.
+      skipped: what the fault needs that is not there; then nothing was run.
       broken: the promises that were broken, one clause each.
     """
 
@@ -58,6 +63,9 @@ class Row:
     steps_lost: int = 0
     steps_lost_exact: bool = True
     weights_equal: bool | None = None
+    samples_lost: int | None = None
+    samples_repeated: int | None = None
+    skipped: str = ""
     broken: tuple[str, ...] = ()
 
     @property
@@ -112,6 +120,7 @@ def judge(
         broken.append("other weights")
     if hits and not failed:
         broken += _lost_too_much(lost, survivors_in_all_rounds(hits, workers))
+    broken += samples_broken(run)
     if late:
         broken.append(f"first new step after more than {limit:g} s")
     return Row(
@@ -125,8 +134,17 @@ def judge(
         steps_lost=lost.steps,
         steps_lost_exact=lost.exact,
         weights_equal=equal,
+        samples_lost=run.samples.lost if run.samples else None,
+        samples_repeated=run.samples.repeated if run.samples else None,
         broken=tuple(broken),
     )
+
+
+def samples_broken(run: Run) -> list[str]:
+    if run.code != 0 or run.samples is None:
+        return []
+    counts = (("lost", run.samples.lost), ("repeated", run.samples.repeated))
+    return [f"{count} samples {what}" for what, count in counts if count]
 
 
 def survivors_in_all_rounds(hits: Sequence[Hit], workers: int) -> bool:

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as upstream
 from tensorflow.python.distribute import distribute_lib
 
-from tfrun.engine import allocator, communication
+from tfrun.engine import allocator, communication, termination
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 
 
@@ -42,6 +42,7 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         extended = MultiWorkerExtended(self, cluster_resolver, chosen)
         # Not upstream's __init__: it would make upstream's `extended`.
         distribute_lib.Strategy.__init__(self, extended)
+        termination.give_back_sigterm()
         communication.settle(self)
         if extended._in_multi_worker_mode():
             allocator.undo_generator_patch()

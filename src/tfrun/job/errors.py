@@ -2,7 +2,7 @@
 
 `CODES` is the catalogue; docs/errors.md has an entry for each code and a test compares both.
 The hundreds name the room: 1xx command line and job, 2xx cluster, 3xx launch and control,
-4xx worker processes, 5xx the engine, 6xx data, 7xx checkpoints.
+4xx worker processes, 5xx the engine, 6xx data, 7xx checkpoints, 8xx parity and tune.
 """
 
 from __future__ import annotations
@@ -53,7 +53,14 @@ CODES: dict[str, str] = {
     "TFRUN-607": "a dataset cannot be made in this way",
     "TFRUN-608": "a sample cannot be read",
     "TFRUN-609": "the workers of a machine have different arrays",
+    "TFRUN-610": "the run has no ledger",
+    "TFRUN-611": "the ledger cannot be read",
+    "TFRUN-612": "there are fewer files than workers",
     "TFRUN-701": "a checkpoint cannot be written",
+    "TFRUN-702": "a state cannot be kept in the machine's memory",
+    "TFRUN-801": "the script makes no training step",
+    "TFRUN-802": "the script's batch cannot be changed",
+    "TFRUN-803": "matplotlib is missing",
 }
 
 

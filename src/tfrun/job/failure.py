@@ -76,7 +76,9 @@ class Outcome:
       cause: the first failure, if there was one.
       others: the tasks that ended because of it.
       interrupted: the signal that asked for the end, or "".
-      preempted: the state was saved before that.
+      preempted: the state was saved before that, or there was nothing to save.
+      saved_step: the step that was saved for that.
+      unsaved: why the state could not be saved.
       restarts: how often the job began a new round after a failure.
     """
 
@@ -85,4 +87,6 @@ class Outcome:
     others: int = 0
     interrupted: str = ""
     preempted: bool = False
+    saved_step: int | None = None
+    unsaved: str = ""
     restarts: int = 0

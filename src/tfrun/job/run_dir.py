@@ -74,6 +74,18 @@ def checkpoints(path: Path, stated: str, *, fresh: bool, now: float) -> str:
     return str(folder)
 
 
+def next_ledger(path: Path) -> int:
+    """Returns the number of a job that writes a ledger in this run directory, from 1."""
+    names = (file.name.partition("-")[0] for file in (path / "ledger").glob("*.jsonl"))
+    return max((int(name) for name in names if name.isdecimal()), default=0) + 1
+
+
+def newest(folder: Path) -> Path | None:
+    """Returns the run directory in `folder` whose job has begun last; None when there is none."""
+    runs = [run for run in folder.glob("*") if (run / "job.json").is_file()]
+    return max(runs, key=lambda run: (run / "job.json").stat().st_mtime_ns, default=None)
+
+
 def mark_finished(folder: str) -> None:
     """Notes in a checkpoint directory that the job it belongs to has finished."""
     with contextlib.suppress(OSError):  # there is none, or it is another machine's

@@ -90,6 +90,7 @@ class JobSpec:
       checkpoint_dir: absolute path of the directory for checkpoints; "" is none.
       checkpoint_every: how often one is written: "500" (steps), "600s", "10m", "epoch".
       keep: how many checkpoints are kept.
+      ledger: number of the job in its run directory's ledger, from 1; 0 writes none.
       log_all: show every worker's output on the terminal, not only the chief's.
       timeouts: all waiting times, in seconds.
     """
@@ -109,6 +110,7 @@ class JobSpec:
     checkpoint_dir: str = ""
     checkpoint_every: str = "10m"
     keep: int = 5
+    ledger: int = 0
     log_all: bool = False
     timeouts: Timeouts = field(default_factory=Timeouts)
 

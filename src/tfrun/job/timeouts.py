@@ -15,7 +15,12 @@ class Timeouts:
     Attributes:
       heartbeat_interval: how often an agent reports that it is alive.
       heartbeat_timeout: an agent that was silent for so long is lost.
-      join_timeout: how long the job waits for its agents and for TensorFlow's import.
+      join_timeout: how long the job waits for its agents and for TensorFlow's import, also for
+        agents that were lost and that it cannot do without.
+      start_timeout: for how long a job that could start with fewer workers waits for all.
+      rejoin_timeout: the same when a machine was lost; may be 0.
+      settle: where a machine has come, others may follow for so long.
+      grow_after: a round is not interrupted for more workers in its first seconds of training.
       interrupt_grace: from Ctrl-C (SIGINT to the workers) to SIGKILL.
       stop_grace: from SIGTERM to SIGKILL when a peer has failed.
       leave_grace: how long the workers that are left may take, when one has died, to write a
@@ -23,6 +28,10 @@ class Timeouts:
       straggler_grace: the same, once one of them has written a snapshot.
       hang_timeout: how long a worker may stand still between two steps before it is replaced;
         at least ten times as long as its steps take.
+      trace_timeout: how long the first step of a training, a validation or a prediction may take,
+        in which TensorFlow traces and compiles; at least `hang_timeout`.
+      pause_timeout: how long saving may take, and what callbacks do when an epoch ends; at least
+        `hang_timeout`.
       preempt_grace: how long the chief may take to save when the system wants the machine back.
       agent_exit: how long an agent may take to clean up and leave.
     """
@@ -30,11 +39,17 @@ class Timeouts:
     heartbeat_interval: float = 1.0
     heartbeat_timeout: float = 5.0
     join_timeout: float = 600.0
+    start_timeout: float = 30.0
+    rejoin_timeout: float = 0.0
+    settle: float = 1.0
+    grow_after: float = 5.0
     interrupt_grace: float = 2.0
     stop_grace: float = 1.0
     leave_grace: float = 10.0
     straggler_grace: float = 2.0
     hang_timeout: float = 30.0
+    trace_timeout: float = 600.0
+    pause_timeout: float = 1800.0
     preempt_grace: float = 25.0
     agent_exit: float = 2.0
 
@@ -47,6 +62,8 @@ class Timeouts:
             ("straggler_grace", "leave_grace"),
         )
         for name in self.__dataclass_fields__:
+            if name == "rejoin_timeout" and self.rejoin_timeout == 0:
+                continue
             if not 0 < getattr(self, name) < math.inf:
                 raise UsageError(
                     "TFRUN-108", f"{name} is {getattr(self, name)} s", expected="a positive time"

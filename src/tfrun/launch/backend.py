@@ -27,6 +27,9 @@ class AgentEnd:
 class Backend(Protocol):
     """Starts one agent on each of its machines and ends it again.
 
+    A backend that can starts an agent that has ended again, as a new process. For as long as it
+    tries, the agent's name is in `whereabouts.expected`.
+
     Attributes:
       whereabouts: what it knows of the machines; it keeps that up to date.
     """
@@ -48,7 +51,7 @@ class Backend(Protocol):
         ...
 
     async def agent_ended(self) -> AgentEnd:
-        """Waits for the next agent to end, of which each is told once."""
+        """Waits for the next agent's process to end; each is told of once."""
         ...
 
     async def close(self, timeout: float) -> None:

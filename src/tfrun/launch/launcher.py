@@ -8,8 +8,9 @@ import secrets
 import signal
 from dataclasses import replace
 
-from tfrun.control.controller import Controller, View
+from tfrun.control.controller import Controller
 from tfrun.control.server import ControlServer
+from tfrun.control.view import View
 from tfrun.job.exits import EXIT_INTERRUPTED, EXIT_PREEMPTED
 from tfrun.job.failure import Outcome
 from tfrun.launch.backend import Backend, Job
@@ -73,19 +74,25 @@ async def _watch(backend: Backend, controller: Controller) -> None:
 def _outcome(controller: Controller) -> Outcome:
     round, restarts = controller.round, controller.recovery.restarts.total
     cause = round.root_cause
+    if round.preempted:
+        return Outcome(
+            exit_code=EXIT_PREEMPTED,
+            interrupted=round.interrupted,
+            preempted=True,
+            saved_step=round.saved_step,
+            restarts=restarts,
+        )
     if cause and controller.gave_up:
         cause = replace(cause, code="TFRUN-405")
     if round.interrupted and not cause:
-        if round.preempted:
-            return Outcome(
-                exit_code=EXIT_PREEMPTED,
-                interrupted=round.interrupted,
-                preempted=True,
-                restarts=restarts,
-            )
         number = signal.Signals[round.interrupted].value
         code = EXIT_INTERRUPTED if number == signal.SIGINT else 128 + number
-        return Outcome(exit_code=code, interrupted=round.interrupted, restarts=restarts)
+        return Outcome(
+            exit_code=code,
+            interrupted=round.interrupted,
+            unsaved=round.unsaved,
+            restarts=restarts,
+        )
     if cause is None:
         return Outcome(exit_code=0, restarts=restarts)
     code = cause.status.shell_code if cause.status and cause.status.code else 1

@@ -14,7 +14,7 @@ from tfrun.job.exits import ExitStatus
 from tfrun.job.python import python_command
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import AgentEnd, Job
-from tfrun.worker import lineage
+from tfrun.worker import lineage, sigterm
 
 LOOPBACK = "127.0.0.1"
 
@@ -49,7 +49,8 @@ class LocalBackend:
 
     async def start(self, port: int, config: dict[str, Any]) -> None:
         lineage.adopt_orphans()
-        with (self._logs / f"{self._site.agent}.agent.log").open("ab") as log:
+        path = self._logs / f"{self._site.agent}.agent.log"
+        with path.open("ab") as log, sigterm.shielded():
             self._process = await asyncio.create_subprocess_exec(
                 *python_command("tfrun.control.agent"),
                 stdin=subprocess.PIPE,

@@ -1,29 +1,28 @@
-"""Says who is missing while the cluster forms, and why: a start never hangs in silence."""
+"""Says who is missing while a round forms, and why: no job hangs in silence."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 
-from tfrun.control.controller import Controller, View
+from tfrun.control.controller import Controller
 from tfrun.control.plan import Whereabouts
 from tfrun.control.rounds import Round, State
+from tfrun.control.view import View
 
 INTERVAL_SECONDS = 5.0
 MAX_LINES = 10
 
 
 async def tell_who_is_missing(controller: Controller, known: Whereabouts, view: View) -> None:
-    """Shows a line for each missing agent every few seconds, until none is missing.
+    """Shows a line for each missing agent every few seconds, whenever a round waits for some.
 
     The agent of a local job, of which nothing is known, is never far and not worth a line.
     """
-    began = time.monotonic()
-    while controller.round.state in (State.JOINING, State.PREPARING):
+    while True:
         await asyncio.sleep(INTERVAL_SECONDS)
-        if known.waiting:
-            for line in missing_lines(controller.round, known.waiting, time.monotonic() - began):
+        if known.waiting and controller.waited >= INTERVAL_SECONDS / 2:
+            for line in missing_lines(controller.round, known.waiting, controller.waited):
                 view.notice(line)
 
 

@@ -3,14 +3,15 @@
 Each host has one ssh process. The control connection runs through it, as a port that is forwarded
 back, so no port is opened to the network and SSH does the encryption. Its standard input carries
 the configuration and then stays open: when this side is gone, however it ended, the other side's
-reads an end of file. When the network between is gone, both sides notice by silence.
+reads an end of file. When the network between is gone, both sides notice by silence. A host that
+was lost is tried again until the job ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from tfrun.launch.sync import pack, synced
 
 LOOPBACK = "127.0.0.1"
 RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0)  # the last one again and again
+STABLE_SECONDS = 30.0  # a connection that stood for so long was a good one
 
 
 def ssh_job(spec: JobSpec, hosts: Sequence[Host], remote: Remote) -> Job:
@@ -92,6 +94,7 @@ class SshBackend:
             config = {**config, "spec": replace(self._spec, program=program).to_json()}
         for agent in self._destinations:
             self.whereabouts.waiting[agent] = "connecting"
+            self.whereabouts.expected.add(agent)
             trying = self._keep_trying(agent, port, config)
             self._running[agent] = asyncio.create_task(trying)
 
@@ -113,12 +116,17 @@ class SshBackend:
             self._copy.unlink(missing_ok=True)
 
     async def _keep_trying(self, agent: str, port: int, config: dict[str, Any]) -> None:
-        """Connects until the host was there and left, or until it is clear that it never can be."""
-        python = self._remote.python
+        """Connects, and again when that breaks, until it is clear that it never can be.
+
+        What a host that was there before says, that its Python cannot be found for example, may
+        well pass: a machine that starts anew takes connections before all its disks are there.
+        """
+        python, known, loop = self._remote.python, self.whereabouts, asyncio.get_running_loop()
         command = ssh_command(self._destinations[agent], python, LOOPBACK, port)
         log = Path(self._spec.run_dir, "logs") / f"{agent}.agent.log"
-        for seconds in itertools.chain(RETRY_SECONDS, itertools.repeat(RETRY_SECONDS[-1])):
-            configure = self._configure(agent, config)
+        pauses = _pauses()
+        for attempt in itertools.count():
+            configure, began = self._configure(agent, attempt, config), loop.time()
             connection = SshConnection(command, python, log, configure, self._copy)
             self._connections[agent] = connection
             try:
@@ -127,13 +135,20 @@ class SshBackend:
                 reason = Reason(text=error.what, permanent=True, code=error.code)
             except (OSError, ValueError, LookupError) as error:  # a full disk; a broken greeting
                 reason = Reason(text=f"its connection failed here: {error}", permanent=True)
-            if connection.told or reason.permanent:
+            known.waiting[agent] = reason.text
+            is_over = reason.permanent and agent not in known.joined
+            if is_over:
+                known.expected.discard(agent)
+            if connection.told or is_over:
                 end = AgentEnd(agent=agent, how=reason.text, code=reason.code)
-                return self._ended.put_nowait(end)
-            self.whereabouts.waiting[agent] = reason.text
-            await asyncio.sleep(seconds)
+                self._ended.put_nowait(end)
+            if is_over:
+                return
+            if connection.told and loop.time() - began > STABLE_SECONDS:
+                pauses = _pauses()
+            await asyncio.sleep(next(pauses))
 
-    def _configure(self, agent: str, config: dict[str, Any]) -> Configure:
+    def _configure(self, agent: str, attempt: int, config: dict[str, Any]) -> Configure:
         def configure(greeting: Mapping[str, Any], port: int) -> dict[str, Any]:
             self.whereabouts.waiting[agent] = "connected; its agent is starting"
             # A host that is alone needs no address: its tasks are each other's neighbours.
@@ -142,6 +157,7 @@ class SshBackend:
             return {
                 "agent": agent,
                 "workers": self._tasks[agent],
+                "attempt": attempt,
                 "url": f"http://{LOOPBACK}:{port}/agent",
                 "silence": self._silence,
                 "remote": {
@@ -159,3 +175,8 @@ class SshBackend:
         if self._copy is None:
             return self._remote.directory
         return str(Path(self._spec.run_dir, "code", agent))
+
+
+def _pauses() -> Iterator[float]:
+    """Yields how many seconds to wait before each new attempt."""
+    return itertools.chain(RETRY_SECONDS, itertools.repeat(RETRY_SECONDS[-1]))

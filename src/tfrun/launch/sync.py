@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import tarfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -62,11 +63,26 @@ def pack(directory: Path, into: IO[bytes], *, run_dir: Path) -> None:
 async def unpack(directory: Path, size: int, receive: Callable[[int], Awaitable[bytes]]) -> None:
     """Takes an archive of `size` bytes in, and unpacks it into a new directory.
 
+    A directory that is there is whole, from an agent before this one: it stays as it is, with
+    what the script has written there.
+
     Raises:
       OSError: it cannot be written, or not all of it came.
     """
-    directory.mkdir(parents=True)
-    packed = directory.with_name(f"{directory.name}.tar.gz")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    new = directory.with_name(f".{directory.name}.{os.getpid()}")
+    packed = new.with_suffix(".tar.gz")
+    try:
+        await _receive(packed, size, receive)
+        if not directory.exists():
+            _extract(packed, new)
+            new.rename(directory)
+    finally:
+        packed.unlink(missing_ok=True)
+        shutil.rmtree(new, ignore_errors=True)
+
+
+async def _receive(packed: Path, size: int, receive: Callable[[int], Awaitable[bytes]]) -> None:
     with packed.open("xb") as file:
         while size:
             chunk = await receive(min(size, CHUNK))
@@ -74,10 +90,13 @@ async def unpack(directory: Path, size: int, receive: Callable[[int], Awaitable[
                 raise ConnectionError(0, "the copy was cut off")
             file.write(chunk)
             size -= len(chunk)
+
+
+def _extract(packed: Path, new: Path) -> None:
+    new.mkdir()
     with tarfile.open(packed) as archive:
         # "tar" trusts us with links that lead out of the directory; early 3.10s have no filters.
         if hasattr(tarfile, "tar_filter"):
-            archive.extractall(directory, filter="tar")
+            archive.extractall(new, filter="tar")
         else:
-            archive.extractall(directory)
-    packed.unlink()
+            archive.extractall(new)

@@ -36,16 +36,28 @@ def print_outcome(
         report_failure(outcome.cause, outcome.others, log, seen=seen, restarts=outcome.restarts)
         return
     if outcome.preempted:
+        step, where = outcome.saved_step, _short(spec.checkpoint_dir)
+        saved = f"step {step:,} is saved in {where}" if step is not None else "nothing is unsaved"
         print(
-            f"tfrun: preempted by {outcome.interrupted} after {seconds:.1f} s; the state is saved "
-            f"in {_short(spec.checkpoint_dir)}, and the same command with --run-dir {run} goes on",
+            f"tfrun: preempted by {outcome.interrupted} after {seconds:.1f} s; {saved}, and the "
+            f"same command with --run-dir {run} goes on",
             file=sys.stderr,
         )
         return
     if outcome.interrupted:
-        print(f"tfrun: stopped by {outcome.interrupted} after {seconds:.1f} s", file=sys.stderr)
+        unsaved = f"; what was trained could not be saved: {outcome.unsaved}"
+        print(
+            f"tfrun: stopped by {outcome.interrupted} after {seconds:.1f} s"
+            f"{unsaved if outcome.unsaved else ''}",
+            file=sys.stderr,
+        )
         return
-    parts = [f"finished in {seconds:.1f} s", *_restarts(outcome.restarts), *_throughput(fit)]
+    parts = [
+        f"finished in {seconds:.1f} s",
+        *_restarts(outcome.restarts),
+        *_throughput(fit),
+        *_skipped(fit),
+    ]
     logs = fit.get("logs") or {}
     parts += [f"{name} {value:.4f}" for name, value in _numbers(logs)]
     print(f"tfrun: {' · '.join(parts)}", file=sys.stderr)
@@ -63,6 +75,11 @@ def _throughput(fit: Mapping[str, Any]) -> list[str]:
     if samples:
         return [f"{samples / seconds:,.0f} samples/s"]
     return [f"{steps / seconds:,.1f} steps/s"] if steps else []
+
+
+def _skipped(fit: Mapping[str, Any]) -> list[str]:
+    count = fit.get("skipped")
+    return [f"{count} sample" + ("s" if count != 1 else "") + " left out"] if count else []
 
 
 def _numbers(logs: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
+from tfrun.observe.header import training_key, training_line
 
 TRACEBACK_LINES = 12
 
@@ -21,7 +22,8 @@ class Terminal:
     """Writes in a thread of its own: a blocked terminal (`| less`) must not block the job."""
 
     def __init__(self, *, prefix_all: bool, chief: str) -> None:
-        self.summary: dict[str, Any] = {}
+        self._fit: dict[str, Any] = {}
+        self._skipped: set[tuple[Any, Any]] = set()
         self._prefix_all, self._chief = prefix_all, chief
         self._partial: dict[tuple[str, str], str] = {}
         self._queue: queue.SimpleQueue[tuple[TextIO | None, str] | None] = queue.SimpleQueue()
@@ -29,6 +31,7 @@ class Terminal:
         self._thread.start()
         self._midline = False
         self._muted = False
+        self._training: Any = None
 
     def output(self, task: str, stream: str, text: str) -> None:
         """Shows a piece of a worker's output."""
@@ -41,9 +44,22 @@ class Terminal:
             self._midline = not text.endswith("\n")
 
     def report(self, task: str, report: dict[str, Any]) -> None:
-        """Remembers what the summary needs."""
-        if task == self._chief and report.get("kind") == "fit_end":
-            self.summary = report
+        """Remembers what the summary needs, and says with what a training begins."""
+        is_chief, kind = task == self._chief, report.get("kind")
+        if is_chief and kind == "fit_end":
+            self._fit = report
+        elif is_chief and kind == "training" and (key := training_key(report)) != self._training:
+            # Not again for each `fit`, nor in the next round.
+            self._training = key
+            self.notice(training_line(report))
+        elif kind == "skipped":
+            # Another worker, or a later round, may have met the same sample again.
+            self._skipped.add((report.get("source"), report.get("sample")))
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What the lines after the job say of its training."""
+        return {**self._fit, "skipped": len(self._skipped)}
 
     def notice(self, text: str) -> None:
         """Shows one line of tfrun's own on standard error."""

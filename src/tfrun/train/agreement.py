@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfrun.job.world import world
-from tfrun.train import snapshot
+from tfrun.train import no_room, snapshot
 from tfrun.train.agree import bytes_from, sum_over_workers
 from tfrun.train.snapshot import Place, Snapshot
 
@@ -29,27 +30,41 @@ def latest_place(strategy: Any | None, mine: Place | None) -> Place | None:
 def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
     """Reads a snapshot that at least one worker has; a collective.
 
-    Workers without it get the file from the first one that has it.
+    Workers without it, or with one that is not whole, get the file from the first one that has
+    it, and leave it to their successors; if there is no room for it, they have it for themselves.
 
     Args:
       strategy: the multi-worker strategy; None for one worker alone.
       path: the file's path on this machine.
       has: whether it is there and is the right one.
     """
-    if strategy is not None:
-        having = _rows(strategy, np.array([has], np.int64))[:, 0]
-        if not having.any():
-            return None
-        if not having.all():
-            is_source = world().rank == int(np.argmax(having))
-            mine = path.read_bytes() if is_source else b""
-            length = int(sum_over_workers(strategy, np.array([len(mine)], np.int64))[0])
-            blob = bytes_from(strategy, mine, length, is_source=is_source)
-            if not has:
-                temporary = path.with_name(f".{path.name}.{world().rank}")
-                temporary.write_bytes(blob)
-                temporary.rename(path)
-    return snapshot.read_file(path)
+    mine = snapshot.read_file(path) if has else None
+    if strategy is None:
+        return mine
+    having = _rows(strategy, np.array([mine is not None], np.int64))[:, 0]
+    if having.all() or not having.any():
+        return mine
+    is_source = world().rank == int(np.argmax(having))
+    data = path.read_bytes() if is_source else b""
+    length = int(sum_over_workers(strategy, np.array([len(data)], np.int64))[0])
+    blob = bytes_from(strategy, data, length, is_source=is_source)
+    if mine is None:
+        _leave(path, blob)
+        mine = snapshot.parse(blob)
+    return mine
+
+
+def _leave(path: Path, blob: bytes) -> None:
+    """Writes the file, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{world().rank}")
+    try:
+        temporary.write_bytes(blob)
+        temporary.rename(path)
+    except OSError as error:
+        no_room.say(path.parent, "no snapshot", error)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def _rows(strategy: Any, row: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tfrun.data import ledger
 from tfrun.train import agreement, durable, finished, leaving, snapshot
 from tfrun.train.agree import any_worker
 from tfrun.train.snapshot import Place
@@ -20,7 +21,9 @@ def begin() -> int:
     """The number of a training that begins: the script's run after this one counts the same."""
     while _before_next:
         _before_next.pop()()
-    return next(_numbers)
+    number = next(_numbers)
+    ledger.training_begins(number)
+    return number
 
 
 def before_next(action: Callable[[], None]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tfrun.train.agree import any_worker, mean_over_workers, sum_over_workers
 from tfrun.train.report import SampleCounter
+from tfrun.worker.progress import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +94,23 @@ class SharedStop(keras.callbacks.Callback):
     def _agree(self, flag: str) -> None:
         (stop,) = any_worker(self._strategy, [getattr(self.model, flag)])
         setattr(self.model, flag, stop)
+
+
+class Watched(keras.callbacks.Callback):
+    """Shows that an `evaluate` or `predict` goes on, batch by batch."""
+
+    def __init__(self, shown: Progress) -> None:
+        super().__init__()
+        self._shown = shown
+        shown.forget("loop")  # its first batch is traced
+
+    def on_test_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._shown.step_begins("loop")
+
+    def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._shown.step_returned()
+
+    on_predict_batch_begin, on_predict_batch_end = on_test_batch_begin, on_test_batch_end
 
 
 class SyncCheck(keras.callbacks.Callback):

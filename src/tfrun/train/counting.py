@@ -20,7 +20,8 @@ def commit_for(optimizers: Sequence[Any], metrics: Sequence[Any]) -> tuple[commi
     """
     shared = [v for v in metrics if isinstance(v._value, tf.distribute.DistributedValues)]
     there = commits.of(optimizers[0]) if optimizers else None
-    if there is not None and list(map(id, there.metrics)) == list(map(id, shared)):
+    is_theirs = all(commits.of(optimizer) is there for optimizer in optimizers)
+    if there and is_theirs and list(map(id, there.metrics)) == list(map(id, shared)):
         return there, False
     size = sum(int(tf.size(variables.copies(v)[0])) for v in shared)
     with default_strategy(), tf.device("CPU:0"):
@@ -32,11 +33,3 @@ def commit_for(optimizers: Sequence[Any], metrics: Sequence[Any]) -> tuple[commi
     for optimizer in optimizers:
         commits.attach(optimizer, made)
     return made, True
-
-
-def build_optimizers(model: Any, optimizers: Sequence[Any]) -> None:
-    """Makes the optimizers' variables, which otherwise the first step makes."""
-    for optimizer in optimizers:
-        if not optimizer.built:
-            with model.distribute_strategy.scope():
-                optimizer.build(model.trainable_variables)

@@ -7,23 +7,46 @@ import contextlib
 import logging
 import os
 import shutil
+import threading
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from tfrun.checkpoint.policy import Every, Moment, due, parse
 from tfrun.checkpoint.store import Store
 from tfrun.checkpoint.tf_format import Layout
 from tfrun.checkpoint.writer import BackgroundWriter
 from tfrun.job.world import world
-from tfrun.train import finished, snapshot, variables
+from tfrun.train import finished, no_room, snapshot
 from tfrun.train.snapshot import Place, Snapshot
 
-DIRECTORY, EVERY, KEEP = "TFRUN_CHECKPOINT_DIR", "TFRUN_CHECKPOINT_EVERY", "TFRUN_KEEP"
+DIRECTORY, EVERY, KEEP = finished.CHECKPOINT_DIRECTORY, "TFRUN_CHECKPOINT_EVERY", "TFRUN_KEEP"
 END_SECONDS = 30.0  # how long the end of the script waits for the last one
+LAYOUTS = 8  # of so many models TensorFlow's part is remembered
 
 _log = logging.getLogger("tfrun")
 _durable: list[Durable | None] = []
+_making = threading.Lock()
+_fetched: list[Place] = []  # what this process has read from the disk
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """What a checkpoint is about, for TensorFlow: `tf.train.Checkpoint(model=…, optimizer=…)`.
+
+    Attributes:
+      model: a Keras model, or a list or dictionary of them.
+      optimizer: likewise.
+      variables: those of them by name, as a snapshot names them.
+    """
+
+    model: Any
+    optimizer: Any
+    variables: Mapping[str, Any]
 
 
 class Durable:
@@ -34,46 +57,88 @@ class Durable:
         self._store = Store(directory, keep)
         self._writer = BackgroundWriter(self._store, _log.warning)
         self._last = Moment(now=time.monotonic(), step=0)
-        self._layouts: dict[int, tuple[Any, Layout]] = {}
+        self._call = self._asked = 0  # the training and the step that were asked about last
+        self._layouts: dict[tuple[int, ...], tuple[Any, Layout]] = {}
+        self._unsaved: dict[str, Path] = {}
         atexit.register(self._writer.close, END_SECONDS)
 
-    def is_due(self, step: int, *, epoch_ended: bool) -> bool:
-        """Whether a checkpoint should be written after this step."""
+    def is_due(self, call: int, step: int, *, epoch_ended: bool) -> bool:
+        """Whether a checkpoint should be written after this step of this training."""
+        self._asked = step
+        if call != self._call:
+            self._call = call
+            if step <= self._last.step:  # another model, which counts for itself
+                self._last = replace(self._last, step=step - 1)
         at = Moment(now=time.monotonic(), step=step)
         return due(self._every, at=at, epoch_ended=epoch_ended, last=self._last)
 
-    def submit(self, model: Any, kept: Snapshot) -> None:
+    def submit(self, what: Saved, kept: Snapshot) -> None:
         """Hands a state over to be written; returns at once."""
         step: int = kept.values["iterations"]
-        self._last = Moment(now=time.monotonic(), step=step)
+        self._last = Moment(now=time.monotonic(), step=self._asked)
         place = kept.place
         meta = {"place": [place.call, place.epoch, place.step], "values": kept.values}
-        self._writer.submit(step, meta, kept.arrays, self._layout(model))
+        # An optimizer that has been built since the state was kept has nothing in it.
+        names = {name: v for name, v in what.variables.items() if name in kept.arrays}
+        self._writer.submit(step, meta, kept.arrays, self._layout(what, names))
 
-    def save_now(self, model: Any, kept: Snapshot, seconds: float) -> bool:
-        """Writes a state and waits for the disk; False when it takes longer than `seconds`."""
-        self.submit(model, kept)
-        return self._writer.flush(seconds)
+    def prepare(self, what: Saved) -> None:
+        """Looks at the objects now, so that another thread need not do it while they change."""
+        self._layout(what, dict(what.variables))
 
-    def keep_call(self, path: Path) -> None:
-        """Keeps what a `fit` call has returned, beside the checkpoints."""
-        target = self._directory / "calls" / path.name
+    def save_now(self, what: Saved, kept: Snapshot, seconds: float) -> str:
+        """Writes a state and waits for the disk, at most so many seconds; returns what failed."""
+        if kept.place in _fetched:
+            return ""
+        self.submit(what, kept)
+        if self._writer.flush(seconds):
+            return ""
+        return self._writer.problem or f"the disk takes more than {seconds:.0f} s"
+
+    def keep_call(self, path: Path) -> str:
+        """Keeps what a training has left, beside the checkpoints; returns what failed.
+
+        Args:
+          path: the file among the snapshots; where there was no room for it, it is not there.
+        """
+        target = self._directory / finished.CALLS / path.name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             _copy(path, target)
         except OSError as error:
-            _log.warning("The result of a fit call is not saved to %s: %s.", target, error)
+            self._unsaved[path.name] = path
+            if path.exists():
+                _log.warning("The result of a fit call is not saved to %s: %s.", target, error)
+            return f"{target}: {error.strerror}"
+        self._unsaved.pop(path.name, None)
+        return ""
 
-    def _layout(self, model: Any) -> Layout:
-        if id(model) not in self._layouts:
-            names = variables.state_variables(model)
-            made = Layout.of(model, getattr(model, "optimizer", None), names=names)
-            self._layouts[id(model)] = model, made
-        return self._layouts[id(model)][1]
+    def keep_missing_call(self, path: Path) -> None:
+        """Keeps what another chief has kept on another machine's disk."""
+        if not (self._directory / finished.CALLS / path.name).exists():
+            self.keep_call(path)
+
+    def keep_calls(self) -> str:
+        """Tries again what `keep_call` could not do; returns what fails still."""
+        return next(filter(None, map(self.keep_call, tuple(self._unsaved.values()))), "")
+
+    def _layout(self, what: Saved, names: dict[str, Any]) -> Layout:
+        key = tuple(map(id, names.values()))
+        if key not in self._layouts:
+            if len(self._layouts) == LAYOUTS:
+                self._layouts.clear()
+            made = Layout.of(what.model, what.optimizer, names=names)
+            self._layouts[key] = what, made  # as long as `what` lives, these numbers are its own
+        return self._layouts[key][1]
 
 
 def durable() -> Durable | None:
     """The job's checkpoints; None on other workers than the chief, and when there are none."""
+    with _making:
+        return _make()
+
+
+def _make() -> Durable | None:
     if not _durable:
         directory = os.environ.get(DIRECTORY)
         made = None
@@ -88,13 +153,16 @@ def fetch_into(folder: Path) -> None:
     """Brings what an earlier job in this run directory has saved into the snapshots' folder.
 
     Does nothing where there are snapshots: they are newer.
+
+    Raises:
+      TfrunError: TFRUN-702 when there is no room for it: nobody wants to begin anew unasked.
     """
     directory = os.environ.get(DIRECTORY)
     if not directory or not world().is_chief:
         return
     if snapshot.latest(folder) is not None or finished.last(folder) >= 0:
         return
-    for path in Path(directory, "calls").glob("call-*.safetensors"):
+    for path in Path(directory, finished.CALLS).glob("call-*.safetensors"):
         with contextlib.suppress(OSError):
             _copy(path, folder / path.name)
     stored = Store(directory, read_only=True).newest()
@@ -103,8 +171,19 @@ def fetch_into(folder: Path) -> None:
     call, epoch, step = stored.meta["place"]
     place = Place(call=call, epoch=epoch, step=step)
     kept = Snapshot(place=place, values=stored.meta["values"], arrays=stored.arrays)
-    if snapshot.write(folder, kept):
-        _log.info("Going on from the checkpoint %s.", stored.path)
+    try:
+        snapshot.write_file(snapshot.path_of(folder, place), kept)
+    except (OSError, SafetensorError) as error:
+        raise no_room.not_kept(folder, f"the checkpoint {stored.path.name}", error) from error
+    _fetched.append(place)
+    _log.info("Going on from the checkpoint %s.", stored.path)
+
+
+def bring_back(path: Path) -> None:
+    """Copies the file of a finished call from the disk where the memory does not hold it."""
+    if world().is_chief and not path.exists() and (stored := finished.on_disk(path.name)):
+        with contextlib.suppress(OSError):
+            _copy(stored, path)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -5,6 +5,8 @@ A script that runs again passes them by: `fit` returns at once, a `TrainState` h
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +19,10 @@ from safetensors import SafetensorError
 from tfrun.data import resume
 from tfrun.data.dataset import Dataset
 from tfrun.data.position import Position
-from tfrun.train import callback_state, random_state, snapshot, variables
+from tfrun.train import callback_state, keeper, no_room, random_state, snapshot, variables
 from tfrun.train.snapshot import Place, Snapshot
 
+CHECKPOINT_DIRECTORY, CALLS = "TFRUN_CHECKPOINT_DIR", "calls"
 BUDGET = 1 << 30  # bytes of shared memory for the models of all calls
 
 
@@ -37,7 +40,7 @@ def last(folder: Path) -> int:
 def record(
     folder: Path, call: int, model: Any, history: Any, callbacks: Sequence[Any], data: Any
 ) -> None:
-    """Keeps what a call has returned and left; a full memory keeps nothing and says nothing."""
+    """Keeps what a call has returned and left; a full memory keeps nothing, and says so."""
     path = path_of(folder, call)
     if path.exists():  # another worker of this machine was quicker
         return
@@ -47,6 +50,7 @@ def record(
     }
     position = data.position if isinstance(data, Dataset) else None
     values = {
+        "optimizers": variables.trained(model.variables, variables.optimizers_of(model)),
         "history": snapshot.encode(dict(history.history), arrays, "history"),
         "epoch": list(history.epoch),
         "params": {k: v for k, v in (history.params or {}).items() if isinstance(v, int)},
@@ -54,17 +58,21 @@ def record(
         "random": random_state.encode(random_state.take(), arrays),
         "position": position and [position.epoch, position.step],
     }
-    write(folder, call, Snapshot(place=Place(), values=values, arrays=arrays))
+    write(folder, call, Snapshot(place=Place(), values=values, arrays=arrays), models=[model])
 
 
-def write(folder: Path, call: int, left: Snapshot) -> None:
-    """Keeps what a training has left, at whatever place; see `record`."""
+def write(folder: Path, call: int, left: Snapshot, *, models: Sequence[Any]) -> None:
+    """Keeps what a training has left of `models`, at whatever place; see `record`."""
     path = path_of(folder, call)
     if path.exists():
         return
+    values = {**left.values, "models": [_number_of(model) for model in models]}
     try:
-        snapshot.write_file(path, replace(left, place=Place(call=call + 1)))
-    except (OSError, TypeError, SafetensorError):
+        snapshot.write_file(path, replace(left, place=Place(call=call + 1), values=values))
+    except (OSError, SafetensorError) as error:
+        no_room.say(folder, "nothing of a training that is done", error)
+        return
+    except TypeError:
         return
     _stay_within_budget(folder, call)
 
@@ -84,6 +92,7 @@ def replay(
     # Another `fit` may go on in the same data.
     resume.request(resume.Resume(epochs=len(done.values["epoch"]), whole=True))
     build()
+    keeper.build_optimizers(model, done)
     for name, variable in variables.state_variables(model).items():
         if name in done.arrays:
             variables.assign(variable, done.arrays[name])
@@ -102,19 +111,48 @@ def replay(
 
 
 def _stay_within_budget(folder: Path, newest: int) -> None:
-    """Drops the models of the oldest calls, but not what they returned."""
+    """Takes the models of the oldest calls out of the memory: those that are elsewhere too.
+
+    A later call of the same model holds what the script will see of it in the end; what is on the
+    disk comes back when it is asked for.
+    """
     paths = [path_of(folder, call) for call in range(newest + 1)]
     there = [path for path in paths if path.exists()]
     excess = sum(path.stat().st_size for path in there) - BUDGET
-    for path in there[:-1]:
+    if excess <= 0:
+        return
+    owners = [(snapshot.read_values(path) or {}).get("models", ()) for path in there]
+    for number, path in enumerate(there[:-1]):
         if excess <= 0:
             return
-        done = snapshot.read_file(path)
-        if done is None:
-            continue
-        excess -= path.stat().st_size
-        small = {name: a for name, a in done.arrays.items() if not _is_variable(name)}
-        snapshot.write_file(path, Snapshot(place=done.place, values=done.values, arrays=small))
+        size = path.stat().st_size
+        if {model for later in owners[number + 1 :] for model in later}.issuperset(owners[number]):
+            if done := snapshot.read_file(path):
+                small = {name: a for name, a in done.arrays.items() if not _is_variable(name)}
+                snapshot.write_file(path, replace(done, arrays=small))
+                excess -= size - path.stat().st_size
+        elif on_disk(path.name) is not None:
+            path.unlink(missing_ok=True)
+            excess -= size
+
+
+def on_disk(name: str) -> Path | None:
+    """The call's file beside the checkpoints, if it is there."""
+    directory = os.environ.get(CHECKPOINT_DIRECTORY)
+    path = Path(directory or "", CALLS, name)
+    return path if directory and path.exists() else None
+
+
+_models: list[weakref.ref[Any]] = []
+
+
+def _number_of(model: Any) -> int:
+    """The same for a model in each run of the script; no two that live have one."""
+    for number, known in enumerate(_models):
+        if known() is model:
+            return number
+    _models.append(weakref.ref(model))
+    return len(_models) - 1
 
 
 def _is_variable(name: str) -> bool:

@@ -56,6 +56,8 @@ class Keeper:
         self._step_began: int | None = None
         self._variables: dict[str, Any] = {}
         self._ungated: dict[str, Any] = {}
+        self._trained: list[list[int] | None] = []
+        self._unbuilt: list[Any] = []  # optimizers that their first step builds
 
     # --- what happens in `fit` ---------------------------------------------------------------
 
@@ -71,10 +73,11 @@ class Keeper:
         commit = self._commit
         if commit is None:
             return
+        self._look_again_at_optimizers()
         trusted = self._per_execution == 1 and commit.per_run == 1
         chosen = self._ungated if trusted else self._variables
         self._held = dict(zip(chosen, variables.hold(list(chosen.values())), strict=True))
-        self._step_began = int(commit.steps.numpy())
+        self._step_began = int(variables.read(commit.steps))
 
     def step_ended(self, steps_done: int, logs: dict[str, Any] | None) -> None:
         """All callbacks have seen the execution end."""
@@ -105,11 +108,14 @@ class Keeper:
         """The newest whole state; None when there is none."""
         held, place = self._held, self.place
         if self._step_began is not None and self._commit is not None:
-            done = int(self._commit.steps.numpy()) - self._step_began
+            done = int(variables.read(self._commit.steps)) - self._step_began
             if done and done == self._commit.per_run and self._per_execution == 1:
                 held, place = {}, replace(place, step=place.step + 1)
+                self._look_again_at_optimizers()
             elif done and len(held) < len(self._variables):
                 return None
+        else:
+            self._look_again_at_optimizers()
         arrays: dict[str, NDArray] = {}
         if self._held_callbacks is not None:
             callbacks, extra = self._held_callbacks
@@ -126,6 +132,7 @@ class Keeper:
         values = {
             "began": self.began,
             "trained": self.trained,
+            "optimizers": self._trained,
             "callbacks": callbacks,
             "logs": snapshot.encode(_plain(self.logs), arrays, "logs"),
             "random": random_state.encode(random_state.take(), arrays),
@@ -135,7 +142,7 @@ class Keeper:
 
     def iterations(self) -> int:
         """Steps of the optimizer, for people."""
-        return steps_of(getattr(self._model, "optimizer", None))
+        return iterations_of(self._model)
 
     def restore(self, kept: Snapshot, *, takes_metrics: bool) -> None:
         """Gives the model, the callbacks and the random generators a kept state.
@@ -147,6 +154,7 @@ class Keeper:
         Raises:
           TfrunError: TFRUN-507 where the script has made another model.
         """
+        build_optimizers(self._model, kept)
         self._look_at_variables()
         restore_variables(self._variables, kept)
         callback_state.put_back(self._callbacks, kept.values["callbacks"], kept.arrays)
@@ -160,13 +168,21 @@ class Keeper:
     # -----------------------------------------------------------------------------------------
 
     def _look_at_variables(self) -> None:
-        self._variables = variables.state_variables(self._model)
-        trainable = {id(v) for v in self._model.trainable_variables}
+        optimizers = variables.optimizers_of(self._model)
+        self._variables = variables.named(self._model.variables, optimizers)
+        self._trained = variables.trained(self._model.variables, optimizers)
+        self._unbuilt = [optimizer for optimizer in optimizers if not optimizer.built]
+        # What no optimizer updates something else may: a seed, statistics, a moving average.
+        gated = {id(v) for optimizer in optimizers for v in variables.trained_by(optimizer)}
         self._ungated = {
             name: v
             for name, v in self._variables.items()
-            if name.startswith("model/") and id(v) not in trainable
+            if name.startswith("model/") and id(v) not in gated
         }
+
+    def _look_again_at_optimizers(self) -> None:
+        if any(optimizer.built for optimizer in self._unbuilt):
+            self._look_at_variables()
 
     def _hold_everything(self) -> None:
         self._look_at_variables()
@@ -183,6 +199,19 @@ class Keeper:
         if self._commit is not None:
             return self._commit.totals.numpy()
         return variables.metric_totals(self._model.metrics_variables)
+
+
+def iterations_of(model: Any) -> int:
+    """How many steps a model has done, by its own optimizer or by the busiest of its others."""
+    if steps := steps_of(getattr(model, "optimizer", None)):
+        return steps
+    return max(map(steps_of, variables.optimizers_of(model)), default=0)
+
+
+def build_optimizers(model: Any, kept: Snapshot) -> None:
+    """Makes the variables of all optimizers that had some when the state was kept."""
+    found = variables.optimizers_of(model)
+    variables.build(model.variables, found, kept.values["optimizers"], model.distribute_strategy)
 
 
 def steps_of(optimizer: Any | None) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfrun.job.errors import UsageError
+from tfrun.job.rates import BASE_BATCH, RULES, Rule, factor
+from tfrun.train.local_mode import default_strategy
 
-Rule = Literal["linear", "sqrt", "none"]
-RULES = ("linear", "sqrt", "none")
+WHERE = "tfrun.scaled_lr"
 
 
 @keras.saving.register_keras_serializable("tfrun")
@@ -18,50 +20,108 @@ class ScaledLearningRate(keras.optimizers.schedules.LearningRateSchedule):
     """A rate scaled with the global batch, reached in a linear warm-up; see `scaled_lr`.
 
     Attributes:
-      target: the rate after the warm-up.
+      batch: the global batch; None until `fit` or `TrainState.steps` has begun.
     """
 
     def __init__(
-        self, base: float, *, rule: Rule, base_batch: int, batch: int, warmup_steps: int
+        self,
+        base: float,
+        *,
+        rule: Rule,
+        base_batch: int,
+        batch: int | None,
+        warmup_steps: int,
+        last_batch: int | None = None,
     ) -> None:
         super().__init__()
-        self.base, self.rule = base, rule
-        self.base_batch, self.batch, self.warmup_steps = base_batch, batch, warmup_steps
-        self.target = base * factor(rule, batch / base_batch)
+        self.base, self.base_batch = base, base_batch
+        self.rule: Rule = rule
+        self.warmup_steps = warmup_steps
+        self._stated = batch
+        # What a saved model was trained with, until its next `fit` knows better.
+        self.batch = batch or last_batch
+        # A step that is traced now may run with another batch later: the rate is no constant.
+        self._target: tf.Variable | None = None
+
+    @property
+    def target(self) -> float:
+        """The rate after the warm-up.
+
+        Raises:
+          UsageError: TFRUN-607 while the batch is not known.
+        """
+        if self.rule == "none":
+            return self.base
+        if self.batch is None:
+            raise _invalid(
+                "the global batch is not known yet",
+                "`fit` or `TrainState.steps` to have begun with data of a known batch",
+                "In any other loop, and for data whose batch cannot be told, pass batch=",
+            )
+        return self.base * factor(self.rule, self.batch / self.base_batch)
+
+    def begin(self, batch: int | None) -> None:
+        """A training with this global batch begins; the same on all workers.
+
+        Args:
+          batch: None where it cannot be told: then a batch has to be stated.
+
+        Raises:
+          UsageError: TFRUN-607 where it is not.
+        """
+        self.batch = self._stated or batch
+        if self._stated or self.rule == "none":
+            return
+        target = self.target
+        if self._target is None:
+            # Not one of the strategy's: each worker has its own, and nothing is sent.
+            with tf.init_scope(), default_strategy():
+                self._target = tf.Variable(tf.constant(target, tf.float32), trainable=False)
+        else:
+            self._target.assign(target)
 
     def __call__(self, step: Any) -> Any:
         """Returns the rate of a step, a scalar float32 tensor; steps count from 0."""
+        target: Any = self.target if self._target is None else self._target.read_value()
+        target = keras.ops.convert_to_tensor(target, "float32")
         if not self.warmup_steps:
-            return keras.ops.convert_to_tensor(self.target, "float32")
+            return target
         # A job that is already scaled down (target < base) does not warm up from above.
-        start = min(self.base, self.target)
+        start: Any = keras.ops.minimum(self.base, target)
         count: Any = keras.ops.cast(step, "float32")
         done: Any = keras.ops.minimum(count / self.warmup_steps, 1.0)
-        return start + (self.target - start) * done
+        return start + (target - start) * done
 
     def get_config(self) -> dict[str, Any]:
         return {
             "base": self.base,
             "rule": self.rule,
             "base_batch": self.base_batch,
-            "batch": self.batch,
+            "batch": self._stated,
             "warmup_steps": self.warmup_steps,
+            "last_batch": self.batch,
         }
 
-    def __str__(self) -> str:
-        text = f"{self.target:g} ({self.rule} rule: {self.base:g} at batch {self.base_batch})"
-        return text + (f", warm-up of {self.warmup_steps} steps" if self.warmup_steps else "")
+    def describe(self) -> dict[str, Any]:
+        """What a person is told of it, as JSON."""
+        return {
+            "rate": self.target,
+            "rule": self.rule,
+            "base": self.base,
+            "base_batch": self.base_batch,
+            "warmup_steps": self.warmup_steps,
+        }
 
 
 def scaled_lr(
     base: float,
     *,
     rule: Rule = "linear",
-    base_batch: int,
-    batch: int,
+    base_batch: int = BASE_BATCH,
+    batch: int | None = None,
     warmup_steps: int = 0,
 ) -> ScaledLearningRate:
-    """Returns a Keras schedule with the learning rate for a larger (or smaller) global batch.
+    """Returns a Keras schedule with the learning rate that belongs to the global batch.
 
     "linear" multiplies the rate by k = batch / base_batch: k steps of SGD with a batch of
     base_batch move the weights about as far as one step with k times the batch and rate, as long
@@ -73,37 +133,43 @@ def scaled_lr(
     and its kin. "none" keeps the rate.
 
     The global batch of a tfrun job does not change with the number of workers, so neither does
-    the rate; the rule is for the day the batch is raised.
+    the rate; the rule is for the day the batch is raised. `fit`, and `TrainState.steps` with a
+    `tfrun.Dataset`, tell the schedule their batch each time that they begin, and the terminal
+    shows the rate. A model that is saved and loaded keeps the rate until it is trained again.
 
     Args:
       base: the rate that works at `base_batch`.
       rule: how it grows with the batch.
-      base_batch: the global batch at which `base` was found.
-      batch: the global batch of this training.
-      warmup_steps: steps in which the rate rises from `base` to its value.
+      base_batch: the global batch at which `base` was found; by default 256, to which published
+        rates usually refer.
+      batch: the global batch of this training; by default that of `fit`'s data.
+      warmup_steps: steps of the optimizer in which the rate rises from `base` to its value.
 
     Raises:
-      UsageError: TFRUN-607.
+      UsageError: TFRUN-607, here, or when the rate is needed and the batch is not known.
     """
-    where = "tfrun.scaled_lr"
     if rule not in RULES:
-        raise _invalid(f"{rule!r} is no rule", where, " or ".join(f'"{name}"' for name in RULES))
+        raise _invalid(f"{rule!r} is no rule", " or ".join(f'"{name}"' for name in RULES))
     if not (math.isfinite(base) and base > 0):
-        raise _invalid(f"base={base!r} is no learning rate", where, "a number above 0")
-    if base_batch < 1 or batch < 1:
-        what = f"base_batch={base_batch!r}, batch={batch!r} are no batch sizes"
-        raise _invalid(what, where, "whole numbers from 1")
+        raise _invalid(f"base={base!r} is no learning rate", "a number above 0")
+    for name, value in (("base_batch", base_batch), ("batch", batch)):
+        if value is not None and value < 1:
+            raise _invalid(f"{name}={value!r} is no batch size", "a whole number from 1")
     if warmup_steps < 0:
-        raise _invalid(f"warmup_steps={warmup_steps!r} is below 0", where, "0 or more")
+        raise _invalid(f"warmup_steps={warmup_steps!r} is below 0", "0 or more")
+    from tfrun.train.install import install
+
+    install()  # `fit` has to tell it the batch, also outside a job
     return ScaledLearningRate(
         float(base), rule=rule, base_batch=base_batch, batch=batch, warmup_steps=warmup_steps
     )
 
 
-def factor(rule: Rule, ratio: float) -> float:
-    """Returns what a rule multiplies the rate by when the batch grows by `ratio`."""
-    return {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[rule]
+def schedule_of(optimizer: Any) -> Any:
+    """The learning rate of a Keras optimizer as it was stated: a schedule, a variable, a number."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return getattr(inner, "_learning_rate", None)  # `learning_rate` is its value now
 
 
-def _invalid(what: str, where: str, expected: str) -> UsageError:
-    return UsageError("TFRUN-607", what, where=where, expected=expected)
+def _invalid(what: str, expected: str, fix: str = "") -> UsageError:
+    return UsageError("TFRUN-607", what, where=WHERE, expected=expected, fix=fix)

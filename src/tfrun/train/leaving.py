@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfrun.job.world import world
+from tfrun.job.peers import PeersLeft
 from tfrun.train.snapshot import Place
 from tfrun.worker import channel
 
@@ -37,13 +37,13 @@ class Keeps(Protocol):
         ...
 
 
-_save_wanted = False
+_regroup_wanted = False
 
 
 def listen() -> None:
-    """Has this worker leave, or save the training's state, when it is told to."""
+    """Has this worker leave when it is told to."""
     channel.when("leave", _leave)
-    channel.when("save", _save)
+    channel.when("regroup", _regroup)
 
 
 def say_resumed(place: Place, step: int) -> None:
@@ -55,16 +55,27 @@ def say_resumed(place: Place, step: int) -> None:
     channel.wait_for("go", GO_SECONDS)
 
 
-def save_is_wanted() -> bool:
-    """True once the system wants the machine back: the chief saves at the next step."""
-    return _save_wanted
+def leave_to_regroup(keep: Callable[[], None]) -> None:
+    """Called between two steps: ends the script where there could be more workers.
+
+    The first worker that comes here leaves; its peers then lose sight of it in their next step,
+    which nobody can do without it. So nothing has to be agreed on, and no step is lost.
+
+    Args:
+      keep: keeps the state.
+
+    Raises:
+      PeersLeft: the script is run again from the top.
+    """
+    if _regroup_wanted:
+        keep()
+        error = tf.errors.UnavailableError(None, None, "the job goes on with more workers")
+        raise PeersLeft from error
 
 
-def _save() -> None:
-    global _save_wanted
-    _save_wanted = True
-    if not _keeping and world().is_chief:
-        channel.emit("job_saved")  # what has been trained so far is saved already
+def _regroup() -> None:
+    global _regroup_wanted
+    _regroup_wanted = True
 
 
 @contextlib.contextmanager

@@ -11,21 +11,22 @@ from typing import Any
 
 import keras
 
-from tfrun.data import resume
+from tfrun.data import errors, global_batch, resume
 from tfrun.job.errors import UsageError
 from tfrun.job.world import world
-from tfrun.train import hooks
+from tfrun.train import header, hooks
 from tfrun.train.agree import any_worker, mean_over_workers, multi_worker_strategy
-from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, SyncCheck
+from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, SyncCheck, Watched
 from tfrun.train.leaving import keeping_state
 from tfrun.train.local_mode import alone, forget_functions, in_local_mode, refused
 from tfrun.train.report import Report, SampleCounter
 from tfrun.train.session import Session
 from tfrun.train.snapshot import state_dir
-from tfrun.worker import channel
+from tfrun.train.trial import running
+from tfrun.worker import channel, progress
 
 Method = Callable[..., Any]
-_OURS = (SharedLogs, SharedStop, SyncCheck, SampleCounter, Report)
+_OURS = (SharedLogs, SharedStop, SyncCheck, SampleCounter, Report, Watched)
 
 
 def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -34,8 +35,13 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
     call = inspect.signature(original).bind(model, *args, **kwargs)
     if in_local_mode() and strategy is not None:
         raise refused("model.fit")
+    trial = None if in_local_mode() else running()
+    if trial is not None:
+        trial.arrange(call, strategy)
     first, end = (call.arguments.get(name, 0) for name in ("initial_epoch", "epochs"))
     resume.request(None, (end or 1) - first)
+    batch, optimizer = global_batch.of_fit(call.arguments), getattr(model, "optimizer", None)
+    header.bind(optimizer, batch)
     folder = state_dir()
     if folder is None or in_local_mode() or (strategy is None and world().size > 1):
         return _fit(original, model, call, strategy, lambda callbacks: callbacks)
@@ -45,9 +51,11 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
         history = session.replay(given, functools.partial(_build, original, call))
         if history is not None:
             return history
-    with keeping_state():
+    header.tell(optimizer, batch, strategy)
+    arrange = session.arrange if trial is None else trial.around(session.arrange)
+    with errors.coded_sharding(), keeping_state():
         try:
-            history = _fit(original, model, call, strategy, session.arrange)
+            history = _fit(original, model, call, strategy, arrange)
             session.record(history, given)
             return history
         except Exception as error:
@@ -165,11 +173,14 @@ def _run_loop(
     callbacks = [hooks.for_this_worker(callback) for callback in given]
     if verbose != 0 and not any(isinstance(c, keras.callbacks.ProgbarLogger) for c in given):
         callbacks.append(keras.callbacks.ProgbarLogger())
+    if watched := progress.own():
+        callbacks.insert(0, Watched(watched))
     if decides:
         batches = BatchDecisions(test=True, predict=True)
         callbacks.append(SharedStop(strategy, batches, SampleCounter()))
     _set_callbacks(call, callbacks)
-    return original(*call.args, **call.kwargs), strategy
+    with progress.as_before(), errors.coded_sharding():
+        return original(*call.args, **call.kwargs), strategy
 
 
 def sync_check_interval(environment: Any) -> int:

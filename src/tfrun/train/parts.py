@@ -11,9 +11,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.job.errors import UsageError
-from tfrun.train import snapshot
-
-_OPTIMIZERS = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
+from tfrun.train import snapshot, variables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,12 +23,16 @@ class Parts:
       optimizers: Keras optimizers; their variables may still have to be made.
       metrics: Keras metrics.
       objects: anything with `get_state()` and `set_state(state)`, by name.
+      model_as_given, optimizer_as_given: as the script has stated them: one, or a list or
+        dictionary.
     """
 
     models: Sequence[Any]
     optimizers: Sequence[Any]
     metrics: Sequence[Any]
     objects: Mapping[str, Any]
+    model_as_given: Any
+    optimizer_as_given: Any
 
     @property
     def metric_variables(self) -> list[Any]:
@@ -44,16 +46,14 @@ class Parts:
 
     def variables(self) -> dict[str, Any]:
         """All variables but those of metrics, by a name for each; see `variables.py`."""
-        found = [("model", variable) for variable in self._of_models()]
-        found += [("optimizer", v) for optimizer in self.optimizers for v in optimizer.variables]
-        return {f"{kind}/{i}/{v.path}": v for i, (kind, v) in enumerate(found)}
+        return variables.named(self._of_models(), self.optimizers)
 
     def ungated(self) -> dict[str, Any]:
         """Those that something else than an optimizer's update may change.
 
         A script sets a learning rate when it likes, and a target network is nobody's to optimize.
         """
-        gated = {id(v) for optimizer in self.optimizers for v in trained_by(optimizer)}
+        gated = {id(v) for optimizer in self.optimizers for v in variables.trained_by(optimizer)}
         return {
             name: v
             for name, v in self.variables().items()
@@ -63,13 +63,7 @@ class Parts:
 
     def trained(self) -> list[list[int] | None]:
         """Which of the models' variables each optimizer updates; None where it is not built."""
-        numbers = {id(v): i for i, v in enumerate(self._of_models())}
-        return [
-            [numbers[id(v)] for v in trained_by(optimizer) if id(v) in numbers]
-            if optimizer.built
-            else None
-            for optimizer in self.optimizers
-        ]
+        return variables.trained(self._of_models(), self.optimizers)
 
     def build(self, trained: Sequence[Sequence[int] | None]) -> None:
         """Makes the optimizers' variables, which otherwise their first step makes.
@@ -77,11 +71,8 @@ class Parts:
         Args:
           trained: from the `trained` of the script's earlier run.
         """
-        there = self._of_models()
-        for optimizer, numbers in zip(self.optimizers, trained, strict=False):
-            if numbers is not None and not optimizer.built:
-                with strategy_of(self.models[0]).scope():
-                    optimizer.build([there[i] for i in numbers if i < len(there)])
+        strategy = strategy_of(self.models[0])
+        variables.build(self._of_models(), self.optimizers, trained, strategy)
 
     def object_states(self, arrays: dict[str, NDArray]) -> dict[str, Any]:
         """What each object remembers, as JSON; arrays go into `arrays`.
@@ -130,6 +121,8 @@ def collect(model: Any, optimizer: Any, metrics: Any, objects: Mapping[str, Any]
         optimizers=_several(optimizer),
         metrics=_several(metrics),
         objects=objects,
+        model_as_given=model,
+        optimizer_as_given=optimizer,
     )
     if not made.models or not all(isinstance(m, keras.layers.Layer) for m in made.models):
         raise misuse(f"`model` is {model!r}", "a Keras model, or a list or dictionary of them")
@@ -140,7 +133,7 @@ def collect(model: Any, optimizer: Any, metrics: Any, objects: Mapping[str, Any]
                 "a model that is built",
                 "Begin it with keras.Input, or call it on a batch inside `strategy.scope()`",
             )
-    if not made.optimizers or not all(isinstance(o, _OPTIMIZERS) for o in made.optimizers):
+    if not made.optimizers or not all(isinstance(o, variables.OPTIMIZERS) for o in made.optimizers):
         raise misuse(f"`optimizer` is {optimizer!r}", "a Keras optimizer, or a list of them")
     for metric in made.metrics:
         if not isinstance(metric, keras.metrics.Metric):
@@ -153,11 +146,6 @@ def collect(model: Any, optimizer: Any, metrics: Any, objects: Mapping[str, Any]
             )
     made.object_states({})
     return made
-
-
-def trained_by(optimizer: Any) -> list[Any]:
-    """The variables that a Keras optimizer updates."""
-    return getattr(optimizer, "inner_optimizer", optimizer)._trainable_variables
 
 
 def misuse(what: str, expected: str, fix: str = "") -> UsageError:

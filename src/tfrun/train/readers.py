@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfrun.data import errors, repeatable
 from tfrun.data.dataset import Dataset
 from tfrun.data.distributed import DistributedView, Feed
 from tfrun.data.position import Position
@@ -20,18 +21,25 @@ class ExactReader:
       place: the next batch; at the end of an epoch, one past its last step.
     """
 
-    def __init__(self, dataset: Dataset, strategy: Any) -> None:
+    def __init__(self, dataset: Dataset, strategy: Any, epochs: int) -> None:
         self.name, self.place = dataset.name, dataset.position
-        self._dataset, self._strategy = dataset, strategy
+        self._dataset, self._strategy, self._epochs = dataset, strategy, epochs
         self._feed: Feed | None = None
         self._nothing_left = False
 
-    def go_to(self, place: Position) -> None:
-        """Has the next epoch begin there."""
+    def go_to(self, place: Position, *, goes_on: bool = False) -> None:
+        """Has the next epoch begin there.
+
+        Args:
+          place: the next batch.
+          goes_on: the training goes on there, and what was read before is in its state.
+        """
         self._nothing_left = place.step >= self._dataset.steps_per_epoch
         next_one = Position(epoch=place.epoch + 1)
         self._dataset.position = next_one if self._nothing_left else place
-        self._begin()
+        feed = self._begin()
+        if goes_on:
+            feed.goes_on()
         self.place = place
 
     def epoch(self) -> Iterator[Any]:
@@ -49,7 +57,12 @@ class ExactReader:
 
     def _begin(self) -> Feed:
         self._feed = Feed(
-            self._dataset, self._strategy, training=True, epoch_steps=None, per_execution=1
+            self._dataset,
+            self._strategy,
+            training=True,
+            epoch_steps=None,
+            per_execution=1,
+            epochs=max(self._epochs - self._nothing_left, 0),
         )
         self.place = self._dataset.position
         return self._feed
@@ -72,22 +85,31 @@ class PipelineReader:
         # A pipeline of known length draws the order of its epoch when it begins, and need not be
         # read to be passed. A generator is read through.
         self._begins_anew = size is not None and size >= 0
-        self._begun = 0
+        self._begun, self._given = 0, dataset
         is_plain = isinstance(dataset, tf.data.Dataset)
         self._made: Any = strategy.experimental_distribute_dataset(dataset) if is_plain else dataset
 
-    def go_to(self, place: Position) -> None:
+    def go_to(self, place: Position, *, goes_on: bool = False) -> None:
         """Has the next epoch begin there; never before where it has been."""
+        if place > Position():
+            repeatable.warn_once(self._given)
+        fills_cache = self._begun == 0 and repeatable.has_cache(self._given)
         while self._begun < place.epoch:
             iterator = self._iterator()
-            for _ in () if self._begins_anew else iterator:
+            for _ in () if self._begins_anew and not fills_cache else iterator:
                 pass
+            fills_cache = False
         self.place = place
 
     def epoch(self) -> Iterator[Any]:
         """Yields the batches of the next epoch, or those that are left of one."""
         passed = self.place.step
-        for number, batch in enumerate(self._iterator()):
+        batches = enumerate(self._iterator())
+        while True:
+            with errors.coded_sharding():
+                number, batch = next(batches, (0, None))
+            if batch is None:
+                break
             if number >= passed:
                 self.place = Position(epoch=self.place.epoch, step=number + 1)
                 yield batch
@@ -102,17 +124,18 @@ Reader = ExactReader | PipelineReader
 _pipelines: list[tuple[Any, PipelineReader]] = []
 
 
-def reader_of(dataset: Any, strategy: Any) -> Reader:
+def reader_of(dataset: Any, strategy: Any, epochs: int) -> Reader:
     """Returns the reader of a dataset, which stands where the dataset does.
 
     Args:
       dataset: a `tfrun.Dataset`, a `tf.data.Dataset`, or what a strategy has made of either.
       strategy: that of the model.
+      epochs: how many of them will be read at most.
     """
     if isinstance(dataset, DistributedView):
-        return ExactReader(dataset.dataset, dataset.strategy)
+        return ExactReader(dataset.dataset, dataset.strategy, epochs)
     if isinstance(dataset, Dataset):
-        return ExactReader(dataset, strategy)
+        return ExactReader(dataset, strategy, epochs)
     for known, reader in _pipelines:
         if known is dataset:
             return reader

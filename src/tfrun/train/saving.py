@@ -32,6 +32,7 @@ from tfrun.train.local_mode import (
     local_mode,
     variables_distributed,
 )
+from tfrun.worker import progress
 
 _log = logging.getLogger("tfrun")
 _saves: Counter[str] = Counter()  # how often this worker has been asked to save to a path
@@ -47,6 +48,18 @@ def run_save(
     if is_writing_nothing():
         return None
     strategy = multi_worker_strategy(model)
+    with progress.pausing():
+        return _run_save(original, model, strategy, path, args, kwargs)
+
+
+def _run_save(
+    original: Callable[..., Any],
+    model: Any,
+    strategy: Any | None,
+    path: Any,
+    args: tuple,
+    kwargs: dict[str, Any],
+) -> Any:
     if strategy is None:
         return original(model, path, *args, **kwargs)
     if in_local_mode():
@@ -67,7 +80,8 @@ def wait_until_written(path: Any) -> None:
     """Waits for the chief to write what this worker was asked to save to `path`, if it was."""
     key = _key(path)
     if _saves[key] and not world().is_chief:
-        _await_announcement(key)
+        with progress.in_collective():
+            _await_announcement(key)
 
 
 def _write(

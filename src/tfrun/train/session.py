@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import time
@@ -11,22 +12,30 @@ from typing import Any
 
 import keras
 
-from tfrun.data import resume
+from tfrun.data import ledger, resume
 from tfrun.engine import commit as commits
 from tfrun.engine.keras_trainer import build_first, resume_with_logs
 from tfrun.engine.sync_check import check_in_sync
 from tfrun.job.failure import is_peer_error
 from tfrun.job.peers import PeersLeft
 from tfrun.job.world import world
-from tfrun.train import agreement, calls, counting, finished, keeper, leaving, snapshot, variables
+from tfrun.train import (
+    agreement,
+    calls,
+    counting,
+    finished,
+    keeper,
+    leaving,
+    preemption,
+    snapshot,
+    variables,
+)
 from tfrun.train.callbacks import set_initial_epoch
-from tfrun.train.durable import durable
+from tfrun.train.durable import Saved, bring_back, durable
 from tfrun.train.hooks import inner
 from tfrun.train.snapshot import Snapshot
 from tfrun.train.snapshots_due import interval
 from tfrun.worker import channel, progress
-
-SAVE_SECONDS = 60.0  # the controller ends it sooner
 
 
 class Session:
@@ -50,9 +59,11 @@ class Session:
         self._callbacks: Sequence[Any] = ()
         self._keeper: keeper.Keeper | None = None
         self._kept: Snapshot | None = None
-        self._periodic = interval()
+        self._training: preemption.Training | None = None
+        self._periodic, self._recovers = interval(), snapshot.recovers()
         self._target = calls.target(strategy, folder)
         self._stepped = False
+        self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
         self._progress = progress.own()
 
     # --- calls that are done -----------------------------------------------------------------
@@ -64,34 +75,46 @@ class Session:
 
     def replay(self, callbacks: Sequence[Any], build: Callable[[], Any]) -> Any | None:
         """What the call has returned; None when nobody has kept it, and it has to run again."""
+        ledger.training_is_done()
         path = finished.path_of(self._folder, self._number)
+        bring_back(path)
         done = agreement.fetch(self._strategy, path, has=path.exists())
         if done is None:
             return None
+        if (saving := durable()) is not None:
+            saving.keep_missing_call(path)
         history = finished.replay(done, self._model, callbacks, self._data, build)
-        step = keeper.steps_of(getattr(self._model, "optimizer", None))
+        step = keeper.iterations_of(self._model)
         calls.passed_by(self._number, step, self._strategy, self._folder)
         return history
 
     def record(self, history: Any, callbacks: Sequence[Any]) -> None:
         """Keeps what the call has returned."""
-        finished.record(self._folder, self._number, self._model, history, callbacks, self._data)
-        path = finished.path_of(self._folder, self._number)
-        if (saving := durable()) is not None and path.exists():
-            saving.keep_call(path)
-        channel.emit("snapshot", key=[self._number + 1, 0, 0], step=self._iterations(), seconds=0.0)
+        ledger.settle()
+        if self._recovers or durable() is not None:
+            self._record(history, callbacks)
         if os.environ.get("TFRUN_DRILL") and world().is_chief:
             digest = variables.digest(variables.state_variables(self._model).values())
             channel.emit("weights", call=self._number, digest=digest)
+
+    def _record(self, history: Any, callbacks: Sequence[Any]) -> None:
+        finished.record(self._folder, self._number, self._model, history, callbacks, self._data)
+        path = finished.path_of(self._folder, self._number)
+        if (saving := durable()) is not None:
+            saving.keep_call(path)
+        channel.emit("snapshot", key=[self._number + 1, 0, 0], step=self._iterations(), seconds=0.0)
 
     # --- the call that runs ------------------------------------------------------------------
 
     def arrange(self, callbacks: list[Any]) -> list[Any]:
         """Returns the callbacks between two that keep the state, ready to resume."""
         target = self._target
+        self._training = preemption.Training(self._saved)
         if target is not None and target.call == self._number:
             path = snapshot.path_of(self._folder, target)
             self._kept = agreement.fetch(self._strategy, path, has=path.exists())
+            if self._kept is not None:
+                self._training.rests(lambda: preemption.read(path))
         self._callbacks = callbacks
         if self._kept is not None:
             place, values = self._kept.place, self._kept.values
@@ -112,6 +135,9 @@ class Session:
             call=self._number,
             per_execution=self._model.steps_per_execution,
         )
+        if self._progress:
+            self._progress.begins()
+        self._steps = self._iterations()
         kept = self._kept
         build_first(self._model, False)
         if kept is not None:
@@ -123,17 +149,28 @@ class Session:
         kept = self._kept
         if kept is None or self._keeper is None or kept.values["began"] == before:
             return
-        counting.build_optimizers(self._model, variables.optimizers_of(self._model)[:1])
         self._keeper.restore(kept, takes_metrics=world().rank == 0)
+        self._keeper.logs = snapshot.decode(kept.values["logs"], kept.arrays)
+        if (saving := durable()) is not None:
+            saving.prepare(self._saved())  # here, not while a step is being traced
         if self._strategy is not None:
             # Before the first step: a state that differs between workers must not be trained on.
             check_in_sync(variables.state_variables(self._model).items())
         self._kept = None
-        leaving.say_resumed(kept.place, self._iterations())
+        self._steps = self._iterations()
+        leaving.say_resumed(kept.place, self._steps)
+
+    def changing(self) -> contextlib.AbstractContextManager[None]:
+        """While it lasts no other thread takes the state."""
+        assert self._training is not None
+        return self._training.changing()
 
     def step_begins(self) -> None:
-        assert self._keeper is not None
-        self._keeper.step_begins()
+        assert self._keeper is not None and self._training is not None
+        if self._stepped:  # the first one is traced, for who knows how long
+            self._training.moves()
+        if self._recovers:
+            self._keeper.step_begins()
         if self._progress:
             self._progress.step_begins()
 
@@ -141,46 +178,59 @@ class Session:
         if self._progress:
             self._progress.step_returned()
 
+    def evaluation_step_begins(self) -> None:
+        if self._progress:
+            self._progress.step_begins("evaluate")
+
     def step_ended(self, done: int, logs: dict[str, Any] | None) -> None:
-        assert self._keeper is not None
+        assert self._keeper is not None and self._training is not None
+        self._steps += done - self._keeper.place.step
         self._keeper.step_ended(done, logs)
+        self._training.moves()
         if not self._stepped:
             self._stepped = True
             channel.emit("first_step", step=self._iterations())
         if self._periodic.due() and world().local_rank == 0:
             self._write(self._keeper.state())
         self._save_if_due(epoch_ended=False)
+        leaving.leave_to_regroup(self._keep)
 
     def epoch_trained(self) -> None:
         """The epoch's steps are done; what comes has its own time."""
-        assert self._keeper is not None
+        assert self._keeper is not None and self._training is not None
         if self._progress:
-            self._progress.other()
-        self._keeper.epoch_trained()
+            self._progress.pause()
+        with self._training.changing():
+            self._keeper.epoch_trained()
+            if self._stepped:
+                self._training.rests(self._keeper.state)
 
     def epoch_ended(self, epoch: int, *, last: bool) -> None:
-        assert self._keeper is not None
-        self._keeper.epoch_ended(epoch, last=last)
+        assert self._keeper is not None and self._training is not None
+        with self._training.changing():
+            self._keeper.epoch_ended(epoch, last=last)
         self._save_if_due(epoch_ended=True)
 
     def save_if_wanted(self) -> None:
         """Between any two steps: the system may want the machine back."""
-        saving = durable()
-        if saving is None or self._keeper is None or not leaving.save_is_wanted():
-            return
-        kept = self._keeper.state()
-        if kept is not None and saving.save_now(self._model, kept, SAVE_SECONDS):
-            channel.emit("job_saved", step=kept.values["iterations"])
+        if self._keeper is not None and self._training is not None:
+            self._training.at_boundary(self._keeper.state)
 
     def _save_if_due(self, *, epoch_ended: bool) -> None:
         self.save_if_wanted()
         saving = durable()
         if saving is None or self._keeper is None:
             return
-        if saving.is_due(self._iterations(), epoch_ended=epoch_ended):
+        if saving.is_due(self._number, self._steps, epoch_ended=epoch_ended):
             kept = self._keeper.state()
             if kept is not None:
-                saving.submit(self._model, kept)
+                saving.submit(self._saved(), kept)
+
+    def _saved(self) -> Saved:
+        model = self._model
+        found = variables.state_variables(model)
+        optimizer = getattr(model, "optimizer", None)
+        return Saved(model=model, optimizer=optimizer, variables=found)
 
     def failed(self, error: BaseException) -> None:
         """Keeps the state when a peer's end has cut the call off.
@@ -190,21 +240,33 @@ class Session:
         """
         if not is_peer_error({"type": type(error).__name__, "message": str(error)}):
             return
-        self._write(self._keeper.state() if self._keeper else None)
+        self._keep()
         raise PeersLeft from error
+
+    def _keep(self) -> None:
+        if self._recovers:
+            kept = self._keeper.state() if self._keeper else None
+            self._write(kept)
+            if self._training is not None and kept is not None:
+                self._training.at_boundary(lambda: kept)
 
     def _write(self, kept: Snapshot | None) -> None:
         """Writes a snapshot and says so."""
         began = time.monotonic()
-        if kept is None or not snapshot.write(self._folder, kept):
+        if kept is None:
             return
+        is_there = snapshot.write(self._folder, kept)
         seconds = time.monotonic() - began
-        self._periodic.done(seconds)
+        self._periodic.done(seconds)  # where there is no room, each step would try
+        if not is_there:
+            return
         key = [kept.place.call, kept.place.epoch, kept.place.step]
         channel.emit("snapshot", key=key, step=kept.values["iterations"], seconds=seconds)
 
     def close(self) -> None:
         """Takes back what `fit` was told."""
+        if self._training is not None:
+            self._training.close()
         if self._progress:
             self._progress.other()
         resume.request(None)
@@ -229,8 +291,15 @@ class _First(keras.callbacks.Callback):
     def on_test_begin(self, logs: Any = None) -> None:
         self._epoch_trained()
 
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._session.evaluation_step_begins()
+
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._session.step_returned()
         self._session.save_if_wanted()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self._session.epoch_trained()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._epoch_trained()
@@ -251,7 +320,8 @@ class _Last(keras.callbacks.Callback):
         kept, kept_by = self._session._kept, self._session._keeper
         self._session.epoch_begins(before=False)
         assert kept_by is not None
-        kept_by.epoch_begins(epoch, kept.place.step if kept and kept.values["began"] else 0)
+        with self._session.changing():
+            kept_by.epoch_begins(epoch, kept.place.step if kept and kept.values["began"] else 0)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._session.step_begins()

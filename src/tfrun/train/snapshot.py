@@ -21,10 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import load, save_file
+
+from tfrun.train import no_room
+from tfrun.worker import progress
 
 KEPT = 2
-VARIABLE = "TFRUN_STATE_DIR"
+VARIABLE, RECOVERS = "TFRUN_STATE_DIR", "TFRUN_RECOVERS"
 _NAME = re.compile(r"state-(\d+)-(\d+)-(\d+)\.safetensors")
 
 
@@ -64,20 +67,27 @@ def state_dir() -> Path | None:
     return Path(path) if path else None
 
 
+def recovers() -> bool:
+    """False in a job that ends with its first failure: only its checkpoints need a state."""
+    return os.environ.get(RECOVERS) != "0"
+
+
 def write(folder: Path, snapshot: Snapshot) -> bool:
     """Writes `snapshot` unless the same place has been written already.
 
     Returns:
-      Whether it is there; False when there is no room for it.
+      Whether it is there; False when there is no room for it, which is said.
     """
     path = path_of(folder, snapshot.place)
-    with _alone(folder) as held:
-        if not held or path.exists():
-            return path.exists()
-        try:
+    try:
+        with progress.pausing(), _alone(folder):
+            if path.exists():
+                return True
             write_file(path, snapshot)
-        except (OSError, SafetensorError):
-            return False
+    except (OSError, SafetensorError) as error:
+        no_room.say(folder, "no snapshot", error)
+        return False
+    no_room.over(folder)
     found = _found(folder)
     for old in sorted(found)[:-KEPT]:
         found[old].unlink(missing_ok=True)
@@ -131,15 +141,40 @@ def read_file(path: Path) -> Snapshot | None:
         with safe_open(path, framework="numpy") as file:
             header = json.loads((file.metadata() or {})["tfrun"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if any(zlib.crc32(array) != header["crc32"][name] for name, array in arrays.items()):
-            return None
-        for name, (dtype, shape) in header["dtypes"].items():
-            arrays[name] = np.frombuffer(arrays[name].tobytes(), _dtype(dtype)).reshape(shape)
-        call, epoch, step = header["place"]
+        return _whole(header, arrays)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
         return None
+
+
+def parse(data: bytes) -> Snapshot | None:
+    """Reads what a file holds; None when it is not whole."""
+    try:
+        # https://huggingface.co/docs/safetensors: the header's length, the header as JSON, arrays.
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])["__metadata__"]["tfrun"]
+        return _whole(json.loads(header), load(data))
+    except (SafetensorError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _whole(header: dict[str, Any], arrays: dict[str, Any]) -> Snapshot | None:
+    """The snapshot, if its arrays have their checksums."""
+    if any(zlib.crc32(array) != header["crc32"][name] for name, array in arrays.items()):
+        return None
+    for name, (dtype, shape) in header["dtypes"].items():
+        arrays[name] = np.frombuffer(arrays[name].tobytes(), _dtype(dtype)).reshape(shape)
+    call, epoch, step = header["place"]
     place = Place(call=call, epoch=epoch, step=step)
     return Snapshot(place=place, values=header["values"], arrays=arrays)
+
+
+def read_values(path: Path) -> dict[str, Any] | None:
+    """Reads a file's `values` alone, which are short; None when it is not there or not whole."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return json.loads((file.metadata() or {})["tfrun"])["values"]
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _dtype(name: str) -> np.dtype:
@@ -155,16 +190,15 @@ def _found(folder: Path) -> dict[tuple[int, ...], Path]:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[bool]:
-    """Holds a lock among the machine's workers, which a worker's death releases."""
-    try:
-        file = (folder / ".lock").open("w")
-    except OSError:
-        yield False
-        return
-    with file:
+def _alone(folder: Path) -> Iterator[None]:
+    """Holds a lock among the machine's workers, which a worker's death releases.
+
+    Raises:
+      OSError: there is no room for a file, or no right.
+    """
+    with (folder / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield True
+        yield
 
 
 def encode(value: Any, arrays: dict[str, NDArray], name: str) -> Any:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
-SHARE = 0.008  # of the time, by default
+SHARE = 0.005  # of the time, by default
 VARIABLE = "TFRUN_SNAPSHOT_EVERY"
 
 

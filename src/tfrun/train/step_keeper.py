@@ -17,7 +17,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.engine import commit as commits
-from tfrun.train import random_state, variables
+from tfrun.train import random_state, snapshot, variables
 from tfrun.train.keeper import restore_variables
 from tfrun.train.parts import Parts
 from tfrun.train.snapshot import Place, Snapshot
@@ -77,7 +77,7 @@ class StepKeeper:
         self._began: int | None = None  # the count when the step began, in the middle of one
         self._counted: set[int] = set()  # updates that a step has had so far
         self._variables = self._ungated = dict[str, Any]()
-        self._is_settled = False
+        self._is_settled, self._recovers = False, snapshot.recovers()
         self._trained: list[list[int] | None] = []
 
     # --- what happens in the loop --------------------------------------------------------------
@@ -85,22 +85,23 @@ class StepKeeper:
     def step_begins(self, progress: Progress, after: Progress) -> None:
         """The script is about to do a step that leads from `progress` to `after`."""
         self._progress, self._after = progress, after
-        if self._commit is None:
+        if self._commit is None or not self._recovers:
             return
         self._look_at_variables()
         self._held = self._hold(self._ungated if self._is_trusted else self._variables)
-        self._began = int(self._commit.steps.numpy())
+        self._began = int(variables.read(self._commit.steps))
 
     def step_ended(self, progress: Progress) -> None:
         """The script has done all of its step."""
         if self._commit is not None and self._began is not None:
-            self._counted.add(int(self._commit.steps.numpy()) - self._began)
+            self._counted.add(int(variables.read(self._commit.steps)) - self._began)
         self._progress, self._began, self._held = progress, None, None
 
     def epoch_ended(self) -> None:
         """What the script does before its next step is done again if it has to be."""
-        self._look_at_variables()
-        self._held = self._hold(self._variables)
+        if self._recovers:
+            self._look_at_variables()
+            self._held = self._hold(self._variables)
 
     # --- what a successor gets -----------------------------------------------------------------
 
@@ -108,7 +109,7 @@ class StepKeeper:
         """The newest whole state; None when there is none, or none is needed."""
         held, progress, is_after = self._held, self._progress, False
         if self._began is not None and self._commit is not None and self._is_trusted:
-            done = int(self._commit.steps.numpy()) - self._began
+            done = int(variables.read(self._commit.steps)) - self._began
             if done > 1:
                 return None
             if done:
@@ -188,7 +189,7 @@ class StepKeeper:
         if commit is None:
             totals = tf.constant(variables.metric_totals(metrics)) if metrics else None
         else:
-            totals = commit.totals.read_value() if metrics else None
+            totals = variables.read(commit.totals) if metrics else None
         return _Held(
             tensors=dict(zip(chosen, variables.hold(list(chosen.values())), strict=True)),
             totals=totals,

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from tfrun.data import global_batch, ledger
 from tfrun.data.position import Position
 from tfrun.engine.sync_check import check_in_sync
 from tfrun.job.world import world
@@ -17,19 +18,20 @@ from tfrun.train import (
     calls,
     counting,
     finished,
+    header,
     leaving,
     parts,
+    preemption,
     readers,
     snapshot,
+    trial,
     variables,
 )
 from tfrun.train.agree import multi_worker_strategy
-from tfrun.train.durable import durable
+from tfrun.train.durable import Saved, bring_back, durable
 from tfrun.train.snapshots_due import interval
 from tfrun.train.step_keeper import Progress, StepKeeper
-from tfrun.worker import channel
-
-SAVE_SECONDS = 60.0  # the controller ends it sooner
+from tfrun.worker import channel, progress
 
 # Where the script's earlier run stood in each dataset that this run has not come to yet.
 _places: dict[str, tuple[int, int]] = {}
@@ -67,10 +69,13 @@ class TrainState:
         self._progress, self._after = Progress(), Progress()
         self._kept: dict[str, tuple[int, int]] = {}  # where to begin in each dataset
         self._in_step = self._is_done = self._is_closed = self._has_stepped = False
+        self._shown = progress.own()
         # Workers that do not train together have no state in common.
         self._folder = snapshot.state_dir()
         if self._strategy is None and world().size > 1:
             self._folder = None
+        running = trial.running()
+        self._trial = trial.LoopSteps(running, self._parts) if running else None
         if self._folder is not None:
             self._open(self._folder)
 
@@ -112,7 +117,17 @@ class TrainState:
         """
         self._check_open()
         self._finish_step()
-        reader = self._reader(dataset)
+        if self._trial is not None:
+            dataset, epochs = self._trial.dataset(dataset), self._trial.epochs(epochs)
+        self._begin_with(dataset)
+        reader = self._reader(dataset, epochs - self.epoch)
+        try:
+            yield from self._batches(reader, epochs)
+        finally:
+            if self._shown:
+                self._shown.other()
+
+    def _batches(self, reader: readers.Reader, epochs: int) -> Iterator[Any]:
         while self.epoch < epochs and not self._is_done:
             for batch in reader.epoch():
                 before = self._progress
@@ -124,14 +139,23 @@ class TrainState:
                     data={**before.data, reader.name: place},
                 )
                 if self._folder is not None:
-                    self._keeper.step_begins(before, self._after)
+                    self._step_begins(before, self._after)
                 self._in_step = True
+                if self._trial is not None:
+                    self._trial.step_begins()
+                if self._shown:
+                    self._shown.body_begins()
                 yield batch
                 self._check_open()
                 self._in_step = False
+                if self._shown:
+                    self._shown.body_ended()
                 self._step_ended(self._after)
             if self._folder is not None:
-                self._keeper.epoch_ended()
+                with self._training.changing():
+                    self._keeper.epoch_ended()
+                    if self._has_stepped:
+                        self._training.rests(self._keeper.state)
                 self._save_if_due(epoch_ended=True)
             self._progress = replace(self._progress, epoch=self.epoch + 1, step_in_epoch=0)
 
@@ -153,6 +177,8 @@ class TrainState:
         self._step_ended(replace(self._progress, step=self.step + 1))
         if self._folder is not None:
             self._awaits_commit()
+        if self._shown:
+            self._shown.committed()
 
     # --- its end -------------------------------------------------------------------------------
 
@@ -166,15 +192,20 @@ class TrainState:
             return
         self._finish_step()
         self._is_closed = True
+        if self._shown:
+            self._shown.other()
         if self._folder is None or self._is_done:
             return
-        left = self._keeper.state()
+        left = None
+        if snapshot.recovers() or durable() is not None:
+            left = self._keeper.state()
         if left is not None:
             # What is kept of an epoch's end leads into what the script does then; that is done.
             values = {**left.values, "progress": asdict(self._progress)}
-            finished.write(self._folder, self._number, replace(left, values=values))
+            left = replace(left, values=values)
+            finished.write(self._folder, self._number, left, models=self._parts.models)
             path = finished.path_of(self._folder, self._number)
-            if (saving := durable()) is not None and path.exists():
+            if (saving := durable()) is not None:
                 saving.keep_call(path)
             key = [self._number + 1, 0, 0]
             channel.emit("snapshot", key=key, step=self.step, seconds=0.0)
@@ -182,6 +213,7 @@ class TrainState:
             digest = variables.digest(self._parts.variables().values())
             channel.emit("weights", call=self._number, digest=digest)
         leaving.closed(self)
+        self._training.close()
 
     def __enter__(self) -> TrainState:
         return self
@@ -192,12 +224,19 @@ class TrainState:
 
     def keep(self) -> None:
         """A peer's end has cut the script off: writes the snapshot. Called by tfrun."""
-        self._write(self._keeper.state())
+        if not snapshot.recovers():
+            return
+        kept = self._keeper.state()
+        self._write(kept)
+        if kept is not None:
+            self._training.at_boundary(lambda: kept)
 
     # -------------------------------------------------------------------------------------------
 
     def _open(self, folder: Path) -> None:
         self._number = calls.begin()
+        if self._shown:
+            self._shown.begins()
         calls.before_next(self.close)
         strategy, mine = self._strategy, self._parts
         commit = None
@@ -208,22 +247,30 @@ class TrainState:
         target = calls.target(strategy, folder)
         if target is not None and self._number < target.call:
             path = finished.path_of(folder, self._number)
+            bring_back(path)
             done = agreement.fetch(strategy, path, has=path.exists())
             if done is not None:  # else nobody had room for it, and it has to run again
+                if (saving := durable()) is not None:
+                    saving.keep_missing_call(path)
                 self._restore(done)
                 self._is_done = True
+                ledger.training_is_done()
                 calls.passed_by(self._number, self.step, strategy, folder)
                 return
         leaving.opened(self)
+        self._training = preemption.Training(self._saved)
         if target is not None and self._number == target.call:
             path = snapshot.path_of(folder, target)
             kept = agreement.fetch(strategy, path, has=path.exists())
             if kept is not None:
+                self._training.rests(lambda: preemption.read(path))
                 self._resume(kept)
         self._awaits_commit()
 
     def _resume(self, kept: snapshot.Snapshot) -> None:
         self._restore(kept)
+        if (saving := durable()) is not None:
+            saving.prepare(self._saved())  # here, not while a step is being traced
         if self._strategy is not None:
             # Before the first step: a state that differs between workers must not be trained on.
             check_in_sync(self._parts.variables().items())
@@ -236,60 +283,85 @@ class TrainState:
 
     def _awaits_commit(self) -> None:
         """The loop may be one of those that say `commit`; if not, `steps` says so itself."""
-        self._keeper.step_begins(self._progress, replace(self._progress, step=self.step + 1))
+        self._step_begins(self._progress, replace(self._progress, step=self.step + 1))
+
+    def _step_begins(self, before: Progress, after: Progress) -> None:
+        if self._has_stepped:  # the first one is traced, for who knows how long
+            self._training.moves()
+        self._keeper.step_begins(before, after)
 
     def _step_ended(self, after: Progress) -> None:
         self._progress = after
+        if self._trial is not None:
+            self._trial.step_ended(after.step_in_epoch)
         if self._folder is None:
             return
         self._keeper.step_ended(after)
+        self._training.moves()
         if not self._has_stepped:
             self._has_stepped = True
             channel.emit("first_step", step=self.step)
         if self._periodic.due() and world().local_rank == 0:
             self._write(self._keeper.state())
         self._save_if_due(epoch_ended=False)
+        leaving.leave_to_regroup(self.keep)
 
     def _write(self, kept: snapshot.Snapshot | None) -> None:
         """Writes a snapshot and says so."""
         began = time.monotonic()
-        if self._folder is None or kept is None or not snapshot.write(self._folder, kept):
+        if self._folder is None or kept is None:
             return
+        is_there = snapshot.write(self._folder, kept)
         seconds = time.monotonic() - began
-        self._periodic.done(seconds)
+        self._periodic.done(seconds)  # where there is no room, each step would try
+        if not is_there:
+            return
         key = [kept.place.call, kept.place.epoch, kept.place.step]
         channel.emit("snapshot", key=key, step=kept.place.step, seconds=seconds)
 
     def _save_if_due(self, *, epoch_ended: bool) -> None:
-        """Writes a checkpoint to the disk when one is due, or the system wants the machine back."""
-        saving, is_wanted = durable(), leaving.save_is_wanted()
-        if saving is None or not (is_wanted or saving.is_due(self.step, epoch_ended=epoch_ended)):
+        """Writes a checkpoint to the disk when one is due."""
+        self._training.at_boundary(self._keeper.state)
+        saving = durable()
+        if saving is None or not saving.is_due(self._number, self.step, epoch_ended=epoch_ended):
             return
-        model, kept = self._parts.models[0], self._keeper.state()
-        # What the model's own checkpoint consists of has to be there by the same names.
-        if kept is None or not variables.state_variables(model).keys() <= kept.arrays.keys():
-            return
-        if not is_wanted:
-            saving.submit(model, kept)
-        elif saving.save_now(model, kept, SAVE_SECONDS):
-            channel.emit("job_saved", step=kept.place.step)
+        kept = self._keeper.state()
+        if kept is not None:
+            saving.submit(self._saved(), kept)
+
+    def _saved(self) -> Saved:
+        mine = self._parts
+        return Saved(
+            model=mine.model_as_given,
+            optimizer=mine.optimizer_as_given,
+            variables=mine.variables(),
+        )
 
     def _finish_step(self) -> None:
         """A loop that was left by `break` has done its last step."""
         if not self._in_step:
             return
         self._in_step = False
+        ledger.settle()
         self._step_ended(self._after)
         # Its iterators have gone with it.
         self._kept = dict(self._progress.data)
 
-    def _reader(self, dataset: Any) -> readers.Reader:
+    def _begin_with(self, dataset: Any) -> None:
+        """Tells the learning rate, and a person, the batch of this data."""
+        batch = global_batch.of_dataset(dataset)
+        for optimizer in self._parts.optimizers:
+            header.bind(optimizer, batch)
+        if self._folder is not None and not self._is_done:
+            header.tell(self._parts.optimizers[0], batch, self._strategy)
+
+    def _reader(self, dataset: Any, epochs: int) -> readers.Reader:
         """The dataset's reader, which goes on where the earlier run stood."""
         strategy = self._strategy or parts.strategy_of(self._parts.models[0])
-        reader = readers.reader_of(dataset, strategy)
+        reader = readers.reader_of(dataset, strategy, epochs)
         mine, others = self._kept.pop(reader.name, None), _places.pop(reader.name, None)
         if mine is not None:
-            reader.go_to(Position(epoch=mine[0], step=mine[1]))
+            reader.go_to(Position(epoch=mine[0], step=mine[1]), goes_on=True)
         elif others is not None:
             reader.go_to(Position(epoch=others[0], step=others[1]).next_epoch())
         return reader

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 from tfrun.job.failure import is_peer_error
 from tfrun.job.peers import PeersLeft
 from tfrun.job.spec import Program
-from tfrun.worker import channel, progress, script
+from tfrun.job.trial import from_environment
+from tfrun.worker import channel, memory, progress, script, sigterm
 
 PEER_ERROR_SECONDS = 1.0
 
@@ -32,11 +33,14 @@ def live(task: Mapping[str, Any]) -> NoReturn:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     error: BaseException | None = None
     try:
+        sigterm.listen()
         if task["runs"] == "server":
             from tfrun.engine.server import serve
 
             serve()
         else:
+            if (trial := from_environment(os.environ)) and trial.memory:
+                memory.limit(trial.memory)
             _seed(task["seed"])
             _listen()
             progress.dump_stacks_on_signal()
@@ -114,12 +118,16 @@ def _end_trainings() -> None:
     leaving = sys.modules.get("tfrun.train.leaving")
     if leaving is not None:
         leaving.script_ended()
+    ledger = sys.modules.get("tfrun.data.ledger")
+    if ledger is not None:
+        ledger.settle()
 
 
 def _listen() -> None:
-    from tfrun.train import leaving
+    from tfrun.train import leaving, preemption
 
     leaving.listen()
+    preemption.listen()
 
 
 def _seed(seed: int) -> None:

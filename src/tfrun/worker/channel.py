@@ -1,8 +1,7 @@
 """The line between a worker's process and its agent: JSON lines over a socket pair.
 
-Up go reports ("error", "done", "fit_end", …), down come single words ("release",
-"go", "leave"). In a process that tfrun
-did not start there is no line and `emit` does nothing.
+Up go reports ("error", "done", "fit_end", …), down come single words ("release", "go", "leave",
+"save", "regroup"). In a process that tfrun did not start there is no line and `emit` does nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +12,9 @@ import socket
 import threading
 from collections.abc import Callable
 from typing import Any
+
+# Reports that decide the job's fate.
+DECISIVE = ("done", "error", "wanted_back", "job_saved", "job_not_saved")
 
 _line: socket.socket | None = None
 _owner: int | None = None
@@ -54,7 +56,7 @@ def emit(kind: str, **fields: Any) -> None:
         text = json.dumps({"kind": kind, "unreadable": repr(fields)[:1000]})
     with _sending:
         try:
-            _send(_line, text.encode() + b"\n", must_arrive=kind in ("done", "error"))
+            _send(_line, text.encode() + b"\n", must_arrive=kind in DECISIVE)
         except OSError:
             pass  # the agent has gone, and this process is about to
 
@@ -82,10 +84,15 @@ def _send_some(line: socket.socket, data: bytes) -> int:
 
 
 def when(word: str, action: Callable[[], None]) -> None:
-    """Has `action` called, in a thread of its own, once the agent says `word`."""
-    if is_open():
+    """Has `action` called, in a thread of its own, once the agent says `word`, or has said it."""
+    if not is_open():
+        return
+    with _heard:
         _actions[word] = action
-        _listen()
+        was_said = word in _words
+    _listen()
+    if was_said:
+        threading.Thread(target=action, name=f"tfrun {word}", daemon=True).start()
 
 
 def wait_for(word: str, seconds: float | None = None) -> None:
@@ -116,8 +123,9 @@ def _hear() -> None:
             for word in (line.decode() for line in lines):
                 with _heard:
                     _words.add(word)
+                    action = _actions.get(word)
                     _heard.notify_all()
-                if action := _actions.get(word):
+                if action:
                     action()
     except OSError:
         pass

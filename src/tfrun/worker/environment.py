@@ -43,13 +43,18 @@ def worker_environment(
         **{key: value for key, value in outer.items() if key != "TF_CONFIG"},
         "KERAS_BACKEND": "tensorflow",
         "TFRUN_COMMUNICATION": spec.communication,
-        "TFRUN_SNAPSHOT_EVERY": spec.snapshot_every,
+        # Where nothing is recovered from, nobody would read a snapshot.
+        "TFRUN_SNAPSHOT_EVERY": spec.snapshot_every if spec.max_restarts else "0",
+        "TFRUN_RECOVERS": "1" if spec.max_restarts else "0",
     }
     shared.pop("TFRUN_DETERMINISTIC", None)  # it may say that it is off
     if spec.checkpoint_dir:
         shared["TFRUN_CHECKPOINT_DIR"] = spec.checkpoint_dir
         shared["TFRUN_CHECKPOINT_EVERY"] = spec.checkpoint_every
         shared["TFRUN_KEEP"] = str(spec.keep)
+    shared.pop("TFRUN_LEDGER", None)
+    if spec.ledger:
+        shared["TFRUN_LEDGER"] = str(spec.ledger)
     if spec.deterministic:
         shared["TFRUN_DETERMINISTIC"] = "1"
     if spec.sync_check:

@@ -1,8 +1,16 @@
-"""Was a process killed because memory ran out? The kernel counts such kills."""
+"""Memory that ran out: was a process killed for it, and a limit so that it does."""
 
 from __future__ import annotations
 
+import os
+import resource
+import signal
+import sys
+import threading
+import time
 from pathlib import Path
+
+WATCH_SECONDS = 0.02
 
 
 def oom_kills(proc: Path = Path("/proc")) -> int:
@@ -18,3 +26,31 @@ def oom_kills(proc: Path = Path("/proc")) -> int:
     except (OSError, ValueError):
         pass
     return 0
+
+
+def peak(proc: Path = Path("/proc")) -> int:
+    """Returns the most memory that this process has used at once so far, in bytes."""
+    try:
+        for line in (proc / "self" / "status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    # Of a new process this may still be that of its parent.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def limit(size: int) -> None:
+    """Has this process killed once it has used more than so many bytes at once.
+
+    As the kernel does it on a machine, or in a container, that has no more. No limit of `setrlimit`
+    counts what is used: TensorFlow reserves gigabytes that it never touches.
+    """
+    threading.Thread(target=_watch, args=(size,), name="tfrun memory", daemon=True).start()
+
+
+def _watch(size: int) -> None:
+    while peak() <= size:  # what was used and given back again counts as well
+        time.sleep(WATCH_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import pty
+import signal
 import socket
 import struct
 import termios
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import is_peer_error
-from tfrun.worker import lineage
+from tfrun.worker import lineage, progress, sigterm
 from tfrun.worker.spawn import Spawner
 from tfrun.worker.streams import LogFile, Pump
 
@@ -136,6 +137,14 @@ class WorkerProcess:
         """Tells it to save the training's state to disk, if it is the one who does."""
         self._say("save")
 
+    def look(self) -> None:
+        """Has it find out whether its main thread goes on."""
+        self._say(progress.LOOK)
+
+    def regroup(self) -> None:
+        """Tells it to leave between two steps, because there could be more workers."""
+        self._say("regroup")
+
     def leave(self) -> None:
         """Tells it that a peer has gone; who has noticed is leaving already."""
         if not self.raised:
@@ -177,11 +186,17 @@ class WorkerProcess:
             if is_peer_error(report):
                 self._pumps[1].hide()
                 self._say("go")
+        elif report.get("kind") == sigterm.REPORT:
+            if signal.SIGTERM in self._sent:  # it is ours and means what it means without a handler
+                self.signal(signal.SIGKILL)
+                return
         elif report.get("kind") in ("resumed", "first_step"):
             for pump in self._pumps:
                 pump.unmute()
             if report["kind"] == "resumed":  # it waits, so that nothing new is taken for old
                 self._say("go")
+        elif report.get("kind") == "notice":
+            self._listener.on_notice(f"{self.name.replace(':', ' ')}: {report.get('text')}")
         self._listener.on_report(self.name, report)
 
     def _close(self) -> None:

@@ -16,24 +16,33 @@ import os
 import signal
 import struct
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from tfrun.worker import channel
 
 # Not SIGUSR1 or SIGUSR2, which scripts and schedulers use.
 DUMP_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + 7
 DUMP_SECONDS = 1.0  # for the stacks to be written
-STEPS_WAITED_FOR = 10
-_FORMAT = struct.Struct("dqd")  # when (monotonic seconds), phase, mean step (seconds)
+LOOK = "look"  # what an agent says to a worker whose loop it wonders about
+_FORMAT = struct.Struct("dqd")  # when (monotonic seconds), phase, usual step (seconds)
+_TRACED_PART = 0.3  # of the first step's time counts as usual: other shapes are traced later
+_BUSY = 0.05  # of a processor; what waits uses far less
 
 
 class Phase(enum.IntEnum):
     """What a worker is doing."""
 
-    OTHER = 0  # whatever has no usual time: loading, tracing, validation, saving
+    OTHER = 0  # the script's own part, which has no usual time
     BETWEEN = 1  # between two steps of one epoch
     STEP = 2  # in a step that has been traced, or in another collective
+    BODY = 3  # in the body of a loop of the script's own: a step, and whatever else
+    TRACING = 4  # in a first step
+    PAUSE = 5  # saving, or what callbacks do when an epoch ends
+    LOOP = 6  # between two commits of a loop of the script's own, or after the last one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,38 +62,124 @@ class Progress:
             file.write(bytes(_FORMAT.size))
             file.flush()
             self._memory = mmap.mmap(file.fileno(), _FORMAT.size)
-        self._began, self._mean, self._traced = 0.0, 0.0, False
-        self._phase = Phase.OTHER
+        self._began, self._since = 0.0, 0.0
+        self._usual: dict[str, float] = {}  # seconds of a step, of each kind that has been traced
+        self._phase, self._kind = Phase.OTHER, ""
+        self._looked = (0.0, 0.0)  # processor time, and when
 
     def other(self) -> None:
         """What comes now has no usual time."""
         self._write(Phase.OTHER)
 
-    def step_begins(self) -> None:
-        """The first one of all is traced, which takes long."""
-        self._began = time.monotonic()
-        self._write(Phase.STEP if self._traced else Phase.OTHER)
+    def pause(self) -> None:
+        """What comes now takes longer than a step."""
+        self._write(Phase.PAUSE)
+
+    def begins(self) -> None:
+        """A training begins, whose steps are not traced yet."""
+        self._usual.clear()
+
+    def forget(self, kind: str) -> None:
+        """The next step of a kind is traced."""
+        self._usual.pop(kind, None)
+
+    def step_begins(self, kind: str = "train") -> None:
+        """The first one of a kind is traced, which takes long."""
+        self._began, self._kind = time.monotonic(), kind
+        self._write(Phase.STEP if kind in self._usual else Phase.TRACING)
+
+    def body_begins(self) -> None:
+        """As `step_begins`, where the script does the step."""
+        self.step_begins()
+        if self._phase is Phase.STEP:
+            self._write(Phase.BODY)
+
+    def body_ended(self) -> None:
+        """As `step_returned`; the next batch, which comes now, may have to be waited for."""
+        self.step_returned()
+        self._write(Phase.BODY)
+
+    def committed(self) -> None:
+        """The script has said that a step of its own is done; nobody knows which is the last."""
+        self._write(Phase.LOOP)
 
     def step_returned(self) -> None:
         """The step is done; callbacks come."""
-        if self._traced:
-            seconds = time.monotonic() - self._began
-            self._mean = seconds if not self._mean else 0.9 * self._mean + 0.1 * seconds
-        self._traced = True
+        seconds, usual = time.monotonic() - self._began, self._usual.get(self._kind)
+        if usual is None:
+            usual = _TRACED_PART * seconds
+        elif self._kind == "train":
+            usual = 0.9 * usual + 0.1 * seconds
+        self._usual[self._kind] = max(usual, seconds) if self._kind != "train" else usual
         self._write(Phase.BETWEEN)
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
         """For a collective outside the steps."""
+        yield from self._meanwhile(Phase.STEP, set(Phase) - {Phase.OTHER, Phase.TRACING})
+
+    @contextlib.contextmanager
+    def pausing(self) -> Iterator[None]:
+        """For something in between that takes longer than a step."""
+        yield from self._meanwhile(Phase.PAUSE, set(Phase) - {Phase.OTHER})
+
+    @contextlib.contextmanager
+    def as_before(self) -> Iterator[None]:
+        """What comes shows its own progress, and leaves no trace of it."""
+        before, began, kind = self._phase, self._began, self._kind
+        try:
+            yield
+        finally:
+            self._began, self._kind = began, kind
+            self._write(before)
+
+    def look(self) -> None:
+        """Finds out whether something goes on: the agent asks, and a thread answers.
+
+        What waits for a peer, a lock or a clock leaves the processor alone; what evaluates, or
+        fills a shuffle buffer, does not. And the body of a loop waits for others when it stands in
+        an operation of TensorFlow's.
+        """
+        phase, since = self._phase, self._since
+        used, now = time.process_time(), time.monotonic()
+        (used_before, before), self._looked = self._looked, (used, now)
+        if phase not in (Phase.BODY, Phase.LOOP, Phase.STEP):
+            return
+        if before > since and used - used_before > _BUSY * (now - before):
+            self._show(now, phase)
+            self._since = since = now
+        else:
+            waits = phase is Phase.BODY and _is_in_tensorflow()
+            self._show(since, Phase.STEP if waits else phase)
+        if (self._phase, self._since) != (phase, since):  # in the meantime
+            self._show(self._since, self._phase)
+
+    def _meanwhile(self, phase: Phase, instead_of: Collection[Phase]) -> Iterator[None]:
         before = self._phase
-        if before is Phase.BETWEEN:
-            self._write(Phase.STEP)
-        yield
-        self._write(before)
+        if before in instead_of:
+            self._write(phase)
+        try:
+            yield
+        finally:
+            self._write(before)
+
+    @property
+    def _step_seconds(self) -> float:
+        return self._usual.get(self._kind, 0.0)
 
     def _write(self, phase: Phase) -> None:
-        self._phase = phase
-        _FORMAT.pack_into(self._memory, 0, time.monotonic(), phase, self._mean)
+        self._phase, self._since = phase, time.monotonic()
+        self._show(self._since, phase)
+
+    def _show(self, since: float, phase: Phase) -> None:
+        _FORMAT.pack_into(self._memory, 0, since, phase, self._step_seconds)
+
+
+def _is_in_tensorflow() -> bool:
+    """Whether the main thread stands in one of TensorFlow's operations."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    name = frame.f_code.co_filename if frame else ""
+    return "/tensorflow/python/" in name.replace(os.sep, "/")
 
 
 def path_of(folder: Path, task: str) -> Path:
@@ -101,25 +196,6 @@ def read(path: Path) -> Reading | None:
         return None
 
 
-def hung(readings: Mapping[str, Reading], *, now: float, timeout: float) -> dict[str, float]:
-    """The workers of a machine that are to be replaced, with the seconds they have stood still.
-
-    Args:
-      readings: of each worker.
-      now: monotonic seconds.
-      timeout: how long a worker may stand still at least, in seconds. One that waits in a step
-        gets twice as long: on another machine may be the one that it waits for.
-    """
-    found = {}
-    for task, reading in readings.items():
-        allowed = max(timeout, STEPS_WAITED_FOR * reading.step_seconds)
-        factor = {Phase.BETWEEN: 1, Phase.STEP: 2}.get(reading.phase)
-        seconds = now - reading.since
-        if factor is not None and seconds > factor * allowed:
-            found[task] = seconds
-    return found
-
-
 def dump_stacks_on_signal() -> None:
     """Has this process write all its Python stacks to its log when the agent asks for it."""
     faulthandler.register(DUMP_SIGNAL, file=sys.__stderr__ or 2, all_threads=True, chain=False)
@@ -130,9 +206,24 @@ def own() -> Progress | None:
     """This worker's progress; None outside a job."""
     folder, task = os.environ.get("TFRUN_STATE_DIR"), os.environ.get("TFRUN_TASK")
     try:
-        return Progress(path_of(Path(folder), task)) if folder and task else None
+        made = Progress(path_of(Path(folder), task)) if folder and task else None
     except OSError:
         return None  # the memory is full: nobody watches
+    if made is not None:
+        channel.when(LOOK, made.look)
+    return made
+
+
+def as_before() -> contextlib.AbstractContextManager[None]:
+    """While it lasts something else shows its progress."""
+    mine = own()
+    return mine.as_before() if mine else contextlib.nullcontext()
+
+
+def pausing() -> contextlib.AbstractContextManager[None]:
+    """While it lasts this worker does something that takes longer than a step."""
+    mine = own()
+    return mine.pausing() if mine else contextlib.nullcontext()
 
 
 def in_collective() -> contextlib.AbstractContextManager[None]:

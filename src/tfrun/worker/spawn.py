@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.python import python_command
+from tfrun.worker import sigterm
 
 OnExit = Callable[[int, int], None]  # pid, wait status
 
@@ -65,7 +66,7 @@ class ZygoteSpawner:
         self._ready: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._forks: dict[int, asyncio.Future[int]] = {}
         self._closing = False
-        with theirs, log.open("ab") as output:
+        with theirs, log.open("ab") as output, sigterm.shielded():
             self._process = subprocess.Popen(
                 python_command("tfrun.worker.zygote", str(theirs.fileno()), _own_pid()),
                 stdin=subprocess.DEVNULL,
@@ -141,16 +142,17 @@ class FreshSpawner:
 
     async def spawn(self, task: Mapping[str, Any], fds: tuple[int, int, int]) -> int:
         stdout, stderr, line = fds
-        process = await asyncio.create_subprocess_exec(
-            *python_command("tfrun.worker.fresh", str(line), _own_pid()),
-            stdin=subprocess.PIPE,
-            stdout=stdout,
-            stderr=stderr,
-            pass_fds=(line,),
-            # TensorFlow reads much of its environment on import: it has to stand before.
-            env=task["environment"],
-            start_new_session=True,
-        )
+        with sigterm.shielded():
+            process = await asyncio.create_subprocess_exec(
+                *python_command("tfrun.worker.fresh", str(line), _own_pid()),
+                stdin=subprocess.PIPE,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=(line,),
+                # TensorFlow reads much of its environment on import: it has to stand before.
+                env=task["environment"],
+                start_new_session=True,
+            )
         assert process.stdin is not None
         process.stdin.write(json.dumps(task).encode())
         process.stdin.close()

@@ -30,6 +30,8 @@ def main() -> None:
     agent = socket.socket(fileno=int(sys.argv[1]))
     lineage.die_with_parent(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The workers take SIGTERM. Here it is blocked, and in each fork until that is ready for it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     started = time.monotonic()
     try:
         from tfrun.worker.preload import preload

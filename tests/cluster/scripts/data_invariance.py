@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -48,8 +49,27 @@ if begin is not None:
     train.position = begin
 valid = Dataset.from_arrays(({"x": x, "id": ids}, y), batch_size=batch)
 
+
+class Die(keras.callbacks.Callback):
+    """The last worker kills itself in the second epoch, when KILL is set."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_begin(self, batch, logs=None):
+        here = tfrun.world()
+        is_place = (here.round, here.rank + 1, self.epoch, batch) == (0, here.size, 1, 2)
+        if "KILL" in os.environ and is_place:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 history = model.fit(
-    train, epochs=3, initial_epoch=begin.epoch if begin else 0, validation_data=valid, verbose=0
+    train,
+    epochs=3,
+    initial_epoch=begin.epoch if begin else 0,
+    validation_data=valid,
+    callbacks=[Die()],
+    verbose=0,
 ).history
 scores = model.evaluate(valid, verbose=0)
 predictions = model.predict(valid, verbose=0)

@@ -9,6 +9,7 @@ import os
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -57,6 +58,23 @@ def layer_state_drifts():
     return float(tf.reduce_max(tf.abs(first - second))) > 0
 
 
+def iterators_are_tuned() -> bool:
+    """Whether the half of a distributed iterator that a device has still asks for tuning."""
+    made = []
+    original = multi_device_iterator_ops._create_device_dataset
+
+    def look(*args, **kwargs):
+        made.append(original(*args, **kwargs))
+        return made[-1]
+
+    multi_device_iterator_ops._create_device_dataset = look
+    try:
+        iter(two.experimental_distribute_dataset(tf.data.Dataset.range(4).batch(2)))
+    finally:
+        multi_device_iterator_ops._create_device_dataset = original
+    return bool(made) and all(each.options().autotune.enabled is not False for each in made)
+
+
 def mapped_by_malloc() -> bool:
     """Whether the C library maps a buffer of 1 MB anew, as a threshold of 128 KB makes it."""
 
@@ -87,6 +105,7 @@ results = {
         logs["out0_loss"][0] + logs["out1_loss"][0] - logs["loss"][0]
     )
     > 1e-4,
+    "iterators are tuned": iterators_are_tuned(),
     "allocator": mapped_by_malloc() if hasattr(ctypes.CDLL(None), "mallinfo2") else True,
 }
 with open(os.environ["TFRUN_TEST_OUT"], "w") as file:  # noqa: PTH123

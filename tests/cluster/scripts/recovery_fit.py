@@ -67,6 +67,36 @@ class OwnStep(keras.Model):
         return {metric.name: metric.result() for metric in self.metrics}
 
 
+class Gan(keras.Model):
+    """Three optimizers of its own; two of them get their variables in the first step."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.generator = keras.Model(inputs, outputs)
+        self.critic = keras.Sequential([keras.Input((10,)), keras.layers.Dense(1)])
+        self.average = keras.Sequential([keras.Input((10,)), keras.layers.Dense(1)])
+        self.critic_optimizer = keras.optimizers.SGD(0.05, 0.9)
+        self.others = {"generator": keras.optimizers.Adam(0.01)}
+
+    def call(self, x, training=False):
+        return self.generator(x, training=training)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape(persistent=True) as tape:
+            predicted = self(x, training=True)
+            score = tf.reduce_mean(self.critic(predicted) ** 2)
+            loss = self.compute_loss(x, y, predicted) + 0.1 * score
+        generator, critic = self.generator.trainable_variables, self.critic.trainable_variables
+        pairs = zip(tape.gradient(score, critic), critic, strict=True)
+        self.critic_optimizer.apply_gradients(pairs)
+        pairs = zip(tape.gradient(loss, generator), generator, strict=True)
+        self.others["generator"].apply_gradients(pairs)
+        for mean, value in zip(self.average.variables, critic, strict=True):
+            mean.assign(0.9 * mean + 0.1 * value)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
 class Remembers(keras.callbacks.Callback):
     """A callback of the user's own, with plain data in its attributes."""
 
@@ -85,7 +115,7 @@ def build():
     x = keras.layers.BatchNormalization()(x)
     x = keras.layers.Flatten()(keras.layers.Dropout(0.2)(x))
     outputs = keras.layers.Dense(10)(keras.layers.Dense(16, activation="relu")(x))
-    model = (OwnStep if STEP == "own" else keras.Model)(inputs, outputs)
+    model = {"own": OwnStep, "gan": Gan}.get(STEP, keras.Model)(inputs, outputs)
     model.compile(
         optimizer=keras.optimizers.Adam(0.01),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -110,7 +140,9 @@ early = keras.callbacks.EarlyStopping(monitor="loss", patience=9)
 plateau = keras.callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.5, patience=1)
 decay = keras.callbacks.LearningRateScheduler(lambda epoch, lr: lr * 0.9)
 folder = Path(os.environ["TEST_FOLDER"])
-best = keras.callbacks.ModelCheckpoint(folder / "best.keras", monitor="loss", save_best_only=True)
+best = keras.callbacks.ModelCheckpoint(
+    folder / "best.weights.h5", monitor="loss", save_best_only=True, save_weights_only=True
+)
 table = keras.callbacks.CSVLogger(folder / "table.csv")
 remembers = Remembers()
 callbacks = [early, plateau, decay, best, table, remembers]
@@ -122,11 +154,15 @@ between = model.evaluate(*VALID, verbose=0)
 print("between the two", flush=True)
 second = model.fit(**inputs, epochs=2, callbacks=[Kill(1)], verbose=2)
 digest = hashlib.sha256()
-for variable in [*model.variables, *model.optimizer.variables]:
+optimizers = [model.optimizer]
+if STEP == "gan":
+    optimizers = [model.others["generator"], model.critic_optimizer]
+    assert model.optimizer.iterations.numpy() == 0  # Keras makes one that this model leaves alone
+for variable in [*model.variables, *(v for o in optimizers for v in o.variables)]:
     digest.update(variable.numpy().tobytes())
 found = {
     "weights": digest.hexdigest(),
-    "iterations": int(model.optimizer.iterations.numpy()),
+    "iterations": int(optimizers[0].iterations.numpy()),
     "first": first.history,
     "epochs": [first.epoch, second.epoch],
     "second": second.history,

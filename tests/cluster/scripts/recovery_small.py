@@ -29,6 +29,10 @@ class Fault(keras.callbacks.Callback):
         if FAULT == "kill" and HERE.rank == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def on_test_batch_end(self, batch, logs=None):
+        if FAULT == "validation" and (HERE.round, HERE.rank, self.epoch, batch) == (0, 1, 1, 2):
+            time.sleep(1000)
+
 
 with tfrun.strategy().scope():
     model = keras.Sequential(
@@ -41,7 +45,10 @@ with tfrun.strategy().scope():
     )
     model.compile(optimizer="adam", loss="mse")
 x = np.random.RandomState(0).rand(640, 8).astype("float32")
-history = model.fit(x, x.sum(1), batch_size=16, epochs=3, verbose=2, callbacks=[Fault()])
+validation = {"validation_data": (x[:80], x[:80].sum(1))} if FAULT == "validation" else {}
+history = model.fit(
+    x, x.sum(1), batch_size=16, epochs=3, verbose=2, callbacks=[Fault()], **validation
+)
 digest = hashlib.sha256()
 for variable in [*model.variables, *model.optimizer.variables]:
     digest.update(variable.numpy().tobytes())

@@ -1,0 +1,162 @@
+"""The same fault under what people use today: all workers start again from the last epoch.
+
+Each contender trains the seed CNN on two workers. Once both have come past an epoch's end, one is
+killed by SIGKILL, and the time until any worker has made a step again is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import harness
+import psutil
+import steps
+from harness import SCRIPTS, environment, legacy_python
+from steps import BETWEEN, STEPS_AN_EPOCH, Recovery
+
+from tfrun.worker import lineage
+
+START_SECONDS = 120.0
+POLL_SECONDS = 0.005
+
+
+class DidNotRun(Exception):
+    """A contender came to no new step, or did not start."""
+
+
+def under_tensorflow(kills: int) -> list[Recovery]:
+    """Two processes, ended and started again as soon as one has died; BackupAndRestore."""
+    python = legacy_python()
+
+    def start(epochs: str, shared: Mapping[str, str], log: Path) -> list[subprocess.Popen]:
+        addresses = [f"127.0.0.1:{port}" for port in harness._free_ports(2)]
+        found = []
+        for rank in range(2):
+            task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
+            variables = {**shared, "TF_CONFIG": json.dumps(task)}
+            found.append(
+                _spawn([python, SCRIPTS / "recovery.py", "legacy", epochs], variables, log)
+            )
+        return found
+
+    return _kill_and_wait(start, kills, restarts_itself=False)
+
+
+def under_torchrun(kills: int) -> list[Recovery]:
+    """DistributedDataParallel with gloo; torchrun starts the workers again."""
+    python = environment("torch", "torch==2.13.0", "numpy")
+    torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+    def start(epochs: str, shared: Mapping[str, str], log: Path) -> list[subprocess.Popen]:
+        options = ["--max-restarts", str(kills + 1), SCRIPTS / "recovery_torch.py", epochs]
+        return [_spawn([*torchrun, *options], shared, log)]
+
+    return _kill_and_wait(start, kills)
+
+
+def under_ray(kills: int) -> list[Recovery]:
+    """Ray Train's TensorflowTrainer, which needs legacy Keras; Ray starts the workers again."""
+    tensorflow = harness._tensorflow()
+    series = ".".join(tensorflow.split(".")[:2])
+    packages = f"tensorflow-cpu=={tensorflow}", "ray[train]==2.60.0"
+    python = environment("ray", *packages, alone=[f"tf_keras=={series}.*"])
+
+    def start(epochs: str, shared: Mapping[str, str], log: Path) -> list[subprocess.Popen]:
+        variables = {**shared, "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+        return [_spawn([python, SCRIPTS / "recovery_ray.py", epochs], variables, log)]
+
+    return _kill_and_wait(start, kills)
+
+
+Start = Callable[[str, Mapping[str, str], Path], list[subprocess.Popen]]
+
+
+def _kill_and_wait(start: Start, kills: int, *, restarts_itself: bool = True) -> list[Recovery]:
+    # Each kill takes the job two epochs further at most.
+    epochs = str(2 * kills + 20)
+    found = []
+    with _folder() as folder:
+        shared = {**harness._environment(), "BENCH_STEPS": str(folder)}
+        shared["BENCH_BACKUP"] = str(folder / "backup")
+        log = folder / "log"
+        known: set[Path] = set()
+        processes = start(epochs, shared, log)
+        try:
+            for number in range(kills):
+                # As under tfrun, the kills fall on every place of an epoch.
+                place = (number + 1) * BETWEEN % STEPS_AN_EPOCH
+                pids = _wait(lambda: _both(folder, known, STEPS_AN_EPOCH + place), processes, log)  # noqa: B023
+                known, now = steps.files(folder), time.time()
+                os.kill(pids[number % 2], signal.SIGKILL)
+                if not restarts_itself:
+                    _end(processes)
+                    processes = start(epochs, shared, log)
+                new = _wait(lambda: steps.first(folder, known), processes, log)  # noqa: B023
+                found.append(steps.recovery(folder, known, now, new))
+        finally:
+            _end(processes)
+    return found
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """A directory; in the end no process is left that has it in its environment."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        try:
+            yield Path(name)
+        finally:
+            left = []
+            for process in psutil.process_iter():
+                with contextlib.suppress(psutil.Error):
+                    if process.environ().get("BENCH_STEPS") == name:
+                        process.kill()
+                        left.append(process)
+            psutil.wait_procs(left, timeout=10)
+
+
+def _spawn(command: list, variables: Mapping[str, str], log: Path) -> subprocess.Popen:
+    parent = os.getpid()
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            list(map(str, command)),
+            env=dict(variables),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            preexec_fn=lambda: lineage.die_with_parent(parent) if sys.platform == "linux" else None,
+        )
+
+
+def _both(folder: Path, known: set[Path], many: int) -> dict[int, int] | None:
+    """Process ids by rank once there are two that have made so many steps."""
+    ready = [path for path, made in steps.read(folder, known).items() if len(made) >= many]
+    pids = dict(map(steps.process, ready))
+    return pids if len(pids) == 2 else None
+
+
+def _end(processes: list[subprocess.Popen]) -> None:
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def _wait(condition: Callable[[], Any], processes: list[subprocess.Popen], log: Path) -> Any:
+    deadline = time.monotonic() + START_SECONDS
+    while not (value := condition()):
+        if any(process.poll() is not None for process in processes):
+            raise DidNotRun(f"it has ended\n{log.read_text(errors='replace')[-4000:]}")
+        if time.monotonic() > deadline:
+            last = log.read_text(errors="replace")[-4000:]
+            raise DidNotRun(f"no new step within {START_SECONDS:.0f} s\n{last}")
+        time.sleep(POLL_SECONDS)
+    return value

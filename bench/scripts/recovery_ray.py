@@ -1,0 +1,93 @@
+"""The seed CNN under Ray Train, legacy Keras, 64 samples a worker; a checkpoint each epoch.
+
+    recovery_ray.py EPOCHS
+
+Every worker writes down each step that it has done, as scripts/recovery.py does.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import ray
+from ray import train
+from ray.train.tensorflow import TensorflowTrainer
+
+SAMPLES, PER_WORKER = 6400, 64
+
+
+def loop(config: dict) -> None:
+    import numpy as np
+    import tensorflow as tf
+    import tf_keras as keras
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    keras.utils.set_random_seed(7)
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.layers.Conv2D(32, 3, activation="relu", input_shape=(28, 28, 1)),
+                keras.layers.Flatten(),
+                keras.layers.Dense(128, activation="relu"),
+                keras.layers.Dense(10),
+            ]
+        )
+        model.compile(
+            optimizer=keras.optimizers.SGD(0.01),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+        )
+    first = 0
+    if kept := train.get_checkpoint():
+        with kept.as_directory() as folder, np.load(Path(folder, "state.npz")) as state:
+            first = int(state["epoch"])
+            model.set_weights([state[f"w{i}"] for i in range(len(model.get_weights()))])
+            model.optimizer.iterations.assign(int(state["step"]))
+    rank = train.get_context().get_world_rank()
+
+    class Steps(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            path = Path(os.environ["BENCH_STEPS"], f"steps-{rank}-{os.getpid()}.txt")
+            self.file = path.open("w", buffering=1)
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.file.write(f"{time.time():.4f} {int(self.model.optimizer.iterations.numpy())}\n")
+
+        def on_epoch_end(self, epoch, logs=None):
+            if rank:
+                train.report({})
+                return
+            weights = {f"w{i}": value for i, value in enumerate(self.model.get_weights())}
+            step = int(self.model.optimizer.iterations.numpy())
+            with tempfile.TemporaryDirectory() as folder:
+                np.savez(Path(folder, "state.npz"), epoch=epoch + 1, step=step, **weights)
+                train.report({}, checkpoint=train.Checkpoint.from_directory(folder))
+
+    random = np.random.default_rng(0)
+    x = random.random((SAMPLES, 28, 28, 1), np.float32)
+    y = random.integers(0, 10, SAMPLES)
+    batch = PER_WORKER * strategy.num_replicas_in_sync
+    data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(SAMPLES).batch(batch)
+    model.fit(data, epochs=config["epochs"], initial_epoch=first, verbose=0, callbacks=[Steps()])
+
+
+folder = os.environ["BENCH_STEPS"]
+ray.init(
+    num_cpus=2,
+    include_dashboard=False,
+    object_store_memory=200_000_000,
+    _temp_dir=f"{folder}/ray",
+    log_to_driver=True,
+)
+TensorflowTrainer(
+    loop,
+    train_loop_config={"epochs": int(sys.argv[1])},
+    scaling_config=train.ScalingConfig(num_workers=2),
+    run_config=train.RunConfig(
+        storage_path=os.environ["BENCH_BACKUP"],
+        failure_config=train.FailureConfig(max_failures=-1),
+        checkpoint_config=train.CheckpointConfig(num_to_keep=2),
+    ),
+).fit()

@@ -1,0 +1,86 @@
+"""What the verbs share that run a script several times: options, a directory, JSON, lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tfrun.job import run_dir as run_dir_module
+from tfrun.job.errors import UsageError
+from tfrun.job.spec import Program
+
+
+def last_options(verb: str, one: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Returns a decorator that adds the options with which these verbs end, and the script.
+
+    Args:
+      verb: the verb's name.
+      one: what it calls one of its runs.
+    """
+    options = (
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            default=600.0,
+            show_default=True,
+            metavar="SECONDS",
+            help=f"How long each {one} may take.",
+        ),
+        click.option(
+            "--run-dir",
+            metavar="DIR",
+            help=f"Where the {one}s write.  [default: tfrun-runs/{verb}-<script>]",
+        ),
+        click.option("--json", "json_file", metavar="FILE", help="Write the report there too."),
+        click.argument("script", metavar="SCRIPT"),
+        click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]..."),
+    )
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def new_folder(stated: str | None, verb: str, program: Program) -> Path:
+    """Makes the directory in which the runs write, and returns its absolute path.
+
+    Raises:
+      UsageError: TFRUN-104 where it cannot be made, TFRUN-105 where runs have written there: a
+        job that is started in the directory of another goes on where that one was.
+    """
+    folder = run_dir_module.create(stated, f"{verb}-{program.name}", time.time())
+    if any(path.is_dir() and path.name != "logs" for path in folder.iterdir()):
+        raise UsageError(
+            "TFRUN-105",
+            f"{str(folder)!r} holds an earlier {verb}",
+            where="--run-dir",
+            fix="Name another directory, or remove it",
+        )
+    return folder
+
+
+def write_json(path: Path, text: str) -> None:
+    """Writes the report.
+
+    Raises:
+      UsageError: TFRUN-105 where it cannot be written.
+    """
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(
+            "TFRUN-105", f"{str(path)!r} cannot be written: {error.strerror}", where="--json"
+        ) from None
+
+
+def say(text: str) -> None:
+    """Shows a line of tfrun's own."""
+    print(f"tfrun: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,86 @@
+"""`tfrun ledger [RUN]`: was every sample of every epoch trained on exactly once?"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tfrun.job import run_dir
+from tfrun.job.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfrun.data.ledger_check import EpochReport, LedgerReport
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN_LEDGER"}
+EPILOG = (
+    "RUN is the run directory of a job that ran with --ledger; by default the newest one in "
+    "tfrun-runs. Exit code 1: a sample is missing, or was trained on more than once."
+)
+
+
+@click.command(context_settings=CONTEXT, epilog=EPILOG)
+@click.option(
+    "--json", "as_json", is_flag=True, envvar="TFRUN_LEDGER_JSON", help="Print the report as JSON."
+)
+@click.argument("run", metavar="[RUN]", required=False)
+def ledger(*, run: str | None, as_json: bool) -> int:
+    """Prove that a run trained on every sample exactly once."""
+    folder = Path(run) if run is not None else run_dir.newest(Path("tfrun-runs"))
+    if folder is None:
+        raise UsageError(
+            "TFRUN-610",
+            "there is no run in tfrun-runs here",
+            fix="Name the run directory of a job that ran with --ledger",
+        )
+
+    from tfrun.data.ledger_check import examine  # numpy
+
+    report = examine(folder)
+    if as_json:
+        epochs = [{**dataclasses.asdict(one), "exact": one.exact} for one in report.epochs]
+        values = {"run": str(folder), "exact": report.exact, **dataclasses.asdict(report)}
+        print(json.dumps({**values, "epochs": epochs}, indent=2))
+    else:
+        print("\n".join(_lines(report)))
+    return 0 if report.exact else 1
+
+
+def _lines(report: LedgerReport) -> Iterator[str]:
+    for epoch in report.epochs:
+        yield _line(epoch)
+    for worker in report.no_tape:
+        yield f"{worker} has left nothing here; its machine may have a run directory of its own"
+    jobs = f", {report.jobs} jobs" if report.jobs > 1 else ""
+    rounds = f"{report.rounds} round" + ("s" if report.rounds != 1 else "")
+    epochs = f"{len(report.epochs)} epoch" + ("s" if len(report.epochs) != 1 else "")
+    verdict = "every sample exactly once" if report.exact else "NOT every sample exactly once"
+    verdict = verdict if report.epochs else "no step was trained to its end"
+    yield f"{verdict} · {epochs} · {rounds}{jobs}"
+
+
+def _line(epoch: EpochReport) -> str:
+    again = f" (read again, {epoch.reading})" if epoch.reading else ""
+    kind = "positions" if epoch.by_position else "samples"
+    worlds = ", then ".join(str(size) for size in epoch.worlds) or "0"
+    line = f"{epoch.data}{again} · epoch {epoch.epoch} · "
+    line += f"{epoch.consumed:,} of {epoch.samples:,} {kind} in {epoch.steps:,} steps"
+    line += f" · workers {worlds} · "
+    if epoch.exact:
+        return line + ("each exactly once" + ("" if epoch.complete else ", not finished"))
+    wrong = []
+    if epoch.missing_count:
+        wrong.append(f"{epoch.missing_count:,} MISSING: {_named(epoch.missing, epoch, 'missing')}")
+    if epoch.duplicate_count:
+        named = _named(epoch.duplicates, epoch, "duplicate")
+        wrong.append(f"{epoch.duplicate_count:,} MORE THAN ONCE: {named}")
+    return line + ("; ".join(wrong) or f"{epoch.expected:,} were expected")
+
+
+def _named(samples: tuple[int, ...], epoch: EpochReport, what: str) -> str:
+    count = epoch.missing_count if what == "missing" else epoch.duplicate_count
+    return ", ".join(map(str, samples)) + (", …" if count > len(samples) else "")

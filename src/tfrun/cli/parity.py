@@ -1,0 +1,103 @@
+"""`tfrun parity [options] SCRIPT …`: does the script compute the same on any number of workers?"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import click
+
+from tfrun.cli.experiment import last_options, new_folder, say, write_json
+from tfrun.job import checks
+from tfrun.job.spec import Program
+
+CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    "auto_envvar_prefix": "TFRUN_PARITY",
+    "allow_interspersed_args": False,
+}
+EPILOG = (
+    "Every other option of tfrun goes to the jobs by its environment variable. Exit code 1: the "
+    "runs differ."
+)
+
+
+@click.command(context_settings=CONTEXT, epilog=EPILOG)
+@click.option(
+    "-n",
+    "--workers",
+    metavar="A,B,…",
+    default="1,2",
+    show_default=True,
+    help="Numbers of workers; the others are compared with the first.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Training steps in each run.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    default=1e-5,
+    show_default=True,
+    help="The largest relative difference that is none.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0, max=2**31 - 1),
+    help="Of all runs.  [default: another each time]",
+)
+@click.option("--deterministic", is_flag=True, help="Have TensorFlow compute the same bits.")
+@last_options("parity", "run")
+def parity(
+    *,
+    script: str,
+    script_args: tuple[str, ...],
+    workers: str,
+    steps: int,
+    tolerance: float,
+    seed: int | None,
+    deterministic: bool,
+    timeout: float,
+    run_dir: str | None,
+    json_file: str | None,
+) -> int:
+    """Train a script's first steps on 1, 2, … workers, and say where they part."""
+    program = Program(target=script, args=script_args)
+    checks.check_program(program)
+
+    from tfrun.parity.parity import Parity, parse_worlds, run_parity
+
+    worlds = parse_worlds(workers)
+    checks.check_tensorflow()
+
+    from rich.console import Console
+
+    from tfrun.parity.report import print_report
+
+    seed = random.SystemRandom().randrange(2**31) if seed is None else seed
+    if json_file is not None:
+        write_json(Path(json_file), "")  # now rather than after minutes
+    folder = new_folder(run_dir, "parity", program)
+    say(f"{', '.join(map(str, worlds))} workers, seed {seed}, run directory {folder}")
+    report = run_parity(
+        Parity(
+            program=(script, *script_args),
+            worlds=worlds,
+            steps=steps,
+            tolerance=tolerance,
+            seed=seed,
+            deterministic=deterministic,
+            folder=folder,
+            timeout=timeout,
+        ),
+        say,
+    )
+    print_report(report, Console(soft_wrap=True))
+    if json_file is not None:
+        write_json(Path(json_file), json.dumps(report.to_json(), indent=2) + "\n")
+    return 0 if report.equal else 1

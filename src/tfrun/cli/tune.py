@@ -1,0 +1,135 @@
+"""`tfrun tune [options] SCRIPT …`: the per-worker batch that is fastest and fits in memory."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import click
+
+from tfrun.cli.experiment import last_options, new_folder, say, write_json
+from tfrun.job import checks
+from tfrun.job.spec import Program
+
+CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    "auto_envvar_prefix": "TFRUN_TUNE",
+    "allow_interspersed_args": False,
+}
+EPILOG = "Every other option of tfrun goes to the jobs by its environment variable."
+GB = 10**9
+
+
+@click.command(context_settings=CONTEXT, epilog=EPILOG)
+@click.option(
+    "-n",
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="On how many workers to try each batch.",
+)
+@click.option(
+    "--start",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="The first batch of a worker.",
+)
+@click.option(
+    "--most", type=click.IntRange(min=1), default=65536, show_default=True, help="The largest one."
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Steps that are timed with each batch.",
+)
+@click.option(
+    "--memory-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GB",
+    help="What a worker may use at once.  [default: all that there is]",
+)
+@click.option(
+    "--for",
+    "worlds",
+    metavar="A,B,…",
+    default="1,2,4,8",
+    show_default=True,
+    help="Numbers of workers for which to say what follows.",
+)
+@click.option(
+    "--plot", metavar="FILE", help="Where to draw the curve, as PNG.  [default: <run-dir>/tune.png]"
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0, max=2**31 - 1),
+    help="Of all jobs.  [default: another each time]",
+)
+@last_options("tune", "job")
+def tune(
+    *,
+    script: str,
+    script_args: tuple[str, ...],
+    workers: int,
+    start: int,
+    most: int,
+    steps: int,
+    memory_limit: float | None,
+    worlds: str,
+    plot: str | None,
+    seed: int | None,
+    timeout: float,
+    run_dir: str | None,
+    json_file: str | None,
+) -> int:
+    """Try batches in short jobs, and say which one is fastest and fits in memory."""
+    program = Program(target=script, args=script_args)
+    checks.check_program(program)
+
+    from tfrun.tune import curve
+    from tfrun.tune.scale import parse_worlds
+
+    sizes = parse_worlds(worlds)
+    if plot is not None and not curve.can_draw():
+        raise curve.missing()
+    checks.check_tensorflow()
+
+    from rich.console import Console
+
+    from tfrun.tune.report import print_report
+    from tfrun.tune.tune import Tune, run_tune
+
+    if json_file is not None:
+        write_json(Path(json_file), "")  # now rather than after minutes
+    folder = new_folder(run_dir, "tune", program)
+    say(f"run directory {folder}")
+    report = run_tune(
+        Tune(
+            program=(script, *script_args),
+            workers=workers,
+            start=start,
+            most=most,
+            steps=steps,
+            memory=int((memory_limit or 0) * GB),
+            worlds=sizes,
+            seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
+            folder=folder,
+            timeout=timeout,
+        ),
+        say,
+    )
+    print_report(report, Console(soft_wrap=True))
+    if json_file is not None:
+        write_json(Path(json_file), json.dumps(report.to_json(), indent=2) + "\n")
+    picture = Path(plot) if plot is not None else folder / "tune.png"
+    if curve.can_draw():
+        curve.draw(picture, report.results, report.chosen, program.name)
+        say(f"the curve is in {picture}")
+    else:
+        say(str(curve.missing()))
+    return 0

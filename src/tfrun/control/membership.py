@@ -1,0 +1,159 @@
+"""Which machines the next round has: wait for one that is missing, go on without it, or grow. Pure.
+
+A job with `-n MIN:MAX` that has lost a machine goes on with fewer workers after
+`--rejoin-timeout`; one that needs the machine waits for it. A machine that returns, or comes late,
+stands by, and is taken in together with others between two steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tfrun.control.plan import Plan
+from tfrun.control.recovery import next_plan
+from tfrun.control.round_terms import Round, State
+from tfrun.job.failure import Failure
+from tfrun.job.spec import JobSpec
+
+MOST_DOUBLINGS = 8
+IMPORT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """The round can start with this plan."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """These agents are missing.
+
+    `is_enough`: what is there is enough, once it has been waited for the others long enough.
+    """
+
+    missing: tuple[str, ...]
+    is_enough: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class GiveUp:
+    """Too few are there, and nobody else can be expected."""
+
+
+def decide(
+    spec: JobSpec,
+    wanted: Plan,
+    there: Collection[str],
+    expected: Collection[str],
+    *,
+    waited: float,
+    quiet: float,
+    patience: float,
+) -> Start | Wait | GiveUp:
+    """Returns whether a round can start, and with which plan.
+
+    Args:
+      spec: the job.
+      wanted: the plan of the round before, or the first one.
+      there: the agents that are connected.
+      expected: the agents that may come, or return.
+      waited: for how many seconds it has been waited.
+      quiet: for how many seconds nobody has come: who comes now, others may follow.
+      patience: how long to wait, in seconds, before the job goes on with fewer workers.
+    """
+    best = next_plan(spec, wanted, there)
+    if best is not None and len(best.tasks) >= len(wanted.tasks):
+        return Start(plan=best)
+    possible = next_plan(spec, wanted, {*there, *expected})
+    if possible is None:
+        return GiveUp()
+    if best is not None:
+        is_best = len(best.tasks) == len(possible.tasks)
+        if is_best or (waited >= patience and quiet >= spec.timeouts.settle):
+            return Start(plan=best)
+    missing = {task.agent for task in wanted.planned} - set(there)
+    return Wait(missing=tuple(sorted(missing)), is_enough=best is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandingBy:
+    """A machine that is connected and has no task.
+
+    Attributes:
+      here: for how many seconds.
+      ready: for how many seconds it could have started workers; None while it cannot.
+      losses: how often it was lost before.
+    """
+
+    here: float
+    ready: float | None = None
+    losses: int = 0
+
+
+def growth(
+    spec: JobSpec, plan: Plan, others: Mapping[str, StandingBy], *, stepped: float
+) -> Plan | None:
+    """Returns the larger plan that the running round is to be interrupted for; None for not now.
+
+    A round is left in peace for its first seconds. Machines that come within a moment are taken
+    in at once, and one that comes and goes has to stay the longer the more often it went.
+
+    Args:
+      spec: the job.
+      plan: the running round's.
+      others: the connected agents that have no task.
+      stepped: the seconds since the round's first step.
+    """
+    settle = spec.timeouts.settle
+    if not others or stepped < spec.timeouts.grow_after:
+        return None
+    for other in others.values():
+        is_coming = other.ready is None and other.here < IMPORT_SECONDS
+        if is_coming or (other.ready is not None and other.ready < settle):
+            return None
+    stay = {
+        name
+        for name, other in others.items()
+        if other.ready is not None
+        and other.ready >= settle * 2 ** min(other.losses, MOST_DOUBLINGS)
+    }
+    larger = next_plan(spec, plan, agents_of(plan) | stay)
+    return larger if larger is not None and len(larger.tasks) > len(plan.tasks) else None
+
+
+def agents_of(plan: Plan) -> frozenset[str]:
+    """Returns the agents that have tasks."""
+    return frozenset(task.agent for task in plan.planned)
+
+
+def change(before: Plan, after: Plan) -> dict[str, Any]:
+    """Returns how a plan differs from the one before it, for the event log."""
+    old, new = agents_of(before), agents_of(after)
+    return {
+        "workers": len(after.tasks),
+        "before": len(before.tasks),
+        "without": sorted(old - new),
+        "joined": sorted(new - old),
+    }
+
+
+def not_formed(round: Round, why: Mapping[str, str], now: float) -> Failure:
+    """Returns the failure of a round that could not start in time.
+
+    Args:
+      round: the round, in JOINING or PREPARING.
+      why: what keeps an agent from joining, as far as that is known.
+      now: seconds since the epoch.
+    """
+    joining, seconds = round.state is State.JOINING, round.timeouts.join_timeout
+    missing = sorted(round.agents - set(round.joined if joining else round.ports))
+    shown = [f"{name} ({why[name]})" if joining and why.get(name) else name for name in missing]
+    if joining and round.number:
+        text = f"{', '.join(shown)} did not return in {seconds:.0f} s"
+    else:
+        text = f"the cluster did not form in {seconds:.0f} s: waiting for {', '.join(shown)}"
+    return Failure(task=", ".join(missing), time=now, code="TFRUN-303", tail=text)

@@ -1,0 +1,27 @@
+"""What a round asks of all its agents, as the message that they are sent. Pure."""
+
+from __future__ import annotations
+
+from tfrun.control import messages
+from tfrun.control import round_terms as terms
+
+
+def order_of(action: terms.Action, number: int) -> messages.Message | None:
+    """Returns the message with which all agents are asked for it; None for what is not for all.
+
+    Args:
+      action: what the round asks for.
+      number: the round's.
+    """
+    match action:
+        case terms.ReleaseTasks():
+            return messages.Release(round=number)
+        case terms.SaveTasks():
+            return messages.Save(round=number)
+        case terms.RegroupTasks():
+            return messages.Regroup(round=number)
+        case terms.LeaveTasks():
+            return messages.Leave(round=number)
+        case terms.StopTasks(signal=signal, grace=grace, tasks=tasks):
+            return messages.StopRound(round=number, signal=signal, grace=grace, tasks=list(tasks))
+    return None

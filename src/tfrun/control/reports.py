@@ -1,0 +1,37 @@
+"""What a worker's report means for its round. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfrun.control import round_terms as terms
+from tfrun.control.recovery import step_of
+
+
+def event_of(
+    task: str, when: float, report: Mapping[str, Any], *, chief: str
+) -> terms.Event | None:
+    """Returns what the round is to be told; None for what does not concern it.
+
+    Args:
+      task: who reports.
+      when: seconds since the epoch.
+      report: `{"kind": …, …}`.
+      chief: the task that saves the job's state.
+    """
+    match report.get("kind"):
+        case "done":
+            return terms.TaskDone(task=task)
+        case "error":
+            return terms.TaskRaised(task=task, time=when, error=report)
+        case "snapshot":
+            return terms.TaskSaved(task=task)
+        case "job_saved":
+            return terms.JobSaved(step=step_of(report))
+        case "job_not_saved":
+            reason, for_good = str(report.get("reason")), bool(report.get("for_good"))
+            return terms.JobNotSaved(reason=reason, for_good=for_good)
+        case "resumed" | "first_step" if task == chief:
+            return terms.ChiefResumed()
+    return None

@@ -1,0 +1,28 @@
+"""How a round ends: its tasks are stopped, and it is over when no process is left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tfrun.control.round_terms import Action, Result, Round, SetTimer, State, StopTasks, TimedOut
+
+
+def stop(round: Round, signal: str, grace: float) -> Result:
+    """Ends all tasks by `signal`, and by SIGKILL `grace` seconds later."""
+    not_started = round.state in (State.JOINING, State.PREPARING)
+    round = replace(round, state=State.ENDED if not_started else State.STOPPING)
+    timer = SetTimer(state=State.STOPPING, seconds=grace + round.timeouts.agent_exit)
+    return end_when_over(round, (StopTasks(signal=signal, grace=grace), timer))
+
+
+def end_when_over(round: Round, actions: tuple[Action, ...] = ()) -> Result:
+    """Ends the round if no process is left, else it goes on with `actions`."""
+    if not round.is_over:
+        return round, actions
+    recoverable = round.state is State.LEAVING and round.recovers
+    return replace(round, state=State.ENDED, recoverable=recoverable), ()
+
+
+def exit_timed_out(round: Round, event: TimedOut) -> Result:
+    """Processes that outlive even SIGKILL (in the kernel) do not hold the job's end up."""
+    return (replace(round, state=State.ENDED), ()) if event.state is round.state else (round, ())

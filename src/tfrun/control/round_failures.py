@@ -1,0 +1,88 @@
+"""What a round knows after a failure; may the next round mend it? Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tfrun.control.round_terms import AgentLost, Round, TaskExited, TaskRaised
+from tfrun.job.exits import ExitStatus
+from tfrun.job.failure import Failure
+from tfrun.job.restarts import Cause, cause_of
+
+
+def with_exit_failure(round: Round, event: TaskExited) -> Round:
+    """Records the exit, joined with the exception that the same task reported before."""
+    code = "TFRUN-403" if event.status.out_of_memory else "TFRUN-401"
+    for index, failure in enumerate(round.failures):
+        if failure.task == event.task:
+            # Killed by us after its report: the exit code that an exception leads to is 1.
+            status = event.status if event.status.code > 0 else ExitStatus(code=1)
+            joined = replace(failure, status=status, tail=event.tail, code=code)
+            failures = (*round.failures[:index], joined, *round.failures[index + 1 :])
+            return replace(round, failures=failures)
+    failure = Failure(
+        task=event.task, time=event.time, status=event.status, tail=event.tail, code=code
+    )
+    return replace(round, failures=(*round.failures, failure))
+
+
+def with_late_exit(round: Round, event: TaskExited) -> Round:
+    """Records the exit of a task whose round is ending, as a failure only where that is news."""
+    round = replace(round, exits={**round.exits, event.task: event.status})
+    # Ends by our own signals are no news; an own exit code, or a signal we did not send, is.
+    own_end = event.status.code != 0 and not event.requested and not round.interrupted
+    reported = any(f.task == event.task and f.error and not f.status for f in round.failures)
+    if own_end or reported or event.status.out_of_memory:
+        return with_exit_failure(round, event)
+    return round
+
+
+def with_error(round: Round, event: TaskRaised) -> Round:
+    """Records an exception."""
+    failure = Failure(task=event.task, time=event.time, error=dict(event.error))
+    return replace(round, failures=(*round.failures, failure))
+
+
+def without_agent(round: Round, event: AgentLost) -> Round:
+    """Records that a machine is gone, with all its tasks."""
+    there = {task.name for task in round.tasks_of(event.agent)}
+    # That its workers do not answer any more is no news of its own.
+    others = [f for f in round.failures if not (f.silent and f.task in there)]
+    return replace(
+        round,
+        lost=round.lost | {event.agent},
+        failures=(*others, event.failure),
+        recovers=round.recovers and event.spare,
+    )
+
+
+def with_silent(round: Round) -> Round:
+    """Names the cause where all have only lost sight of another: those that say nothing."""
+    if any(not failure.follows_from_a_peer for failure in round.failures):
+        return round
+    since = min(failure.time for failure in round.failures)
+    silent = sorted(round.remaining - round.followers - round.done)
+    failures = (
+        Failure(
+            task=task,
+            time=since,
+            tail=f"{task.replace(':', ' ')} stopped answering and was killed",
+            silent=True,
+        )
+        for task in silent
+    )
+    return replace(round, failures=(*round.failures, *failures))
+
+
+def mendable(round: Round) -> bool:
+    """True when another round may have none of this one's failures."""
+    return round.recovers and _is_infrastructure(round)
+
+
+def worth_leaving(round: Round) -> bool:
+    """True when the workers' state is wanted: by the next round, or by the chief that saves it."""
+    return (round.recovers or round.preempting) and _is_infrastructure(round)
+
+
+def _is_infrastructure(round: Round) -> bool:
+    return {cause_of(failure) for failure in round.failures} <= {Cause.INFRASTRUCTURE}

@@ -1,0 +1,204 @@
+"""Reads the files of a ledger: who has read what, pass by pass. See ledger.py for their form."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfrun.data import errors
+from tfrun.data.ledger import FOLDER
+
+Place = tuple[int, int]  # epoch, and step in it
+
+_NAME = re.compile(r"(\d{4,9})-(\d{5,9})-(\d{5,9})\.jsonl")
+_TEXTS = {
+    "data": None,
+    "by": ("sample", "position"),
+    "how": ("next", "sought", "resumed", "passed"),
+}
+_NUMBERS = ("samples", "batch", "rank", "size", "epoch", "step")
+_RANGE = ("epoch", "step", "begin", "count", "taken", "done")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """One worker's samples of some steps of an epoch.
+
+    Attributes:
+      epoch: from 0.
+      step: the first of the steps.
+      begin: position in the epoch's order of this worker's first sample in that step; in each
+        further step it is one batch further.
+      count: samples in each step.
+      taken: steps that were given their samples.
+      done: those of them that are known to be over.
+    """
+
+    epoch: int
+    step: int
+    begin: int
+    count: int
+    taken: int
+    done: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """One sequence of steps over some data, as all workers of a round have read it.
+
+    Attributes:
+      job: number of the job in the run directory, from 1.
+      round: of the job, from 0.
+      number: of the pass in the round, from 0.
+      header: of the first line; see `ledger.open_tape`.
+      ranges: what each worker has read, by rank; workers whose file is missing are left out.
+    """
+
+    job: int
+    round: int
+    number: int
+    header: dict[str, Any]
+    ranges: dict[int, list[Range]]
+
+    @property
+    def data(self) -> str:
+        return self.header["data"]
+
+    @property
+    def call(self) -> int:
+        return self.header["call"]
+
+    @property
+    def begin(self) -> Place:
+        return self.normal((self.header["epoch"], self.header["step"]))
+
+    @property
+    def taken(self) -> Place:
+        """The place after the last step that any worker was given."""
+        return self._end("taken")
+
+    @property
+    def done(self) -> Place:
+        """The place after the last step that any worker knows to be over."""
+        return self._end("done")
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return -(-self.header["samples"] // self.header["batch"])
+
+    def normal(self, place: Place) -> Place:
+        """The same place; the end of an epoch is the beginning of the next."""
+        epoch, step = place
+        return (epoch + 1, 0) if step >= self.steps else (epoch, step)
+
+    def _end(self, what: str) -> Place:
+        ends = [
+            self.normal((part.epoch, part.step + getattr(part, what)))
+            for parts in self.ranges.values()
+            for part in parts
+            if getattr(part, what)
+        ]
+        return max(ends, default=self.begin)
+
+
+def read(run_dir: str | Path) -> list[list[Pass]]:
+    """Returns the passes of each round, rounds and passes in the order in which they were.
+
+    Raises:
+      UsageError: TFRUN-610 where there is no run or no ledger.
+      TfrunError: TFRUN-611 where a file is torn, is none of tfrun's, or contradicts another one.
+    """
+    if not Path(run_dir).is_dir():
+        raise errors.no_ledger(str(run_dir), "there is no such run directory")
+    paths = sorted(p for p in Path(run_dir, FOLDER).glob("*") if not p.name.startswith("."))
+    if not paths:
+        raise errors.no_ledger(str(run_dir), "this run has written no ledger")
+    rounds: dict[tuple[int, int], dict[int, Path]] = {}
+    for path in paths:
+        match = _NAME.fullmatch(path.name)
+        if match is None:
+            raise errors.bad_ledger(str(path), 0, "it is no file of a ledger")
+        job, round_, rank = map(int, match.groups())
+        rounds.setdefault((job, round_), {})[rank] = path
+    return [list(_passes(job, round_, rounds[job, round_])) for job, round_ in sorted(rounds)]
+
+
+def _passes(job: int, round_: int, files: dict[int, Path]) -> Iterator[Pass]:
+    """Puts the same pass of all workers together."""
+    tapes = {rank: list(_tapes(path)) for rank, path in files.items()}
+    for number in range(max(map(len, tapes.values()))):
+        here = {rank: tape[number] for rank, tape in tapes.items() if len(tape) > number}
+        together: dict[str, Pass] = {}
+        for rank, (header, ranges, place) in here.items():
+            own = header.pop("rank")
+            if own != rank:  # this worker trains alone, as if it were the only one
+                header["data"] += f" (worker {rank})"
+            made = together.setdefault(
+                header["data"],
+                Pass(job=job, round=round_, number=number, header=header, ranges={}),
+            )
+            if made.header != header:
+                what = f"worker {rank} has read other data, or from another place, than its peers"
+                raise errors.bad_ledger(str(files[rank]), place, what)
+            made.ranges[own] = ranges
+        if len(together) > 1 and any(header["size"] > 1 for header, _, _ in here.values()):
+            rank = max(here)
+            what = f"worker {rank} has read other data than its peers"
+            raise errors.bad_ledger(str(files[rank]), here[rank][2], what)
+        yield from together.values()
+
+
+def _tapes(path: Path) -> Iterator[tuple[dict[str, Any], list[Range], int]]:
+    """Yields the header, the ranges and the place in the file of each pass."""
+    found: list[tuple[dict[str, Any], list[Range], int]] = []
+    for place, record in _records(path):
+        number = record.pop("pass", None)
+        if "data" in record and number == len(found) and _is_header(record):
+            found.append((record, [], place))
+        elif _is_range(record) and type(number) is int and 0 <= number < len(found):
+            found[number][1].append(Range(**record))
+        else:
+            raise errors.bad_ledger(str(path), place, "this is no line of a ledger")
+    yield from found
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise errors.bad_ledger(str(path), 0, error.strerror or str(error)) from None
+    place = 0
+    for line in content.splitlines(keepends=True):
+        if line.endswith(b"\n"):  # else its writer has died over it, before the step
+            try:
+                record = json.loads(line)
+            except ValueError:
+                record = None
+            if not isinstance(record, dict):
+                raise errors.bad_ledger(str(path), place, "this is no line of a ledger")
+            yield place, record
+        place += len(line)
+
+
+def _is_header(record: dict[str, Any]) -> bool:
+    texts = all(
+        isinstance(record.get(name), str) and (allowed is None or record[name] in allowed)
+        for name, allowed in _TEXTS.items()
+    )
+    numbers = all(type(record.get(name)) is int and record[name] >= 0 for name in _NUMBERS)
+    rest = type(record.get("seed")) is int and type(record.get("call")) is int
+    flags = all(isinstance(record.get(name), bool) for name in ("shuffle", "trains"))
+    left = record.get("left")
+    is_place = isinstance(left, list) and [type(n) for n in left] == [int, int]
+    return texts and numbers and rest and flags and is_place and record["batch"] > 0
+
+
+def _is_range(record: dict[str, Any]) -> bool:
+    return set(record) == set(_RANGE) and all(
+        type(record[name]) is int and record[name] >= 0 for name in _RANGE
+    )

@@ -1,0 +1,78 @@
+"""What a pipeline reads, and for whom: values that everything in this room shares."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfrun.data.permutation import Order
+from tfrun.data.shards import share_of_step, steps_per_epoch
+from tfrun.data.sources import Source, Tolerant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A function of one sample.
+
+    Attributes:
+      function: takes the components of a sample, and `seed`, int64 of shape [2], if `is_random`.
+      is_random: whether it takes a seed.
+    """
+
+    function: Callable[..., Any]
+    is_random: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replicas:
+    """The replicas that one pipeline feeds: `count` of `total`, from number `first`."""
+
+    first: int = 0
+    count: int = 1
+    total: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All that decides what the pipeline yields, but for the place to start and the replicas.
+
+    Attributes:
+      source: where the samples come from; a `Tolerant` leaves out what it cannot read.
+      order: the order of each epoch.
+      batch: samples in a global batch.
+      stages: functions of one sample, in turn.
+      prefetch: batches that are read ahead.
+      failures: errors of the source, for whoever meets TensorFlow's error about them.
+    """
+
+    source: Source | Tolerant
+    order: Order
+    batch: int
+    stages: tuple[Stage, ...] = ()
+    prefetch: int = 2
+    failures: list[Exception] = field(default_factory=list, compare=False)
+
+    @property
+    def steps(self) -> int:
+        """Global batches of an epoch."""
+        return steps_per_epoch(self.order.samples, self.batch)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether a stage takes a seed."""
+        return any(stage.is_random for stage in self.stages)
+
+    @contextlib.contextmanager
+    def noting_failures(self) -> Iterator[None]:
+        """Keeps an error of the block, of which TensorFlow passes on no more than the text."""
+        try:
+            yield
+        except Exception as error:
+            self.failures.append(error)
+            raise
+
+    def share(self, step: int, rank: int, total: int) -> tuple[int, int]:
+        """Returns the positions [begin, end) in the epoch's order of `rank`'s part of a batch."""
+        return share_of_step(step, self.order.samples, self.batch, rank, total)

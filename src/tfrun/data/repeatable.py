@@ -1,0 +1,96 @@
+"""Does a `tf.data` pipeline give the same elements when a script makes it again?
+
+After a failure the script runs again, under the same global seed, and its pipeline is passed by or
+read up to the place where training was. What then comes is what would have come only if nothing in
+the pipeline depends on threads, on a generator's own memory, or on random numbers that are drawn
+while elements are made. That is read from the pipeline's graph.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tfrun.job.world import world
+
+_log = logging.getLogger("tfrun")
+
+# Ops with a random state of their own, which moves on with every element that is made.
+_RANDOM = {
+    *("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal"),
+    *("RandomShuffle", "RandomGamma", "RandomPoissonV2", "ParameterizedTruncatedNormal"),
+    *("Multinomial", "RandomCrop", "SampleDistortedBoundingBoxV2"),
+}
+_IGNORE_STATE = 1  # tensorflow/core/framework/dataset_options.proto, ExternalStatePolicy
+_PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
+
+
+def why_not(dataset: Any) -> list[str]:
+    """Returns what makes the elements of a pipeline differ from run to run; empty if nothing does.
+
+    Args:
+      dataset: a `tf.data.Dataset`. What else there is cannot be looked into.
+    """
+    if not isinstance(dataset, tf.data.Dataset):
+        return []
+    found = ["`options.deterministic` is False"] if dataset.options().deterministic is False else []
+    for op, attributes in _ops(dataset):
+        if op in _RANDOM:
+            found.append(f"a function in it draws random numbers, not tf.random.stateless_… ({op})")
+        elif op in _PYTHON:
+            found.append("Python code makes its elements (from_generator, py_function)")
+        elif "deterministic" in attributes and attributes["deterministic"].s == b"false":
+            found.append(f"a step in it does not keep the order (deterministic=False in {op})")
+        elif "sloppy" in attributes and attributes["sloppy"].b:
+            found.append(f"a step in it does not keep the order (sloppy in {op})")
+        elif op.startswith("DataServiceDataset"):
+            found.append("the tf.data service gives out its elements")
+    return list(dict.fromkeys(found))
+
+
+def has_cache(dataset: Any) -> bool:
+    """Whether a pipeline keeps its elements: what it gives then depends on its first epoch."""
+    if not isinstance(dataset, tf.data.Dataset):
+        return False
+    return any(op.startswith("CacheDataset") for op, _ in _ops(dataset))
+
+
+def warn_once(dataset: Any) -> None:
+    """Says that a resume may not go on with the samples that were next; once in a job."""
+    reasons = why_not(dataset) if world().is_chief else []
+    if not reasons:
+        return
+    if folder := os.environ.get("TFRUN_STATE_DIR"):
+        try:
+            Path(folder, "warned-about-position").touch(exist_ok=False)
+        except FileExistsError:
+            return
+        except OSError:
+            pass
+    _log.warning(
+        "training goes on at the same step of the tf.data pipeline, but its samples from there on "
+        "may be others than they would have been: %s. A tfrun.Dataset goes on exactly.",
+        "; ".join(reasons),
+    )
+
+
+def _ops(dataset: tf.data.Dataset) -> Iterator[tuple[str, Any]]:
+    """Yields the name and the attributes of each op of a pipeline and of its functions."""
+    variant = tf.data.experimental.to_variant(dataset)
+    try:
+        serialized = tf.raw_ops.DatasetToGraphV2(
+            input_dataset=variant, external_state_policy=_IGNORE_STATE, strip_device_assignment=True
+        )
+    except tf.errors.OpError:  # some sources have no graph
+        return
+    graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
+    for node in graph.node:
+        yield node.op, node.attr
+    for function in graph.library.function:
+        for node in function.node_def:
+            yield node.op, node.attr

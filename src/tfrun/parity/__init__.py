@@ -1,0 +1,1 @@
+"""Parity: does a script compute the same on any number of workers?"""

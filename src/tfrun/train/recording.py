@@ -1,0 +1,46 @@
+"""What each step of a trial has made of losses, metrics and variables, in files."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from tfrun.train import variables
+from tfrun.train.sketch import sketch
+
+
+def write(path: Path, logs: Mapping[str, float], found: Mapping[str, Any]) -> None:
+    """Writes one step, whole or not at all.
+
+    Args:
+      path: the file.
+      logs: losses and metrics.
+      found: the Keras variables, by name.
+    """
+    arrays, sizes = {}, {}
+    for name, variable in found.items():
+        value = variables.copies(variable)[0].numpy()
+        if value.dtype.kind in "biufV":  # V: bfloat16 and the like
+            arrays[name], sizes[name] = sketch(value), value.size
+    header = {"logs": json.dumps(dict(logs)), "sizes": json.dumps(sizes)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}")
+    save_file(arrays, temporary, header)
+    temporary.rename(path)
+
+
+def numbers(logs: Any) -> dict[str, float]:
+    """Returns the scalars of Keras's logs; a number that is none as a text that JSON has."""
+    found = {}
+    for name, value in dict(logs or {}).items():
+        array = np.asarray(value)
+        if array.size == 1 and array.dtype.kind in "biuf":
+            number = float(array.reshape(()))
+            found[name] = number if math.isfinite(number) else str(number)
+    return found

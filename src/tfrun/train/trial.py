@@ -1,0 +1,288 @@
+"""A trial (see job/trial.py) in its workers: training ends after some steps, timed or recorded."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfrun.data import global_batch
+from tfrun.data.dataset import Dataset
+from tfrun.data.distributed import DistributedView
+from tfrun.data.global_batch import GlobalBatch
+from tfrun.job import trial
+from tfrun.job.errors import UsageError
+from tfrun.job.world import world
+from tfrun.train import header, recording, variables
+from tfrun.train.learning_rate import ScaledLearningRate, schedule_of
+from tfrun.train.parts import Parts
+from tfrun.worker import memory
+
+Callbacks = list[Any]
+
+
+class Running:
+    """The trial that this process is a part of.
+
+    Attributes:
+      trial: what to do.
+    """
+
+    def __init__(self, trial: trial.Trial, folder: Path) -> None:
+        self.trial, self._folder = trial, folder
+        self._done = 0
+        self._rows: list[tuple[float, int]] = []  # seconds and samples of each timed step
+        self._batch = GlobalBatch()
+        self._stated: int | None = None
+        self._rate: dict[str, Any] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """All its steps have been made."""
+        return self._done >= self.trial.steps
+
+    @property
+    def is_timed(self) -> bool:
+        """The next training has the trial's batch, and its steps are timed."""
+        return bool(self.trial.batch) and not self.is_over
+
+    # --- before a training -----------------------------------------------------------------
+
+    def arrange(self, call: inspect.BoundArguments, strategy: Any | None) -> None:
+        """Changes what `fit` was called with, as the trial wants it.
+
+        Args:
+          call: its arguments.
+          strategy: the multi-worker strategy of the model, or None.
+
+        Raises:
+          UsageError: TFRUN-503 where each worker trains a model of its own, TFRUN-802 where the
+            batch cannot be changed.
+        """
+        arguments = call.arguments
+        if strategy is None and world().size > 1:
+            raise UsageError(
+                "TFRUN-503",
+                "the workers do not train together: each has a model of its own",
+                where="model.fit",
+                expected="a model that is made in `with tfrun.strategy().scope():`",
+            )
+        if self.is_timed:
+            self._take(
+                global_batch.of_fit(arguments), getattr(arguments["self"], "optimizer", None)
+            )
+            if isinstance(arguments.get("x"), Dataset):
+                arguments["x"] = arguments["x"].with_batch_size(self.trial.batch)
+            else:
+                arguments["batch_size"] = self.trial.batch
+                arguments.pop("steps_per_epoch", None)
+            arguments["epochs"] = arguments.get("initial_epoch", 0) + self.trial.steps
+        if arguments.get("validation_data") is not None or arguments.get("validation_split"):
+            arguments["validation_steps"] = 1  # the script may look for what comes of it
+
+    def dataset(self, dataset: Any, optimizer: Any) -> Any:
+        """Returns the data that a custom loop reads instead."""
+        if not self.is_timed:
+            return dataset
+        inner = dataset.dataset if isinstance(dataset, DistributedView) else dataset
+        self._take(global_batch.of_dataset(inner), optimizer)
+        return inner.with_batch_size(self.trial.batch)
+
+    def _take(self, batch: GlobalBatch, optimizer: Any) -> None:
+        if not batch.is_stated or batch.samples is None:
+            raise trial.fixed_batch()
+        if self._stated is None:
+            self._stated = batch.size
+            if not isinstance(schedule_of(optimizer), ScaledLearningRate):
+                self._rate = header.rate_of(optimizer)
+        if batch.samples < self.trial.batch:
+            self._write({"outcome": "data", "samples": batch.samples})
+            sys.exit(0)
+        self._batch = GlobalBatch(size=self.trial.batch, samples=batch.samples)
+
+    # --- its steps ---------------------------------------------------------------------------
+
+    def around(self, arrange: Callable[[Callbacks], Callbacks]) -> Callable[[Callbacks], Callbacks]:
+        """Returns `arrange` with the trial's own callback behind all others."""
+        return lambda callbacks: [*arrange(callbacks), _Steps(self)]
+
+    def begins(self, found: Mapping[str, Any]) -> None:
+        """A training is about to make its first step."""
+        if self.trial.record and self._done == 0 and world().is_chief:
+            recording.write(self._folder / "step-0.safetensors", {}, found)
+
+    def stepped(
+        self,
+        steps: int,
+        seconds: float,
+        samples: int,
+        logs: Mapping[str, Any],
+        found: Mapping[str, Any],
+        optimizer: Any,
+    ) -> None:
+        """Steps were made.
+
+        Args:
+          steps: how many.
+          seconds: how long they took.
+          samples: of the global batches.
+          logs: losses and metrics, of all workers.
+          found: the variables by name.
+          optimizer: the Keras optimizer.
+        """
+        if self.is_over:
+            return
+        self._done += steps
+        if not world().is_chief:
+            return
+        if self.trial.record:
+            recording.write(self._folder / f"step-{self._done}.safetensors", logs, found)
+        if self.trial.batch and self._done > self.trial.untimed:
+            self._rows.append((seconds, samples))
+            self._rate = self._rate or header.rate_of(optimizer)
+        if self.is_over and self.trial.batch:
+            self._tell()
+
+    def ended(self) -> None:
+        """A training has ended, perhaps before the trial has all its steps."""
+        if self._rows and not self.is_over:
+            self._tell()
+
+    def samples(self, step: int, steps: int) -> int:
+        """Samples of some global batches, from the step `step` of an epoch on."""
+        size, samples = self._batch.size, self._batch.samples
+        if not size or not samples:
+            return 0
+        begin = step * size
+        return max(0, min(samples, begin + steps * size) - begin)
+
+    def _tell(self) -> None:
+        whole = [row for row in self._rows if row[1] >= self.trial.batch]  # no short batches
+        self._write(
+            {
+                "outcome": "measured",
+                "seconds": [row[0] for row in whole or self._rows],
+                "counts": [row[1] for row in whole or self._rows],
+                "memory": _peak_memory(),
+                "samples": self._batch.samples,
+                "stated": self._stated,
+                "rate": self._rate,
+            }
+        )
+
+    def _write(self, found: dict[str, Any]) -> None:
+        if world().is_chief:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            temporary = self._folder / ".found.json"
+            temporary.write_text(json.dumps(found))
+            temporary.rename(self._folder / "found.json")
+
+
+class _Steps(keras.callbacks.Callback):
+    """Stands behind all callbacks: the last word about the end is its."""
+
+    def __init__(self, running: Running) -> None:
+        super().__init__()
+        self._running = running
+        self._began, self._first = 0.0, 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._running.begins(variables.state_variables(self.model))
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._first = 0
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._running.ended()
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._began = time.perf_counter()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        model: Any = self.model
+        seconds = _seconds_since(self._began, model.optimizer)
+        first, steps = self._first, batch + 1 - self._first
+        self._first = batch + 1
+        if self._running.trial.record:
+            # As Keras does at an epoch's end; a collective, on all workers.
+            logs = recording.numbers(model._get_metrics_result_or_logs(logs))
+        samples = self._running.samples(first, steps)
+        found = variables.state_variables(model)
+        self._running.stepped(steps, seconds, samples, logs or {}, found, model.optimizer)
+        if self._running.is_over:
+            model.stop_training = True
+
+
+class LoopSteps:
+    """The steps of a custom loop in a trial; with the last one the script ends.
+
+    Args:
+      running: the trial.
+      parts: what the loop changes.
+    """
+
+    def __init__(self, running: Running, parts: Parts) -> None:
+        self._running, self._parts = running, parts
+        self._began: float | None = None
+        running.begins(parts.variables())
+
+    def dataset(self, dataset: Any) -> Any:
+        """Returns the data that the loop reads instead."""
+        return self._running.dataset(dataset, self._parts.optimizers[0])
+
+    def epochs(self, stated: int) -> int:
+        """Returns at which epoch to end: a timed trial reads on for as long as it needs."""
+        return stated + self._running.trial.steps if self._running.trial.batch else stated
+
+    def step_begins(self) -> None:
+        """The script is about to do a step of `steps`."""
+        self._began = time.perf_counter()
+
+    def step_ended(self, step_in_epoch: int) -> None:
+        """The script has done a step; all workers come here.
+
+        Raises:
+          UsageError: TFRUN-802 where the step is timed and tfrun does not know its data.
+          SystemExit: this was the last one.
+        """
+        running, optimizer = self._running, self._parts.optimizers[0]
+        if self._began is None and running.trial.batch:
+            raise trial.fixed_batch()
+        seconds = _seconds_since(self._began or 0.0, optimizer)
+        logs = {}
+        if running.trial.record:  # a collective, on all workers
+            logs = recording.numbers({m.name: m.result() for m in self._parts.metrics})
+        samples = running.samples(max(0, step_in_epoch - 1), 1)
+        running.stepped(1, seconds, samples, logs, self._parts.variables(), optimizer)
+        if running.is_over:
+            sys.exit(0)
+
+
+@functools.cache
+def running() -> Running | None:
+    """The trial that this process is a part of; None in an ordinary run."""
+    wanted, run_dir = trial.from_environment(os.environ), os.environ.get("TFRUN_RUN_DIR")
+    return Running(wanted, trial.folder(run_dir)) if wanted and run_dir else None
+
+
+def _seconds_since(began: float, optimizer: Any) -> float:
+    counter = getattr(optimizer, "iterations", None)
+    if isinstance(counter, keras.Variable):
+        variables.copies(counter)[0].numpy()  # waits for a GPU
+    return time.perf_counter() - began
+
+
+def _peak_memory() -> int:
+    """Bytes: of the GPU where there is one, else of this process."""
+    if tf.config.list_physical_devices("GPU"):
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+    return memory.peak()

@@ -1,0 +1,1 @@
+"""Tune: the per-worker batch with the highest samples per second that fits in memory."""

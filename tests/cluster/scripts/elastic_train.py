@@ -1,0 +1,106 @@
+"""A training whose machines crash, and that waits for them where a test needs to see them return.
+
+FAULTS: "round:rank:step" with spaces between: that worker's machine crashes there. WAITS:
+"round:step:event:count" likewise: the chief waits there until the job has had so many events of
+that name, and says so by a file "waiting-ROUND". LOOP: "fit", or "steps" for a custom loop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import psutil
+import tensorflow as tf
+
+import tfrun
+
+HERE = tfrun.world()
+EVENTS = Path(os.environ["TFRUN_RUN_DIR"], "events.jsonl")
+FAULTS = [tuple(map(int, text.split(":"))) for text in os.environ.get("FAULTS", "").split()]
+WAITS = [text.split(":") for text in os.environ.get("WAITS", "").split()]
+LOOP = os.environ.get("LOOP", "fit")
+EPOCHS, BATCH, SECONDS = 4, 24, 40
+
+
+def after_step(step):
+    if (HERE.round, HERE.rank, step) in FAULTS:
+        crash()
+    for number, when, event, count in WAITS:
+        if HERE.is_chief and (HERE.round, step) == (int(number), int(when)):
+            wait_for(event, int(count))
+
+
+def crash():
+    """The machine is gone: its agent first, without a word."""
+    agent = psutil.Process().parent().parent()
+    assert "tfrun.control.agent" in " ".join(agent.cmdline())
+    agent.kill()
+    signal.pause()
+
+
+def wait_for(event, count):
+    Path(f"waiting-{HERE.round}").touch()
+    deadline = time.monotonic() + SECONDS
+    while EVENTS.read_text().count(f'"event": "{event}"') < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+class Elastic(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        after_step(int(self.model.optimizer.iterations.numpy()))
+
+
+keras.utils.set_random_seed(3)
+strategy = tfrun.strategy()
+with strategy.scope():
+    model = keras.Sequential(
+        [keras.Input((8,)), keras.layers.Dense(16, activation="tanh"), keras.layers.Dense(1)]
+    )
+    optimizer, mae = keras.optimizers.Adam(0.01), keras.metrics.MeanAbsoluteError()
+    model.compile(optimizer=optimizer, loss="mse", metrics=["mae"])
+x = np.random.RandomState(0).rand(1001, 8).astype("float32")
+y = np.sin(x.sum(1, keepdims=True))
+
+
+def fit():
+    history = model.fit(x, y, batch_size=BATCH, epochs=EPOCHS, verbose=2, callbacks=[Elastic()])
+    return history.history
+
+
+@tf.function
+def train_step(batch):
+    def on_replica(x, y):
+        with tf.GradientTape() as tape:
+            predicted = model(x, training=True)
+            loss = tf.reduce_sum(tf.square(predicted - y)) / BATCH
+        mae.update_state(y, predicted)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    strategy.run(on_replica, batch)
+
+
+def loop():
+    data = tfrun.Dataset.from_arrays((x, y), batch_size=BATCH, shuffle=True, seed=1)
+    with strategy.scope():
+        optimizer.build(model.trainable_variables)
+    with tfrun.TrainState(model=model, optimizer=optimizer, metrics=[mae]) as state:
+        for batch in state.steps(data, epochs=EPOCHS):
+            train_step(batch)
+            after_step(state.step + 1)
+    return {"mae": [float(mae.result())]}
+
+
+history = fit() if LOOP == "fit" else loop()
+if HERE.is_chief:
+    state = [np.asarray(variable) for variable in [*model.variables, *optimizer.variables]]
+    np.savez("weights.npz", *state)
+    Path("found.json").write_text(json.dumps({"history": history, "workers": HERE.size}))
+print("ended with", HERE.size, flush=True)
