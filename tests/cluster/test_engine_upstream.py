@@ -26,6 +26,7 @@ def workers(*, repaired: bool) -> dict:
         "weighs short batches alike",  # keras_trainer.count_samples
         "averages nothing in layers",  # keras_state.remember_assignments
         "losses of outputs count batches",  # keras_trainer._count_losses_by_samples
+        "one device takes the detour",  # data.direct_iterators.read_directly
     ],
 )
 def test_keras_still(bug: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,9 @@ def run_workers(
                 f"{script} took more than {timeout} s:\n{output[-20000:]}"
             ) from None
         assert job.returncode == 0, f"{script} on {n} workers failed:\n{output[-20000:]}"
+        # Recovery would hide a crash of TensorFlow or of ours.
+        died = re.search(r"finished in .* restart", output)
+        assert died is None, f"{script} on {n} workers lost one:\n{output[-20000:]}"
         return [json.loads(Path(out, f"{rank}.json").read_text()) for rank in range(n)]
 
 

@@ -13,6 +13,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weigh
 
 from tfrun.data import errors, keras_arrays, repeatable, resume
 from tfrun.data.dataset import Dataset
+from tfrun.data.direct_iterators import read_directly
 from tfrun.data.distributed import DistributedView, Feed
 from tfrun.data.idle_iterators import let_iterators_end
 from tfrun.job.world import world
@@ -23,6 +24,7 @@ def install() -> None:
     if issubclass(trainer.TFEpochIterator, FeedEpochIterator):
         return
     let_iterators_end()
+    read_directly()
     # `fit`, `evaluate` and `predict` look the class up under this name each time.
     trainer.TFEpochIterator = FeedEpochIterator
     for cls in (tf.distribute.Strategy, tf.compat.v1.distribute.Strategy):

@@ -75,6 +75,12 @@ def iterators_are_tuned() -> bool:
     return bool(made) and all(each.options().autotune.enabled is not False for each in made)
 
 
+def one_device_takes_the_detour() -> bool:
+    made = iter(one.experimental_distribute_dataset(tf.data.Dataset.range(4).batch(2)))
+    read = made._iterators[0]._iterator
+    return isinstance(read, multi_device_iterator_ops.OwnedMultiDeviceIterator)
+
+
 def mapped_by_malloc() -> bool:
     """Whether the C library maps a buffer of 1 MB anew, as a threshold of 128 KB makes it."""
 
@@ -106,6 +112,7 @@ results = {
     )
     > 1e-4,
     "iterators are tuned": iterators_are_tuned(),
+    "one device takes the detour": one_device_takes_the_detour(),
     "allocator": mapped_by_malloc() if hasattr(ctypes.CDLL(None), "mallinfo2") else True,
 }
 with open(os.environ["TFRUN_TEST_OUT"], "w") as file:  # noqa: PTH123
