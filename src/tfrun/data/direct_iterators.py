@@ -26,8 +26,7 @@ def read_directly() -> None:
         return
     _iterator._make_iterator = _make_direct(_iterator._make_iterator)
     _base._format_data_list_with_options = _of_one(_base._format_data_list_with_options)
-    specs = property(_one_spec(_spec._component_specs.fget))
-    _spec._component_specs = specs
+    setattr(_spec, "_component_specs", property(_one_spec(_spec._component_specs.fget)))  # noqa: B010
 
 
 def is_direct(devices: tuple[str, ...]) -> bool:
