@@ -1,5 +1,6 @@
 """`python bench`: all benchmarks."""
 
+import agents
 import all_reduce
 import command_line
 import data
@@ -11,7 +12,7 @@ import start
 import tables
 
 for benchmark in (
-    *(command_line, start, all_reduce, seed_cnn, data),
+    *(command_line, agents, start, all_reduce, seed_cnn, data),
     *(recovery, random_kills, recovery_cost),
 ):
     benchmark.main()

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from lab import why_not
-from test_ssh import Hosts, three_hosts
+from machines import Hosts, needs_hosts, thorough
 
 from conftest import wait_until
 
+pytest_plugins = ["host_fixtures"]
+pytestmark = needs_hosts
+
 SCRIPT = Path(__file__).parents[1] / "cluster" / "scripts" / "elastic_train.py"
 SECONDS = 60
-REASON = why_not()
-pytestmark = pytest.mark.skipif(bool(REASON), reason=f"no hosts to test with: {REASON}")
-
-
-@pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    yield from three_hosts(tmp_path, shared=True)
 
 
 def train(hosts: Hosts, *options: str, waits: str = "", then: Callable[[], None] | None = None):
@@ -38,20 +29,14 @@ def train(hosts: Hosts, *options: str, waits: str = "", then: Callable[[], None]
         if then:
             then()
     except BaseException:
-        if process.poll() is None:
-            os.kill(hosts.lab.pid_of(process), signal.SIGKILL)
-        print(process.communicate(timeout=10))
+        hosts.kill(process)
+        print(hosts.said)
         raise
     code, out, err = hosts.end(process)
     assert code == 0, err
     arrays = np.load(hosts.directory / "weights.npz")
     found = json.loads((hosts.directory / "found.json").read_text())
     return [arrays[name] for name in arrays.files], found, out, err
-
-
-def events(hosts: Hosts, kind: str) -> list[dict[str, Any]]:
-    lines = (hosts.directory / "run" / "events.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
 def reaches(hosts: Hosts, number: int) -> None:
@@ -69,7 +54,7 @@ def compare(hosts: Hosts, weights: list[np.ndarray], *, bits: bool) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("how", ["crash", "cut"])
+@pytest.mark.parametrize("how", [pytest.param("crash", marks=thorough), "cut"])
 def test_a_host_is_lost_and_returns(hosts: Hosts, how: str) -> None:
     def disturb() -> None:
         reaches(hosts, 0)
@@ -85,29 +70,29 @@ def test_a_host_is_lost_and_returns(hosts: Hosts, how: str) -> None:
     assert found["workers"] == 3
     assert "the agent n2 was lost" in err and "with 2 workers after" in err
     assert "tfrun: n2 joined; resumed at step" in err
-    assert [e["workers"] for e in events(hosts, "resized")] == [2, 3]
-    assert [e["lost_steps"] for e in events(hosts, "recovered")] == [0]
-    assert [e["lost_steps"] for e in events(hosts, "grown")] == [0]
+    assert [e["workers"] for e in hosts.events("resized")] == [2, 3]
+    assert [e["lost_steps"] for e in hosts.events("recovered")] == [0]
+    assert [e["lost_steps"] for e in hosts.events("grown")] == [0]
     compare(hosts, weights, bits=False)
 
 
+@thorough
 @pytest.mark.timeout(400)
 def test_a_job_that_needs_the_host_waits_for_it(hosts: Hosts) -> None:
     def disturb() -> None:
         reaches(hosts, 0)
         hosts.lab.crash("n3")
-        wait_until(lambda: events(hosts, "waiting"), "the job waits", SECONDS)
-        time.sleep(6)  # for the line that says so
+        hosts.until_said(r"waiting for n3 \([0-9]+ s\): connection refused")
         hosts.lab.boot("n3")
 
     weights, found, _, err = train(hosts, "-H", "n1,n2,n3", waits="0:20:agent_lost:1", then=disturb)
     assert found["workers"] == 3
     assert "; waiting for n3, at most 600 s" in err
-    assert "tfrun: waiting for n3 (5 s): connection refused" in err
     assert "resumed at step 20 with 3 workers" in err
     compare(hosts, weights, bits=True)
 
 
+@thorough
 @pytest.mark.timeout(400)
 def test_a_start_without_all_hosts(hosts: Hosts) -> None:
     hosts.lab.crash("n3")

@@ -1,24 +1,18 @@
-"""Jobs over SSH on several hosts, and what may happen to hosts."""
+"""Jobs over SSH on several hosts: who is where, and what keeps a job from starting."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import TFRUN, Lab, why_not
+from machines import Hosts, needs_hosts, thorough
 
-from conftest import wait_until
+pytest_plugins = ["host_fixtures"]
+pytestmark = needs_hosts
 
-JOB_SECONDS = 120
-REASON = why_not()
-pytestmark = pytest.mark.skipif(bool(REASON), reason=f"no hosts to test with: {REASON}")
-
+EXAMPLE = Path(__file__).parents[2] / "examples" / "digits.py"
 PLACE = """
 import json, os, pathlib, platform
 rank = os.environ["RANK"]
@@ -27,131 +21,44 @@ names = ("TF_CONFIG", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE")
 here |= {name: os.environ[name] for name in names}
 pathlib.Path(f"place-{rank}.json").write_text(json.dumps(here))
 """
-ALL_REDUCE = """
-import tensorflow as tf
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-context = tf.distribute.get_replica_context
-reduced = strategy.run(tf.function(lambda: context().all_reduce("SUM", tf.constant(1.0))))
-print("sum", float(strategy.experimental_local_results(reduced)[0]), flush=True)
-"""
-FIT = """
-import keras, numpy as np, tfrun
-x = np.random.default_rng(0).normal(size=(96, 4)).astype("float32")
-with tfrun.strategy().scope():
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-history = model.fit(x, x.sum(axis=1), batch_size=24, epochs=2, verbose=0)
-print("losses", len(history.history["loss"]), flush=True)
-"""
-# Steps until somebody ends it; tells by a file that all have met.
-ENDLESS = """
-import os, pathlib, time
-import tensorflow as tf
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-context = tf.distribute.get_replica_context
-step = tf.function(lambda: strategy.run(lambda: context().all_reduce("SUM", tf.constant(1.0))))
-step()
-pathlib.Path("running-" + os.environ["RANK"]).touch()
-while True:
-    step()
-    time.sleep(0.01)
+# Where it is, and then the example of the README.
+PLACE_AND_TRAIN = f"""{PLACE}
+import runpy, sys
+sys.argv = ["digits.py", "--epochs", "2"]
+runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
 """
 
 
-class Hosts:
-    """A lab, and tfrun started on its first host."""
-
-    def __init__(self, lab: Lab, directory: Path) -> None:
-        self.lab, self.directory = lab, directory
-        self.environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith("TFRUN_")},
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "COLUMNS": "200",
-            "PASSED": "through",
-        }
-        self.environment.pop("TF_CONFIG", None)
-
-    def start(self, script: str, *args: str) -> subprocess.Popen:
-        (self.directory / "train.py").write_text(script)
-        command = [TFRUN, *args, "train.py"]
-        return self.lab.start("n1", command, self.directory, self.environment)
-
-    def run(self, script: str, *args: str) -> tuple[int, str, str]:
-        """Returns the exit code, the standard output and the standard error of a whole job."""
-        return self.end(self.start(script, *args))
-
-    def end(self, process: subprocess.Popen, seconds: float = JOB_SECONDS) -> tuple[int, str, str]:
-        try:
-            out, err = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            os.kill(self.lab.pid_of(process), signal.SIGKILL)
-            out, err = process.communicate(timeout=10)
-            pytest.fail(f"more than {seconds} s\n{out[-2000:]}\n{err[-4000:]}")
-        return process.returncode, out, err
-
-    def wait_until_running(self, ranks: int) -> None:
-        wanted = [self.directory / f"running-{rank}" for rank in range(ranks)]
-        wait_until(lambda: all(path.exists() for path in wanted), "all steps run", JOB_SECONDS)
-
-    def left(self) -> list[str]:
-        """Returns what still runs on any host."""
-        return [text for name in self.lab.names for text in self.lab.processes(name)]
+def places(hosts: Hosts, count: int) -> list[dict[str, str]]:
+    found = [hosts.directory / f"place-{rank}.json" for rank in range(count)]
+    return [json.loads(path.read_text()) for path in found]
 
 
-@pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    """Three hosts, n1 to n3, with one file system."""
-    yield from three_hosts(tmp_path, shared=True)
-
-
-@pytest.fixture
-def lone_hosts(tmp_path: Path) -> Iterator[Hosts]:
-    """Three hosts, of which n2 and n3 do not see the working directory of n1."""
-    yield from three_hosts(tmp_path, shared=False)
-
-
-def three_hosts(tmp_path: Path, *, shared: bool) -> Iterator[Hosts]:
-    """At the end nothing may run on them any more."""
-    directory = tmp_path / "lab"
-    work = tmp_path / "work"
-    directory.mkdir()
-    work.mkdir()
-    lab = Lab(directory, 3, None if shared else work)
-    try:
-        lab.up()
-        there = Hosts(lab, work)
-        yield there
-        deadline = time.monotonic() + 8
-        while (left := there.left()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not left, f"processes were left behind: {left}"
-    finally:
-        lab.down()
-
-
-def test_who_is_where(hosts: Hosts) -> None:
-    code, _, err = hosts.run(PLACE, "-H", "n1,alias-of-n2:2,n3", "--env", "PASSED")
+def test_three_hosts_train_the_example(hosts: Hosts) -> None:
+    args = ("-H", "n1,alias-of-n2:2,n3", "--env", "PASSED", "--run-dir", "run")
+    code, out, err = hosts.run(PLACE_AND_TRAIN, *args)
     assert code == 0, err
-    places = [json.loads((hosts.directory / f"place-{r}.json").read_text()) for r in range(4)]
-    assert [place["host"] for place in places] == ["n1", "n2", "n2", "n3"]
-    assert [place["LOCAL_RANK"] for place in places] == ["0", "0", "1", "0"]
-    assert [place["LOCAL_WORLD_SIZE"] for place in places] == ["1", "2", "2", "1"]
-    assert {place["WORLD_SIZE"] for place in places} == {"4"}
-    assert {place["passed"] for place in places} == {"through"}
-    assert {place["directory"] for place in places} == {str(hosts.directory)}
+    assert "Epoch 2/2" in out and "accuracy" in out
+    found = places(hosts, 4)
+    assert [place["host"] for place in found] == ["n1", "n2", "n2", "n3"]
+    assert [place["LOCAL_RANK"] for place in found] == ["0", "0", "1", "0"]
+    assert [place["LOCAL_WORLD_SIZE"] for place in found] == ["1", "2", "2", "1"]
+    assert {place["WORLD_SIZE"] for place in found} == {"4"}
+    assert {place["passed"] for place in found} == {"through"}
+    assert {place["directory"] for place in found} == {str(hosts.directory)}
     # The alias means nothing to the peers: what counts is where ssh arrived.
-    addresses = json.loads(places[0]["TF_CONFIG"])["cluster"]["worker"]
+    addresses = json.loads(found[0]["TF_CONFIG"])["cluster"]["worker"]
     assert [a.rpartition(":")[0] for a in addresses] == [
         *("10.66.0.1", "10.66.0.2", "10.66.0.2", "10.66.0.3")
     ]
 
 
+@thorough
 def test_a_host_file_and_fewer_workers_than_slots(hosts: Hosts) -> None:
     (hosts.directory / "hosts").write_text("n2 slots=2  # the rest is not needed\nn3\n")
     code, _, err = hosts.run(PLACE, "--hostfile", "hosts", "-n", "2")
     assert code == 0, err
-    places = [json.loads((hosts.directory / f"place-{r}.json").read_text()) for r in range(2)]
-    assert [place["host"] for place in places] == ["n2", "n2"]
+    assert [place["host"] for place in places(hosts, 2)] == ["n2", "n2"]
 
 
 def test_without_a_shared_file_system(lone_hosts: Hosts) -> None:
@@ -175,38 +82,24 @@ def test_sync_copies_the_scripts_directory(lone_hosts: Hosts) -> None:
         assert lone_hosts.lab.file(name, lone_hosts.directory / "run" / "logs").is_dir()
 
 
-def test_all_reduce_on_three_hosts(hosts: Hosts) -> None:
-    code, out, err = hosts.run(ALL_REDUCE, "-H", "n1,n2,n3")
-    assert (code, out) == (0, "sum 3.0\n"), err
-
-
-def test_fit_on_three_hosts(hosts: Hosts) -> None:
-    code, out, err = hosts.run(FIT, "-H", "n[1-3]")
-    assert (code, out) == (0, "losses 2\n"), err
-
-
-def test_a_name_that_does_not_resolve(hosts: Hosts) -> None:
-    code, _, err = hosts.run(PLACE, "-H", "n1,nowhere", "--join-timeout", "12")
+def test_each_missing_host_is_named_with_its_reason_until_the_time_is_over(hosts: Hosts) -> None:
+    hosts.lab.drop("n3", 22)  # a firewall swallows what comes in
+    hosts.lab.crash("n2")
+    args = ("-H", "n1,nowhere,n2,n3,10.66.0.9", "--join-timeout", "17")
+    code, _, err = hosts.run(PLACE, *args)
     assert code == 1
-    lines = [line for line in err.splitlines() if "waiting for nowhere" in line]
-    assert lines[0].startswith("tfrun: waiting for nowhere (5 s): its name does not resolve")
-    assert "TFRUN-303" in err and "did not form in 12 s" in err
 
+    def lines(host: str) -> list[str]:
+        beginning = f"tfrun: waiting for {host} ("
+        return [line for line in err.splitlines() if line.startswith(beginning)]
 
-def test_a_port_whose_packets_are_dropped(hosts: Hosts) -> None:
-    hosts.lab.drop("n3", 22)
-    code, _, err = hosts.run(PLACE, "-H", "n1,n3", "--join-timeout", "17")
-    assert code == 1
-    assert "tfrun: waiting for n3 (5 s): connecting" in err
-    assert "tfrun: waiting for n3 (15 s): no answer" in err
-    assert "TFRUN-303" in err
-
-
-def test_nobody_listens(hosts: Hosts) -> None:
-    code, _, err = hosts.run(PLACE, "-H", "n1,10.66.0.9", "--join-timeout", "12")
-    assert code == 1
-    assert "waiting for 10.66.0.9 (10 s): no " in err  # no route, or no answer
-    assert "TFRUN-303" in err
+    assert [len(lines(host)) for host in ("nowhere", "n2", "n3", "10.66.0.9")] == [3] * 4
+    assert "(5 s): its name does not resolve" in lines("nowhere")[0]
+    assert "(5 s): no " in lines("n2")[0] or "(5 s): connect" in lines("n2")[0]
+    assert "(5 s): connecting" in lines("n3")[0]
+    assert "(15 s): no answer" in lines("n3")[2]
+    assert "(15 s): no " in lines("10.66.0.9")[2]  # no route, or no answer
+    assert "TFRUN-303" in err and "did not form in 17 s" in err
 
 
 @pytest.mark.parametrize(
@@ -230,45 +123,3 @@ def test_what_can_never_work_ends_at_once(
     assert exit_code == 1
     assert code in text and says in text, err
     assert args[1].rpartition(",")[2] in text
-
-
-def test_a_host_crashes(hosts: Hosts) -> None:
-    process = hosts.start(ENDLESS, "-H", "n1,n2,n3", "--join-timeout", "8")
-    hosts.wait_until_running(3)
-    hosts.lab.crash("n2")
-    began = time.monotonic()
-    code, _, err = hosts.end(process, 40)
-    assert time.monotonic() - began <= 20
-    assert code == 1
-    assert "the agent n2 was lost" in err and "waiting for n2, at most 8 s" in err
-    assert "TFRUN-303" in err and "did not return in 8 s" in err
-
-
-def test_a_host_is_cut_off(hosts: Hosts) -> None:
-    process = hosts.start(ENDLESS, "-H", "n1,n2,n3", "--max-restarts", "0")
-    hosts.wait_until_running(3)
-    hosts.lab.cut("n3")
-    began = time.monotonic()
-    code, _, err = hosts.end(process, 30)
-    assert time.monotonic() - began <= 10
-    assert code == 1
-    assert "TFRUN-301" in err and "the agent n3 was lost" in err
-    # Nobody can tell it so: it ends its workers by itself.
-    wait_until(lambda: not hosts.lab.processes("n3"), "the cut host ends its workers", 10)
-
-
-def test_the_launcher_is_killed(hosts: Hosts) -> None:
-    process = hosts.start(ENDLESS, "-H", "n1,n2,n3")
-    hosts.wait_until_running(3)
-    assert len(hosts.left()) > 6
-    os.kill(hosts.lab.pid_of(process), signal.SIGKILL)
-    process.communicate(timeout=10)
-    wait_until(lambda: not hosts.left(), "nothing runs on any host", 5)
-
-
-def test_ctrl_c(hosts: Hosts) -> None:
-    process = hosts.start(ENDLESS, "-H", "n1,n2,n3")
-    hosts.wait_until_running(3)
-    os.kill(hosts.lab.pid_of(process), signal.SIGINT)
-    code, _, err = hosts.end(process, 15)
-    assert code == 130, err

@@ -95,12 +95,13 @@ def with_server(
     *,
     low: int = 2,
     known: Whereabouts | None = None,
+    seconds: float = SECONDS,
 ) -> None:
     """Runs `test` with a controller of `low` to two workers, on "a" and "b"."""
 
     async def run() -> None:
         async with serving(directory, timeouts, low, known) as served:
-            await asyncio.wait_for(test(served), SECONDS)
+            await asyncio.wait_for(test(served), seconds)
             assert await served.is_alive()
 
     asyncio.run(run())

@@ -11,7 +11,6 @@ from tfrun.control.membership import (
     StandingBy,
     Start,
     Wait,
-    agents_of,
     change,
     decide,
     growth,
@@ -65,7 +64,7 @@ def verdict(
 
 def started(result: object) -> str:
     assert isinstance(result, Start), result
-    return "".join(sorted(agents_of(result.plan)))
+    return "".join(sorted(result.plan.agents))
 
 
 def test_with_all_there_it_starts() -> None:
@@ -132,7 +131,7 @@ def test_not_more_than_the_maximum() -> None:
 def taken_in(stepped: float = 5.0, workers: str = "1:4", **others: StandingBy) -> str:
     running = plan(workers, "ab")
     larger = growth(spec(workers), running, others, stepped=stepped)
-    return "".join(sorted(agents_of(larger) - agents_of(running))) if larger else ""
+    return "".join(sorted(larger.agents - running.agents)) if larger else ""
 
 
 def ready(seconds: float, losses: int = 0) -> StandingBy:

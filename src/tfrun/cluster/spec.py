@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tfrun.cluster.address import Address
 
@@ -50,6 +51,11 @@ class ClusterSpec:
 
     def address(self, task: TaskKey) -> Address:
         return self.addresses(task.type)[task.index]
+
+    @cached_property
+    def texts(self) -> dict[str, list[str]]:
+        """{role: ["host:port", …]}; made once for the thousand tasks that are told of it."""
+        return {role: [str(address) for address in tasks] for role, tasks in self.roles}
 
     def count(self, role: str) -> int:
         return len(self.addresses(role))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -73,19 +74,30 @@ def assign_tasks(
     if ps:
         trainers.insert(0, ("chief", 0, slots[0]))
     hosts = [host for _, _, host in trainers]
+    sizes, before = Counter(hosts), _counts_before(hosts)
     training = [
         Task(
             role=role,
             index=index,
             rank=rank,
             host_index=host,
-            local_rank=hosts[:rank].count(host),
-            local_size=hosts.count(host),
+            local_rank=before[rank],
+            local_size=sizes[host],
         )
         for rank, (role, index, host) in enumerate(trainers)
     ]
     servers = [_server(index, index % len(slots_by_host), hosts) for index in range(ps)]
     return (*training, *servers)
+
+
+def _counts_before(hosts: Sequence[int]) -> list[int]:
+    """Returns how often each entry stands in the list before."""
+    seen: Counter[int] = Counter()
+    counts = []
+    for host in hosts:
+        counts.append(seen[host])
+        seen[host] += 1
+    return counts
 
 
 def _server(index: int, host: int, hosts: Sequence[int]) -> Task:

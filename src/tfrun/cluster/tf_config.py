@@ -38,9 +38,7 @@ class TFConfig:
 
 def render(cluster: ClusterSpec, task: TaskKey | None) -> str:
     """Returns the TF_CONFIG of a task: JSON on one line; `parse_tf_config` is its inverse."""
-    config: dict[str, Any] = {
-        "cluster": {role: [str(address) for address in tasks] for role, tasks in cluster.roles}
-    }
+    config: dict[str, Any] = {"cluster": cluster.texts}
     if task is not None:
         config["task"] = {"type": task.type, "index": task.index}
     return json.dumps(config)

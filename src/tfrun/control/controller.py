@@ -322,7 +322,7 @@ class Controller:
                 self._end()
             case membership.Start(plan=plan):
                 if grown:
-                    joined = membership.agents_of(plan) - self.round.agents
+                    joined = plan.agents - self.round.agents
                     self.recovery = self.recovery.after_growth(joined)
                 self._begin(self.round.number + 1, plan)
             case membership.Wait(missing=missing, is_enough=is_enough):
@@ -332,7 +332,7 @@ class Controller:
         """The next round is due, and machines are missing that the job waits for."""
         timeouts = self.spec.timeouts
         seconds = timeouts.rejoin_timeout if is_enough else timeouts.join_timeout
-        names = " and ".join(missing)
+        names = membership.listed(missing)
         how = self.recovery.how[-1] if self.recovery.how else "machines are missing"
         self.view.notice(f"{how}; waiting for {names}, at most {seconds:.0f} s")
         self.events.add("waiting", round=number, agents=list(missing), seconds=seconds)
@@ -359,7 +359,7 @@ class Controller:
         if self.round.state is State.RUNNING and not self.round.regrouping:
             larger = self._gathering.growth(self.plan)
         if larger is not None:
-            agents = membership.agents_of(larger) - self.round.agents
+            agents = larger.agents - self.round.agents
             self.events.add("regroup", round=self.round.number, agents=sorted(agents))
             self._feed(terms.Regroup(agents=agents))
 

@@ -52,13 +52,13 @@ class Gathering:
           number: the round's.
         """
         now, timeouts = time.monotonic(), self._spec.timeouts
-        busy, here = membership.agents_of(plan), self.members.names
+        busy, here = plan.agents, self.members.names
         others = self.members.standing_by(busy, now)
         ready = here & (busy | {name for name, other in others.items() if other.ready is not None})
         # At the start all are on their way, whether or not they can come back later.
         coming = set() if number else busy - self._known.joined - self._never
         verdict: Verdict = membership.GiveUp()
-        for there in (ready, here):
+        for there in (ready, here) if ready != here else (here,):
             verdict = membership.decide(
                 self._spec,
                 plan,
@@ -77,5 +77,5 @@ class Gathering:
         if self._stepped is None:
             return None
         now = time.monotonic()
-        others = self.members.standing_by(membership.agents_of(plan), now)
+        others = self.members.standing_by(plan.agents, now)
         return membership.growth(self._spec, plan, others, stepped=now - self._stepped)

@@ -7,18 +7,19 @@ stands by, and is taken in together with others between two steps.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tfrun.control.plan import Plan
-from tfrun.control.recovery import next_plan
+from tfrun.control.recovery import next_plan, possible_workers
 from tfrun.control.round_terms import Round, State
 from tfrun.job.failure import Failure
 from tfrun.job.spec import JobSpec
 
 MOST_DOUBLINGS = 8
 IMPORT_SECONDS = 10.0
+MAX_NAMED = 10  # machines in one message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,18 +66,18 @@ def decide(
       quiet: for how many seconds nobody has come: who comes now, others may follow.
       patience: how long to wait, in seconds, before the job goes on with fewer workers.
     """
-    best = next_plan(spec, wanted, there)
-    if best is not None and len(best.tasks) >= len(wanted.tasks):
-        return Start(plan=best)
-    possible = next_plan(spec, wanted, {*there, *expected})
-    if possible is None:
+    now, later = (
+        possible_workers(spec, wanted, agents) for agents in (set(there), {*there, *expected})
+    )
+    if not later:
         return GiveUp()
-    if best is not None:
-        is_best = len(best.tasks) == len(possible.tasks)
-        if is_best or (waited >= patience and quiet >= spec.timeouts.settle):
-            return Start(plan=best)
-    missing = {task.agent for task in wanted.planned} - set(there)
-    return Wait(missing=tuple(sorted(missing)), is_enough=best is not None)
+    is_best = now >= wanted.workers or now == later
+    if is_best or (now and waited >= patience and quiet >= spec.timeouts.settle):
+        plan = next_plan(spec, wanted, there)
+        assert plan is not None
+        return Start(plan=plan)
+    missing = wanted.agents - set(there)
+    return Wait(missing=tuple(sorted(missing)), is_enough=now > 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,18 +122,19 @@ def growth(
         if other.ready is not None
         and other.ready >= settle * 2 ** min(other.losses, MOST_DOUBLINGS)
     }
-    larger = next_plan(spec, plan, agents_of(plan) | stay)
-    return larger if larger is not None and len(larger.tasks) > len(plan.tasks) else None
+    larger = next_plan(spec, plan, plan.agents | stay)
+    return larger if larger is not None and larger.workers > plan.workers else None
 
 
-def agents_of(plan: Plan) -> frozenset[str]:
-    """Returns the agents that have tasks."""
-    return frozenset(task.agent for task in plan.planned)
+def listed(names: Sequence[str], joint: str = " and ") -> str:
+    """Returns names as a person reads them; of many only the first."""
+    more = len(names) - MAX_NAMED
+    return joint.join([*names[:MAX_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 def change(before: Plan, after: Plan) -> dict[str, Any]:
     """Returns how a plan differs from the one before it, for the event log."""
-    old, new = agents_of(before), agents_of(after)
+    old, new = before.agents, after.agents
     return {
         "workers": len(after.tasks),
         "before": len(before.tasks),
@@ -153,7 +155,8 @@ def not_formed(round: Round, why: Mapping[str, str], now: float) -> Failure:
     missing = sorted(round.agents - set(round.joined if joining else round.ports))
     shown = [f"{name} ({why[name]})" if joining and why.get(name) else name for name in missing]
     if joining and round.number:
-        text = f"{', '.join(shown)} did not return in {seconds:.0f} s"
+        text = f"{listed(shown, ', ')} did not return in {seconds:.0f} s"
     else:
-        text = f"the cluster did not form in {seconds:.0f} s: waiting for {', '.join(shown)}"
-    return Failure(task=", ".join(missing), time=now, code="TFRUN-303", tail=text)
+        names = listed(shown, ", ")
+        text = f"the cluster did not form in {seconds:.0f} s: waiting for {names}"
+    return Failure(task=listed(missing, ", "), time=now, code="TFRUN-303", tail=text)

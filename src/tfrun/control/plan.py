@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tfrun.cluster.address import Address
@@ -49,7 +51,8 @@ class Plan:
     sites: tuple[Site, ...]
     external: str = ""
 
-    @property
+    # Cached: with a thousand machines each is asked for a thousand times while they join.
+    @cached_property
     def planned(self) -> tuple[PlannedTask, ...]:
         with_ps = any(task.role == "ps" for task in self.tasks.values())
         return tuple(
@@ -66,9 +69,32 @@ class Plan:
         """The task whose output is the job's: the chief, else worker 0, else the only one."""
         return next(iter(self.tasks))
 
+    @cached_property
+    def agents(self) -> frozenset[str]:
+        """The agents that have tasks."""
+        return frozenset(self._tasks_by_agent)
+
+    @cached_property
+    def _tasks_by_agent(self) -> Counter[str]:
+        return Counter(task.agent for task in self.planned)
+
+    @cached_property
+    def workers(self) -> int:
+        """How many tasks train; the chief that only coordinates parameter servers does not."""
+        roles = Counter(task.role for task in self.tasks.values())
+        return roles["worker"] + (0 if roles["ps"] else roles["chief"])
+
+    @cached_property
+    def _slots(self) -> dict[str, int]:
+        return {site.agent: site.slots for site in self.sites}
+
+    def slots_of(self, agents: Collection[str]) -> int:
+        """Returns how many workers these agents take together."""
+        return sum(self._slots.get(agent, 0) for agent in agents)
+
     def ports_of(self, agent: str) -> int:
         """Returns how many ports the agent has to reserve."""
-        return 0 if self.external else sum(task.agent == agent for task in self.planned)
+        return 0 if self.external else self._tasks_by_agent[agent]
 
 
 def make_plan(

@@ -164,15 +164,19 @@ def next_plan(spec: JobSpec, plan: Plan, there: Collection[str]) -> Plan | None:
       plan: the plan of the round before.
       there: the agents that can have tasks.
     """
-    slots = sum(site.slots for site in plan.sites if site.agent in there)
-    workers = min(slots, spec.workers.high)
-    if workers < spec.workers.low:
+    workers = possible_workers(spec, plan, there)
+    if not workers:
         return None
-    busy = {task.agent for task in plan.planned}
-    if len(plan.tasks) >= workers and busy <= set(there):
+    if plan.workers >= workers and plan.agents <= set(there):
         return plan
-    sites = sorted(plan.sites, key=lambda site: site.agent not in busy)
+    sites = sorted(plan.sites, key=lambda site: site.agent not in plan.agents)
     return make_plan(spec, sites, workers=workers, there=there)
+
+
+def possible_workers(spec: JobSpec, plan: Plan, there: Collection[str]) -> int:
+    """Returns how many workers the job can have on these agents; 0 when they are too few."""
+    workers = min(plan.slots_of(there), spec.workers.high)
+    return workers if workers >= spec.workers.low else 0
 
 
 def first_failures(round: Round) -> list[Failure]:

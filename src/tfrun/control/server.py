@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import ssl
 
 from aiohttp import WSMsgType, web
 
@@ -13,6 +14,7 @@ from tfrun.control.controller import Controller
 from tfrun.job.errors import TfrunError
 
 HELLO_SECONDS = 10.0
+BACKLOG = 1024  # a thousand agents come at once
 
 _log = logging.getLogger(__name__)
 
@@ -23,28 +25,61 @@ class ControlServer:
     def __init__(self, controller: Controller, token: str) -> None:
         self._controller, self._token = controller, token
         self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
+        self._strangers: dict[web.RequestHandler, asyncio.TimerHandle] = {}
         self.port = 0
 
-    async def start(self, host: str, port: int = 0) -> None:
-        """Listens on `host`; port 0 is any free one."""
+    async def start(self, host: str, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+        """Listens on `host`; port 0 is any free one.
+
+        Raises:
+          OSError: the address is not this machine's, or the port is taken.
+        """
         app = web.Application(middlewares=[self._authenticate])
         app.router.add_get("/agent", self._agent)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        self._listening = listening = await asyncio.get_running_loop().create_server(
+            self._connection,
+            host,
+            port,
+            ssl=tls,
+            backlog=BACKLOG,
+            ssl_handshake_timeout=HELLO_SECONDS if tls else None,
+        )
+        self.port = listening.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
+        if self._listening:
+            self._listening.close()
+        for timer in self._strangers.values():
+            timer.cancel()
         if self._runner:
             await self._runner.cleanup()
+
+    def _connection(self) -> web.RequestHandler:
+        """Takes a connection; whoever does not show the token soon is not listened to for ever."""
+        assert self._runner and self._runner.server
+        handler = self._runner.server()
+
+        def send_away() -> None:
+            if self._strangers.pop(handler, None) and handler.transport is not None:
+                handler.transport.abort()
+
+        loop = asyncio.get_running_loop()
+        self._strangers[handler] = loop.call_later(HELLO_SECONDS, send_away)
+        return handler
 
     @web.middleware
     async def _authenticate(self, request: web.Request, handler) -> web.StreamResponse:
         # aiohttp reads bytes that are no UTF-8 as lone surrogates.
         given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
         if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
-            raise web.HTTPUnauthorized
+            refused = web.Response(status=web.HTTPUnauthorized.status_code)
+            refused.force_close()
+            return refused
+        if timer := self._strangers.pop(request.protocol, None):
+            timer.cancel()
         return await handler(request)
 
     async def _agent(self, request: web.Request) -> web.StreamResponse:
@@ -54,7 +89,10 @@ class ControlServer:
         member, reason = None, "its connection closed"
         writing: asyncio.Task[None] | None = None
         try:
-            hello = messages.decode(await socket.receive_str(timeout=HELLO_SECONDS))
+            first = await socket.receive(timeout=HELLO_SECONDS)
+            if first.type is not WSMsgType.TEXT:
+                raise TfrunError("TFRUN-302", f"a frame of type {first.type.name}")
+            hello = messages.decode(first.data)
             if not isinstance(hello, messages.Hello):
                 raise TfrunError("TFRUN-302", "the first message was no hello")
             member = self._controller.joined(hello, outbox.put_nowait)
@@ -68,7 +106,7 @@ class ControlServer:
                 if frame.type is not WSMsgType.TEXT:
                     raise TfrunError("TFRUN-302", f"a frame of type {frame.type.name}")
                 self._controller.receive(member, messages.decode(frame.data))
-        except (TfrunError, TypeError, asyncio.TimeoutError) as error:
+        except (TfrunError, asyncio.TimeoutError) as error:
             reason = str(error) or "it said nothing"
             _log.warning("connection from %s refused: %s", request.remote, reason)
         finally:

@@ -1,0 +1,57 @@
+"""What may happen to hosts while a job over SSH runs: nothing hangs, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from machines import ENDLESS, Hosts, needs_hosts, thorough
+
+from conftest import wait_until
+
+pytest_plugins = ["host_fixtures"]
+pytestmark = needs_hosts
+
+
+@thorough
+def test_a_host_crashes(hosts: Hosts) -> None:
+    process = hosts.start(ENDLESS, "-H", "n1,n2,n3", "--join-timeout", "8")
+    hosts.wait_until_running(3)
+    hosts.lab.crash("n2")
+    began = time.monotonic()
+    code, _, err = hosts.end(process, 40)
+    assert time.monotonic() - began <= 20
+    assert code == 1
+    assert "the agent n2 was lost" in err and "waiting for n2, at most 8 s" in err
+    assert "TFRUN-303" in err and "did not return in 8 s" in err
+
+
+def test_a_host_is_cut_off(hosts: Hosts) -> None:
+    process = hosts.start(ENDLESS, "-H", "n1,n2,n3", "--max-restarts", "0")
+    hosts.wait_until_running(3)
+    hosts.lab.cut("n3")
+    began = time.monotonic()
+    code, _, err = hosts.end(process, 30)
+    assert time.monotonic() - began <= 10
+    assert code == 1
+    assert "TFRUN-301" in err and "the agent n3 was lost" in err
+    # Nobody can tell it so: it ends its workers by itself.
+    wait_until(lambda: not hosts.lab.processes("n3"), "the cut host ends its workers", 10)
+
+
+def test_the_launcher_is_killed(hosts: Hosts) -> None:
+    process = hosts.start(ENDLESS, "-H", "n1,n2,n3")
+    hosts.wait_until_running(3)
+    assert len(hosts.left()) > 6
+    hosts.kill(process)
+    wait_until(lambda: not hosts.left(), "nothing runs on any host", 5)
+
+
+@thorough
+def test_ctrl_c(hosts: Hosts) -> None:
+    process = hosts.start(ENDLESS, "-H", "n1,n2,n3")
+    hosts.wait_until_running(3)
+    os.kill(hosts.lab.pid_of(process), signal.SIGINT)
+    code, _, err = hosts.end(process, 15)
+    assert code == 130, err
