@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from workers import SCRIPTS, TFRUN, environment
 
-from tfrun.data.ledger_check import verify
+from tfrun.data.ledger_check import LedgerReport, examine
 
 SCRIPT = SCRIPTS / "elastic_train.py"
 STEPS = 4 * 42
@@ -23,50 +23,81 @@ STEPS = 4 * 42
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a job has left, and said."""
+    """What a job that has finished has left; `shown` and `events` also of the jobs before it."""
 
     weights: list[np.ndarray]
     history: dict[str, list[float]]
     workers: int
     shown: str
     events: list[dict[str, Any]]
+    ledger: LedgerReport
+    proof: str
+    ends: list[str]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == kind]
 
+    @property
+    def lines(self) -> list[str]:
+        return [line for line in self.shown.splitlines() if line.startswith("tfrun: ")]
 
-def train(command: list[object], **env: str) -> Result:
+
+def run(folder: str, command: list[object], **env: str) -> tuple[int, str]:
+    """Runs a job in a directory; returns its exit code and its terminal."""
+    job = subprocess.run(
+        [*map(str, command), str(SCRIPT)],
+        cwd=folder,
+        env=environment({"TFRUN_LEDGER": "1", **env}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    return job.returncode, job.stdout
+
+
+def train(command: list[object], *disturbed: dict[str, str], **env: str) -> Result:
+    """Runs a job to its end; before that, in its run directory, one that ends with 75 for each."""
     with tempfile.TemporaryDirectory() as folder:
-        job = subprocess.run(
-            [*map(str, command), str(SCRIPT)],
-            cwd=folder,
-            env=environment({"TFRUN_LEDGER": "1", **env}),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=150,
-            check=False,
+        shown = ""
+        for expected, more in [*((75, one) for one in disturbed), (0, {})]:
+            code, output = run(folder, command, **{**env, **more})
+            assert code == expected, output
+            assert "Traceback" not in output and "Unavailable" not in output, output
+            shown += output
+        proof = subprocess.run(
+            [TFRUN, "ledger", "run"], cwd=folder, capture_output=True, text=True, check=False
         )
-        assert job.returncode == 0, job.stdout
-        reports = verify(Path(folder, "run"))
-        # What a worker noted last may be lost with it: a step of each round that was cut off.
-        assert [report.epoch for report in reports] == [0, 1, 2, 3]
-        assert not any(report.duplicates for report in reports), reports
-        cut_off = len(env.get("FAULTS", "").split()) + len(env.get("WAITS", "").split())
-        assert sum(len(report.missing) for report in reports) <= 24 * cut_off, reports
+        assert proof.returncode == 0, proof.stdout + proof.stderr
         arrays = np.load(Path(folder, "weights.npz"))
         found = json.loads(Path(folder, "found.json").read_text())
         text = Path(folder, "run", "events.jsonl").read_text()
-        return Result(
+        ends = Path(folder, "run", "ends")
+        result = Result(
             **found,
             weights=[arrays[name] for name in arrays.files],
-            shown=job.stdout,
+            shown=shown,
             events=[json.loads(line) for line in text.splitlines()],
+            ledger=examine(Path(folder, "run")),
+            proof=proof.stdout,
+            ends=ends.read_text().splitlines() if ends.exists() else [],
         )
+        assert_each_sample_once(result.ledger)
+        return result
 
 
-def elastic(workers: str, machines: int, **env: str) -> Result:
-    return train([sys.executable, SCRIPTS / "elastic_agents.py", workers, machines], **env)
+def assert_each_sample_once(ledger: LedgerReport) -> None:
+    assert [epoch.epoch for epoch in ledger.epochs] == [0, 1, 2, 3]
+    for epoch in ledger.epochs:
+        assert epoch.exact and epoch.complete, epoch
+        assert (epoch.consumed, epoch.expected, epoch.steps) == (1001, 1001, 42)
+    assert ledger.exact
+
+
+def elastic(workers: str, machines: int, *disturbed: dict[str, str], **env: str) -> Result:
+    command = [sys.executable, SCRIPTS / "elastic_agents.py", workers, machines]
+    return train(command, *disturbed, **env)
 
 
 @functools.cache
@@ -97,12 +128,13 @@ def test_a_job_shrinks_and_grows_on_one_loss_curve() -> None:
     assert [event["lost_steps"] for event in found.of("grown")] == [0, 0]
     assert [event["step"] for event in found.of("grown")] == pytest.approx([41, 91], abs=1)
     assert len(found.of("failure")) == 2
-    lines = [line for line in found.shown.splitlines() if line.startswith("tfrun: ")]
+    lines = found.lines
     assert [line for line in lines if "the agent b was lost: " in line and "with 2 workers" in line]
     assert [line for line in lines if line.startswith("tfrun: b joined; resumed at step 4")]
     assert [line for line in lines if line.startswith("tfrun: a joined; resumed at step 9")]
     assert any("2 restarts" in line for line in lines)
-    assert "Traceback" not in found.shown and "Unavailable" not in found.shown
+    worlds = [size for epoch in found.ledger.epochs for size in epoch.worlds]
+    assert {2, 3} <= set(worlds), found.proof
 
 
 @pytest.mark.timeout(320)
@@ -126,3 +158,44 @@ def test_a_custom_loop_grows_from_one_worker() -> None:
     assert [e["workers"] for e in found.of("resized")] == [1, 2]
     (grown,) = found.of("grown")
     assert grown["lost_steps"] == 0
+
+
+@pytest.mark.timeout(320)
+def test_one_machine_after_the_other_is_preempted_and_the_rest_goes_on() -> None:
+    """First an agent is told so, then a worker on the chief's machine; nobody waits for them."""
+    found = elastic(
+        "1:3", 3, WANTED="0:1:20:agent 1:0:100:worker", WAITS="0:25:regroup:1 1:105:regroup:2"
+    )
+    assert found.workers == 1
+    assert_close(found, undisturbed())
+    assert [(e["agent"], e["task"]) for e in found.of("wanted_back")][:2] == [
+        ("b", ""),
+        ("a", "worker:0"),
+    ]
+    assert [(e["workers"], e["without"], e["joined"]) for e in found.of("resized")] == [
+        (2, ["b"], []),
+        (1, ["a"], []),
+    ]
+    left = found.of("machine_preempted")
+    assert [(e["preempted"], e["lost_steps"], e["restarts"]) for e in left] == [
+        (["b"], 0, 0),
+        (["a"], 0, 0),
+    ]
+    assert [e["step"] for e in left] == pytest.approx([25, 105], abs=1)
+    assert not found.of("failure") and not found.of("recovered")
+    assert found.ends[:2] == ["b exit code 75", "a exit code 75"]
+    assert [line for line in found.lines if "b is being pre-empted; resumed at step 2" in line]
+    assert [line for line in found.lines if "with 1 worker after" in line and "a is being" in line]
+
+
+@pytest.mark.timeout(320)
+def test_where_too_few_machines_would_be_left_all_is_saved() -> None:
+    """Two of three within a moment: they ask for what one alone would not need."""
+    found = elastic("2:3", 3, {"WANTED": "0:1:20:agent 0:2:20:agent"})
+    assert found.workers == 3
+    assert_close(found, undisturbed())
+    assert not found.of("resized") and not found.of("machine_preempted")
+    assert [line for line in found.lines if line.startswith("tfrun: preempted by SIGTERM after")]
+    reports = [event["report"] for event in found.of("worker_report")]
+    (step,) = [report["step"] for report in reports if report["kind"] == "job_saved"]
+    assert 20 <= step <= 24

@@ -161,21 +161,21 @@ def test_fewer_machines(workers: str, there: str, count: int | None) -> None:
 
 
 def test_growth_is_no_failure() -> None:
-    state = after(snapshot(1203)).noticed(1.0).after_growth({"b"})
+    state = after(snapshot(1203)).noticed(1.0).after_regroup({"b"})
     assert (state.restarts, state.grown) == (NEW.restarts, True)
     state = after({"kind": "resumed", "key": [0, 0, 1203], "step": 1203}, state=state)
     state = after({"kind": "first_step", "step": 1204}, state=state)
     assert state.sentence(4, 1.3) == "b joined; resumed at step 1,203 with 4 workers after 1.3 s"
     assert state.record(1.3) == {"step": 1203, "lost_steps": 0, "seconds": 1.3, "restarts": 0}
     assert not state.mended.grown
-    many = state.told.after_growth({"a", "b", "c", "d"})
+    many = state.told.after_regroup({"a", "b", "c", "d"})
     assert many.how == ("4 hosts joined",)
-    assert NEW.after_growth({"d", "c"}).how == ("c and d joined",)
-    assert NEW.after_growth(set()).how == ("a host came and went",)
+    assert NEW.after_regroup({"d", "c"}).how == ("c and d joined",)
+    assert NEW.after_regroup(set()).how == ("a host came and went",)
 
 
 def test_a_failure_while_it_grows_is_one() -> None:
-    state = after(snapshot(5)).noticed(1.0).after_growth({"b"})
+    state = after(snapshot(5)).noticed(1.0).after_regroup({"b"})
     state = state.noticed(2.0).after(failed(killed("worker:1")))
     assert state is not None and not state.grown and state.since == 1.0
     state = after({"kind": "resumed", "step": 5}, state=state)

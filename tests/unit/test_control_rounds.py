@@ -5,6 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from control_rounds import (
+    JOIN_A,
+    JOIN_B,
+    READY_A,
+    READY_B,
+    RUNNING,
+    SERVED,
+    TASKS,
+    exited,
+    left,
+    lost,
+    raised,
+    walk,
+)
 
 from tfrun.control.round_terms import (
     Action,
@@ -37,47 +51,8 @@ from tfrun.control.rounds import TRANSITIONS, step
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
 
-TASKS = (
-    PlannedTask(name="worker:0", agent="a"),
-    PlannedTask(name="worker:1", agent="a"),
-    PlannedTask(name="worker:2", agent="b"),
-)
-SERVED = (
-    PlannedTask(name="chief:0", agent="a"),
-    PlannedTask(name="worker:0", agent="a", runs="server"),
-    PlannedTask(name="ps:0", agent="b", runs="server"),
-)
-JOIN_A, JOIN_B = AgentJoined(agent="a"), AgentJoined(agent="b")
-READY_A, READY_B = AgentPrepared(agent="a", ports=(1, 2)), AgentPrepared(agent="b", ports=(3,))
-
-
-def lost(agent: str, time: float = 9.0) -> AgentLost:
-    failure = Failure(task=agent, time=time, tail="it was lost", code="TFRUN-301")
-    return AgentLost(agent=agent, failure=failure)
-
-
-def exited(
-    task: str, code: int = 0, time: float = 5.0, *, memory: bool = False, requested: bool = False
-) -> TaskExited:
-    status = ExitStatus(code=code, out_of_memory=memory)
-    return TaskExited(task=task, time=time, status=status, requested=requested, tail="the tail")
-
-
-def raised(task: str, time: float = 5.0, kind: str = "ValueError") -> TaskRaised:
-    return TaskRaised(task=task, time=time, error={"type": kind, "message": "", "traceback": ""})
-
-
-def walk(*events: Event, tasks=TASKS, recovers: bool = False) -> tuple[Round, tuple[Action, ...]]:
-    """Returns the round after the events, and the actions of the last one."""
-    round, actions = Round(number=0, tasks=tasks, recovers=recovers), ()
-    for event in events:
-        round, actions = step(round, event)
-    return round, actions
-
-
-RUNNING = (JOIN_A, JOIN_B, READY_A, READY_B)
 RELEASING = (*RUNNING, *(TaskDone(task=task.name) for task in TASKS))
-STOPPING = (*RUNNING, raised("worker:1", 1.0))
+STOPPING = (*RUNNING, raised("worker:1", time=1.0))
 LEAVING = (*RUNNING, exited("worker:1", -9, 1.0))
 BEFORE = {
     State.JOINING: (JOIN_A,),
@@ -86,13 +61,17 @@ BEFORE = {
     State.RELEASING: RELEASING,
     State.LEAVING: LEAVING,
     State.STOPPING: STOPPING,
+    State.SAVING: (JOIN_A, Preempt()),
     State.ENDED: (*RELEASING, *(exited(task.name) for task in TASKS)),
 }
 
 
 def at(state: State, *events: Event) -> tuple[Round, tuple[Action, ...]]:
     """Returns the round after a way into `state` and then the events."""
-    return walk(*BEFORE[state], *events, recovers=state is State.LEAVING)
+    round = Round(
+        number=0, tasks=TASKS, recovers=state is State.LEAVING, resumes=state is State.SAVING
+    )
+    return walk(*BEFORE[state], *events, round=round)
 
 
 @pytest.mark.parametrize("state", State)
@@ -235,21 +214,21 @@ def test_those_that_we_stopped_are_no_failures(signal: int) -> None:
 
 
 def test_a_signal_that_we_did_not_send_is_a_failure_of_its_own() -> None:
-    peers = raised("worker:1", 1.0, "UnavailableError")
+    peers = left("worker:1", time=1.0)
     round, _ = walk(*RUNNING, peers, exited("worker:2", -9))
     assert round.root_cause is not None and round.root_cause.task == "worker:2"
 
 
 def test_an_end_while_stopping_may_come_from_an_earlier_cause() -> None:
     """The segmentation fault of worker 2 was first; worker 1 only noticed it."""
-    round, _ = walk(*RUNNING, raised("worker:1", 2.0, "UnavailableError"), exited("worker:2", -11))
+    round, _ = walk(*RUNNING, left("worker:1", time=2.0), exited("worker:2", -11))
     assert round.root_cause is not None
     assert (round.root_cause.task, round.root_cause.status) == ("worker:2", ExitStatus(code=-11))
 
 
 def test_lack_of_memory_is_found_although_we_send_the_same_signal() -> None:
     event = exited("worker:2", -9, time=0.5, memory=True, requested=True)
-    round, _ = walk(*RUNNING, raised("worker:1", 1.0, "UnavailableError"), event)
+    round, _ = walk(*RUNNING, left("worker:1", time=1.0), event)
     assert round.root_cause is not None and round.root_cause.code == "TFRUN-403"
 
 
@@ -295,7 +274,7 @@ def test_all_agents_lost_is_the_end(state: State) -> None:
 
 
 def test_two_failures_have_one_cause_whatever_comes_first() -> None:
-    early, late = raised("worker:2", 1.0), raised("worker:0", 2.0)
+    early, late = raised("worker:2", time=1.0), raised("worker:0", time=2.0)
     for events in ((early, late), (late, early)):
         round, _ = walk(*RUNNING, *events)
         assert len(round.failures) == 2

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from control_rounds import RUNNING, TASKS, exited, left, lost, raised, saved
+from control_rounds import walk as walk_from
 
 from tfrun.control.round_terms import (
     Action,
     AgentJoined,
     AgentLost,
-    AgentPrepared,
     Event,
     Interrupt,
     LeaveTasks,
-    PlannedTask,
     PrepareAgents,
     Regroup,
     RegroupTasks,
@@ -21,51 +21,16 @@ from tfrun.control.round_terms import (
     State,
     StopTasks,
     TaskDone,
-    TaskExited,
-    TaskRaised,
-    TaskSaved,
     TimedOut,
 )
 from tfrun.control.rounds import begin, step
-from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure
 
-TASKS = (
-    PlannedTask(name="worker:0", agent="a"),
-    PlannedTask(name="worker:1", agent="a"),
-    PlannedTask(name="worker:2", agent="b"),
-)
-RUNNING = (
-    *(AgentJoined(agent="a"), AgentJoined(agent="b")),
-    *(AgentPrepared(agent="a", ports=(1, 2)), AgentPrepared(agent="b", ports=(3,))),
-)
 TIMED_OUT = TimedOut(state=State.LEAVING)
-
-
-def exited(task: int, code: int, *, time: float = 1.0, requested: bool = False) -> TaskExited:
-    status = ExitStatus(code=code)
-    return TaskExited(task=f"worker:{task}", time=time, status=status, requested=requested)
-
-
-def raised(task: int, kind: str = "UnavailableError", time: float = 2.0) -> TaskRaised:
-    return TaskRaised(task=f"worker:{task}", time=time, error={"type": kind})
-
-
-def saved(task: int) -> TaskSaved:
-    return TaskSaved(task=f"worker:{task}")
-
-
-def lost(agent: str, *, spare: bool, code: str = "TFRUN-301") -> AgentLost:
-    failure = Failure(task=agent, time=1.0, tail="it was lost", code=code)
-    return AgentLost(agent=agent, failure=failure, spare=spare)
 
 
 def walk(*events: Event, number: int = 0) -> tuple[Round, tuple[Action, ...]]:
     """Returns the round after the events, which follow its start, and the last one's actions."""
-    round, actions = Round(number=number, tasks=TASKS, recovers=True), ()
-    for event in (*RUNNING, *events):
-        round, actions = step(round, event)
-    return round, actions
+    return walk_from(*RUNNING, *events, round=Round(number=number, tasks=TASKS, recovers=True))
 
 
 KILLED = exited(1, -9)
@@ -80,7 +45,7 @@ def timer(seconds: float) -> SetTimer:
 def test_survivors_are_left_alone_until_they_leave() -> None:
     round, actions = walk(KILLED)
     assert (round.state, actions) == (State.LEAVING, (LEAVE, timer(GRACE)))
-    for event in (saved(0), raised(0), saved(2), raised(2), exited(0, 1)):
+    for event in (saved(0), left(0), saved(2), left(2), exited(0, 1)):
         round, actions = step(round, event)
         assert not any(isinstance(action, StopTasks) for action in actions)
     round, actions = step(round, exited(2, 1))
@@ -89,20 +54,20 @@ def test_survivors_are_left_alone_until_they_leave() -> None:
 
 
 def test_peers_errors_alone_lead_there_too() -> None:
-    round, actions = walk(raised(0))
+    round, actions = walk(left(0))
     assert (round.state, actions) == (State.LEAVING, (LEAVE, timer(GRACE)))
 
 
 def test_a_snapshot_of_one_that_leaves_shortens_the_wait_for_the_others() -> None:
-    assert walk(saved(0), raised(0))[1] == (LEAVE, timer(SHORT))
-    assert walk(KILLED, saved(0), raised(0))[1] == (timer(SHORT),)
-    assert walk(KILLED, raised(0), saved(0))[1] == (timer(SHORT),)
+    assert walk(saved(0), left(0))[1] == (LEAVE, timer(SHORT))
+    assert walk(KILLED, saved(0), left(0))[1] == (timer(SHORT),)
+    assert walk(KILLED, left(0), saved(0))[1] == (timer(SHORT),)
     # One that was written before, without a failure, tells nothing of the others.
     assert walk(saved(1), KILLED)[1] == (LEAVE, timer(GRACE))
 
 
 def test_when_nobody_is_left_who_could_write_the_wait_is_short() -> None:
-    assert walk(KILLED, raised(0), raised(2))[1] == (timer(SHORT),)
+    assert walk(KILLED, left(0), left(2))[1] == (timer(SHORT),)
 
 
 def test_who_does_not_leave_is_killed_and_the_round_can_be_followed() -> None:
@@ -116,7 +81,7 @@ def test_who_does_not_leave_is_killed_and_the_round_can_be_followed() -> None:
 
 def test_one_that_was_stopped_is_the_cause_of_its_peers_errors() -> None:
     """SIGSTOP, or a cut link: no process has ended, and one says nothing."""
-    events = (saved(0), raised(0, time=4.0), exited(0, 1), raised(2, time=3.0), exited(2, 1))
+    events = (saved(0), left(0, time=4.0), exited(0, 1), left(2, time=3.0), exited(2, 1))
     round, _ = walk(*events, TIMED_OUT)
     round, _ = step(round, exited(1, -9, requested=True, time=9.0))
     assert (round.state, round.recoverable) == (State.ENDED, True)
@@ -129,7 +94,7 @@ def test_one_that_was_stopped_is_the_cause_of_its_peers_errors() -> None:
 @pytest.mark.parametrize("spare", [True, False])
 def test_a_machine_that_is_gone_explains_why_its_worker_says_nothing(*, spare: bool) -> None:
     """Its peers notice in milliseconds, the heartbeats in seconds."""
-    peers = (raised(0), exited(0, 1), raised(1), exited(1, 1))
+    peers = (left(0), exited(0, 1), left(1), exited(1, 1))
     round, _ = walk(*peers, TIMED_OUT, lost("b", spare=spare))
     assert (round.state, round.recoverable) == (State.ENDED, spare)
     assert round.root_cause is not None
@@ -142,7 +107,7 @@ def test_what_outlives_sigkill_leaves_no_room_for_another_round() -> None:
 
 
 @pytest.mark.parametrize("event", [raised(0, "ValueError"), exited(0, 3)])
-@pytest.mark.parametrize("before", [(), (KILLED,), (raised(2),)])
+@pytest.mark.parametrize("before", [(), (KILLED,), (left(2),)])
 def test_the_scripts_own_failure_ends_the_job(before: tuple[Event, ...], event: Event) -> None:
     round, actions = walk(*before, event)
     assert round.state is State.STOPPING
@@ -154,7 +119,7 @@ def test_the_scripts_own_failure_ends_the_job(before: tuple[Event, ...], event: 
 
 
 def test_an_exit_after_a_peers_error_is_no_failure_of_the_script() -> None:
-    round, _ = walk(raised(0), exited(0, 1), raised(2), exited(2, 1), KILLED)
+    round, _ = walk(left(0), exited(0, 1), left(2), exited(2, 1), KILLED)
     assert (round.state, round.recoverable) == (State.ENDED, True)
 
 
@@ -163,12 +128,12 @@ def test_those_that_have_finished_do_not_hold_up_the_next_round() -> None:
     kill = StopTasks(signal="SIGKILL", grace=0, tasks=("worker:2",))
     assert walk(done, KILLED)[1] == (LEAVE, kill, timer(GRACE))
     assert walk(KILLED, done)[1] == (kill,)
-    round, _ = walk(KILLED, done, raised(0), exited(0, 1), exited(2, -9, requested=True))
+    round, _ = walk(KILLED, done, left(0), exited(0, 1), exited(2, -9, requested=True))
     assert (round.state, round.recoverable) == (State.ENDED, True)
 
 
 def test_one_that_left_without_an_error_is_waited_for_no_more() -> None:
-    assert walk(KILLED, raised(0), exited(2, 0))[1] == (timer(SHORT),)
+    assert walk(KILLED, left(0), exited(2, 0))[1] == (timer(SHORT),)
 
 
 def test_all_die_at_once() -> None:
@@ -241,17 +206,17 @@ def test_workers_are_asked_to_leave_for_more_of_them() -> None:
     round, actions = walk(REGROUP)
     assert (round.state, actions) == (State.RUNNING, (RegroupTasks(),))
     assert not round.has_regrouped or not round.failures
-    round, actions = step(round, raised(1))
+    round, actions = step(round, left(1))
     assert (round.state, actions[0]) == (State.LEAVING, LEAVE)
-    for event in (raised(0), raised(2), exited(0, 1), exited(1, 1), exited(2, 1)):
+    for event in (left(0), left(2), exited(0, 1), exited(1, 1), exited(2, 1)):
         round, _ = step(round, event)
     assert (round.state, round.recoverable, round.has_regrouped) == (State.ENDED, True, True)
 
 
 def test_a_death_on_the_way_is_a_failure() -> None:
-    round, _ = walk(REGROUP, raised(1), exited(0, -9), exited(1, 1), raised(2), exited(2, 1))
+    round, _ = walk(REGROUP, left(1), exited(0, -9), exited(1, 1), left(2), exited(2, 1))
     assert (round.recoverable, round.has_regrouped) == (True, False)
-    round, _ = walk(REGROUP, raised(0), lost("b", spare=True), raised(1), exited(0, 1))
+    round, _ = walk(REGROUP, left(0), lost("b", spare=True), left(1), exited(0, 1))
     round, _ = step(round, exited(1, 1))
     assert (round.recoverable, round.has_regrouped) == (True, False)
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from control_rounds import (
+    JOIN_A,
+    JOIN_B,
+    READY_A,
+    READY_B,
+    RUNNING,
+    TWO,
+    exited,
+    left,
+    lost,
+    raised,
+)
+from control_rounds import walk as walk_from
 
 from tfrun.control.round_terms import (
     Action,
-    AgentJoined,
-    AgentLost,
-    AgentPrepared,
     ChiefResumed,
     Event,
     GraceOver,
@@ -18,53 +26,41 @@ from tfrun.control.round_terms import (
     JobNotSaved,
     JobSaved,
     LeaveTasks,
-    PlannedTask,
     Preempt,
-    PrepareAgents,
+    Regroup,
+    RegroupTasks,
     Round,
+    SaveMemory,
     SaveTasks,
     SetGrace,
-    StartTasks,
+    SetTimer,
     State,
     StopTasks,
     TaskDone,
-    TaskExited,
-    TaskRaised,
+    TimedOut,
 )
 from tfrun.control.rounds import begin, step
-from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure
 
-TASKS = (PlannedTask(name="worker:0", agent="a"), PlannedTask(name="worker:1", agent="b"))
-JOINED = (AgentJoined(agent="a"), AgentJoined(agent="b"))
-PREPARED = (AgentPrepared(agent="a", ports=(1,)), AgentPrepared(agent="b", ports=(2,)))
-RUNNING = (*JOINED, *PREPARED)
 PREEMPT, SAVED = Preempt(), JobSaved(step=7)
 GRACE = SetGrace(seconds=Round(number=0, tasks=()).timeouts.preempt_grace)
 KILL = StopTasks(signal="SIGKILL", grace=0)
-DEAD = TaskExited(task="worker:1", time=1.0, status=ExitStatus(code=-9))
-LEFT = TaskExited(task="worker:0", time=2.0, status=ExitStatus(code=1))
-PEER = TaskRaised(task="worker:0", time=1.5, error={"type": "UnavailableError"})
-LOST = AgentLost(agent="b", failure=Failure(task="b", time=1.0, code="TFRUN-301"), spare=False)
+DEAD, LEFT = exited(1, -9), exited(0, 1)
+PEER, LOST = left(0), lost("b")
 
 
 def walk(
     *events: Event, round: Round | None = None, recovers: bool = True
 ) -> tuple[Round, tuple[Action, ...]]:
     """Returns the round after the events, and the last one's actions."""
-    actions: tuple[Action, ...] = ()
-    round = round or Round(number=0, tasks=TASKS, recovers=recovers)
-    for event in events:
-        round, actions = step(round, event)
-    return round, actions
+    return walk_from(*events, tasks=TWO, round=round, recovers=recovers)
 
 
 def later(*, resumes: bool, preempting: bool = False) -> Round:
     """The second round, ready to begin."""
-    return Round(number=1, tasks=TASKS, recovers=True, resumes=resumes, preempting=preempting)
+    return Round(number=1, tasks=TWO, recovers=True, resumes=resumes, preempting=preempting)
 
 
-@pytest.mark.parametrize("before", [(), JOINED[:1], JOINED, (*JOINED, PREPARED[0])])
+@pytest.mark.parametrize("before", [(), (JOIN_A,), (JOIN_A, JOIN_B), RUNNING[:3]])
 def test_before_anything_has_run_there_is_nothing_to_save(before: tuple[Event, ...]) -> None:
     round, _ = walk(*before, PREEMPT)
     assert (round.state, round.preempted, round.recoverable) == (State.ENDED, True, False)
@@ -126,7 +122,7 @@ def test_without_a_word_from_the_chief_it_was_too_slow() -> None:
 
 
 def test_when_all_is_done_the_end_is_not_hurried() -> None:
-    events = [TaskDone(task=task.name) for task in TASKS]
+    events = [TaskDone(task=task.name) for task in TWO]
     round, _ = walk(*RUNNING, *events)
     assert step(round, PREEMPT) == (round, ())
 
@@ -159,8 +155,7 @@ def test_the_chief_is_waited_for_though_there_can_be_no_next_round(*, recovers: 
 
 
 def test_the_scripts_own_error_ends_the_job_as_always() -> None:
-    error = TaskRaised(task="worker:0", time=1.0, error={"type": "ValueError"})
-    round, actions = walk(*RUNNING, PREEMPT, error)
+    round, actions = walk(*RUNNING, PREEMPT, raised(0))
     assert (round.state, round.preempted) == (State.STOPPING, False)
     assert actions[0] == StopTasks(signal="SIGTERM", grace=round.timeouts.stop_grace)
 
@@ -172,38 +167,131 @@ def test_failures_that_were_being_mended_are_not_what_ends_the_job() -> None:
 
 # --- the round after ------------------------------------------------------------------------
 
+MEMORY = (SaveMemory(), SetTimer(state=State.SAVING, seconds=GRACE.seconds))
+HALF = SetTimer(state=State.RUNNING, seconds=GRACE.seconds / 2)
 
-def test_a_round_that_shall_save_begins_only_if_there_is_something_in_memory() -> None:
-    round, actions = begin(later(resumes=True, preempting=True), frozenset("ab"))
-    assert (round.state, actions) == (State.PREPARING, (PrepareAgents(),))
+
+def waiting(*events: Event) -> Round:
+    """The second round, which has not started and has a state in the machines' memory to go on."""
+    return walk(*events, round=later(resumes=True))[0]
+
+
+def test_a_round_that_shall_save_does_not_begin() -> None:
+    """No script is needed for it, nor all machines."""
+    round, actions = begin(later(resumes=True, preempting=True), frozenset("a"))
+    assert (round.state, actions) == (State.SAVING, MEMORY)
     round, _ = begin(later(resumes=False, preempting=True), frozenset("ab"))
     assert (round.state, round.preempted, round.recoverable) == (State.ENDED, True, False)
 
 
+@pytest.mark.parametrize("before", [(), (JOIN_A,), (JOIN_A, JOIN_B)])
+def test_while_the_job_waits_for_a_machine_its_memory_is_saved(before: tuple[Event, ...]) -> None:
+    round, actions = step(waiting(*before), PREEMPT)
+    assert (round.state, actions) == (State.SAVING, MEMORY)
+    round, actions = step(round, SAVED)
+    assert (round.state, round.preempted, round.interrupted) == (State.ENDED, True, "SIGTERM")
+    assert (round.saved_step, actions) == (7, ())
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (JobNotSaved(reason="the disk is full"), "the disk is full"),
+        (GraceOver(), "it took more than 25 s"),
+        (TimedOut(state=State.SAVING), "it took more than 25 s"),
+    ],
+)
+def test_what_memory_holds_cannot_be_saved(event: Event, reason: str) -> None:
+    round, _ = step(waiting(PREEMPT), event)
+    assert (round.state, round.preempted, round.unsaved) == (State.ENDED, False, reason)
+    assert (round.interrupted, round.root_cause) == ("SIGTERM", None)
+
+
+def test_a_machine_that_is_lost_meanwhile_may_not_be_the_only_one() -> None:
+    round, actions = step(waiting(PREEMPT), LOST)
+    assert (round.state, actions) == (State.SAVING, (SaveMemory(),))
+
+
+def test_who_insists_does_not_wait_for_the_memory_either() -> None:
+    round, _ = step(waiting(PREEMPT), Interrupt(signal="SIGINT"))
+    assert (round.state, round.interrupted, round.preempted) == (State.ENDED, "SIGINT", False)
+
+
+@pytest.mark.parametrize("end", [LOST, TimedOut(state=State.JOINING, failure=LOST.failure)])
+def test_a_job_that_cannot_go_on_saves_what_memory_holds(end: Event) -> None:
+    round, actions = step(waiting(), end)
+    assert (round.state, actions) == (State.SAVING, MEMORY)
+    round, _ = step(round, SAVED)
+    assert (round.state, round.saved_step, round.preempted) == (State.ENDED, 7, False)
+    assert round.root_cause is LOST.failure and not round.interrupted
+
+
 def test_a_later_round_saves_once_its_chief_has_the_state() -> None:
     start, _ = begin(later(resumes=True), frozenset("ab"))
-    # Whenever the wish comes: before its scripts start, or before the chief has restored.
-    early, actions = walk(PREEMPT, *PREPARED, round=start)
-    assert (early.state, actions) == (State.RUNNING, (StartTasks(),))
-    late, actions = walk(*PREPARED, PREEMPT, round=start)
-    assert (late.state, actions) == (State.RUNNING, (GRACE,))
-    for round in (early, late):
-        round, actions = step(round, ChiefResumed())
-        assert actions == (SaveTasks(),)
-        assert step(round, ChiefResumed()) == (round, ())
-    after, _ = walk(*PREPARED, ChiefResumed(), round=start)
+    late, actions = walk(READY_A, READY_B, PREEMPT, round=start)
+    assert (late.state, actions) == (State.RUNNING, (GRACE, HALF))
+    round, actions = step(late, ChiefResumed())
+    assert actions == (SaveTasks(),)
+    assert step(round, ChiefResumed()) == (round, ())
+    assert step(round, TimedOut(state=State.RUNNING)) == (round, ())
+    after, _ = walk(READY_A, READY_B, ChiefResumed(), round=start)
     assert step(after, PREEMPT)[1] == (SaveTasks(), GRACE)
+
+
+def test_a_script_that_is_slow_to_its_state_is_not_waited_for() -> None:
+    start, _ = begin(later(resumes=True), frozenset("ab"))
+    slow = (READY_A, READY_B, PREEMPT, TimedOut(state=State.RUNNING))
+    round, actions = walk(*slow, round=start)
+    assert (round.state, actions[0]) == (State.STOPPING, KILL)
+    killed = [exited(number, -9, requested=True) for number in (0, 1)]
+    round, actions = walk(*killed, round=round)
+    assert (round.state, actions) == (State.SAVING, MEMORY)
+    assert step(round, SAVED)[0].preempted
+    # Processes that outlive even SIGKILL do not hold it up.
+    round, _ = walk(*slow, TimedOut(state=State.STOPPING), round=start)
+    assert round.state is State.SAVING
 
 
 def test_a_later_round_with_nothing_in_memory_saves_at_once() -> None:
     start, _ = begin(later(resumes=False), frozenset("ab"))
-    running, _ = walk(*PREPARED, round=start)
+    running, _ = walk(READY_A, READY_B, round=start)
     assert step(running, PREEMPT)[1] == (SaveTasks(), GRACE)
-    round = replace(start, preempting=True)
-    assert walk(*PREPARED, round=round)[1] == (StartTasks(), SaveTasks())
 
 
-def test_the_time_may_be_over_before_a_later_round_runs() -> None:
-    start, _ = begin(later(resumes=True, preempting=True), frozenset("ab"))
-    round, _ = step(start, GraceOver())
-    assert (round.state, round.preempted, round.interrupted) == (State.ENDED, False, "SIGTERM")
+# --- one machine of several -----------------------------------------------------------------
+
+GO = Regroup(agents=frozenset({"b"}), within=9.0)
+
+
+def test_the_workers_leave_for_a_machine_that_has_to_go() -> None:
+    round, actions = walk(*RUNNING, GO)
+    assert actions == (RegroupTasks(), SetTimer(state=State.RUNNING, seconds=9.0))
+    round, _ = walk(left(1), left(0), exited(0, 1), exited(1, 1), round=round)
+    assert (round.state, round.recoverable, round.has_regrouped) == (State.ENDED, True, True)
+
+
+def test_a_step_that_takes_too_long_is_not_waited_for() -> None:
+    overdue = TimedOut(state=State.RUNNING)
+    round, actions = walk(*RUNNING, GO, overdue)
+    assert (round.state, actions[0]) == (State.LEAVING, LeaveTasks())
+    round, _ = walk(left(1), left(0), exited(0, 1), exited(1, 1), round=round)
+    assert (round.recoverable, round.has_regrouped) == (True, True)
+    assert walk(*RUNNING, overdue)[0].state is State.RUNNING
+    # Who says nothing at all is killed, and that is a failure.
+    round, _ = walk(*RUNNING, GO, overdue, TimedOut(state=State.LEAVING))
+    killed = [exited(number, -9, requested=True) for number in (0, 1)]
+    round, _ = walk(*killed, round=round)
+    assert (round.recoverable, round.has_regrouped) == (True, False)
+
+
+def test_a_second_machine_joins_the_first() -> None:
+    round, _ = walk(*RUNNING, GO, Regroup(agents=frozenset({"a"}), within=9.0))
+    assert round.regrouping == {"a", "b"}
+
+
+def test_the_whole_job_is_preempted_while_one_machine_leaves() -> None:
+    round, actions = walk(*RUNNING, GO, PREEMPT)
+    assert actions == (SaveTasks(), GRACE)
+    assert step(round, TimedOut(state=State.RUNNING)) == (round, ())
+    round, _ = walk(left(1), left(0), exited(0, 1), exited(1, 1), round=round)
+    assert (round.state, round.recoverable, round.preempting) == (State.ENDED, True, True)

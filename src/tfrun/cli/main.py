@@ -87,6 +87,14 @@ class _Command(click.Command):
     help="With -n MIN:MAX: how long to wait for a lost machine before going on with fewer workers.",
 )
 @click.option(
+    "--grace",
+    type=click.FloatRange(min=0, min_open=True),
+    default=Timeouts.preempt_grace,
+    show_default=True,
+    metavar="SECONDS",
+    help="After SIGTERM: how long it may take to save, or to go on without that machine.",
+)
+@click.option(
     "--communication",
     type=click.Choice(COMMUNICATIONS),
     default="auto",

@@ -26,8 +26,10 @@ import tfrun
 from tfrun.cluster.ports import PortReservation, reserve_ports
 from tfrun.control import messages
 from tfrun.control.crew import Crew
+from tfrun.control.memory import save_memory
 from tfrun.control.state_dir import StateDir, remove_if_left, state_dir
 from tfrun.job.errors import TfrunError
+from tfrun.job.exits import EXIT_PREEMPTED
 from tfrun.job.spec import JobSpec
 from tfrun.worker import lineage, sigterm
 from tfrun.worker.environment import usable_cores, worker_environment
@@ -39,7 +41,11 @@ OUTPUT_BACKLOG = 10_000  # messages; what is beyond is in the log file only
 
 
 class Agent:
-    """Carries out the controller's messages on this machine."""
+    """Carries out the controller's messages on this machine.
+
+    Attributes:
+      preempted: the controller has let it go because the system wants the machine back.
+    """
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.name: str = config["agent"]
@@ -54,6 +60,7 @@ class Agent:
         self._preparing = asyncio.Lock()
         self._working: set[asyncio.Task[None]] = set()
         self._environment = self._environment_of(config["workers"])
+        self.preempted = False
         self._own_state: StateDir | None = None
         if "TFRUN_STATE_DIR" not in self._environment:
             self._own_state = self._make_state_dir(config["token"], config.get("attempt", 0))
@@ -114,6 +121,7 @@ class Agent:
                         return  # the connection broke, or nobody answers
                     message = messages.decode(frame.data)
                     if isinstance(message, messages.Shutdown):
+                        self.preempted = message.preempted
                         return
                     await self._handle(message)
             finally:
@@ -166,6 +174,8 @@ class Agent:
                 crew.leave()
             case messages.Regroup() if crew := self._crew_of(message.round):
                 crew.regroup()
+            case messages.SaveMemory():
+                self._later(self._save_memory(message.round))
             case messages.StopRound() if crew := self._crew_of(message.round):
                 signum = signal.Signals[message.signal]
                 self._later(crew.stop(signum, message.grace, message.tasks))
@@ -211,6 +221,11 @@ class Agent:
             )
         )
 
+    async def _save_memory(self, number: int) -> None:
+        folder = Path(self._environment["TFRUN_STATE_DIR"])
+        step, problem = await save_memory(folder, self.spec)
+        self._send(messages.MemorySaved(round=number, step=step, problem=problem))
+
     async def _clear(self) -> None:
         """Nothing of the round before, nor of what its scripts have started, goes on."""
         if self._ports:
@@ -247,7 +262,7 @@ class Agent:
             self._crew.orphaned()
 
 
-async def _main(settle: Settle | None) -> None:
+async def _main(settle: Settle | None) -> int:
     lineage.adopt_orphans()
     loop = asyncio.get_running_loop()
     wanted_back = asyncio.Event()
@@ -258,7 +273,7 @@ async def _main(settle: Settle | None) -> None:
     lifeline = asyncio.StreamReader(limit=1 << 24)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lifeline), sys.stdin)
     if not (line := await lifeline.readline()):
-        return  # whoever started us is gone already
+        return 0  # whoever started us is gone already
     config = json.loads(line)
     if settle:
         await settle(config, lifeline)
@@ -271,15 +286,16 @@ async def _main(settle: Settle | None) -> None:
             serving.result()
     finally:
         await agent.close()
+    return EXIT_PREEMPTED if agent.preempted else 0
 
 
 def main(settle: Settle | None = None) -> None:
-    """Runs the agent; its exit code is 0 when the controller let it go.
+    """Runs the agent; its exit code is 0 when the controller let it go, 75 when pre-empted.
 
     Args:
       settle: is given the configuration, and the rest of the standard input, before all else.
     """
-    asyncio.run(_main(settle))
+    sys.exit(asyncio.run(_main(settle)))
 
 
 if __name__ == "__main__":

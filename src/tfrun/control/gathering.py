@@ -1,4 +1,4 @@
-"""Do the machines that are connected make a round, or a larger one: `membership`, with a clock."""
+"""Do the machines that are connected make a round, a larger or a smaller one; with a clock."""
 
 from __future__ import annotations
 
@@ -44,26 +44,28 @@ class Gathering:
         """A worker of this round has done its first step."""
         self._stepped = self._stepped or time.monotonic()
 
-    def decide(self, plan: Plan, number: int) -> Verdict:
+    def decide(self, plan: Plan, number: int, without: frozenset[str] = frozenset()) -> Verdict:
         """Whether round `number` could start now; machines that are not ready only if they must.
 
         Args:
           plan: the plan of the round before, or the first one.
           number: the round's.
+          without: the agents that leave.
         """
         now, timeouts = time.monotonic(), self._spec.timeouts
-        busy, here = plan.agents, self.members.names
+        busy, here = plan.agents, self.members.names - without
         others = self.members.standing_by(busy, now)
         ready = here & (busy | {name for name, other in others.items() if other.ready is not None})
         # At the start all are on their way, whether or not they can come back later.
         coming = set() if number else busy - self._known.joined - self._never
+        expected = (self._known.expected | coming) - without
         verdict: Verdict = membership.GiveUp()
         for there in (ready, here) if ready != here else (here,):
             verdict = membership.decide(
                 self._spec,
                 plan,
                 there,
-                self._known.expected | coming,
+                expected,
                 waited=now - self.since,
                 quiet=now - (self._came or 0.0),
                 patience=timeouts.rejoin_timeout if number else timeouts.start_timeout,
@@ -72,10 +74,15 @@ class Gathering:
                 break
         return verdict
 
-    def growth(self, plan: Plan) -> Plan | None:
-        """The larger plan that the running round is to be interrupted for; None for not now."""
+    def growth(self, plan: Plan, without: frozenset[str] = frozenset()) -> Plan | None:
+        """The larger plan that the running round is to be interrupted for; None for not now.
+
+        Args:
+          plan: the running round's.
+          without: the agents that leave, or have left a moment ago.
+        """
         if self._stepped is None:
             return None
         now = time.monotonic()
-        others = self.members.standing_by(plan.agents, now)
+        others = self.members.standing_by(plan.agents | without, now)
         return membership.growth(self._spec, plan, others, stepped=now - self._stepped)

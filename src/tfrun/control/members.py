@@ -23,6 +23,7 @@ class Member:
       heard: when it last said anything.
       ready: since when it could start workers, as one that stands by.
       asked: how often it was asked to get ready to stand by, and has not answered yet.
+      leaves: its machine is wanted back.
     """
 
     agent: str
@@ -31,6 +32,7 @@ class Member:
     heard: float
     ready: float | None = None
     asked: int = 0
+    leaves: bool = False
 
 
 class Members:
@@ -43,6 +45,11 @@ class Members:
     @property
     def names(self) -> frozenset[str]:
         return frozenset(self._here)
+
+    @property
+    def leaving(self) -> frozenset[str]:
+        """Those whose machines are wanted back."""
+        return frozenset(name for name, member in self._here.items() if member.leaves)
 
     def get(self, agent: str) -> Member | None:
         return self._here.get(agent)

@@ -126,6 +126,19 @@ class WantedBack(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MemorySaved(Message):
+    """What became of `SaveMemory`.
+
+    `step` is on disk, or -1 when nothing in memory was newer; `problem` says what went wrong.
+    """
+
+    kind: ClassVar[str] = "memory_saved"
+    round: int
+    step: int
+    problem: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Heartbeat(Message):
     kind: ClassVar[str] = "heartbeat"
     agent: str
@@ -169,6 +182,14 @@ class Save(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SaveMemory(Message):
+    """Save to disk the newest state in this machine's memory; no worker is left there."""
+
+    kind: ClassVar[str] = "save_memory"
+    round: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Leave(Message):
     """A worker of the round has gone: the others keep their state and leave."""
 
@@ -178,7 +199,7 @@ class Leave(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Regroup(Message):
-    """There are more machines: the workers keep their state and leave between two steps."""
+    """Machines come, or go: the workers keep their state and leave between two steps."""
 
     kind: ClassVar[str] = "regroup"
     round: int
@@ -200,9 +221,13 @@ class StopRound(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Shutdown(Message):
-    """The job is over: clean up and leave."""
+    """The job is over, or goes on without this machine: clean up and leave.
+
+    `preempted`: because the machine is wanted back; nothing is lost by its end.
+    """
 
     kind: ClassVar[str] = "shutdown"
+    preempted: bool = False
 
 
 _KINDS: dict[str, type[Message]] = {cls.kind: cls for cls in Message.__subclasses__()}

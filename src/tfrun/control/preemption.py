@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from tfrun.control.plan import Plan
+from tfrun.control.recovery import possible_workers, recovers
 from tfrun.control.round_terms import Interrupt, Preempt
+from tfrun.job.restarts import Reached
+from tfrun.job.spec import JobSpec
 
-# One request may come as several signals: from srun and from slurmstepd, to the group and to us.
+# One request may come as several signals: from srun and from slurmstepd, to the group and to us,
+# and to one machine after the other.
 ONE_REQUEST_SECONDS = 1.0
 
 
@@ -37,3 +43,40 @@ class Preemption:
         if now - self.asked < ONE_REQUEST_SECONDS:
             return None, self
         return Interrupt(signal=name), self
+
+
+def goes_on_without(
+    spec: JobSpec, plan: Plan, there: Collection[str], machines: Collection[str]
+) -> bool:
+    """True when the job may go on without the machines that are wanted back.
+
+    Args:
+      spec: the job.
+      plan: the plan of the round that runs, or of the one before.
+      there: the agents that are connected.
+      machines: those that are wanted back.
+    """
+    rest = set(there) - set(machines)
+    return recovers(spec, plan) and possible_workers(spec, plan, rest) > 0
+
+
+def may_leave(
+    machines: Collection[str],
+    there: Collection[str],
+    holders: Mapping[str, Reached],
+    newest: Reached | None,
+) -> frozenset[str]:
+    """Returns the machines that the next round can do without: all, or none.
+
+    None as long as nobody else has the newest state: they pass it on in the next round first.
+
+    Args:
+      machines: those that are wanted back.
+      there: the agents that are connected.
+      holders: the newest state in the memory of each machine.
+      newest: the newest state in anybody's; None while there is none.
+    """
+    others = set(there) - set(machines)
+    if newest is None or any(holders.get(agent) == newest for agent in others):
+        return frozenset(machines)
+    return frozenset()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfrun.control.plan import Plan, make_plan
@@ -27,7 +27,9 @@ class Recovery:
       died_at: how far the workers were when the last round failed.
       since: when the failure was noticed that no new step has followed yet, in seconds.
       how: what has failed, or who has joined, and has not been told yet, in words.
-      grown: nothing has failed: the job was interrupted to have more workers.
+      grown: nothing has failed: the job was interrupted to have more workers, or for `gone`.
+      gone: the machines that were wanted back.
+      holders: the newest state in the memory of each machine, by its agent.
     """
 
     restarts: Restarts
@@ -38,15 +40,25 @@ class Recovery:
     since: float | None = None
     how: tuple[str, ...] = ()
     grown: bool = False
+    gone: tuple[str, ...] = ()
+    holders: Mapping[str, Reached] = field(default_factory=dict)
 
-    def reported(self, report: Mapping[str, Any]) -> Recovery:
-        """Takes a worker's report of a snapshot, a restored state or a first step."""
+    def reported(self, report: Mapping[str, Any], agent: str = "") -> Recovery:
+        """Takes a worker's report of a snapshot, a restored state or a first step.
+
+        Args:
+          report: what it says.
+          agent: the machine it runs on.
+        """
         kind, step = report.get("kind"), report.get("step")
         if kind not in ("snapshot", "resumed", "first_step") or not _is_number(step):
             return self
         key = report.get("key")
         call = key[0] if isinstance(key, list) and key and _is_number(key[0]) else self.reached[0]
         here = (call, step)
+        if kind in ("snapshot", "resumed"):
+            newest = max(self.holders.get(agent, here), here)
+            self = replace(self, holders={**self.holders, agent: newest})
         if kind == "resumed":
             return replace(self, resumed=step)
         if kind == "snapshot":
@@ -57,12 +69,31 @@ class Recovery:
             )
         return replace(self, reached=max(self.reached, here))
 
+    def lost(self, agent: str) -> Recovery:
+        """Takes the news that a machine's memory is gone."""
+        return replace(self, holders={a: at for a, at in self.holders.items() if a != agent})
+
+    def holder(self, there: Collection[str], rather: str = "") -> str | None:
+        """Returns the machine with the newest state in its memory; None where nobody has any.
+
+        Args:
+          there: the agents that are connected.
+          rather: the one to take of several.
+        """
+        found = {agent: at for agent, at in self.holders.items() if agent in there}
+        return max(found, key=lambda agent: (found[agent], agent == rather), default=None)
+
     def noticed(self, now: float) -> Recovery:
         """Takes the news of a failure; `now` is in seconds."""
         return replace(self, since=self.since if self.how and self.since is not None else now)
 
-    def after(self, round: Round) -> Recovery | None:
-        """Returns what is remembered when the next round begins; None when it was the last."""
+    def after(self, round: Round, gone: Collection[str] = ()) -> Recovery | None:
+        """Returns what is remembered when the next round begins; None when it was the last.
+
+        Args:
+          round: the one that has failed.
+          gone: the agents that are wanted back meanwhile.
+        """
         restarts = self.restarts.after_failure(self.reached)
         if restarts is None:
             return None
@@ -71,24 +102,26 @@ class Recovery:
             restarts=restarts,
             resumed=None,
             died_at=self.reached,
-            how=(*self.how, how_it_failed(round)),
+            how=(*self.how, how_it_failed(round), *_leaving(gone)),
             grown=False,
+            gone=(*self.gone, *sorted(gone)),
         )
 
-    def after_growth(self, joined: Collection[str]) -> Recovery:
-        """Returns what is remembered when the next round begins with more machines.
+    def after_regroup(self, joined: Collection[str], gone: Collection[str] = ()) -> Recovery:
+        """Returns what is remembered when the next round begins with other machines.
 
         Args:
-          joined: their agents; none when they are gone again.
+          joined: the agents of those that have come; none when they are gone again.
+          gone: of those that are wanted back.
         """
-        names = sorted(joined)
-        named = names if len(names) <= MAX_NAMED else [f"{len(names)} hosts"]
+        how = [*_leaving(gone), *([f"{_named(joined)} joined"] if joined else [])]
         return replace(
             self,
             resumed=None,
             died_at=self.reached,
-            how=(*self.how, f"{' and '.join(named)} joined" if named else "a host came and went"),
+            how=(*self.how, *(how or ["a host came and went"])),
             grown=self.grown or not self.how,
+            gone=(*self.gone, *sorted(gone)),
         )
 
     @property
@@ -99,7 +132,7 @@ class Recovery:
     @property
     def mended(self) -> Recovery:
         """What is remembered once a new step has followed."""
-        return replace(self, since=None, how=(), grown=False)
+        return replace(self, since=None, how=(), grown=False, gone=())
 
     def sentence(self, workers: int, seconds: float) -> str:
         """Returns the line that tells of the recovery.
@@ -115,6 +148,13 @@ class Recovery:
         where = "" if self.grown else f" at step {self.died_at[1]:,}"
         return f"{how}{where}; resumed at step {self.resumed:,} with {many} after {seconds:.1f} s"
 
+    @property
+    def kind(self) -> str:
+        """The name of the event that the log gets."""
+        if not self.grown:
+            return "recovered"
+        return "machine_preempted" if self.gone else "grown"
+
     def record(self, seconds: float) -> dict[str, Any]:
         """Returns what the event log gets of it, `seconds` after it began."""
         return {
@@ -122,6 +162,7 @@ class Recovery:
             "lost_steps": self.lost_steps,
             "seconds": seconds,
             "restarts": self.restarts.total,
+            **({"preempted": list(self.gone)} if self.gone else {}),
         }
 
     @property
@@ -177,6 +218,17 @@ def possible_workers(spec: JobSpec, plan: Plan, there: Collection[str]) -> int:
     """Returns how many workers the job can have on these agents; 0 when they are too few."""
     workers = min(plan.slots_of(there), spec.workers.high)
     return workers if workers >= spec.workers.low else 0
+
+
+def _named(agents: Collection[str]) -> str:
+    names = sorted(agents)
+    return " and ".join(names) if len(names) <= MAX_NAMED else f"{len(names)} hosts"
+
+
+def _leaving(agents: Collection[str]) -> list[str]:
+    """Returns who is wanted back, as one clause, if anybody is."""
+    being = "is" if len(agents) == 1 else "are"
+    return [f"{_named(agents)} {being} being pre-empted"] if agents else []
 
 
 def first_failures(round: Round) -> list[Failure]:

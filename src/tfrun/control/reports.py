@@ -1,10 +1,11 @@
-"""What a worker's report means for its round. Pure."""
+"""What a worker's report, or an agent's, means for its round. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from tfrun.control import messages
 from tfrun.control import round_terms as terms
 from tfrun.control.recovery import step_of
 
@@ -35,3 +36,10 @@ def event_of(
         case "resumed" | "first_step" if task == chief:
             return terms.ChiefResumed()
     return None
+
+
+def memory_event(message: messages.MemorySaved) -> terms.Event:
+    """Returns what the round is to be told of a state that an agent was to save."""
+    if message.problem:
+        return terms.JobNotSaved(reason=message.problem)
+    return terms.JobSaved(step=message.step if message.step >= 0 else None)

@@ -60,7 +60,7 @@ def with_silent(round: Round) -> Round:
     """Names the cause where all have only lost sight of another: those that say nothing."""
     if any(not failure.follows_from_a_peer for failure in round.failures):
         return round
-    since = min(failure.time for failure in round.failures)
+    since = min((failure.time for failure in round.failures), default=0.0)
     silent = sorted(round.remaining - round.followers - round.done)
     failures = (
         Failure(

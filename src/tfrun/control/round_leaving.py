@@ -13,6 +13,7 @@ from tfrun.control.round_failures import (
     without_agent,
     worth_leaving,
 )
+from tfrun.control.round_preemption import chief_not_resumed
 from tfrun.control.round_terms import (
     AgentLost,
     LeaveTasks,
@@ -46,7 +47,17 @@ def regroup(round: Round, event: Regroup) -> Result:
     """The first worker that leaves between two steps has the others leave, as after a failure."""
     if round.preempting or round.done or not mendable(round):
         return round, ()
-    return replace(round, regrouping=event.agents), (RegroupTasks(),)
+    timer = () if event.within is None else (SetTimer(state=State.RUNNING, seconds=event.within),)
+    return replace(round, regrouping=round.regrouping | event.agents), (RegroupTasks(), *timer)
+
+
+def running_timed_out(round: Round, event: TimedOut) -> Result:
+    """A machine has to go, and no step ends: its time does not allow to wait any longer."""
+    if event.state is not round.state:
+        return round, ()
+    if round.preempting:
+        return chief_not_resumed(round)
+    return fail(round) if round.regrouping else (round, ())
 
 
 def exited_while_leaving(round: Round, event: TaskExited) -> Result:

@@ -1,17 +1,19 @@
 """What a round does when the system wants the job's machines back: it saves, then ends.
 
 What has been trained is on disk already where nothing runs, in the workers' memory where a round
-runs, and in the machines' shared memory between two rounds. In that case the next round begins, and
-saves as soon as the chief has restored its state. One grace period holds for all of it.
+runs, and in the machines' shared memory between two rounds: there a machine's agent saves it,
+without the script. A round whose script has not come to its state yet has half of the time to do
+so. One grace period holds for all of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tfrun.control.round_ends import stop
+from tfrun.control.round_ends import save_memory, stop
 from tfrun.control.round_interrupts import interrupted
 from tfrun.control.round_terms import (
+    AgentLost,
     ChiefResumed,
     GraceOver,
     Interrupt,
@@ -20,32 +22,48 @@ from tfrun.control.round_terms import (
     Preempt,
     Result,
     Round,
+    SaveMemory,
     SaveTasks,
     SetGrace,
+    SetTimer,
+    State,
+    TimedOut,
 )
+
+RESUME_PART = 0.5  # of the grace period
 
 
 def preempted_before_the_start(round: Round, event: Preempt) -> Result:
-    """Nobody trains yet. What an earlier round has left in memory is saved by this one."""
+    """Nobody trains yet. What an earlier round has left in memory is saved from there."""
     if round.preempting:
         return round, ()
     if round.resumes:
-        return replace(round, preempting=True), (SetGrace(seconds=round.timeouts.preempt_grace),)
+        return save_memory(replace(round, preempting=True))
     return nothing_to_save(round)
 
 
 def preempted_while_running(round: Round, event: Preempt) -> Result:
     if round.preempting:
         return round, ()
-    save = (SaveTasks(),) if round.can_save else ()
-    grace = SetGrace(seconds=round.timeouts.preempt_grace)
-    return replace(round, preempting=True), (*save, grace)
+    seconds = round.timeouts.preempt_grace
+    round, grace = replace(round, preempting=True), SetGrace(seconds=seconds)
+    if round.can_save:
+        return round, (SaveTasks(), grace)
+    timer = SetTimer(state=State.RUNNING, seconds=seconds * RESUME_PART)
+    return round, (grace, timer) if round.state is State.RUNNING else (grace,)
 
 
 def chief_resumed(round: Round, event: ChiefResumed) -> Result:
     """Earlier the chief would have nothing, and say that nothing is left to be saved."""
     waits = round.preempting and not round.can_save
     return replace(round, resumed=True), (SaveTasks(),) if waits else ()
+
+
+def chief_not_resumed(round: Round) -> Result:
+    """It takes too long: what it would go on from is still where it was."""
+    if round.can_save:
+        return round, ()
+    return stop(replace(round, in_memory=True), "SIGKILL", 0)
 
 
 def job_saved(round: Round, event: JobSaved) -> Result:
@@ -69,12 +87,48 @@ def job_not_saved(round: Round, event: JobNotSaved) -> Result:
 def grace_over(round: Round, event: GraceOver) -> Result:
     if not round.preempting:
         return round, ()
-    reason = round.unsaved or f"it took more than {round.timeouts.preempt_grace:g} s"
     # Failures that were about to be mended are not what ends the job.
-    unsaved = replace(round, unsaved=reason, failures=())
+    unsaved = replace(round, unsaved=round.unsaved or _too_slow(round), failures=())
     return interrupted(unsaved, Interrupt(signal="SIGTERM"))
 
 
 def nothing_to_save(round: Round) -> Result:
     """Ends a round that has not started: what there is, is on disk."""
     return stop(replace(round, preempted=True, interrupted="SIGTERM"), "SIGTERM", 0)
+
+
+# --- what the machines' memory holds ---------------------------------------------------------
+
+
+def memory_saved(round: Round, event: JobSaved) -> Result:
+    """The end; of a job that has failed and could not go on, with a step to go on from."""
+    round = replace(round, state=State.ENDED, saved_step=event.step)
+    if round.preempting:
+        round = replace(round, preempted=True, interrupted="SIGTERM")
+    return round, ()
+
+
+def memory_not_saved(round: Round, event: JobNotSaved) -> Result:
+    round = replace(round, state=State.ENDED, unsaved=event.reason)
+    if round.preempting:
+        round = replace(round, interrupted="SIGTERM", failures=())
+    return round, ()
+
+
+def memory_timed_out(round: Round, event: GraceOver | TimedOut) -> Result:
+    if isinstance(event, TimedOut) and event.state is not round.state:
+        return round, ()
+    return memory_not_saved(round, JobNotSaved(reason=_too_slow(round)))
+
+
+def lost_while_saving(round: Round, event: AgentLost) -> Result:
+    """Another machine may have the same."""
+    return replace(round, lost=round.lost | {event.agent}), (SaveMemory(),)
+
+
+def interrupted_while_saving(round: Round, event: Interrupt) -> Result:
+    return replace(round, state=State.ENDED, interrupted=event.signal), ()
+
+
+def _too_slow(round: Round) -> str:
+    return f"it took more than {round.timeouts.preempt_grace:g} s"

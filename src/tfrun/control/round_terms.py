@@ -23,6 +23,7 @@ class State(enum.Enum):
     RELEASING = "releasing"
     LEAVING = "leaving"
     STOPPING = "stopping"
+    SAVING = "saving"
     ENDED = "ended"
 
 
@@ -44,11 +45,13 @@ class Round:
       saved: the tasks that have reported a snapshot.
       killed: those that did not leave by themselves have been sent SIGKILL.
       recoverable: it has ended, and the next round may go on.
-      regrouping: the machines for which the workers were asked to leave between two steps.
+      regrouping: the machines for which the workers were asked to leave between two steps: they
+        come, or they go.
       resumes: its scripts go on from a state in the machines' memory.
       resumed: the chief has restored it.
       preempting: the system wants the machines back; the training's state is being saved.
       preempted: it has been saved, or there was nothing to save.
+      in_memory: what is to be saved is in the machines' memory, and in no process.
       saved_step: the step that has been saved for that.
       unsaved: why it has not been saved so far.
     """
@@ -72,6 +75,7 @@ class Round:
     resumed: bool = False
     preempting: bool = False
     preempted: bool = False
+    in_memory: bool = False
     regrouping: frozenset[str] = frozenset()
     saved_step: int | None = None
     unsaved: str = ""
@@ -163,7 +167,7 @@ class ChiefResumed:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSaved:
-    """The chief has saved the training's state for good, as it was asked to.
+    """The training's state has been saved for good, as it was asked for.
 
     `step`: of the training that runs; None when none does, and all is saved already.
     """
@@ -173,7 +177,7 @@ class JobSaved:
 
 @dataclass(frozen=True, kw_only=True)
 class JobNotSaved:
-    """The chief could not save it so far; `for_good`: nor will it."""
+    """It could not be saved so far; `for_good`: nor will it."""
 
     reason: str
     for_good: bool = False
@@ -208,9 +212,14 @@ class Interrupt:
 
 @dataclass(frozen=True, kw_only=True)
 class Regroup:
-    """Machines stand by with which the job could have more workers."""
+    """The workers shall leave between two steps.
+
+    `agents`: machines that stand by, with which the job could have more workers, or machines that
+    are wanted back. `within`: after so many seconds no step's end is waited for; None means ever.
+    """
 
     agents: frozenset[str]
+    within: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,6 +288,11 @@ class SaveTasks:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SaveMemory:
+    """Have a machine save the newest state in its memory; no worker is left."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RegroupTasks:
     """Have all workers keep their state and leave between two steps."""
 
@@ -313,6 +327,7 @@ Action = (
     | ReleaseTasks
     | LeaveTasks
     | SaveTasks
+    | SaveMemory
     | RegroupTasks
     | StopTasks
     | SetTimer

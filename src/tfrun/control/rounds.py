@@ -8,12 +8,14 @@ A round is one fixed world: its number, its tasks and where each one runs.
                                │                            next round may mend       │
                                ▼                                  ▼                   │
                             STOPPING ◀──the script's own───── LEAVING                 │
-                               └───────────all gone──────────────┴────▶ ENDED ◀───────┘
+                               ├───────────all gone──────────────┴────▶ ENDED ◀───────┘
+                               └─state in memory only─▶ SAVING ─saved or not─▲
 
 In LEAVING no signal is sent at first: the workers that are left notice by themselves that a peer
 has gone, or are told so, write a snapshot and leave. A round that ends there, or that loses an
 agent before it has started, is `recoverable`: the job may open the next one. `Regroup` asks the
-workers of a round that runs to leave in the same way, because there could be more of them.
+workers of a round that runs to leave in the same way, because machines come or go. In SAVING no
+process is left, and a machine brings to the disk what an earlier round has kept in its memory.
 
 `step` takes a round and an event and returns the next round and the actions to carry out. The
 transitions of failing are in `round_leaving`, those of an interrupt in `round_interrupts`.
@@ -25,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tfrun.control.round_ends import end_when_over, exit_timed_out, stop
+from tfrun.control.round_ends import end_when_over, exit_timed_out, save_memory, stop
 from tfrun.control.round_failures import (
     mendable,
     with_error,
@@ -46,13 +48,19 @@ from tfrun.control.round_leaving import (
     lost_while_leaving,
     raised_while_leaving,
     regroup,
+    running_timed_out,
     saved_while_leaving,
 )
 from tfrun.control.round_preemption import (
     chief_resumed,
     grace_over,
+    interrupted_while_saving,
     job_not_saved,
     job_saved,
+    lost_while_saving,
+    memory_not_saved,
+    memory_saved,
+    memory_timed_out,
     nothing_to_save,
     preempted_before_the_start,
     preempted_while_running,
@@ -73,7 +81,6 @@ from tfrun.control.round_terms import (
     ReleaseTasks,
     Result,
     Round,
-    SaveTasks,
     SetTimer,
     StartTasks,
     State,
@@ -90,11 +97,11 @@ def begin(round: Round, joined: frozenset[str]) -> Result:
 
     Args:
       round: the round, in JOINING.
-      joined: the agents that are there, all of the round's among them.
+      joined: the agents that are there, all of the round's among them unless it only saves.
     """
+    if round.preempting:
+        return save_memory(round) if round.resumes else nothing_to_save(round)
     assert joined >= round.agents, (joined, round.agents)
-    if round.preempting and not round.resumes:
-        return nothing_to_save(round)
     return replace(round, state=State.PREPARING, joined=joined), (PrepareAgents(),)
 
 
@@ -111,8 +118,7 @@ def _joined(round: Round, event: AgentJoined) -> Result:
 def _prepared(round: Round, event: AgentPrepared) -> Result:
     round = replace(round, ports={**round.ports, event.agent: event.ports})
     if set(round.ports) >= round.agents:
-        save = (SaveTasks(),) if round.preempting and round.can_save else ()
-        return replace(round, state=State.RUNNING), (StartTasks(), *save)
+        return replace(round, state=State.RUNNING), (StartTasks(),)
     return round, ()
 
 
@@ -166,7 +172,8 @@ def _lost_while_joining(round: Round, event: AgentLost) -> Result:
     """Nothing was started: one that can come back is simply not there yet."""
     if event.spare:
         return replace(round, joined=round.joined - {event.agent}), ()
-    return fail(replace(without_agent(round, event), recovers=False))
+    round = without_agent(round, event)
+    return save_memory(round) if round.resumes else fail(replace(round, recovers=False))
 
 
 def _lost_while_preparing(round: Round, event: AgentLost) -> Result:
@@ -191,11 +198,10 @@ def _join_timed_out(round: Round, event: TimedOut) -> Result:
     if event.state is not round.state:
         return round, ()
     assert event.failure is not None
-    return stop(
-        replace(round, failures=(*round.failures, event.failure)),
-        "SIGTERM",
-        round.timeouts.stop_grace,
-    )
+    round = replace(round, failures=(*round.failures, event.failure))
+    if round.resumes:
+        return save_memory(round)
+    return stop(round, "SIGTERM", round.timeouts.stop_grace)
 
 
 Transition = Callable[[Round, Any], Result]
@@ -207,7 +213,6 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
         AgentLost: _lost_while_joining,
         Interrupt: interrupted,
         Preempt: preempted_before_the_start,
-        GraceOver: grace_over,
         TimedOut: _join_timed_out,
     },
     State.PREPARING: {
@@ -215,7 +220,6 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
         AgentLost: _lost_while_preparing,
         Interrupt: interrupted,
         Preempt: preempted_before_the_start,
-        GraceOver: grace_over,
         TimedOut: _join_timed_out,
     },
     State.RUNNING: {
@@ -231,6 +235,7 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
         Interrupt: interrupted,
         Preempt: preempted_while_running,
         GraceOver: grace_over,
+        TimedOut: running_timed_out,
     },
     State.RELEASING: {
         TaskExited: _exited_while_releasing,
@@ -257,6 +262,14 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
         AgentLost: _lost_while_stopping,
         Interrupt: interrupted_again,
         TimedOut: exit_timed_out,
+    },
+    State.SAVING: {
+        JobSaved: memory_saved,
+        JobNotSaved: memory_not_saved,
+        AgentLost: lost_while_saving,
+        Interrupt: interrupted_while_saving,
+        GraceOver: memory_timed_out,
+        TimedOut: memory_timed_out,
     },
     State.ENDED: {},
 }

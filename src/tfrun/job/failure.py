@@ -77,7 +77,7 @@ class Outcome:
       others: the tasks that ended because of it.
       interrupted: the signal that asked for the end, or "".
       preempted: the state was saved before that, or there was nothing to save.
-      saved_step: the step that was saved for that.
+      saved_step: the step that was saved at the end, for that or because no round could follow.
       unsaved: why the state could not be saved.
       restarts: how often the job began a new round after a failure.
     """

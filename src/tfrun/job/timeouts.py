@@ -32,7 +32,8 @@ class Timeouts:
         in which TensorFlow traces and compiles; at least `hang_timeout`.
       pause_timeout: how long saving may take, and what callbacks do when an epoch ends; at least
         `hang_timeout`.
-      preempt_grace: how long the chief may take to save when the system wants the machine back.
+      preempt_grace: how long it may take to save when the system wants a machine back, or to go
+        on without it.
       agent_exit: how long an agent may take to clean up and leave.
     """
 

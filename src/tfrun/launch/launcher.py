@@ -102,5 +102,6 @@ def _outcome(controller: Controller) -> Outcome:
         cause=cause,
         others=others,
         interrupted=round.interrupted,
+        saved_step=round.saved_step,
         restarts=restarts,
     )

@@ -34,13 +34,13 @@ def print_outcome(
         shown = spec.log_all or outcome.cause.task == chief
         seen = shown and not outcome.cause.follows_from_a_peer
         report_failure(outcome.cause, outcome.others, log, seen=seen, restarts=outcome.restarts)
+        if outcome.saved_step is not None:
+            print(f"tfrun: {_goes_on(outcome.saved_step, spec)}", file=sys.stderr)
         return
     if outcome.preempted:
-        step, where = outcome.saved_step, _short(spec.checkpoint_dir)
-        saved = f"step {step:,} is saved in {where}" if step is not None else "nothing is unsaved"
         print(
-            f"tfrun: preempted by {outcome.interrupted} after {seconds:.1f} s; {saved}, and the "
-            f"same command with --run-dir {run} goes on",
+            f"tfrun: preempted by {outcome.interrupted} after {seconds:.1f} s; "
+            f"{_goes_on(outcome.saved_step, spec)}",
             file=sys.stderr,
         )
         return
@@ -62,6 +62,12 @@ def print_outcome(
     parts += [f"{name} {value:.4f}" for name, value in _numbers(logs)]
     print(f"tfrun: {' · '.join(parts)}", file=sys.stderr)
     print(f"tfrun: logs and events in {run}", file=sys.stderr)
+
+
+def _goes_on(step: int | None, spec: JobSpec) -> str:
+    where, run = _short(spec.checkpoint_dir), _short(spec.run_dir)
+    saved = f"step {step:,} is saved in {where}" if step is not None else "nothing is unsaved"
+    return f"{saved}, and the same command with --run-dir {run} goes on"
 
 
 def _restarts(count: int) -> list[str]:

@@ -1,25 +1,24 @@
 """Runs a job on several "machines", agents here as real processes, which come back when lost.
 
 `elastic_agents.py WORKERS MACHINES SCRIPT`: WORKERS as after `-n`, one slot on each of MACHINES.
+GRACE: seconds. "run/ends" gets a line for each agent that has ended: its name, and how.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from tfrun.control.plan import Site, Whereabouts, make_plan
-from tfrun.job.spec import JobSpec, Program, WorkerRange
+from machines import run
+
+from tfrun.control.plan import Site, Whereabouts
+from tfrun.job.run_dir import next_ledger
 from tfrun.job.timeouts import Timeouts
-from tfrun.launch.backend import AgentEnd, Job
-from tfrun.launch.launcher import run_job
+from tfrun.launch.backend import AgentEnd
 from tfrun.launch.local import LOOPBACK, LocalBackend
-from tfrun.observe.events import EventLog
-from tfrun.observe.summary import print_outcome
-from tfrun.observe.terminal import Terminal
 
 
 class ReturningBackend:
@@ -45,7 +44,10 @@ class ReturningBackend:
             agent = LocalBackend(site, self._logs)
             self._agents.append(agent)
             await agent.start(port, {"attempt": attempt, **config})
-            self._ends.put_nowait(await agent.agent_ended())
+            end = await agent.agent_ended()
+            with (self._logs.parent / "ends").open("a") as file:
+                file.write(f"{end.agent} {end.how}\n")
+            self._ends.put_nowait(end)
             attempt += 1
 
     async def agent_ended(self) -> AgentEnd:
@@ -60,27 +62,11 @@ class ReturningBackend:
 
 def main() -> None:
     workers, machines, script = sys.argv[1:]
+    quick = {"heartbeat_interval": 0.2, "settle": 0.3, "grow_after": 0.2}
+    timeouts = Timeouts(preempt_grace=float(os.environ.get("GRACE") or 25), **quick)
     run_dir = Path("run").absolute()
-    logs = run_dir / "logs"
-    logs.mkdir(parents=True)
-    spec = JobSpec(
-        program=Program(target=script),
-        workers=WorkerRange.parse(workers),
-        run_dir=str(run_dir),
-        ledger=1,
-        timeouts=Timeouts(heartbeat_interval=0.2, settle=0.3, grow_after=0.2),
-    )
-    names = "abcdefgh"[: int(machines)]
-    sites = [Site(agent=name, host=LOOPBACK, slots=1) for name in names]
-    plan = make_plan(spec, sites)
-    terminal = Terminal(prefix_all=False, chief=plan.chief)
-    events = EventLog(run_dir / "events.jsonl")
-    job = Job(spec=spec, plan=plan, backend=ReturningBackend(sites, logs))
-    began = time.time()
-    outcome = asyncio.run(run_job(job, events, terminal))
-    terminal.close()
-    print_outcome(outcome, spec, plan.chief, terminal.summary, time.time() - began)
-    sys.exit(outcome.exit_code)
+    saved = {"checkpoint_dir": str(run_dir / "checkpoints"), "ledger": next_ledger(run_dir)}
+    run(workers, script, "abcdefgh"[: int(machines)], ReturningBackend, timeouts=timeouts, **saved)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 FAULTS: "round:rank:step" with spaces between: that worker's machine crashes there. WAITS:
 "round:step:event:count" likewise: the chief waits there until the job has had so many events of
-that name, and says so by a file "waiting-ROUND". LOOP: "fit", or "steps" for a custom loop.
+that name, and says so by a file "waiting-ROUND". WANTED: "round:rank:step:who" likewise: SIGTERM to
+that worker, its agent, or the launcher. LOOP: "fit", or "steps" for a custom loop.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import tfrun
 HERE = tfrun.world()
 EVENTS = Path(os.environ["TFRUN_RUN_DIR"], "events.jsonl")
 FAULTS = [tuple(map(int, text.split(":"))) for text in os.environ.get("FAULTS", "").split()]
+WANTED = [text.split(":") for text in os.environ.get("WANTED", "").split()]
 WAITS = [text.split(":") for text in os.environ.get("WAITS", "").split()]
 LOOP = os.environ.get("LOOP", "fit")
 EPOCHS, BATCH, SECONDS = 4, 24, 40
@@ -31,16 +33,24 @@ EPOCHS, BATCH, SECONDS = 4, 24, 40
 def after_step(step):
     if (HERE.round, HERE.rank, step) in FAULTS:
         crash()
+    for number, rank, when, who in WANTED:
+        if (HERE.round, HERE.rank, step) == (int(number), int(rank), int(when)):
+            process(who).send_signal(signal.SIGTERM)
     for number, when, event, count in WAITS:
         if HERE.is_chief and (HERE.round, step) == (int(number), int(when)):
             wait_for(event, int(count))
 
 
+def process(who):
+    worker = psutil.Process()
+    agent = worker.parent().parent()
+    assert "tfrun.control.agent" in " ".join(agent.cmdline())
+    return {"worker": worker, "agent": agent, "launcher": agent.parent()}[who]
+
+
 def crash():
     """The machine is gone: its agent first, without a word."""
-    agent = psutil.Process().parent().parent()
-    assert "tfrun.control.agent" in " ".join(agent.cmdline())
-    agent.kill()
+    process("agent").kill()
     signal.pause()
 
 

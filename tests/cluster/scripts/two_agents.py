@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 
-from tfrun.control.plan import Site, Whereabouts, make_plan
-from tfrun.job.spec import JobSpec, Program, WorkerRange
-from tfrun.launch.backend import AgentEnd, Job
-from tfrun.launch.launcher import run_job
+from machines import run
+
+from tfrun.control.plan import Site, Whereabouts
+from tfrun.launch.backend import AgentEnd
 from tfrun.launch.local import LOOPBACK, LocalBackend
-from tfrun.observe.events import EventLog
-from tfrun.observe.summary import print_outcome
-from tfrun.observe.terminal import Terminal
 
 
 class BothBackend:
@@ -47,26 +43,5 @@ class BothBackend:
             await backend.close(timeout)
 
 
-def main() -> None:
-    run_dir = Path("run").absolute()
-    logs = run_dir / "logs"
-    logs.mkdir(parents=True)
-    spec = JobSpec(
-        program=Program(target=sys.argv[2]),
-        workers=WorkerRange.parse(sys.argv[1]),
-        run_dir=str(run_dir),
-    )
-    sites = [Site(agent=name, host=LOOPBACK, slots=1) for name in ("a", "b")]
-    plan = make_plan(spec, sites)
-    terminal = Terminal(prefix_all=False, chief=plan.chief)
-    events = EventLog(run_dir / "events.jsonl")
-    job = Job(spec=spec, plan=plan, backend=BothBackend(sites, logs))
-    began = time.time()
-    outcome = asyncio.run(run_job(job, events, terminal))
-    terminal.close()
-    print_outcome(outcome, spec, plan.chief, terminal.summary, time.time() - began)
-    sys.exit(outcome.exit_code)
-
-
 if __name__ == "__main__":
-    main()
+    run(sys.argv[1], sys.argv[2], ("a", "b"), BothBackend)
