@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from workers import SCRIPTS, TFRUN, environment
 
+from conftest import wait_until
 from tfrun.data.ledger_check import LedgerReport, examine
 
 SCRIPT = SCRIPTS / "elastic_train.py"
@@ -42,19 +44,37 @@ class Result:
         return [line for line in self.shown.splitlines() if line.startswith("tfrun: ")]
 
 
-def run(folder: str, command: list[object], **env: str) -> tuple[int, str]:
-    """Runs a job in a directory; returns its exit code and its terminal."""
-    job = subprocess.run(
-        [*map(str, command), str(SCRIPT)],
-        cwd=folder,
-        env=environment({"TFRUN_LEDGER": "1", **env}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    return job.returncode, job.stdout
+def run(folder: str, command: list[object], sigterm_at: str = "", **env: str) -> tuple[int, str]:
+    """Runs a job in a directory; returns its exit code and its terminal.
+
+    Args:
+      folder: the directory.
+      command: without the script.
+      sigterm_at: what the event log has to have for the launcher to get SIGTERM.
+      **env: for the script.
+    """
+    log = Path(folder, "run", "events.jsonl")
+    before = log.stat().st_size if log.exists() else 0
+    with Path(folder, "shown").open("w+") as shown:
+        job = subprocess.Popen(
+            [*map(str, command), str(SCRIPT)],
+            cwd=folder,
+            env=environment({"TFRUN_LEDGER": "1", **env}),
+            stdout=shown,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            if sigterm_at:
+                wait_until(
+                    lambda: log.exists() and sigterm_at in log.read_text()[before:], sigterm_at, 90
+                )
+                job.send_signal(signal.SIGTERM)
+            code = job.wait(timeout=150)
+        finally:
+            job.kill()  # which ends all that it has started
+            job.wait()
+        shown.seek(0)
+        return code, shown.read()
 
 
 def train(command: list[object], *disturbed: dict[str, str], **env: str) -> Result:
@@ -199,3 +219,18 @@ def test_where_too_few_machines_would_be_left_all_is_saved() -> None:
     reports = [event["report"] for event in found.of("worker_report")]
     (step,) = [report["step"] for report in reports if report["kind"] == "job_saved"]
     assert 20 <= step <= 24
+
+
+@pytest.mark.timeout(400)
+def test_sigterm_where_no_worker_has_the_state_saves_it_from_memory() -> None:
+    """While the job waits for a machine; and while a script takes too long to where it was."""
+    slow = {"SLOW": "60", "GRACE": "4", "sigterm_at": '"number": 1, "state": "running"'}
+    waits = {"FAULTS": "0:1:50", "sigterm_at": '"event": "waiting"'}
+    found, wanted = elastic("2", 2, waits, {"DEATHS": "0:1:80", **slow}), undisturbed()
+    for one, other in zip(found.weights, wanted.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    saved = [(e["step"], e["problem"]) for e in found.of("memory_saved")]
+    assert saved == [(pytest.approx(50, abs=1), ""), (pytest.approx(80, abs=1), "")]
+    lines = [line for line in found.lines if "preempted by SIGTERM" in line]
+    for line, (step, _) in zip(lines, saved, strict=True):
+        assert f"step {step} is saved in " in line

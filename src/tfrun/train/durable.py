@@ -72,6 +72,12 @@ class Durable:
         at = Moment(now=time.monotonic(), step=step)
         return due(self._every, at=at, epoch_ended=epoch_ended, last=self._last)
 
+    def resumes(self, call: int, step: int) -> None:
+        """A training goes on here: the next checkpoint is due by the newest one on the disk."""
+        on_disk = (entry.manifest.step for entry in self._store.list())
+        newest = max((one for one in on_disk if one <= step), default=step)
+        self._call, self._last = call, replace(self._last, step=newest)
+
     def submit(self, what: Saved, kept: Snapshot) -> None:
         """Hands a state over to be written; returns at once."""
         step: int = kept.values["iterations"]

@@ -153,6 +153,7 @@ class Session:
         self._keeper.logs = snapshot.decode(kept.values["logs"], kept.arrays)
         if (saving := durable()) is not None:
             saving.prepare(self._saved())  # here, not while a step is being traced
+            saving.resumes(self._number, self._iterations())
         if self._strategy is not None:
             # Before the first step: a state that differs between workers must not be trained on.
             check_in_sync(variables.state_variables(self._model).items())

@@ -271,6 +271,7 @@ class TrainState:
         self._restore(kept)
         if (saving := durable()) is not None:
             saving.prepare(self._saved())  # here, not while a step is being traced
+            saving.resumes(self._number, self.step)
         if self._strategy is not None:
             # Before the first step: a state that differs between workers must not be trained on.
             check_in_sync(self._parts.variables().items())

@@ -1,6 +1,7 @@
 """A training whose machines crash, and that waits for them where a test needs to see them return.
 
-FAULTS: "round:rank:step" with spaces between: that worker's machine crashes there. WAITS:
+FAULTS: "round:rank:step" with spaces between: that worker's machine crashes there; DEATHS: the
+worker alone. SLOW: how many seconds a later round takes before it has its state. WAITS:
 "round:step:event:count" likewise: the chief waits there until the job has had so many events of
 that name, and says so by a file "waiting-ROUND". WANTED: "round:rank:step:who" likewise: SIGTERM to
 that worker, its agent, or the launcher. LOOP: "fit", or "steps" for a custom loop.
@@ -23,7 +24,10 @@ import tfrun
 
 HERE = tfrun.world()
 EVENTS = Path(os.environ["TFRUN_RUN_DIR"], "events.jsonl")
-FAULTS = [tuple(map(int, text.split(":"))) for text in os.environ.get("FAULTS", "").split()]
+FAULTS, DEATHS = (
+    [tuple(map(int, text.split(":"))) for text in os.environ.get(name, "").split()]
+    for name in ("FAULTS", "DEATHS")
+)
 WANTED = [text.split(":") for text in os.environ.get("WANTED", "").split()]
 WAITS = [text.split(":") for text in os.environ.get("WAITS", "").split()]
 LOOP = os.environ.get("LOOP", "fit")
@@ -33,6 +37,8 @@ EPOCHS, BATCH, SECONDS = 4, 24, 40
 def after_step(step):
     if (HERE.round, HERE.rank, step) in FAULTS:
         crash()
+    if (HERE.round, HERE.rank, step) in DEATHS:
+        os.kill(os.getpid(), signal.SIGKILL)
     for number, rank, when, who in WANTED:
         if (HERE.round, HERE.rank, step) == (int(number), int(rank), int(when)):
             process(who).send_signal(signal.SIGTERM)
@@ -67,6 +73,8 @@ class Elastic(keras.callbacks.Callback):
         after_step(int(self.model.optimizer.iterations.numpy()))
 
 
+if HERE.round:
+    time.sleep(float(os.environ.get("SLOW") or 0))
 keras.utils.set_random_seed(3)
 strategy = tfrun.strategy()
 with strategy.scope():
