@@ -25,6 +25,7 @@ VERBS = {
     "drill": "Run a script undisturbed, then under faults, and compare.",
     "ledger": "Prove that a run trained on every sample exactly once.",
     "parity": "Train a script's first steps on 1, 2, … workers, and say where they part.",
+    "submit": "Hand a job over to Slurm.",
     "tune": "Find the per-worker batch that is fastest and fits in memory.",
 }
 

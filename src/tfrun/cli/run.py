@@ -27,6 +27,7 @@ from tfrun.launch.ssh_command import Remote
 
 if TYPE_CHECKING:
     from tfrun.launch.backend import Job
+    from tfrun.launch.scheduler import Place
 
 
 def run(
@@ -67,8 +68,16 @@ def run(
         parse_interval(checkpoint_every)
     program = Program(target=script, is_module=module, args=script_args)
     machines = stated_hosts(hosts, hostfile)
+    place = None if machines or "TF_CONFIG" in os.environ else _place()
+    stated = WorkerRange.parse(workers) if workers is not None else None
     slots = sum(host.slots for host in machines) or 1
-    wanted = WorkerRange.parse(workers if workers is not None else str(slots))
+    if place:
+        from tfrun.launch import scheduler
+
+        slots = scheduler.slots_of(place, stated.high if stated else None)
+        run_dir = run_dir or scheduler.run_dir_of(place, program.name)
+        os.environ.update(scheduler.task_environment(place, os.environ))
+    wanted = stated or WorkerRange.parse(str(slots))
     remote = remote_of(
         machines,
         python=remote_python,
@@ -92,6 +101,8 @@ def run(
         )
     if machines:
         assign_tasks(wanted.high, ps, slots_by_host=[(host.name, host.slots) for host in machines])
+    elif place and scheduler.is_member(place):
+        return scheduler.serve(place, run_dir or "", join_timeout)
     else:  # a machine that only launches needs no TensorFlow
         checks.check_tensorflow()
     return _start(
@@ -120,17 +131,38 @@ def run(
                 hang_timeout=hang_timeout,
             ),
         ),
-        lambda spec: _job(spec, external, machines, remote),
+        lambda spec: _job(spec, external, machines, remote, place, stated),
         fresh=fresh,
         keeps_seed=seed is None,
         ledger=ledger,
+        place=place,
     )
 
 
-def _job(spec: JobSpec, external: str, machines: Sequence[Host], remote: Remote) -> Job:
+def _place() -> Place | None:
+    """Where a scheduler has put this process; what asks it is only loaded when there is one."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return None
+    from tfrun.launch.scheduler import place_of
+
+    return place_of(os.environ)
+
+
+def _job(
+    spec: JobSpec,
+    external: str,
+    machines: Sequence[Host],
+    remote: Remote,
+    place: Place | None,
+    stated: WorkerRange | None,
+) -> Job:
     from tfrun.launch.local import local_job
     from tfrun.launch.ssh import ssh_job
 
+    if place:
+        from tfrun.launch.scheduler import job_of
+
+        return job_of(place, spec, stated.high if stated else None)
     return ssh_job(spec, machines, remote) if machines else local_job(spec, external)
 
 
@@ -141,6 +173,7 @@ def _start(
     fresh: bool,
     keeps_seed: bool,
     ledger: bool,
+    place: Place | None,
 ) -> int:
     """Makes the run directory, runs the job and says how it went."""
     from tfrun.launch.launcher import run_job
@@ -176,6 +209,10 @@ def _start(
     if outcome.exit_code == 0 and saved:
         run_dir_module.mark_finished(saved)
     print_outcome(outcome, spec, job.plan.chief, terminal.summary, time.time() - now)
+    if outcome.preempted and place:
+        from tfrun.launch.scheduler import preempted
+
+        print(f"tfrun: {preempted(place)}", file=sys.stderr, flush=True)
     return outcome.exit_code
 
 

@@ -73,7 +73,8 @@ def assign_tasks(
     trainers = [("worker", index, host) for index, host in enumerate(slots[:workers])]
     if ps:
         trainers.insert(0, ("chief", 0, slots[0]))
-    hosts = [host for _, _, host in trainers]
+    # By name: several agents may share a machine, and their workers are neighbours.
+    hosts = [slots_by_host[host][0] for *_, host in trainers]
     sizes, before = Counter(hosts), _counts_before(hosts)
     training = [
         Task(
@@ -82,17 +83,18 @@ def assign_tasks(
             rank=rank,
             host_index=host,
             local_rank=before[rank],
-            local_size=sizes[host],
+            local_size=sizes[hosts[rank]],
         )
         for rank, (role, index, host) in enumerate(trainers)
     ]
-    servers = [_server(index, index % len(slots_by_host), hosts) for index in range(ps)]
+    names = [host for host, _ in slots_by_host]
+    servers = [_server(index, index % len(names), names, hosts) for index in range(ps)]
     return (*training, *servers)
 
 
-def _counts_before(hosts: Sequence[int]) -> list[int]:
+def _counts_before(hosts: Sequence[str]) -> list[int]:
     """Returns how often each entry stands in the list before."""
-    seen: Counter[int] = Counter()
+    seen: Counter[str] = Counter()
     counts = []
     for host in hosts:
         counts.append(seen[host])
@@ -100,14 +102,14 @@ def _counts_before(hosts: Sequence[int]) -> list[int]:
     return counts
 
 
-def _server(index: int, host: int, hosts: Sequence[int]) -> Task:
+def _server(index: int, host: int, names: Sequence[str], hosts: Sequence[str]) -> Task:
     return Task(
         role="ps",
         index=index,
         rank=None,
         host_index=host,
         local_rank=None,
-        local_size=hosts.count(host),
+        local_size=hosts.count(names[host]),
     )
 
 

@@ -29,7 +29,7 @@ from tfrun.control.crew import Crew
 from tfrun.control.memory import save_memory
 from tfrun.control.state_dir import StateDir, remove_if_left, state_dir
 from tfrun.job.errors import TfrunError
-from tfrun.job.exits import EXIT_PREEMPTED
+from tfrun.job.exits import EXIT_LOST, EXIT_PREEMPTED
 from tfrun.job.spec import JobSpec
 from tfrun.worker import lineage, sigterm
 from tfrun.worker.environment import usable_cores, worker_environment
@@ -45,6 +45,7 @@ class Agent:
 
     Attributes:
       preempted: the controller has let it go because the system wants the machine back.
+      lost: it has lost the controller, or the controller had given it up.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -60,7 +61,7 @@ class Agent:
         self._preparing = asyncio.Lock()
         self._working: set[asyncio.Task[None]] = set()
         self._environment = self._environment_of(config["workers"])
-        self.preempted = False
+        self.preempted, self.lost = False, True
         self._own_state: StateDir | None = None
         if "TFRUN_STATE_DIR" not in self._environment:
             self._own_state = self._make_state_dir(config["token"], config.get("attempt", 0))
@@ -121,7 +122,7 @@ class Agent:
                         return  # the connection broke, or nobody answers
                     message = messages.decode(frame.data)
                     if isinstance(message, messages.Shutdown):
-                        self.preempted = message.preempted
+                        self.preempted, self.lost = message.preempted, message.lost
                         return
                     await self._handle(message)
             finally:
@@ -273,7 +274,7 @@ async def _main(settle: Settle | None) -> int:
     lifeline = asyncio.StreamReader(limit=1 << 24)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lifeline), sys.stdin)
     if not (line := await lifeline.readline()):
-        return 0  # whoever started us is gone already
+        return EXIT_LOST  # whoever started us is gone already
     config = json.loads(line)
     if settle:
         await settle(config, lifeline)
@@ -286,11 +287,15 @@ async def _main(settle: Settle | None) -> int:
             serving.result()
     finally:
         await agent.close()
-    return EXIT_PREEMPTED if agent.preempted else 0
+    if agent.preempted:
+        return EXIT_PREEMPTED
+    return EXIT_LOST if agent.lost else 0
 
 
 def main(settle: Settle | None = None) -> None:
-    """Runs the agent; its exit code is 0 when the controller let it go, 75 when pre-empted.
+    """Runs the agent; its exit code is 0 when the controller let it go.
+
+    75 when that was because the machine is wanted back, 74 when the two have lost each other.
 
     Args:
       settle: is given the configuration, and the rest of the standard input, before all else.

@@ -32,6 +32,10 @@ class Controller(Conductor):
         self._wait_for_all()
         self._watching = loop.create_task(self._watch())
 
+    def seen(self, agent: str, address: str | None) -> None:
+        """Takes the address that an agent's connection comes from."""
+        self._known.seen(agent, address)
+
     def joined(self, hello: messages.Hello, send: Send) -> Member | None:
         """Takes an agent in, for this round or a later one; None when no place is kept for it."""
         agent, known = hello.agent, {site.agent for site in self.plan.sites}
@@ -165,7 +169,7 @@ class Controller(Conductor):
         if member is not None and code != "TFRUN-404":
             self._members.remove(member)
             # If it was only away, its workers must not go on.
-            member.send(messages.Shutdown(preempted=member.leaves))
+            member.send(messages.Shutdown(preempted=member.leaves, lost=True))
             self.recovery = self.recovery.lost(agent)
         failure = Failure(task=agent, time=time.time(), code=code, tail=reason, error={})
         self.events.add("agent_lost", agent=agent, code=code, reason=reason, detail=detail)

@@ -224,10 +224,12 @@ class Shutdown(Message):
     """The job is over, or goes on without this machine: clean up and leave.
 
     `preempted`: because the machine is wanted back; nothing is lost by its end.
+    `lost`: it was given up already, and may come anew.
     """
 
     kind: ClassVar[str] = "shutdown"
     preempted: bool = False
+    lost: bool = False
 
 
 _KINDS: dict[str, type[Message]] = {cls.kind: cls for cls in Message.__subclasses__()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,12 +36,19 @@ class Whereabouts:
       addresses: where its peers reach an agent's machine, if not at `Site.host`.
       expected: the agents that may still come, or come back when they are lost.
       joined: those that have been there; the controller fills it in.
+      by_connection: an agent is reached where its connection comes from.
     """
 
     waiting: dict[str, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     expected: set[str] = field(default_factory=set)
     joined: set[str] = field(default_factory=set)
+    by_connection: bool = False
+
+    def seen(self, agent: str, address: str | None) -> None:
+        """Takes the address that an agent's connection comes from."""
+        if self.by_connection and address and not ipaddress.ip_address(address).is_loopback:
+            self.addresses[agent] = address
 
 
 @dataclass(frozen=True, kw_only=True)

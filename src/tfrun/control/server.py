@@ -9,6 +9,7 @@ import ssl
 
 from aiohttp import WSMsgType, web
 
+import tfrun
 from tfrun.control import messages
 from tfrun.control.controller import Controller
 from tfrun.job.errors import TfrunError
@@ -37,6 +38,7 @@ class ControlServer:
         """
         app = web.Application(middlewares=[self._authenticate])
         app.router.add_get("/agent", self._agent)
+        app.router.add_get("/job", self._job)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
         self._listening = listening = await asyncio.get_running_loop().create_server(
@@ -82,6 +84,12 @@ class ControlServer:
             timer.cancel()
         return await handler(request)
 
+    async def _job(self, request: web.Request) -> web.StreamResponse:
+        """What to run, for agents that somebody else has started."""
+        return web.json_response(
+            {"version": tfrun.__version__, "spec": self._controller.spec.to_json()}
+        )
+
     async def _agent(self, request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse(max_msg_size=messages.MAX_MESSAGE_BYTES)
         await socket.prepare(request)
@@ -95,6 +103,7 @@ class ControlServer:
             hello = messages.decode(first.data)
             if not isinstance(hello, messages.Hello):
                 raise TfrunError("TFRUN-302", "the first message was no hello")
+            self._controller.seen(hello.agent, request.remote)
             member = self._controller.joined(hello, outbox.put_nowait)
             if member is None:
                 raise TfrunError("TFRUN-302", f"no agent {hello.agent!r:.60} is expected")

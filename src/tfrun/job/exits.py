@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 EXIT_INTERRUPTED = 130
 EXIT_PREEMPTED = 75
+EXIT_LOST = 74  # of an agent that has lost its launcher
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,12 @@ FINISHED = "finished"
 
 def default_name(program: str, now: float) -> str:
     """Returns "<program>-<date>-<time>", safe as a file name."""
-    safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", program)[:MAX_NAME].strip("-.") or "job"
-    return f"{safe}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}"
+    return f"{safe_name(program)}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}"
+
+
+def safe_name(program: str) -> str:
+    """Returns a name that is safe as the beginning of a file's."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", program)[:MAX_NAME].strip("-.") or "job"
 
 
 def create(stated: str | None, program: str, now: float) -> Path:

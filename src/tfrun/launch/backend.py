@@ -61,8 +61,14 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What the launcher runs: the specification, who does what, and how the agents start."""
+    """What the launcher runs: the specification, who does what, and how the agents start.
+
+    `port` and `token` are set where agents have to know the control port and the secret beforehand;
+    by default they are made up.
+    """
 
     spec: JobSpec
     plan: Plan
     backend: Backend
+    port: int = 0
+    token: str = ""

@@ -31,13 +31,13 @@ async def run_job(
       view: shows output and progress.
       window: rows and columns, when the chief's output goes to a terminal.
     """
-    token = secrets.token_urlsafe(32)
+    token = job.token or secrets.token_urlsafe(32)
     spec, backend = job.spec, job.backend
     controller = Controller(
         spec, job.plan, events, view, window=window, whereabouts=backend.whereabouts
     )
     server = ControlServer(controller, token)
-    await server.start(backend.listen_host)
+    await server.start(backend.listen_host, job.port)
     loop = asyncio.get_running_loop()
     for signum in SIGNALS:
         loop.add_signal_handler(signum, controller.interrupt, signum.name)

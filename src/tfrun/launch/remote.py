@@ -1,4 +1,4 @@
-"""The other side of the SSH connection: greets, makes itself at home, becomes the agent."""
+"""The other side of ssh, or of srun: greets, makes itself at home, becomes the agent."""
 
 from __future__ import annotations
 
@@ -75,6 +75,9 @@ async def settle(config: dict[str, Any], lifeline: asyncio.StreamReader) -> None
     Raises:
       TfrunError: TFRUN-305.
     """
+    if "agents" in config:  # srun tells all nodes the same
+        config["agent"] = node = os.environ["SLURMD_NODENAME"]
+        config["workers"] = config["agents"][node]
     remote = config["remote"]
     os.environ.update(remote["environment"])
     spec = JobSpec.from_json(config["spec"])

@@ -1,0 +1,136 @@
+"""`tfrun submit slurm [options] SCRIPT …`: writes a batch script and submits it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from tfrun.job import run_dir as run_dir_module
+from tfrun.job.checks import check_program
+from tfrun.job.spec import Program, WorkerRange
+
+CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    "auto_envvar_prefix": "TFRUN_SUBMIT",
+    "allow_interspersed_args": False,
+}
+EPILOG = "Every other option of tfrun goes to the job by its environment variable."
+
+
+@click.group(context_settings=CONTEXT)
+def submit() -> None:
+    """Hand a job over to a scheduler."""
+
+
+@submit.command(context_settings=CONTEXT, epilog=EPILOG)
+@click.option(
+    "-N",
+    "--nodes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="How many nodes.",
+)
+@click.option(
+    "-n", "--workers", metavar="N|MIN:MAX", help="Workers in all.  [default: one on each node]"
+)
+@click.option("-p", "--partition", metavar="NAME", help="The partition.")
+@click.option("-A", "--account", metavar="NAME", help="The account.")
+@click.option("-t", "--time", "limit", metavar="TIME", help="The time limit, as 2:00:00.")
+@click.option("-c", "--cpus-per-task", metavar="N", help="Cores for each worker.")
+@click.option("--gpus-per-node", metavar="N", help="GPUs of each node.")
+@click.option("--mem", metavar="SIZE", help="Memory of each node, as 64G.")
+@click.option("-J", "--job-name", metavar="NAME", help="The job's name.  [default: the script's]")
+@click.option(
+    "--grace",
+    type=click.IntRange(min=30, max=65535),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long before its end the job is told of it, to save.",
+)
+@click.option("--sbatch", multiple=True, metavar="OPTION", help='Any other, as "--qos=high".')
+@click.option("--setup", multiple=True, metavar="LINE", help='Shell first, as "module load cuda".')
+@click.option("--run-dir", metavar="DIR", help="Where to write.  [default: tfrun-runs/<job>]")
+@click.option("--dry-run", is_flag=True, help="Only show the batch script.")
+@click.option("-m", "--module", is_flag=True, help="SCRIPT names a module, as in python -m.")
+@click.argument("script", metavar="SCRIPT")
+@click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
+def slurm(
+    *,
+    nodes: int,
+    workers: str | None,
+    partition: str | None,
+    account: str | None,
+    limit: str | None,
+    cpus_per_task: str | None,
+    gpus_per_node: str | None,
+    mem: str | None,
+    job_name: str | None,
+    grace: int,
+    sbatch: tuple[str, ...],
+    setup: tuple[str, ...],
+    run_dir: str | None,
+    dry_run: bool,
+    module: bool,
+    script: str,
+    script_args: tuple[str, ...],
+) -> int:
+    """Write a batch script for Slurm and submit it.
+
+    The job is preempted by saving, asks to be requeued, and goes on in the same run directory.
+    """
+    from tfrun.launch.slurm_command import call
+    from tfrun.launch.slurm_script import Submission, batch_script
+
+    program = Program(target=script, is_module=module, args=script_args)
+    check_program(program)
+    wanted = WorkerRange.parse(workers) if workers else None
+    now = time.time()
+    if dry_run:
+        path = Path(run_dir or Path("tfrun-runs", run_dir_module.default_name(program.name, now)))
+        path = path.absolute()
+    else:
+        path = run_dir_module.create(run_dir, program.name, now)
+    asked = {
+        "--partition": partition,
+        "--account": account,
+        "--time": limit,
+        "--cpus-per-task": cpus_per_task,
+        "--gpus-per-node": gpus_per_node,
+        "--mem": mem,
+    }
+    what = Submission(
+        name=job_name or program.name,
+        nodes=nodes,
+        workers=wanted,
+        directory=os.getcwd(),  # noqa: PTH109 (as the shell has it)
+        output=str(path / "slurm.log"),
+        grace=grace,
+        asked=[f"{name}={value}" for name, value in asked.items() if value] + list(sbatch),
+        setup=setup,
+    )
+    command = [*_tfrun(), "--run-dir", str(path)]
+    command += ["-n", str(wanted)] if wanted else []
+    command += [*(["-m"] if module else []), script, *script_args]
+    text = batch_script(what, command)
+    if dry_run:
+        click.echo(text, nl=False)
+        return 0
+    file = path / "job.sbatch"
+    file.write_text(text, encoding="utf-8")
+    job = call("sbatch", "--parsable", str(file)).strip().partition(";")[0]
+    click.echo(job)
+    click.echo(f"tfrun: submitted {file} as job {job}; its output: {what.output}", err=True)
+    return 0
+
+
+def _tfrun() -> list[str]:
+    """The command as the nodes find it: this very installation."""
+    command = Path(sys.executable).with_name("tfrun")
+    return [str(command)] if command.exists() else [sys.executable, "-m", "tfrun"]

@@ -1,0 +1,126 @@
+"""A process of a group that is not its launcher: finds the launcher and becomes an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+import tfrun
+from tfrun.job.errors import TfrunError
+from tfrun.job.exits import ExitStatus
+from tfrun.job.python import python_command
+from tfrun.launch.group import Meeting, write_config
+from tfrun.worker import lineage, sigterm
+
+POLL_SECONDS = 0.25
+SAY_SECONDS = 5.0
+
+
+def run_member(
+    agent: str, slots: int, meeting: Meeting, *, timeout: float, environment: Mapping[str, str]
+) -> int:
+    """Serves the group's launcher until it lets this process go.
+
+    Args:
+      agent: this process's name.
+      slots: how many workers it takes.
+      meeting: how the launcher is found.
+      timeout: seconds within which it has to be there.
+      environment: what the agent gets.
+
+    Returns:
+      The agent's exit code: 0 at the job's end, 74 when the launcher was lost, 75 when the job was
+      preempted.
+
+    Raises:
+      TfrunError: TFRUN-306 when there is no launcher in time, or another tfrun.
+    """
+    return asyncio.run(_member(agent, slots, meeting, timeout, environment))
+
+
+async def _member(
+    agent: str, slots: int, meeting: Meeting, timeout: float, environment: Mapping[str, str]
+) -> int:
+    loop = asyncio.get_running_loop()
+    wanted_back = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, wanted_back.set)
+    looking = asyncio.create_task(_look(meeting, timeout))
+    ended = asyncio.create_task(wanted_back.wait())
+    await asyncio.wait({looking, ended}, return_when=asyncio.FIRST_COMPLETED)
+    if not looking.done():
+        looking.cancel()
+        return 128 + signal.SIGTERM
+    url, token, spec = looking.result()
+    lineage.adopt_orphans()
+    logs = Path(spec["run_dir"], "logs")
+    await asyncio.to_thread(logs.mkdir, parents=True, exist_ok=True)
+    with (logs / f"{agent}.agent.log").open("ab") as log, sigterm.shielded():
+        process = await asyncio.create_subprocess_exec(
+            *python_command("tfrun.control.agent"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    # The launcher decides what Ctrl-C means, and says so.
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    told = {"agent": agent, "workers": slots, "url": f"{url}/agent", "token": token, "spec": spec}
+    write_config(process, {**told, "silence": spec["timeouts"]["heartbeat_timeout"]})
+    ending = asyncio.create_task(process.wait())
+    try:
+        await asyncio.wait({ending, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if not ending.done():
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()  # it tells the controller
+        return ExitStatus(code=await ending).shell_code
+    finally:
+        ended.cancel()
+        await asyncio.to_thread(lineage.kill_descendants)
+
+
+async def _look(meeting: Meeting, timeout: float) -> tuple[str, str, dict[str, Any]]:
+    """Asks again and again, until the launcher answers."""
+    loop = asyncio.get_running_loop()
+    began = said = loop.time()
+    reason = meeting.why
+    while loop.time() - began < timeout:
+        found = await asyncio.to_thread(meeting.find)
+        if found:
+            try:
+                job = await _ask(*found)
+            except (aiohttp.ClientError, OSError, asyncio.TimeoutError, ValueError) as error:
+                reason = f"{found[0]} does not answer: {error or type(error).__name__}"
+            else:
+                if job["version"] != tfrun.__version__:
+                    what = f"the launcher has tfrun {job['version']}, here is {tfrun.__version__}"
+                    raise TfrunError("TFRUN-306", what, fix="Install the same version everywhere")
+                return (*found, job["spec"])
+        if loop.time() - said > SAY_SECONDS:
+            said = loop.time()
+            waited = f"{said - began:.0f} s"
+            print(f"tfrun: waiting for the launcher ({waited}): {reason}", file=sys.stderr)
+        await asyncio.sleep(POLL_SECONDS)
+    raise TfrunError(
+        "TFRUN-306",
+        f"no launcher was found in {timeout:.0f} s: {reason}",
+        fix="See what the first task says, and whether all see the same run directory",
+    )
+
+
+async def _ask(url: str, token: str) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {token}"}
+    time = aiohttp.ClientTimeout(total=5)
+    async with (
+        aiohttp.ClientSession(headers=headers, timeout=time) as session,
+        session.get(f"{url}/job") as answer,
+    ):
+        answer.raise_for_status()
+        return await answer.json()

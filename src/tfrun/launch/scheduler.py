@@ -1,0 +1,96 @@
+"""Which scheduler has started this process, and what follows from it for the job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from tfrun.cluster.slurm import Allocation, Step, own_gpus, slurm_place
+from tfrun.job.run_dir import safe_name
+from tfrun.job.spec import JobSpec
+from tfrun.launch.backend import Job
+from tfrun.launch.group_member import run_member
+from tfrun.launch.local import local_job
+from tfrun.launch.slurm import slurm_job
+from tfrun.launch.slurm_command import hostnames
+from tfrun.launch.slurm_requeue import requeue
+from tfrun.launch.slurm_step import meeting_of, step_job
+from tfrun.worker.environment import usable_cores
+
+Place = Allocation | Step
+
+
+def place_of(environment: Mapping[str, str]) -> Place | None:
+    """Returns where a scheduler has put this process; None without one.
+
+    Raises:
+      TfrunError: TFRUN-211 when that cannot be understood.
+    """
+    return slurm_place(environment, hostnames)
+
+
+def slots_of(place: Place, workers: int | None) -> int:
+    """Returns how many workers there is place for.
+
+    Args:
+      place: the place.
+      workers: the value of -n, None when it is not given.
+    """
+    nodes = place.slots(workers) if isinstance(place, Allocation) else place.nodes
+    return sum(slots for _, slots in nodes)
+
+
+def run_dir_of(place: Place, program: str) -> str:
+    """Returns the default run directory: the same one for all tasks, and when it is requeued."""
+    step = f".{place.step}" if isinstance(place, Step) and place.step != "0" else ""
+    return str(Path("tfrun-runs", f"{safe_name(program)}-slurm-{place.job}{step}"))
+
+
+def job_of(place: Place, spec: JobSpec, workers: int | None) -> Job:
+    """Returns the job that this process launches.
+
+    Raises:
+      UsageError: TFRUN-103 when there is no place for so many workers.
+    """
+    if isinstance(place, Step):
+        return step_job(spec, place)
+    if [name for name, _ in place.nodes] == [place.here]:
+        return local_job(spec)
+    return slurm_job(spec, place, workers=workers)
+
+
+def is_member(place: Place | None) -> bool:
+    """True when another process of the group launches the job."""
+    return isinstance(place, Step) and place.rank > 0
+
+
+def serve(place: Place, run_dir: str, timeout: float) -> int:
+    """Takes part in the job that another process launches; returns the exit code.
+
+    Raises:
+      TfrunError: TFRUN-306 when that one is not found.
+    """
+    assert isinstance(place, Step)
+    meeting = meeting_of(place, Path(run_dir).absolute())
+    return run_member(place.agent, 1, meeting, timeout=timeout, environment=os.environ)
+
+
+def task_environment(place: Place | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns what one of several tasks on a machine takes of it, where Slurm does not say it."""
+    if not isinstance(place, Step) or place.tasks_here == 1:
+        return {}
+    own = {}
+    if (gpus := own_gpus(environment)) is not None:
+        own["CUDA_VISIBLE_DEVICES"] = gpus
+    cores = usable_cores()
+    if cores == os.cpu_count():  # not bound to cores of its own
+        threads = str(max(1, cores // place.tasks_here))
+        names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+        own |= {name: environment.get(name, threads) for name in names}
+    return own
+
+
+def preempted(place: Place) -> str:
+    """Asks for the job to be run again, and returns what to tell a person."""
+    return requeue(place.job)

@@ -1,0 +1,135 @@
+"""A real Slurm on the hosts of a lab: slurmctld on n1, a slurmd on each host.
+
+As root and without systemd, munge and cgroups. It trusts everybody, which is why nothing leads out
+of the lab.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import lab as hosts
+from lab import Lab
+
+from conftest import wait_until
+
+# The last one is what keeps a job's container open between its steps.
+DAEMONS = ("slurmctld", "slurmscriptd", "slurmd", "slurmstepd", "sleep 100000000")
+CONFIG = """
+ClusterName=lab
+SlurmctldHost=n1
+AuthType=auth/none
+CredType=cred/none
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={directory}/state
+SlurmdSpoolDir={directory}/spool.%n
+SlurmctldPidFile={directory}/slurmctld.pid
+SlurmdPidFile={directory}/slurmd.%n.pid
+SlurmctldLogFile={directory}/slurmctld.log
+SlurmdLogFile={directory}/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/builtin
+SlurmdParameters=config_overrides
+ReturnToService=2
+MailProg=/bin/true
+KillWait={kill_wait}
+NodeName={nodes} CPUs=2 State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+KILL_WAIT = 5
+SECONDS = 30
+
+
+def why_not() -> str:
+    """Returns why there can be no Slurm on this machine; "" when there can."""
+    if reason := hosts.why_not():
+        return reason
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    tools = ("slurmctld", "slurmd", "srun", "sbatch", "scontrol")
+    missing = [tool for tool in tools if not shutil.which(tool, path=path)]
+    return f"not installed: {', '.join(missing)}" if missing else ""
+
+
+class SlurmLab:
+    """A lab whose hosts are the nodes of a cluster."""
+
+    def __init__(self, lab: Lab, directory: Path, work: Path) -> None:
+        """Args:
+        lab: the hosts, up.
+        directory: receives Slurm's own files.
+        work: where commands run.
+        """
+        self.lab, self._directory, self.work = lab, directory, work
+        names = f"n[1-{len(lab.names)}]"
+        (directory / "state").mkdir()
+        text = CONFIG.format(directory=directory, nodes=names, kill_wait=KILL_WAIT)
+        (directory / "slurm.conf").write_text(text)
+        (directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("TFRUN_", "SLURM_"))}
+        kept.pop("TF_CONFIG", None)
+        self.environment = {
+            **kept,
+            "SLURM_CONF": str(directory / "slurm.conf"),
+            "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "COLUMNS": "200",
+        }
+
+    def up(self) -> None:
+        """Starts the daemons, and waits until all nodes are idle."""
+        self._daemon("n1", "slurmctld", "-f", self.environment["SLURM_CONF"])
+        for name in self.lab.names:
+            (self._directory / f"spool.{name}").mkdir()
+            self._daemon(name, "slurmd", "-f", self.environment["SLURM_CONF"])
+
+        def all_idle() -> bool:
+            states = self.call("sinfo", "--noheader", "-N", "-o", "%T", fails=True).split()
+            return states == ["idle"] * len(self.lab.names)
+
+        wait_until(all_idle, "all nodes are idle", SECONDS)
+
+    def start(self, *command: str) -> subprocess.Popen:
+        """Starts a command on n1."""
+        return self.lab.start("n1", list(command), self.work, self.environment)
+
+    def call(self, *command: str, fails: bool = False, seconds: float = SECONDS) -> str:
+        """Returns what a command on n1 prints."""
+        process = self.start(*command)
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            raise AssertionError((command, out[-2000:], err[-4000:])) from None
+        assert fails or process.returncode == 0, (command, out[-2000:], err[-4000:])
+        return out + err
+
+    def state(self, job: str) -> str:
+        """Returns a job's state, as scontrol has it."""
+        said = self.call("scontrol", "show", "job", "--oneliner", job)
+        return said.partition("JobState=")[2].partition(" ")[0]
+
+    def left(self) -> list[str]:
+        """Returns what still runs on any host, besides Slurm itself."""
+        running = [text for name in self.lab.names for text in self.lab.processes(name)]
+        return [text for text in running if not _is_slurms(text)]
+
+    def _daemon(self, name: str, *command: str) -> None:
+        process = self.lab.start(name, list(command), self.work, self.environment)
+        _, err = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, (name, command, err)
+
+
+def _is_slurms(text: str) -> bool:
+    first, _, rest = text.removeprefix(": ").partition(" ")
+    return f"{Path(first).name} {rest}".startswith(DAEMONS)

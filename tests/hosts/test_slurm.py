@@ -1,0 +1,137 @@
+"""Jobs under a real Slurm: srun, sbatch, its order of hosts, cancelling and requeueing."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from lab import TFRUN, Lab
+from slurm_lab import SlurmLab, why_not
+
+from conftest import wait_until
+
+JOB_SECONDS = 150
+REASON = why_not()
+pytestmark = pytest.mark.skipif(bool(REASON), reason=f"no Slurm to test with: {REASON}")
+
+WHERE = """
+import json, os, pathlib, sys
+from tfrun.launch.scheduler import place_of
+place = place_of(os.environ)
+said = {"nodes": place.nodes, "here": place.here, "host": os.uname().nodename}
+said |= {"agent": getattr(place, "agent", ""), "rank": getattr(place, "rank", -1)}
+pathlib.Path(f"{sys.argv[1]}-{said['rank']}.json").write_text(json.dumps(said))
+"""
+# Three steps a second; each epoch is told, so that the order of two runs can be seen.
+FIT = """
+import json, os, pathlib, time
+import keras, numpy as np, tfrun
+names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE")
+here = {name: os.environ[name] for name in names} | {"host": os.uname().nodename}
+pathlib.Path(f"place-{here['RANK']}.json").write_text(json.dumps(here))
+class Told(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        print("epoch", epoch, "restart", os.environ.get("SLURM_RESTART_COUNT", "0"), flush=True)
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(float(os.environ.get("PAUSE", "0")))
+x = np.random.default_rng(0).normal(size=(96, 4)).astype("float32")
+with tfrun.strategy().scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+epochs = int(os.environ.get("EPOCHS", "2"))
+model.fit(x, x.sum(axis=1), batch_size=24, epochs=epochs, verbose=0, callbacks=[Told()])
+print("trained", epochs, flush=True)
+"""
+
+
+@contextmanager
+def a_cluster(tmp_path: Path, count: int) -> Iterator[SlurmLab]:
+    """At the end nothing may run on it any more."""
+    for name in ("lab", "slurm", "work"):
+        (tmp_path / name).mkdir()
+    lab = Lab(tmp_path / "lab", count)
+    try:
+        lab.up()
+        slurm = SlurmLab(lab, tmp_path / "slurm", tmp_path / "work")
+        slurm.up()
+        (slurm.work / "train.py").write_text(FIT)
+        yield slurm
+        wait_until(lambda: not slurm.left(), f"nothing is left behind: {slurm.left()}", 10)
+    finally:
+        lab.down()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[SlurmLab]:
+    """Two nodes."""
+    with a_cluster(tmp_path, 2) as slurm:
+        yield slurm
+
+
+def log_of(slurm: SlurmLab, name: str = "run/slurm.log") -> str:
+    path = slurm.work / name
+    return path.read_text() if path.exists() else ""
+
+
+def test_eleven_nodes_in_slurms_order(tmp_path: Path) -> None:
+    """Where TensorFlow's resolver gives ten of eleven ranks another host's address."""
+    with a_cluster(tmp_path, 11) as slurm:
+        (slurm.work / "where.py").write_text(WHERE)
+        srun = ("srun", "-I5", "-N11", "-n11", sys.executable, "where.py", "step")
+        slurm.call(*srun)
+        names = [f"n{number}" for number in range(1, 12)]
+        for rank, name in enumerate(names):
+            said = json.loads((slurm.work / f"step-{rank}.json").read_text())
+            assert [node for node, _ in said["nodes"]] == names
+            assert (said["agent"], said["here"], said["host"]) == (name, name, name)
+        wrap = f"{sys.executable} where.py batch"
+        slurm.call("sbatch", "--wait", "-N11", f"--wrap={wrap}", "-o", "where.log")
+        said = json.loads((slurm.work / "batch--1.json").read_text())
+        assert said["nodes"] == [[name, 1] for name in names]
+
+
+def test_srun_starts_every_worker(cluster: SlurmLab) -> None:
+    said = cluster.call(
+        *("srun", "-I5", "-N2", "-n3", TFRUN, "--run-dir", "run", "train.py"), seconds=JOB_SECONDS
+    )
+    assert "trained 2" in said and "3 workers" in said
+    places = [json.loads((cluster.work / f"place-{rank}.json").read_text()) for rank in range(3)]
+    assert [place["host"] for place in places] == ["n1", "n1", "n2"]
+    assert [place["LOCAL_RANK"] for place in places] == ["0", "1", "0"]
+    assert [place["LOCAL_WORLD_SIZE"] for place in places] == ["2", "2", "1"]
+    assert not list((cluster.work / "run").glob(".slurm-*"))
+
+
+def test_tasks_that_do_not_see_the_run_directory(cluster: SlurmLab) -> None:
+    line = f"exec {TFRUN} --run-dir run-$SLURM_PROCID --join-timeout 8 train.py"
+    said = cluster.call("srun", "-I5", "-N2", "bash", "-c", line, fails=True, seconds=60)
+    assert "TFRUN-306: no launcher was found in 8 s" in said
+    assert "TFRUN-303" in said and "waiting for n2" in said
+
+
+def test_preemption_requeues_and_the_job_goes_on(cluster: SlurmLab) -> None:
+    cluster.environment |= {"EPOCHS": "100", "PAUSE": "0.1"}
+    job = cluster.call(TFRUN, "submit", "slurm", "-N", "2", "--run-dir", "run", "train.py")
+    job = job.split()[0]
+    wait_until(lambda: "epoch 2 restart 0" in log_of(cluster), "it trains", JOB_SECONDS)
+    cluster.call("scancel", "--batch", "--signal=TERM", job)
+    wait_until(lambda: "is requeued" in log_of(cluster), "it is requeued", 30)
+    assert "preempted by SIGTERM" in log_of(cluster)
+    # Slurm lets a requeued job wait for two minutes.
+    wait_until(lambda: cluster.state(job) == "PENDING", "it waits", 30)
+    cluster.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+    wait_until(lambda: " restart 1" in log_of(cluster), "it goes on", JOB_SECONDS)
+    first = log_of(cluster).partition(" restart 1")[0].rpartition("epoch ")[2]
+    assert int(first) >= 2
+    cluster.call("scancel", job)
+    wait_until(lambda: cluster.state(job) == "CANCELLED", "it is cancelled", 30)
+    wait_until(lambda: not cluster.left(), f"nothing is left: {cluster.left()}", 10)
+    began = time.monotonic()
+    while time.monotonic() - began < 2:  # nor is it put into the queue again
+        assert cluster.state(job) == "CANCELLED"
+        time.sleep(0.2)
