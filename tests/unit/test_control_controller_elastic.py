@@ -151,7 +151,7 @@ def test_one_that_stands_by_and_cannot_start_workers_is_let_go(tmp_path: Path) -
         await receive(b)
         reason = "TensorFlow cannot be imported"
         await send(b, messages.PrepareFailed(round=1, code="TFRUN-402", reason=reason, detail=""))
-        assert await receive(b) == messages.Shutdown()
+        assert await receive(b) == messages.Shutdown(lost=True)
         assert served.controller.round.state is State.RUNNING
         # It may come again, and be lost again: nobody else is told.
         again = await served.join("b")
