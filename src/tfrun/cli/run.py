@@ -101,8 +101,10 @@ def run(
         )
     if machines:
         assign_tasks(wanted.high, ps, slots_by_host=[(host.name, host.slots) for host in machines])
-    elif place and scheduler.is_member(place):
-        return scheduler.serve(place, run_dir or "", join_timeout)
+    elif place and place.is_member:
+        from tfrun.launch.scheduler import serve
+
+        return serve(place, run_dir or "", join_timeout)
     else:  # a machine that only launches needs no TensorFlow
         checks.check_tensorflow()
     return _start(

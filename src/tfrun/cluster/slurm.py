@@ -39,6 +39,8 @@ class Allocation:
     here: str
     restarts: int = 0
 
+    is_member = False  # of a job that another process launches
+
     def slots(self, workers: int | None) -> tuple[tuple[str, int], ...]:
         """Returns (node, workers that it takes).
 
@@ -72,6 +74,10 @@ class Step:
     here: str
     local: int
     restarts: int = 0
+
+    @property
+    def is_member(self) -> bool:
+        return self.rank > 0
 
     @property
     def tasks_here(self) -> int:

@@ -274,7 +274,7 @@ async def _main(settle: Settle | None) -> int:
     lifeline = asyncio.StreamReader(limit=1 << 24)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lifeline), sys.stdin)
     if not (line := await lifeline.readline()):
-        return EXIT_LOST  # whoever started us is gone already
+        return 0  # whoever started us is gone already
     config = json.loads(line)
     if settle:
         await settle(config, lifeline)

@@ -60,11 +60,6 @@ def job_of(place: Place, spec: JobSpec, workers: int | None) -> Job:
     return slurm_job(spec, place, workers=workers)
 
 
-def is_member(place: Place | None) -> bool:
-    """True when another process of the group launches the job."""
-    return isinstance(place, Step) and place.rank > 0
-
-
 def serve(place: Place, run_dir: str, timeout: float) -> int:
     """Takes part in the job that another process launches; returns the exit code.
 
