@@ -172,6 +172,7 @@ print(code, sorted(heavy & set(sys.modules)), file=sys.stderr)
         *((["-n", "0", "x"], 2), (["drill", "--help"], 0), (["drill", "missing.py"], 2)),
         (["ledger", "--help"], 0),
         *((["parity", "missing.py"], 2), (["tune", "missing.py"], 2)),
+        *((["submit", "--help"], 0), (["submit", "slurm", "missing.py"], 2)),
     ],
 )
 def test_what_answers_at_once_imports_nothing_heavy(args: list[str], code: int) -> None:
@@ -205,6 +206,23 @@ VERB_SURFACE = {
         "run_dir": (["--run-dir"], None),
         "json_file": (["--json"], None),
     },
+    "submit slurm": {
+        "nodes": (["-N", "--nodes"], 1),
+        "workers": (["-n", "--workers"], None),
+        "partition": (["-p", "--partition"], None),
+        "account": (["-A", "--account"], None),
+        "limit": (["-t", "--time"], None),
+        "cpus_per_task": (["-c", "--cpus-per-task"], None),
+        "gpus_per_node": (["--gpus-per-node"], None),
+        "mem": (["--mem"], None),
+        "job_name": (["-J", "--job-name"], None),
+        "grace": (["--grace"], 60),
+        "sbatch": (["--sbatch"], ()),
+        "setup": (["--setup"], ()),
+        "run_dir": (["--run-dir"], None),
+        "dry_run": (["--dry-run"], False),
+        "module": (["-m", "--module"], False),
+    },
     "tune": {
         "workers": (["-n", "--workers"], 1),
         "start": (["--start"], 8),
@@ -226,10 +244,10 @@ SCRIPT = (["train.py", "-n", "9"], {"script": "train.py", "script_args": ("-n", 
 VERB_ARGUMENTS = {"ledger": (["some-run"], {"run": "some-run"})}
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", VERB_SURFACE)
 def test_the_options_of_a_verb_are_these(verb: str) -> None:
     given, arguments = VERB_ARGUMENTS.get(verb, SCRIPT)
-    command, args, name = command_for([verb, *given])
+    command, args, name = command_for([*verb.split(), *given])
     assert (args, name) == (given, f"tfrun {verb}")
     surface = VERB_SURFACE[verb]
     options = {
@@ -244,7 +262,7 @@ def test_the_options_of_a_verb_are_these(verb: str) -> None:
 
 
 def test_every_verb_is_frozen() -> None:
-    assert set(VERB_SURFACE) == set(VERBS)
+    assert {verb.split()[0] for verb in VERB_SURFACE} == set(VERBS)
 
 
 def test_the_variables_of_a_verb_begin_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

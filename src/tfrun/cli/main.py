@@ -177,6 +177,8 @@ def command_for(argv: Sequence[str]) -> tuple[click.Command, list[str], str]:
     if argv and argv[0] in VERBS and not Path(argv[0]).is_file():
         verb = argv[0]
         command = getattr(importlib.import_module(f"tfrun.cli.{verb}"), verb)
+        if isinstance(command, click.Group) and argv[1:2] and argv[1] in command.commands:
+            return command.commands[argv[1]], list(argv[2:]), f"tfrun {verb} {argv[1]}"
         return command, list(argv[1:]), f"tfrun {verb}"
     return run, list(argv), "tfrun"
 
