@@ -209,6 +209,21 @@ def test_one_machine_after_the_other_is_preempted_and_the_rest_goes_on() -> None
 
 
 @pytest.mark.timeout(320)
+def test_who_validates_keeps_the_state_and_goes_when_it_has_to() -> None:
+    """No step ends there, and no collective fails: neither for a machine nor for a dead worker."""
+    found = elastic("1:3", 3, VALID="0:1:84:agent 1:1:126:worker", GRACE="8")
+    assert_close(found, undisturbed())
+    assert found.ends[0] == "b exit code 75"
+    (left,), (dead,) = found.of("machine_preempted"), found.of("recovered")
+    assert (left["step"], left["lost_steps"], left["preempted"]) == (84, 0, ["b"])
+    assert (dead["step"], dead["lost_steps"], dead["restarts"]) == (126, 0, 1)
+    assert [event["task"] for event in found.of("failure")] == ["worker:1"]
+    (wanted,) = found.of("wanted_back")
+    (let_go,) = found.of("let_go")
+    assert let_go["time"] - wanted["time"] < 8
+
+
+@pytest.mark.timeout(320)
 def test_where_too_few_machines_would_be_left_all_is_saved() -> None:
     """Two of three within a moment: they ask for what one alone would not need."""
     found = elastic("2:3", 3, {"WANTED": "0:1:20:agent 0:2:20:agent"})

@@ -2,27 +2,32 @@
 
 A worker that waits in a collective learns of a peer's death by itself, but one that comes to the
 next collective later waits for TensorFlow's heartbeats. So the agent tells all at once: what is in
-a collective fails now, and who has no state to keep ends now.
+a collective fails now, and who has no state to keep ends now. Who comes to no collective soon,
+because it validates, traces or is in a callback, rests: another thread keeps its state.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import tensorflow as tf
 
 from tfrun.job.peers import PeersLeft
+from tfrun.train import preemption, snapshot
 from tfrun.train.snapshot import Place
 from tfrun.worker import channel
 
 GO_SECONDS = 1.0
+REST_SECONDS = 2.0  # so long the training's own thread has to notice by itself
 
 _keeping = 0
 _open: list[Keeps] = []
 _told = False
+_keeps = threading.Event()
 
 
 class Keeps(Protocol):
@@ -104,6 +109,11 @@ def closed(training: Keeps) -> None:
         _keeping -= 1
 
 
+def keeping() -> None:
+    """The training's own thread has noticed, and keeps the state."""
+    _keeps.set()
+
+
 def keep_state() -> bool:
     """Called when a peer's end has ended the script; False when it has no training open."""
     for training in _open:
@@ -124,8 +134,23 @@ def _leave() -> None:
     global _told
     _told = True
     if _keeping:
+        threading.Thread(target=_leave_at_rest, name="tfrun leaving", daemon=True).start()
         abort_collectives()
         return
+    _end()
+
+
+def _leave_at_rest() -> None:
+    """Keeps the state and leaves, where the training's own thread does not come to it."""
+    while not _keeps.wait(REST_SECONDS):
+        with contextlib.suppress(preemption.Moving):
+            kept, folder = preemption.state_at_rest(), snapshot.state_dir()
+            if kept is not None and folder is not None and snapshot.recovers():
+                snapshot.write_and_tell(folder, kept)
+            _end()
+
+
+def _end() -> None:
     channel.emit("error", type="UnavailableError", message="a peer has left", traceback="")
     os._exit(1)
 

@@ -111,6 +111,15 @@ def read(path: Path) -> Snapshot:
     return kept
 
 
+def state_at_rest() -> Snapshot | None:
+    """The state of the training that is open; None when nothing is new.
+
+    Raises:
+      Moving: it is in a step.
+    """
+    return _open[-1].take() if _open else None
+
+
 def _save_is_wanted() -> None:
     _wanted.set()
     if world().is_chief:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -245,6 +244,7 @@ class Session:
         raise PeersLeft from error
 
     def _keep(self) -> None:
+        leaving.keeping()
         if self._recovers:
             kept = self._keeper.state() if self._keeper else None
             self._write(kept)
@@ -253,16 +253,9 @@ class Session:
 
     def _write(self, kept: Snapshot | None) -> None:
         """Writes a snapshot and says so."""
-        began = time.monotonic()
-        if kept is None:
-            return
-        is_there = snapshot.write(self._folder, kept)
-        seconds = time.monotonic() - began
-        self._periodic.done(seconds)  # where there is no room, each step would try
-        if not is_there:
-            return
-        key = [kept.place.call, kept.place.epoch, kept.place.step]
-        channel.emit("snapshot", key=key, step=kept.values["iterations"], seconds=seconds)
+        if kept is not None:
+            # Where there is no room, each step would try.
+            self._periodic.done(snapshot.write_and_tell(self._folder, kept))
 
     def close(self) -> None:
         """Takes back what `fit` was told."""

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import re
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save_file
 
 from tfrun.train import no_room
-from tfrun.worker import progress
+from tfrun.worker import channel, progress
 
 KEPT = 2
 VARIABLE, RECOVERS = "TFRUN_STATE_DIR", "TFRUN_RECOVERS"
@@ -92,6 +93,18 @@ def write(folder: Path, snapshot: Snapshot) -> bool:
     for old in sorted(found)[:-KEPT]:
         found[old].unlink(missing_ok=True)
     return True
+
+
+def write_and_tell(folder: Path, snapshot: Snapshot) -> float:
+    """Writes `snapshot` and reports it if it is there; returns the seconds that it took."""
+    began = time.monotonic()
+    is_there = write(folder, snapshot)
+    seconds = time.monotonic() - began
+    if is_there:
+        place = snapshot.place
+        key, step = [place.call, place.epoch, place.step], snapshot.values["iterations"]
+        channel.emit("snapshot", key=key, step=step, seconds=seconds)
+    return seconds
 
 
 def path_of(folder: Path, place: Place) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -224,6 +223,7 @@ class TrainState:
 
     def keep(self) -> None:
         """A peer's end has cut the script off: writes the snapshot. Called by tfrun."""
+        leaving.keeping()
         if not snapshot.recovers():
             return
         kept = self._keeper.state()
@@ -309,16 +309,9 @@ class TrainState:
 
     def _write(self, kept: snapshot.Snapshot | None) -> None:
         """Writes a snapshot and says so."""
-        began = time.monotonic()
-        if self._folder is None or kept is None:
-            return
-        is_there = snapshot.write(self._folder, kept)
-        seconds = time.monotonic() - began
-        self._periodic.done(seconds)  # where there is no room, each step would try
-        if not is_there:
-            return
-        key = [kept.place.call, kept.place.epoch, kept.place.step]
-        channel.emit("snapshot", key=key, step=kept.place.step, seconds=seconds)
+        if self._folder is not None and kept is not None:
+            # Where there is no room, each step would try.
+            self._periodic.done(snapshot.write_and_tell(self._folder, kept))
 
     def _save_if_due(self, *, epoch_ended: bool) -> None:
         """Writes a checkpoint to the disk when one is due."""

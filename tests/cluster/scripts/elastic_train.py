@@ -4,7 +4,9 @@ FAULTS: "round:rank:step" with spaces between: that worker's machine crashes the
 worker alone. SLOW: how many seconds a later round takes before it has its state. WAITS:
 "round:step:event:count" likewise: the chief waits there until the job has had so many events of
 that name, and says so by a file "waiting-ROUND". WANTED: "round:rank:step:who" likewise: SIGTERM to
-that worker, its agent, or the launcher. LOOP: "fit", or "steps" for a custom loop.
+that worker, its agent, or the launcher. VALID: the same; it happens in the validation after that
+step, in which all workers then stand still; "worker" is killed. LOOP: "fit", or "steps" for a
+custom loop.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ FAULTS, DEATHS = (
     [tuple(map(int, text.split(":"))) for text in os.environ.get(name, "").split()]
     for name in ("FAULTS", "DEATHS")
 )
+VALID = [text.split(":") for text in os.environ.get("VALID", "").split()]
 WANTED = [text.split(":") for text in os.environ.get("WANTED", "").split()]
 WAITS = [text.split(":") for text in os.environ.get("WAITS", "").split()]
 LOOP = os.environ.get("LOOP", "fit")
@@ -45,6 +48,14 @@ def after_step(step):
     for number, when, event, count in WAITS:
         if HERE.is_chief and (HERE.round, step) == (int(number), int(when)):
             wait_for(event, int(count))
+
+
+def in_validation(step):
+    for number, rank, when, who in VALID:
+        if (HERE.round, step) == (int(number), int(when)):
+            if HERE.rank == int(rank):
+                process(who).send_signal(signal.SIGKILL if who == "worker" else signal.SIGTERM)
+            time.sleep(100)
 
 
 def process(who):
@@ -72,6 +83,9 @@ class Elastic(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         after_step(int(self.model.optimizer.iterations.numpy()))
 
+    def on_test_batch_end(self, batch, logs=None):
+        in_validation(int(self.model.optimizer.iterations.numpy()))
+
 
 if HERE.round:
     time.sleep(float(os.environ.get("SLOW") or 0))
@@ -88,7 +102,9 @@ y = np.sin(x.sum(1, keepdims=True))
 
 
 def fit():
-    history = model.fit(x, y, batch_size=BATCH, epochs=EPOCHS, verbose=2, callbacks=[Elastic()])
+    more = {"validation_data": (x[:48], y[:48])} if VALID else {}
+    common = {"batch_size": BATCH, "epochs": EPOCHS, "verbose": 2, "callbacks": [Elastic()]}
+    history = model.fit(x, y, **common, **more)
     return history.history
 
 
