@@ -55,7 +55,7 @@ class Hosts:
         (self.directory / "train.py").write_text(script)
         # Into files, so that a test can look at what has been said while the job runs.
         outputs = [self._output(stream).open("wb") for stream in ("out", "err")]
-        command = [TFRUN, *args, "train.py"]
+        command = [TFRUN, *args, "train.py"]  # of which the first may be a verb
         try:
             return self.lab.start("n1", command, self.directory, self.environment, *outputs)
         finally:
@@ -93,7 +93,7 @@ class Hosts:
         return code, self._output("out").read_text(), self.said
 
     def kill(self, process: subprocess.Popen) -> None:
-        """Ends the launcher with SIGKILL, if it still runs."""
+        """Ends a command with SIGKILL, if it still runs."""
         if process.poll() is None:
             os.kill(self.lab.pid_of(process), signal.SIGKILL)
             process.wait(10)

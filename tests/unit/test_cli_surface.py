@@ -181,6 +181,9 @@ def test_what_answers_at_once_imports_nothing_heavy(args: list[str], code: int) 
     assert result.stderr.splitlines()[-1] == f"{code} []"
 
 
+# Of the options that a job has anywhere, `serve` has all that do not say which machines.
+ELSEWHERE = ("hosts", "hostfile", "remote_python", "remote_dir", "env", "sync", "ps")
+SERVED = {name: row for name, row in SURFACE.items() if name not in ELSEWHERE}
 # The same of each verb.
 VERB_SURFACE = {
     "drill": {
@@ -195,6 +198,12 @@ VERB_SURFACE = {
         "run_dir": (["--run-dir"], None),
         "json_file": (["--json"], None),
     },
+    "join": {
+        "token_file": (["--token-file"], None),
+        "slots": (["--slots"], 1),
+        "tls_ca": (["--tls-ca"], None),
+        "join_timeout": (["--join-timeout"], 600.0),
+    },
     "ledger": {"as_json": (["--json"], False)},
     "parity": {
         "workers": (["-n", "--workers"], "1,2"),
@@ -205,6 +214,14 @@ VERB_SURFACE = {
         "timeout": (["--timeout"], 600.0),
         "run_dir": (["--run-dir"], None),
         "json_file": (["--json"], None),
+    },
+    "serve": {
+        "listen": (["--listen"], None),
+        "slots": (["--slots"], 1),
+        "token_file": (["--token-file"], None),
+        "tls_cert": (["--tls-cert"], None),
+        "tls_key": (["--tls-key"], None),
+        **{name: (opts, default) for name, (opts, _, default, _) in SERVED.items()},
     },
     "submit slurm": {
         "nodes": (["-N", "--nodes"], 1),
@@ -241,7 +258,11 @@ VERB_SURFACE = {
 
 # What stands after the options of a verb, and what the verb gets of it.
 SCRIPT = (["train.py", "-n", "9"], {"script": "train.py", "script_args": ("-n", "9")})
-VERB_ARGUMENTS = {"ledger": (["some-run"], {"run": "some-run"})}
+VERB_ARGUMENTS = {
+    "join": (["--token-file", "f", "h:1"], {"token_file": "f", "address": "h:1"}),
+    "ledger": (["some-run"], {"run": "some-run"}),
+    "serve": (["-n", "2", *SCRIPT[0]], {"workers": "2", **SCRIPT[1]}),
+}
 
 
 @pytest.mark.parametrize("verb", VERB_SURFACE)

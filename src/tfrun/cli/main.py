@@ -23,8 +23,10 @@ EPILOG = (
 # What stands where a script may stand. Each has a file of its own, with a command of its name.
 VERBS = {
     "drill": "Run a script undisturbed, then under faults, and compare.",
+    "join": "Have this machine take part in a job of `serve`.",
     "ledger": "Prove that a run trained on every sample exactly once.",
     "parity": "Train a script's first steps on 1, 2, … workers, and say where they part.",
+    "serve": "Run a script on machines that join by hand.",
     "submit": "Hand a job over to Slurm.",
     "tune": "Find the per-worker batch that is fastest and fits in memory.",
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfrun.checkpoint.policy import parse as parse_interval
+from tfrun.cli.experiment import say
 from tfrun.cli.hosts import remote_of, stated_hosts
 from tfrun.cluster.external import external_tf_config
 from tfrun.cluster.hosts import Host
@@ -28,6 +29,7 @@ from tfrun.launch.ssh_command import Remote
 if TYPE_CHECKING:
     from tfrun.launch.backend import Job
     from tfrun.launch.scheduler import Place
+    from tfrun.launch.serve import Serving
 
 
 def run(
@@ -62,13 +64,14 @@ def run(
     fresh: bool,
     deterministic: bool,
     ledger: bool,
+    serving: Serving | None = None,
 ) -> int:
     """Runs the job and returns its exit code."""
     if checkpoint_every != "off":
         parse_interval(checkpoint_every)
     program = Program(target=script, is_module=module, args=script_args)
     machines = stated_hosts(hosts, hostfile)
-    place = None if machines or "TF_CONFIG" in os.environ else _place()
+    place = None if machines or serving or "TF_CONFIG" in os.environ else _place()
     stated = WorkerRange.parse(workers) if workers is not None else None
     slots = sum(host.slots for host in machines) or 1
     if place:
@@ -99,13 +102,16 @@ def run(
             "TF_CONFIG states a cluster, and so do -H or --hostfile",
             fix="Unset TF_CONFIG, or leave out the hosts",
         )
+    if serving and external:
+        fix = "Unset TF_CONFIG"
+        raise UsageError("TFRUN-107", "TF_CONFIG states a cluster that is not ours", fix=fix)
     if machines:
         assign_tasks(wanted.high, ps, slots_by_host=[(host.name, host.slots) for host in machines])
     elif place and place.is_member:
         from tfrun.launch.scheduler import serve
 
         return serve(place, run_dir or "", join_timeout)
-    else:  # a machine that only launches needs no TensorFlow
+    elif serving is None or serving.slots:  # a machine that only launches needs no TensorFlow
         checks.check_tensorflow()
     return _start(
         JobSpec(
@@ -133,7 +139,7 @@ def run(
                 hang_timeout=hang_timeout,
             ),
         ),
-        lambda spec: _job(spec, external, machines, remote, place, stated),
+        lambda spec: _job(spec, external, machines, remote, place, stated, serving),
         fresh=fresh,
         keeps_seed=seed is None,
         ledger=ledger,
@@ -157,14 +163,18 @@ def _job(
     remote: Remote,
     place: Place | None,
     stated: WorkerRange | None,
+    serving: Serving | None,
 ) -> Job:
     from tfrun.launch.local import local_job
+    from tfrun.launch.serve import serve_job
     from tfrun.launch.ssh import ssh_job
 
     if place:
         from tfrun.launch.scheduler import job_of
 
         return job_of(place, spec, stated.high if stated else None)
+    if serving:
+        return serve_job(spec, serving, say)
     return ssh_job(spec, machines, remote) if machines else local_job(spec, external)
 
 

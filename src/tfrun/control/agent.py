@@ -28,6 +28,7 @@ from tfrun.control import messages
 from tfrun.control.crew import Crew
 from tfrun.control.memory import save_memory
 from tfrun.control.state_dir import StateDir, remove_if_left, state_dir
+from tfrun.control.tls import trusting
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import EXIT_LOST, EXIT_PREEMPTED
 from tfrun.job.spec import JobSpec
@@ -97,6 +98,7 @@ class Agent:
             aiohttp.ClientSession(headers=headers) as session,
             session.ws_connect(
                 self._config["url"],
+                ssl=trusting(self._config.get("tls")),
                 max_msg_size=messages.MAX_MESSAGE_BYTES,
                 # Pings, and waits half as long for each answer.
                 heartbeat=self._silence and self._silence / 1.5,

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 from tfrun.control import membership, messages
 from tfrun.control import round_terms as terms
 from tfrun.control.conductor import Conductor
 from tfrun.control.members import Member, Send
+from tfrun.control.plan import Site
 from tfrun.control.reports import event_of, memory_event
 from tfrun.control.round_terms import State
 from tfrun.job.exits import ExitStatus
@@ -35,6 +37,19 @@ class Controller(Conductor):
     def seen(self, agent: str, address: str | None) -> None:
         """Takes the address that an agent's connection comes from."""
         self._known.seen(agent, address)
+
+    @property
+    def here(self) -> frozenset[str]:
+        """The agents that are connected."""
+        return self._members.names
+
+    def expect(self, site: Site) -> None:
+        """Takes note of a machine that is going to join, and that no plan knows yet."""
+        if self.round.number == 0 and self.round.state is State.JOINING:
+            self.plan = membership.with_site(self.spec, self.plan, site, self._known.places)
+            self.round = replace(self.round, tasks=self.plan.planned, joined=self._members.names)
+        else:
+            self.plan = replace(self.plan, sites=(*self.plan.sites, site))
 
     def joined(self, hello: messages.Hello, send: Send) -> Member | None:
         """Takes an agent in, for this round or a later one; None when no place is kept for it."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfrun.control.plan import Plan
+from tfrun.control.plan import Plan, Site, make_plan
 from tfrun.control.recovery import next_plan, possible_workers
 from tfrun.control.round_terms import Round, State
 from tfrun.job.failure import Failure
@@ -124,6 +124,21 @@ def growth(
     }
     larger = next_plan(spec, plan, plan.agents | stay)
     return larger if larger is not None and larger.workers > plan.workers else None
+
+
+def with_site(spec: JobSpec, plan: Plan, site: Site, places: Collection[str]) -> Plan:
+    """Returns the plan of a round that has not begun, with a machine that has just named itself.
+
+    Args:
+      spec: the job.
+      plan: the plan so far.
+      site: the machine, instead of as many places as it takes workers.
+      places: agents that stand for machines that nobody has named yet.
+    """
+    named = [other for other in plan.sites if other.agent not in places] + [site]
+    left = max(0, spec.workers.high - sum(other.slots for other in named))
+    empty = [other for other in plan.sites if other.agent in places]
+    return make_plan(spec, named + empty[:left])
 
 
 def listed(names: Sequence[str], joint: str = " and ") -> str:

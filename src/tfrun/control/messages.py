@@ -144,6 +144,49 @@ class Heartbeat(Message):
     agent: str
 
 
+# --- from a machine that is to join by hand, and the answers; before its agent is started -----
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enrol(Message):
+    """A machine wants to take part; `identity` is another one for each `tfrun join`."""
+
+    kind: ClassVar[str] = "enrol"
+    name: str
+    identity: str
+    slots: int
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CannotRun(Message):
+    """An enrolled machine's agent could not start there."""
+
+    kind: ClassVar[str] = "cannot_run"
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enrolled(Message):
+    """It may: its agent has this name, and gets this as its `JobSpec`."""
+
+    kind: ClassVar[str] = "enrolled"
+    agent: str
+    attempt: int
+    spec: dict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused(Message):
+    """It may not; `over`: because the job has ended."""
+
+    kind: ClassVar[str] = "refused"
+    code: str
+    reason: str
+    over: bool
+
+
 # --- from controller to agent ---------------------------------------------------------------
 
 

@@ -37,12 +37,14 @@ class Whereabouts:
       expected: the agents that may still come, or come back when they are lost.
       joined: those that have been there; the controller fills it in.
       by_connection: an agent is reached where its connection comes from.
+      places: agents that stand for machines that nobody has named yet.
     """
 
     waiting: dict[str, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     expected: set[str] = field(default_factory=set)
     joined: set[str] = field(default_factory=set)
+    places: frozenset[str] = frozenset()
     by_connection: bool = False
 
     def seen(self, agent: str, address: str | None) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 import ssl
+from collections.abc import Callable
 
 from aiohttp import WSMsgType, web
 
@@ -16,6 +17,10 @@ from tfrun.job.errors import TfrunError
 
 HELLO_SECONDS = 10.0
 BACKLOG = 1024  # a thousand agents come at once
+MAX_ENROL_BYTES = 1 << 16
+
+# Gets what a machine that is to join by hand has said, and the address it came from.
+Desk = Callable[[messages.Message, str], messages.Message]
 
 _log = logging.getLogger(__name__)
 
@@ -23,8 +28,13 @@ _log = logging.getLogger(__name__)
 class ControlServer:
     """Serves a controller on a TCP port; `port` is set once it listens."""
 
-    def __init__(self, controller: Controller, token: str) -> None:
-        self._controller, self._token = controller, token
+    def __init__(self, controller: Controller, token: str, desk: Desk | None = None) -> None:
+        """Args:
+        controller: the controller.
+        token: the job's secret.
+        desk: answers machines that are to join by hand; by default none can.
+        """
+        self._controller, self._token, self._desk = controller, token, desk
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
         self._strangers: dict[web.RequestHandler, asyncio.TimerHandle] = {}
@@ -36,9 +46,10 @@ class ControlServer:
         Raises:
           OSError: the address is not this machine's, or the port is taken.
         """
-        app = web.Application(middlewares=[self._authenticate])
+        app = web.Application(middlewares=[self._authenticate], client_max_size=MAX_ENROL_BYTES)
         app.router.add_get("/agent", self._agent)
         app.router.add_get("/job", self._job)
+        app.router.add_post("/join", self._join)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
         self._listening = listening = await asyncio.get_running_loop().create_server(
@@ -89,6 +100,20 @@ class ControlServer:
         return web.json_response(
             {"version": tfrun.__version__, "spec": self._controller.spec.to_json()}
         )
+
+    async def _join(self, request: web.Request) -> web.StreamResponse:
+        """Answers a machine that is to join by hand: one message, one answer."""
+        try:
+            message = messages.decode((await request.read()).decode())
+        except (TfrunError, UnicodeDecodeError) as error:
+            # Another version's message, most likely: its sender is told so as far as it can be.
+            reason = f"its message is not understood: {error}"
+            answer: messages.Message = messages.Refused(code="TFRUN-302", reason=reason, over=False)
+        else:
+            if self._desk is None:
+                raise web.HTTPNotFound
+            answer = self._desk(message, request.remote or "")
+        return web.Response(text=messages.encode(answer), content_type="application/json")
 
     async def _agent(self, request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse(max_msg_size=messages.MAX_MESSAGE_BYTES)

@@ -34,6 +34,7 @@ CODES: dict[str, str] = {
     "TFRUN-305": "a host cannot run tfrun",
     "TFRUN-306": "a process did not find its launcher",
     "TFRUN-307": "a command of Slurm failed",
+    "TFRUN-320": "the job does not let this machine in",
     "TFRUN-401": "a worker failed",
     "TFRUN-402": "TensorFlow could not be imported on a machine",
     "TFRUN-403": "a worker was killed for lack of memory",

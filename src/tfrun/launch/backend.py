@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tfrun.control.controller import Controller
 from tfrun.control.plan import Plan, Whereabouts
+from tfrun.control.server import Desk
 from tfrun.job.spec import JobSpec
 
 
@@ -59,16 +63,34 @@ class Backend(Protocol):
         ...
 
 
+# Makes what answers machines that join by hand, once there is a controller.
+MakeDesk = Callable[[Controller], Desk]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Door:
+    """Who gets in at the control port, and how.
+
+    The port and the token are set where agents have to know them beforehand.
+
+    Attributes:
+      token: the job's secret; "" makes a new one.
+      port: the port; 0 is any free one.
+      tls: the certificate and key that the port shows; None is without TLS.
+      desk: lets machines join by hand.
+    """
+
+    token: str = ""
+    port: int = 0
+    tls: ssl.SSLContext | None = None
+    desk: MakeDesk | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What the launcher runs: the specification, who does what, and how the agents start.
-
-    `port` and `token` are set where agents have to know the control port and the secret beforehand;
-    by default they are made up.
-    """
+    """What the launcher runs: the specification, who does what, and how the agents start."""
 
     spec: JobSpec
     plan: Plan
     backend: Backend
-    port: int = 0
-    token: str = ""
+    door: Door = field(default_factory=Door)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from tfrun.control.plan import Site, Whereabouts, make_plan
 from tfrun.job.spec import JobSpec
-from tfrun.launch.backend import AgentEnd, Job
+from tfrun.launch.backend import AgentEnd, Door, Job
 from tfrun.launch.local import LocalBackend
 
 ANY_INTERFACE = "0.0.0.0"
@@ -74,7 +74,8 @@ def group_job(
     backend = GroupBackend(site, sites, spec, meeting, returns=returns)
     if address:
         backend.whereabouts.addresses[own] = address
-    return Job(spec=spec, plan=plan, backend=backend, port=meeting.port, token=meeting.token)
+    door = Door(port=meeting.port, token=meeting.token)
+    return Job(spec=spec, plan=plan, backend=backend, door=door)
 
 
 class GroupBackend:

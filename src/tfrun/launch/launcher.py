@@ -11,6 +11,7 @@ from dataclasses import replace
 from tfrun.control.controller import Controller
 from tfrun.control.server import ControlServer
 from tfrun.control.view import View
+from tfrun.job.errors import UsageError
 from tfrun.job.exits import EXIT_INTERRUPTED, EXIT_PREEMPTED
 from tfrun.job.failure import Outcome
 from tfrun.launch.backend import Backend, Job
@@ -31,13 +32,17 @@ async def run_job(
       view: shows output and progress.
       window: rows and columns, when the chief's output goes to a terminal.
     """
-    token = job.token or secrets.token_urlsafe(32)
-    spec, backend = job.spec, job.backend
+    spec, backend, door = job.spec, job.backend, job.door
+    token = door.token or secrets.token_urlsafe(32)
     controller = Controller(
         spec, job.plan, events, view, window=window, whereabouts=backend.whereabouts
     )
-    server = ControlServer(controller, token)
-    await server.start(backend.listen_host, job.port)
+    server = ControlServer(controller, token, door.desk and door.desk(controller))
+    try:
+        await server.start(backend.listen_host, door.port, door.tls)
+    except OSError as error:
+        await server.close()
+        raise _cannot_listen(backend.listen_host, door.port, error) from None
     loop = asyncio.get_running_loop()
     for signum in SIGNALS:
         loop.add_signal_handler(signum, controller.interrupt, signum.name)
@@ -61,6 +66,16 @@ async def run_job(
         for signum in SIGNALS:
             loop.remove_signal_handler(signum)
     return _outcome(controller)
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> UsageError:
+    return UsageError(
+        "TFRUN-208",
+        f"the control port cannot listen on {host!r}, port {port}: {error.strerror or error}",
+        where="--listen",
+        expected="an address of this machine and a free port",
+        fix="Name another address or port",
+    )
 
 
 async def _watch(backend: Backend, controller: Controller) -> None:
