@@ -73,7 +73,7 @@ def _serve(
         cert=tls_cert or "",
         key=tls_key or "",
     )
-    absent = dict.fromkeys(OTHERS) | {"env": (), "sync": False, "ps": 0}
+    absent: dict[str, Any] = dict.fromkeys(OTHERS) | {"env": (), "sync": False, "ps": 0}
     return verb.run(**options, **absent, serving=serving)
 
 
