@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 import tensorflow as tf
 
 from tfrun.data import records
+from tfrun.data.checksums import first_damaged
 from tfrun.data.dataset import Dataset
 from tfrun.data.record_index import index_file
-from tfrun.data.records import RecordSource, whole_records
+from tfrun.data.records import RecordSource
 from tfrun.job.errors import TfrunError, UsageError
 
 TEXTS = [b"%d " % i * (i % 7) for i in range(50)]  # some are empty
@@ -162,12 +164,20 @@ def test_a_record_file_that_becomes_shorter_under_its_map_is_no_crash(path):
         source.read(np.array([49]))
 
 
-def test_tensorflows_reader_stops_at_the_damaged_record(path):
-    assert whole_records(str(path), 50) == TEXTS
-    assert whole_records(str(path), 3) == TEXTS[:3]
+@pytest.mark.parametrize("offset", [0, 7, 8, 11, 12, -5, -4, -1])
+def test_every_bit_of_a_record_is_checked_as_tensorflow_does(path, offset):
     starts = index_file(str(path))
-    damage(path, int(starts[6]) - 1)
-    assert whole_records(str(path), 50) == TEXTS[:5]
+    place = int(starts[6] + offset if offset >= 0 else starts[7] + offset)
+    (content, sizes), texts = (path.read_bytes(), np.diff(starts)), TEXTS
+    assert first_damaged(content, sizes, texts) is None
+    for bit in range(8):
+        torn = bytearray(content)
+        torn[place] ^= 1 << bit
+        data = [bytes(torn[a + 12 : b - 4]) for a, b in itertools.pairwise(starts)]
+        assert first_damaged(bytes(torn), sizes, data) == 6
+        path.write_bytes(torn)
+        with pytest.raises(tf.errors.DataLossError):
+            list(tf.data.TFRecordDataset(str(path)))
 
 
 @pytest.mark.parametrize("large", [10, 1 << 20])

@@ -92,9 +92,10 @@ class Groups:
     def block(self, group: Group, indices: int) -> Group:
         """Returns the group with its neighbours, as far as they make up about `indices` samples.
 
-        All groups of a block have the same block.
+        All groups of a block have the same block, but for the first step: that is to come soon.
         """
-        if group.first >= self._full or not self._in_runs(group.first):
+        is_first = group.epoch * self.steps + group.first == self.start
+        if is_first or group.first >= self._full or not self._in_runs(group.first):
             return group
         width = max(self.batch * self.count // self.total, 1)
         steps = self.size * max(indices // (width * self.size), 1)

@@ -14,7 +14,7 @@ from tfrun.data.plan import Plan, Replicas
 from tfrun.data.sources import Tolerant
 from tfrun.data.stream import check_batch
 
-STEPS, BYTES = 64, 4 << 20  # at most so many steps, and so much data, in a group
+STEPS, BYTES = 256, 4 << 20  # at most so many steps, and so much data, in a group
 # The indices of several groups are made at once: NumPy's overhead is that of ~1000 indices.
 BLOCK = 8192
 

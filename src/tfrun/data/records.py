@@ -6,7 +6,6 @@ import contextlib
 import errno
 import glob
 import io
-import itertools
 import mmap
 import os
 import threading
@@ -20,10 +19,10 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.data import errors
+from tfrun.data.checksums import HEAD, TAIL, first_damaged
 from tfrun.data.gather import Gathered, Unreadable
 from tfrun.data.record_index import index_files
 
-_HEAD, _TAIL = 12, 4  # bytes before and behind a record's data
 _LARGE = 64 << 10
 _SHORTER = "it has become shorter"
 
@@ -51,6 +50,7 @@ class RecordSource:
         # A record of many pages comes from a disk faster if it is asked for in one piece.
         self._is_mapped = mean < _LARGE
         self._files: dict[int, Any] = {}
+        self._maps = np.zeros(len(starts), np.uintp)  # where they begin in memory
         weakref.finalize(self, _close, self._files)
         self._kept: list[Gathered] = []
         self._lock = threading.Lock()
@@ -59,46 +59,52 @@ class RecordSource:
         return int(self._ends[-1])
 
     def read(self, indices: NDArray[np.int64]) -> list[NDArray]:
-        files = np.searchsorted(self._ends, indices, side="right").tolist()
+        files = np.searchsorted(self._ends, indices, side="right")
         starts, sizes = self._starts[indices], self._sizes[indices]
         try:
             with self._gathering() as gathered:
-                content = gathered.fill(self._pieces(files, starts, starts + sizes))
-                if self._checked[indices].all():
-                    good = _data_of(content, sizes)
-                else:
-                    good = whole_records(gathered.path, len(files))
+                addresses, _held = self._pieces(files, starts, sizes)
+                content = gathered.fill(addresses, sizes)
+                data = _data_of(content, sizes)
+                bad = None
+                if not self._checked[indices].all():
+                    bad = first_damaged(content, sizes, data)
         except Unreadable as failed:
             path = self._paths[files[failed.piece]]
             raise errors.vanished(path, _reason(failed.error)) from None
-        if len(good) < len(files):
-            bad = len(good)
+        if bad is not None:
             path, start = self._paths[files[bad]], int(starts[bad])
             raise errors.corrupt(path, start, "its checksum is wrong")
         self._checked[indices] = True
         records = np.empty(len(files), object)
-        records[:] = good
+        records[:] = data
         return [records]
 
-    def _pieces(self, files: list[int], starts: NDArray, ends: NDArray) -> list[memoryview]:
-        opened = {number: self._file(number) for number in set(files)}
-        return [
-            self._read(number, file, start, end) if isinstance(file, int) else file[start:end]
-            for number, start, end in zip(files, starts.tolist(), ends.tolist(), strict=True)
-            for file in (opened[number],)
-        ]
+    def _pieces(
+        self, files: NDArray[np.int64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uintp], list[bytes]]:
+        """Returns where each record is in memory, and what has been read for that."""
+        opened = {number: self._file(number) for number in np.unique(files).tolist()}
+        addresses = self._maps[files] + starts.astype(np.uintp)
+        found: list[bytes] = []
+        if any(isinstance(file, int) for file in opened.values()):
+            for place, number in enumerate(files.tolist()):
+                if isinstance(file := opened[number], int):
+                    found.append(self._read(number, file, int(starts[place]), int(sizes[place])))
+                    addresses[place] = np.frombuffer(found[-1], np.uint8).ctypes.data
+        return addresses, found
 
-    def _read(self, number: int, descriptor: int, start: int, end: int) -> memoryview:
+    def _read(self, number: int, descriptor: int, start: int, size: int) -> bytes:
         try:
-            data = os.pread(descriptor, end - start, start)
+            data = os.pread(descriptor, size, start)
         except OSError as error:
             raise errors.vanished(self._paths[number], _reason(error)) from None
-        if len(data) < end - start:
+        if len(data) < size:
             raise errors.vanished(self._paths[number], _SHORTER)
-        return memoryview(data)
+        return data
 
     def _file(self, number: int) -> Any:
-        """Returns a view of a file's map, or its descriptor; opened once."""
+        """Returns a file's map, or its descriptor; opened once."""
         with self._lock:
             if number in self._files:
                 return self._files[number]
@@ -109,6 +115,8 @@ class RecordSource:
                         raise errors.vanished(path, _SHORTER)
                     mapped = _map_of(file) if self._is_mapped else None
                     self._files[number] = os.dup(file.fileno()) if mapped is None else mapped
+                    if mapped is not None:
+                        self._maps[number] = mapped.ctypes.data
             except OSError as error:
                 raise errors.vanished(path, _reason(error)) from None
             return self._files[number]
@@ -169,22 +177,7 @@ def matching(patterns: str | Sequence[str]) -> list[str]:
     return found
 
 
-def whole_records(path: str, count: int) -> list[bytes]:
-    """Returns the data of the first `count` records of a file, up to the first damaged one.
-
-    Python has no crc32c, and one in numpy is slower, so TensorFlow's own reader checks them. It
-    is not public, and its public forms cost more for a record than this.
-    """
-    from tensorflow.python.lib.io import _pywrap_record_io
-
-    whole: list[bytes] = []
-    reader: Any = _pywrap_record_io.RecordIterator(path, "")
-    with contextlib.suppress(tf.errors.OpError):
-        whole.extend(itertools.islice(reader, count))
-    return whole
-
-
-def _map_of(file: io.FileIO) -> memoryview | None:
+def _map_of(file: io.FileIO) -> NDArray[np.uint8] | None:
     """Maps a file; None where its file system cannot."""
     try:
         made = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -192,13 +185,13 @@ def _map_of(file: io.FileIO) -> memoryview | None:
         return None
     if hasattr(made, "madvise"):
         made.madvise(mmap.MADV_RANDOM)
-    return memoryview(made)
+    return np.frombuffer(made, np.uint8)
 
 
 def _data_of(content: mmap.mmap, sizes: NDArray[np.int64]) -> list[bytes]:
     """The records' data without what stands around it."""
     ends = np.cumsum(sizes)
-    begins, ends = (ends - sizes + _HEAD).tolist(), (ends - _TAIL).tolist()
+    begins, ends = (ends - sizes + HEAD).tolist(), (ends - TAIL).tolist()
     return [content[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
 
