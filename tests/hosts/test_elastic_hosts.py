@@ -109,3 +109,21 @@ def test_a_start_without_all_hosts(hosts: Hosts) -> None:
     assert found["workers"] == 3
     assert "tfrun: n3 joined; resumed at step 20 with 3 workers" in err
     compare(hosts, weights, bits=False)
+
+
+@thorough
+@pytest.mark.timeout(400)
+def test_a_spare_host_steps_in(hosts: Hosts) -> None:
+    def disturb() -> None:
+        reaches(hosts, 0)
+        hosts.lab.crash("n2")
+
+    weights, found, _, err = train(
+        *(hosts, "-H", "n1,n2,n3", "-n", "1:2"),
+        waits="0:20:standing_by:1 0:21:agent_lost:1",
+        then=disturb,
+    )
+    assert found["workers"] == 2
+    assert "the agent n2 was lost" in err and "resumed at step 2" in err
+    assert not hosts.events("resized")  # never fewer than two
+    compare(hosts, weights, bits=False)

@@ -61,6 +61,18 @@ def test_a_host_file_and_fewer_workers_than_slots(hosts: Hosts) -> None:
     assert [place["host"] for place in places(hosts, 2)] == ["n2", "n2"]
 
 
+@thorough
+def test_a_cluster_file(hosts: Hosts) -> None:
+    cluster = {"worker": ["n2:2222", "n3:2222"], "chief": ["n1:2222"]}
+    (hosts.directory / "cluster.json").write_text(json.dumps(cluster))
+    code, out, err = hosts.run(PLACE_AND_TRAIN, "--cluster", "cluster.json")
+    assert code == 0, err
+    assert "Epoch 2/2" in out
+    found = places(hosts, 3)
+    assert [place["host"] for place in found] == ["n1", "n2", "n3"]
+    assert json.loads(found[0]["TF_CONFIG"])["cluster"] == cluster
+
+
 def test_without_a_shared_file_system(lone_hosts: Hosts) -> None:
     code, _, err = lone_hosts.run(PLACE, "-H", "n1,n2")
     assert code == 1

@@ -17,6 +17,7 @@ SURFACE = {
     "workers": (["-n", "--workers"], "TFRUN_WORKERS", None, False),
     "hosts": (["-H", "--hosts"], "TFRUN_HOSTS", None, False),
     "hostfile": (["--hostfile"], "TFRUN_HOSTFILE", None, False),
+    "cluster": (["--cluster"], "TFRUN_CLUSTER", None, False),
     "remote_python": (["--remote-python"], "TFRUN_REMOTE_PYTHON", None, False),
     "remote_dir": (["--remote-dir"], "TFRUN_REMOTE_DIR", None, False),
     "env": (["--env"], "TFRUN_ENV", (), False),
@@ -48,6 +49,7 @@ VALUES = {
     "workers": ("2:8", "2:8"),
     "hosts": ("a,b:2", "a,b:2"),
     "hostfile": ("hosts", "hosts"),
+    "cluster": ("cluster.json", "cluster.json"),
     "remote_python": ("/opt/python", "/opt/python"),
     "remote_dir": ("/there", "/there"),
     "env": ("NAME", ("NAME",)),
@@ -182,7 +184,7 @@ def test_what_answers_at_once_imports_nothing_heavy(args: list[str], code: int) 
 
 
 # Of the options that a job has anywhere, `serve` has all that do not say which machines.
-ELSEWHERE = ("hosts", "hostfile", "remote_python", "remote_dir", "env", "sync", "ps")
+ELSEWHERE = ("hosts", "hostfile", "cluster", "remote_python", "remote_dir", "env", "sync", "ps")
 SERVED = {name: row for name, row in SURFACE.items() if name not in ELSEWHERE}
 # The same of each verb.
 VERB_SURFACE = {

@@ -1,4 +1,4 @@
-"""The options that say which machines: -H, --hostfile and what goes with them."""
+"""The options that say which machines: -H, --hostfile, --cluster and what goes with them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tfrun.cluster.cluster_file import parse_cluster_file
 from tfrun.cluster.hosts import Host, parse_hostfile, parse_hosts
+from tfrun.cluster.spec import ClusterSpec
 from tfrun.job.errors import UsageError
 from tfrun.launch.ssh_command import Remote
 
@@ -26,17 +28,36 @@ def stated_hosts(hosts: str | None, hostfile: str | None) -> tuple[Host, ...]:
     if hosts is not None:
         return parse_hosts(hosts)
     if hostfile is not None:
-        return parse_hostfile(_read(hostfile), where=hostfile)
+        return parse_hostfile(_read(hostfile, "--hostfile"), where=hostfile)
     return ()
 
 
-def _read(path: str) -> str:
+def stated_cluster(
+    path: str | None, *, hosts: str | None, hostfile: str | None, workers: str | None, ps: int
+) -> ClusterSpec | None:
+    """Returns the cluster of --cluster; None when it is not given.
+
+    Raises:
+      UsageError: TFRUN-107 when -H, --hostfile, -n or --ps are given too, TFRUN-105 for a file that
+        cannot be read, TFRUN-202, 204, 205 and 220 for what stands in it.
+    """
+    if path is None:
+        return None
+    given = {"-H": hosts, "--hostfile": hostfile, "-n": workers, "--ps": ps}
+    for option, value in given.items():
+        if value:
+            what = f"--cluster states the whole cluster, and {option} says something of it too"
+            raise UsageError("TFRUN-107", what, fix=f"Leave out {option}")
+    return parse_cluster_file(_read(path, "--cluster"), where=path)
+
+
+def _read(path: str, option: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         what = getattr(error, "strerror", None) or str(error)
         raise UsageError(
-            "TFRUN-105", f"{path!r:.200} cannot be read: {what}", where="--hostfile"
+            "TFRUN-105", f"{path!r:.200} cannot be read: {what}", where=option
         ) from None
 
 

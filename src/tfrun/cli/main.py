@@ -61,6 +61,7 @@ class _Command(click.Command):
 )
 @click.option("-H", "--hosts", metavar="A,B:2", help="Hosts over SSH; after a colon, workers each.")
 @click.option("--hostfile", metavar="FILE", help="A file with a host on each line.")
+@click.option("--cluster", metavar="FILE", help="A cluster in JSON, with the tasks' addresses.")
 @click.option("--ps", type=click.IntRange(min=0), default=0, help="Number of parameter servers.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT names a module, as in python -m.")
 @click.option("--run-dir", metavar="DIR", help="Where to write.  [default: tfrun-runs/<job>]")

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from tfrun.checkpoint.policy import parse as parse_interval
 from tfrun.cli.experiment import say
-from tfrun.cli.hosts import remote_of, stated_hosts
+from tfrun.cli.hosts import remote_of, stated_cluster, stated_hosts
+from tfrun.cluster.cluster_file import hosts_of, is_local
 from tfrun.cluster.external import external_tf_config
 from tfrun.cluster.hosts import Host
+from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.tasks import assign_tasks
 from tfrun.job import checks
 from tfrun.job import run_dir as run_dir_module
@@ -39,6 +41,7 @@ def run(
     workers: str | None,
     hosts: str | None,
     hostfile: str | None,
+    cluster: str | None,
     remote_python: str | None,
     remote_dir: str | None,
     env: tuple[str, ...],
@@ -70,10 +73,13 @@ def run(
     if checkpoint_every != "off":
         parse_interval(checkpoint_every)
     program = Program(target=script, is_module=module, args=script_args)
+    fixed = stated_cluster(cluster, hosts=hosts, hostfile=hostfile, workers=workers, ps=ps)
     machines = stated_hosts(hosts, hostfile)
-    place = None if machines or serving or "TF_CONFIG" in os.environ else _place()
+    if fixed and not is_local(fixed):
+        machines = hosts_of(fixed)
+    place = None if machines or fixed or serving or "TF_CONFIG" in os.environ else _place()
     stated = WorkerRange.parse(workers) if workers is not None else None
-    slots = sum(host.slots for host in machines) or 1
+    slots = fixed.trainers if fixed else sum(host.slots for host in machines) or 1
     if place:
         from tfrun.launch import scheduler
 
@@ -96,10 +102,10 @@ def run(
         workers=(wanted.low, wanted.high) if workers is not None else None,
         ps=ps or None,
     )
-    if machines and external:
+    if (machines or fixed) and external:
         raise UsageError(
             "TFRUN-107",
-            "TF_CONFIG states a cluster, and so do -H or --hostfile",
+            "TF_CONFIG states a cluster, and so do -H, --hostfile or --cluster",
             fix="Unset TF_CONFIG, or leave out the hosts",
         )
     if serving and external:
@@ -139,7 +145,7 @@ def run(
                 hang_timeout=hang_timeout,
             ),
         ),
-        lambda spec: _job(spec, external, machines, remote, place, stated, serving),
+        lambda spec: _job(spec, external, machines, remote, fixed, place, stated, serving),
         fresh=fresh,
         keeps_seed=seed is None,
         ledger=ledger,
@@ -161,6 +167,7 @@ def _job(
     external: str,
     machines: Sequence[Host],
     remote: Remote,
+    fixed: ClusterSpec | None,
     place: Place | None,
     stated: WorkerRange | None,
     serving: Serving | None,
@@ -175,7 +182,9 @@ def _job(
         return job_of(place, spec, stated.high if stated else None)
     if serving:
         return serve_job(spec, serving, say)
-    return ssh_job(spec, machines, remote) if machines else local_job(spec, external)
+    if machines:
+        return ssh_job(spec, machines, remote, fixed)
+    return local_job(spec, external, fixed)
 
 
 def _start(

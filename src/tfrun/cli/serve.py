@@ -21,7 +21,7 @@ EPILOG = (
     "that nobody else reads. The job starts when there are places for all workers."
 )
 # What says which machines: here nobody knows yet.
-OTHERS = ("hosts", "hostfile", "remote_python", "remote_dir", "env", "sync", "ps")
+OTHERS = ("hosts", "hostfile", "cluster", "remote_python", "remote_dir", "env", "sync", "ps")
 OWN: list[click.Parameter] = [
     click.Option(
         ["-n", "--workers"], metavar="N|MIN:MAX", required=True, help="Number of workers."

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from tfrun.cluster.address import Address
+from tfrun.cluster.cluster_file import tasks_of
 from tfrun.cluster.external import external_environment
 from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.tasks import Task, assign_tasks, cluster_of, environment_for
@@ -55,11 +56,15 @@ class Whereabouts:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The tasks of a round by name, in rank order; `sites` are all machines that are known."""
+    """The tasks of a round by name, in rank order; `sites` are all machines that are known.
+
+    `fixed`: the addresses are stated, and no task can move to another machine.
+    """
 
     tasks: Mapping[str, Task]
     sites: tuple[Site, ...]
     external: str = ""
+    fixed: ClusterSpec | None = None
 
     # Cached: with a thousand machines each is asked for a thousand times while they join.
     @cached_property
@@ -104,7 +109,7 @@ class Plan:
 
     def ports_of(self, agent: str) -> int:
         """Returns how many ports the agent has to reserve."""
-        return 0 if self.external else self._tasks_by_agent[agent]
+        return 0 if self.external or self.fixed else self._tasks_by_agent[agent]
 
 
 def make_plan(
@@ -131,6 +136,18 @@ def make_plan(
     tasks = assign_tasks(count, servers, slots_by_host=slots)
     named = {f"{task.role}:{task.index}": task for task in tasks}
     return Plan(tasks=named, sites=tuple(sites), external=external)
+
+
+def fixed_plan(cluster: ClusterSpec, sites: Sequence[Site]) -> Plan:
+    """Returns the plan of a cluster whose addresses are stated.
+
+    Args:
+      cluster: the cluster, of chief and workers.
+      sites: its machines, as `hosts_of` has them, or one that takes all tasks.
+    """
+    tasks = tasks_of(cluster, [site.host for site in sites])
+    named = {f"{task.role}:{task.index}": task for task in tasks}
+    return Plan(tasks=named, sites=tuple(sites), fixed=cluster)
 
 
 def start_messages(
@@ -163,8 +180,8 @@ def start_messages(
             raise TfrunError("TFRUN-302", reason)
     free = {agent: iter(numbers) for agent, numbers in ports.items()}
     tasks = tuple(plan.tasks.values())
-    cluster = ClusterSpec()
-    if not plan.external:
+    cluster = plan.fixed or ClusterSpec()
+    if not plan.external and not plan.fixed:
         sites = [plan.sites[task.host_index] for task in tasks]
         hosts = [(addresses or {}).get(site.agent, site.host) for site in sites]
         ports_in_order = [next(free[site.agent]) for site in sites]

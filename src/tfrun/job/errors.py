@@ -27,6 +27,7 @@ CODES: dict[str, str] = {
     "TFRUN-209": "the list of hosts is malformed",
     "TFRUN-210": "a host is listed twice",
     "TFRUN-211": "Slurm's variables are malformed or contradict each other",
+    "TFRUN-220": "a role of the cluster file cannot be started",
     "TFRUN-301": "the agent could not be started or was lost",
     "TFRUN-302": "a control message is malformed",
     "TFRUN-303": "the cluster did not form in time",

@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tfrun.control.plan import Site, Whereabouts, make_plan
+from tfrun.cluster.spec import ClusterSpec
+from tfrun.control.plan import Site, Whereabouts, fixed_plan, make_plan
 from tfrun.control.state_dir import remove, state_dir
 from tfrun.job.exits import ExitStatus
 from tfrun.job.python import python_command
@@ -19,18 +20,19 @@ from tfrun.worker import lineage, sigterm
 LOOPBACK = "127.0.0.1"
 
 
-def local_job(spec: JobSpec, external: str = "") -> Job:
+def local_job(spec: JobSpec, external: str = "", cluster: ClusterSpec | None = None) -> Job:
     """Returns the job that runs all of `spec` on this machine.
 
     Args:
       spec: the job, with its run directory.
       external: the TF_CONFIG that was in the environment, when it states the cluster.
+      cluster: who listens where on this machine, when that is stated.
     """
     workers = 1 if external else spec.workers.high
     site = Site(agent="local", host=LOOPBACK, slots=workers)
     return Job(
         spec=spec,
-        plan=make_plan(spec, [site], external),
+        plan=fixed_plan(cluster, [site]) if cluster else make_plan(spec, [site], external),
         backend=LocalBackend(site, Path(spec.run_dir, "logs")),
     )
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.cluster.hosts import Host
-from tfrun.control.plan import Site, Whereabouts, make_plan
+from tfrun.cluster.spec import ClusterSpec
+from tfrun.control.plan import Site, Whereabouts, fixed_plan, make_plan
 from tfrun.job.errors import TfrunError
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import AgentEnd, Job
@@ -31,23 +32,36 @@ RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0)  # the last one again and again
 STABLE_SECONDS = 30.0  # a connection that stood for so long was a good one
 
 
-def ssh_job(spec: JobSpec, hosts: Sequence[Host], remote: Remote) -> Job:
+def ssh_job(
+    spec: JobSpec, hosts: Sequence[Host], remote: Remote, cluster: ClusterSpec | None = None
+) -> Job:
     """Returns the job that runs `spec` on `hosts`, in their order; on as many as it needs.
+
+    With `-n MIN:MAX` the hosts that are left stand by, and step in when one is lost.
+
+    Args:
+      spec: the job.
+      hosts: the hosts.
+      remote: how things are there.
+      cluster: who listens where, when that is stated: then all hosts are needed.
 
     Raises:
       UsageError: TFRUN-103 when the hosts have fewer slots than there are workers.
     """
     sites = [Site(agent=host.name, host=host.name, slots=host.slots) for host in hosts]
-    plan = make_plan(spec, sites)
+    plan = fixed_plan(cluster, sites) if cluster else make_plan(spec, sites)
     tasks = [task.agent for task in plan.planned]
-    used = {host.name: host.destination for host in hosts if host.name in tasks}
-    if len(used) == 1:  # all tasks are neighbours: whatever the network, they reach each other
+    stand_by = spec.workers.low < spec.workers.high
+    used = {host.name: host.destination for host in hosts if stand_by or host.name in tasks}
+    if (
+        len(used) == 1 and not cluster
+    ):  # all tasks are neighbours: whatever the network, they reach each other
         (only,) = used
         plan = make_plan(spec, [Site(agent=s.agent, host=LOOPBACK, slots=s.slots) for s in sites])
         assert {task.agent for task in plan.planned} == {only}
     backend = SshBackend(
         used,
-        {name: tasks.count(name) for name in used},
+        {host.name: tasks.count(host.name) or host.slots for host in hosts if host.name in used},
         spec,
         remote,
         silence=spec.timeouts.heartbeat_timeout,

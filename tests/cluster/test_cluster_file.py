@@ -1,0 +1,36 @@
+"""`--cluster FILE` on this machine: a chief and a worker at the ports of the file."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+from conftest import Jobs
+
+SCRIPT = """
+import json, os
+import keras, numpy as np, tfrun
+x = np.random.default_rng(0).normal(size=(96, 4)).astype("float32")
+with tfrun.strategy().scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+history = model.fit(x, x.sum(axis=1), batch_size=24, epochs=2, verbose=0)
+here = tfrun.world()
+cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
+print(json.dumps([here.role, here.rank, here.size, here.is_chief, cluster]), flush=True)
+"""
+
+
+def test_chief_and_worker(jobs: Jobs) -> None:
+    with socket.create_server(("", 0)) as one, socket.create_server(("", 0)) as other:
+        ports = [held.getsockname()[1] for held in (one, other)]
+    cluster = {"chief": [f"localhost:{ports[0]}"], "worker": [f"localhost:{ports[1]}"]}
+    (jobs.directory / "cluster.json").write_text(json.dumps(cluster))
+    jobs.script(SCRIPT)
+    result = jobs.run("--cluster", "cluster.json", "train.py")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1]) == ["chief", 0, 2, True, cluster]
+    said = (jobs.run_dir / "logs" / "worker-0.log").read_text().splitlines()[-1]
+    assert json.loads(said) == ["worker", 1, 2, False, cluster]
+    refused = jobs.run("--cluster", "cluster.json", "-n", 2, "train.py")
+    assert refused.returncode == 2 and "TFRUN-107" in refused.stderr

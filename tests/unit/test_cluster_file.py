@@ -1,0 +1,82 @@
+"""Cluster files: what is read, what is refused, and which task is where."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tfrun.cluster.cluster_file import hosts_of, is_local, parse_cluster_file
+from tfrun.control.plan import Site, fixed_plan, start_messages
+from tfrun.control.recovery import next_plan
+from tfrun.job.errors import UsageError
+from tfrun.job.spec import JobSpec, Program, WorkerRange
+from tfrun.launch.ssh import ssh_job
+from tfrun.launch.ssh_command import Remote
+
+FILE = {"worker": ["b:2222", "B:2223", "c:2222"], "chief": ["a:2222"]}
+SPEC = JobSpec(
+    program=Program(target="t.py"), workers=WorkerRange(low=4, high=4), run_dir="/tmp/run"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ("", "TFRUN-202", "not JSON"),
+        ("[]", "TFRUN-202", "not a JSON object"),
+        ("{}", "TFRUN-202", "has no tasks"),
+        ('{"workers": ["a:1"]}', "TFRUN-202", 'Write "worker"'),
+        ('{"worker": []}', "TFRUN-202", "no tasks"),
+        ('{"worker": ["a"]}', "TFRUN-204", "has no port"),
+        ('{"worker": ["a:1", "a:1"]}', "TFRUN-205", "same place as c.json.worker[0]"),
+        ('{"worker": ["a:1"], "worker": ["b:1"]}', "TFRUN-202", "twice"),
+        ('{"chief": ["a:1", "b:1"]}', "TFRUN-202", "2 tasks"),
+        ('{"worker": ["a:1"], "ps": ["b:1"]}', "TFRUN-220", "--ps N"),
+        ('{"worker": ["a:1"], "evaluator": ["b:1"]}', "TFRUN-220", "'evaluator'"),
+    ],
+)
+def test_what_is_refused(text: str, code: str, says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_cluster_file(text, where="c.json")
+    assert caught.value.code == code
+    assert says in str(caught.value) and "c.json" in str(caught.value)
+
+
+def test_each_task_is_on_its_host_and_keeps_its_address() -> None:
+    cluster = parse_cluster_file(json.dumps(FILE), where="c.json")
+    hosts = hosts_of(cluster)
+    assert [(host.name, host.slots) for host in hosts] == [("a", 1), ("b", 2), ("c", 1)]
+    assert not is_local(cluster)
+    plan = ssh_job(SPEC, hosts, Remote(python="p", directory="/"), cluster).plan
+    assert [(task.name, task.agent) for task in plan.planned] == [
+        *(("chief:0", "a"), ("worker:0", "b"), ("worker:1", "b"), ("worker:2", "c"))
+    ]
+    assert plan.workers == 4 and plan.chief == "chief:0"
+    assert [plan.ports_of(agent) for agent in "abc"] == [0, 0, 0]
+    tasks = start_messages(plan, SPEC, 0, dict.fromkeys("abc", ()), None)
+    environment = tasks["b"][1]["environment"]
+    config = json.loads(environment["TF_CONFIG"])
+    assert {role: list(map(str.lower, tasks)) for role, tasks in config["cluster"].items()} == {
+        role: list(map(str.lower, tasks)) for role, tasks in FILE.items()
+    }
+    assert config["task"] == {"type": "worker", "index": 1}
+    assert (environment["RANK"], environment["LOCAL_RANK"]) == ("2", "1")
+    assert (environment["WORLD_SIZE"], environment["LOCAL_WORLD_SIZE"]) == ("4", "2")
+
+
+def test_a_task_never_moves() -> None:
+    cluster = parse_cluster_file(json.dumps(FILE), where="c.json")
+    sites = [Site(agent=h.name, host=h.name, slots=h.slots) for h in hosts_of(cluster)]
+    plan = fixed_plan(cluster, sites)
+    assert next_plan(SPEC, plan, "abc") is plan
+    assert next_plan(SPEC, plan, "ab") is None
+
+
+def test_one_machine() -> None:
+    text = '{"worker": ["localhost:2222", "127.0.0.1:2223", "[::1]:2224"]}'
+    cluster = parse_cluster_file(text, where="c.json")
+    assert is_local(cluster)
+    plan = fixed_plan(cluster, [Site(agent="local", host="127.0.0.1", slots=3)])
+    assert [task.agent for task in plan.planned] == ["local"] * 3
+    assert [task.local_rank for task in plan.tasks.values()] == [0, 1, 2]
