@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -59,15 +60,15 @@ def hello(agent: str) -> messages.Hello:
 
 @contextlib.asynccontextmanager
 async def serving(
-    directory: Path, timeouts: Timeouts, low: int, known: Whereabouts | None
+    directory: Path, timeouts: Timeouts, low: int, known: Whereabouts | None, machines: str
 ) -> AsyncIterator[Served]:
     spec = JobSpec(
         program=Program(target="train.py"),
-        workers=WorkerRange(low=low, high=2),
+        workers=WorkerRange(low=low, high=len(machines)),
         run_dir=str(directory),
         timeouts=timeouts,
     )
-    sites = [Site(agent=name, host="127.0.0.1", slots=1) for name in ("a", "b")]
+    sites = [Site(agent=name, host="127.0.0.1", slots=1) for name in machines]
     plan = make_plan(spec, sites)
     log = directory / "events.jsonl"
     events = EventLog(log)
@@ -95,12 +96,13 @@ def with_server(
     *,
     low: int = 2,
     known: Whereabouts | None = None,
+    machines: str = "ab",
     seconds: float = SECONDS,
 ) -> None:
-    """Runs `test` with a controller of `low` to two workers, on "a" and "b"."""
+    """Runs `test` with a controller of `low` to two workers, on "a" and "b", or on others."""
 
     async def run() -> None:
-        async with serving(directory, timeouts, low, known) as served:
+        async with serving(directory, timeouts, low, known, machines) as served:
             await asyncio.wait_for(test(served), seconds)
             assert await served.is_alive()
 
@@ -125,8 +127,64 @@ async def closed(socket: aiohttp.ClientWebSocketResponse) -> int | None:
 
 
 async def prepare(served: Served) -> list[aiohttp.ClientWebSocketResponse]:
-    """Both agents join and are asked to prepare."""
-    sockets = [await served.join(name) for name in ("a", "b")]
+    """All agents join and are asked to prepare."""
+    sites = served.controller.plan.sites
+    sockets = [await served.join(site.agent) for site in sites]
     for socket in sockets:
         assert await receive(socket) == messages.Prepare(round=0, ports=1)
     return sockets
+
+
+# --- what two agents say that come and go -----------------------------------------------------
+
+Socket = aiohttp.ClientWebSocketResponse
+QUICK = Timeouts(heartbeat_interval=0.05, heartbeat_timeout=8.0, settle=0.1, grow_after=0.1)
+PEER = {"kind": "error", "type": "UnavailableError", "message": "", "traceback": ""}
+
+
+def returning() -> Whereabouts:
+    return Whereabouts(expected={"a", "b"})
+
+
+async def say(socket: Socket, message: messages.Message) -> None:
+    await socket.send_str(messages.encode(message))
+
+
+async def prepared(socket: Socket, number: int, *ports: int) -> None:
+    await say(socket, messages.Prepared(round=number, ports=list(ports), import_seconds=0.0))
+
+
+async def started(socket: Socket, number: int) -> list[dict]:
+    message = await receive(socket)
+    assert isinstance(message, messages.StartRound) and message.round == number
+    return message.tasks
+
+
+async def report(socket: Socket, number: int, task: str, values: dict[str, Any]) -> None:
+    await say(socket, messages.WorkerReport(round=number, task=task, time=1.0, report=values))
+
+
+async def leaves(socket: Socket, number: int, task: str) -> None:
+    """The worker keeps its state and ends, as it does when a peer has gone."""
+    await report(socket, number, task, PEER)
+    ended = {"code": 1, "out_of_memory": False, "requested": False, "tail": ""}
+    await say(socket, messages.WorkerExited(round=number, task=task, time=2.0, **ended))
+
+
+async def running(served: Served) -> list[Socket]:
+    sockets = await prepare(served)
+    for port, socket in enumerate(sockets, start=2000):
+        await prepared(socket, 0, port)
+    for socket in sockets:
+        assert len(await started(socket, 0)) == 1
+    return sockets
+
+
+async def lose_b(sockets: list[Socket]) -> None:
+    await sockets[1].close()
+    assert await receive(sockets[0]) == messages.Leave(round=0)
+    await leaves(sockets[0], 0, "worker:0")
+
+
+def of(served: Served, kind: str) -> list[dict[str, Any]]:
+    return [event for event in read_events(served.log) if event["event"] == kind]

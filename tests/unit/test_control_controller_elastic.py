@@ -4,69 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
-from control_port import Served, closed, prepare, receive, with_server
+from control_port import (
+    QUICK,
+    Served,
+    closed,
+    leaves,
+    lose_b,
+    of,
+    prepared,
+    receive,
+    report,
+    returning,
+    running,
+    say,
+    started,
+    with_server,
+)
 
 from tfrun.control import messages
-from tfrun.control.plan import Whereabouts
 from tfrun.control.round_terms import State
 from tfrun.job.timeouts import Timeouts
-from tfrun.observe.events import read_events
 
 Socket = aiohttp.ClientWebSocketResponse
-QUICK = Timeouts(heartbeat_interval=0.05, heartbeat_timeout=8.0, settle=0.1, grow_after=0.1)
-PEER = {"kind": "error", "type": "UnavailableError", "message": "", "traceback": ""}
-
-
-def returning() -> Whereabouts:
-    return Whereabouts(expected={"a", "b"})
-
-
-async def send(socket: Socket, message: messages.Message) -> None:
-    await socket.send_str(messages.encode(message))
-
-
-async def prepared(socket: Socket, number: int, *ports: int) -> None:
-    await send(socket, messages.Prepared(round=number, ports=list(ports), import_seconds=0.0))
-
-
-async def started(socket: Socket, number: int) -> list[dict]:
-    message = await receive(socket)
-    assert isinstance(message, messages.StartRound) and message.round == number
-    return message.tasks
-
-
-async def report(socket: Socket, number: int, task: str, values: dict[str, Any]) -> None:
-    await send(socket, messages.WorkerReport(round=number, task=task, time=1.0, report=values))
-
-
-async def leaves(socket: Socket, number: int, task: str) -> None:
-    """The worker keeps its state and ends, as it does when a peer has gone."""
-    await report(socket, number, task, PEER)
-    ended = {"code": 1, "out_of_memory": False, "requested": False, "tail": ""}
-    await send(socket, messages.WorkerExited(round=number, task=task, time=2.0, **ended))
-
-
-async def running(served: Served) -> list[Socket]:
-    sockets = await prepare(served)
-    for port, socket in enumerate(sockets, start=2000):
-        await prepared(socket, 0, port)
-    for socket in sockets:
-        assert len(await started(socket, 0)) == 1
-    return sockets
-
-
-async def lose_b(sockets: list[Socket]) -> None:
-    await sockets[1].close()
-    assert await receive(sockets[0]) == messages.Leave(round=0)
-    await leaves(sockets[0], 0, "worker:0")
-
-
-def of(served: Served, kind: str) -> list[dict[str, Any]]:
-    return [event for event in read_events(served.log) if event["event"] == kind]
 
 
 def test_a_job_shrinks_and_grows(tmp_path: Path) -> None:
@@ -128,7 +90,7 @@ def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
         await lose_b(sockets)
         ending = asyncio.create_task(served.controller.ended.wait())
         while not ending.done():
-            await send(sockets[0], messages.Heartbeat(agent="a"))
+            await say(sockets[0], messages.Heartbeat(agent="a"))
             await asyncio.wait([ending], timeout=0.05)
         cause = served.controller.round.root_cause
         assert cause is not None and cause.code == "TFRUN-303"
@@ -150,7 +112,7 @@ def test_one_that_stands_by_and_cannot_start_workers_is_let_go(tmp_path: Path) -
         b = await served.join("b")
         await receive(b)
         reason = "TensorFlow cannot be imported"
-        await send(b, messages.PrepareFailed(round=1, code="TFRUN-402", reason=reason, detail=""))
+        await say(b, messages.PrepareFailed(round=1, code="TFRUN-402", reason=reason, detail=""))
         assert await receive(b) == messages.Shutdown(lost=True)
         assert served.controller.round.state is State.RUNNING
         # It may come again, and be lost again: nobody else is told.
@@ -247,141 +209,3 @@ def test_all_are_waited_for_at_the_start_also_where_none_can_come_back(tmp_path:
             assert await receive(socket) == messages.Prepare(round=0, ports=1)
 
     with_server(tmp_path, test, QUICK, low=1)
-
-
-# --- machines that are wanted back ----------------------------------------------------------
-
-SNAPSHOT = {"kind": "snapshot", "key": [0, 0, 8], "step": 8, "seconds": 0.1}
-
-
-async def wanted_back(socket: Socket, agent: str) -> None:
-    await send(socket, messages.WantedBack(agent=agent))
-
-
-def test_one_machine_is_wanted_back_and_the_other_goes_on(tmp_path: Path) -> None:
-    async def test(served: Served) -> None:
-        a, b = await running(served)
-        await wanted_back(b, "b")
-        for socket in (a, b):
-            assert await receive(socket) == messages.Regroup(round=0)
-        for number, socket in enumerate((a, b)):
-            await report(socket, 0, f"worker:{number}", SNAPSHOT)
-            await leaves(socket, 0, f"worker:{number}")
-        for socket in (a, b):
-            assert await receive(socket) == messages.Leave(round=0)
-        # It is let go as soon as the other has all that it has.
-        assert await receive(b) == messages.Shutdown(preempted=True)
-        assert await receive(a) == messages.Prepare(round=1, ports=1)
-        await b.close()
-        again = await served.join("b")  # who starts it does so again
-        assert await receive(again) == messages.Prepare(round=1, ports=0)
-        await prepared(again, 1)
-        await prepared(a, 1, 2001)
-        assert len(await started(a, 1)) == 1
-        await report(a, 1, "worker:0", {"kind": "first_step", "step": 9})
-        await asyncio.sleep(0.5)
-        assert len(of(served, "regroup")) == 1  # it may still be taken away
-        assert served.controller.recovery.restarts.total == 0
-        (left,) = of(served, "machine_preempted")
-        assert left["preempted"] == ["b"]
-        assert not of(served, "failure") and not of(served, "agent_lost")
-
-    with_server(tmp_path, test, QUICK, low=1, known=returning())
-
-
-def test_a_machine_that_alone_has_the_newest_state_passes_it_on_first(tmp_path: Path) -> None:
-    async def test(served: Served) -> None:
-        a, b = await running(served)
-        await wanted_back(b, "b")
-        for socket in (a, b):
-            assert await receive(socket) == messages.Regroup(round=0)
-        await report(b, 0, "worker:1", SNAPSHOT)
-        for number, socket in enumerate((a, b)):
-            await leaves(socket, 0, f"worker:{number}")
-        for port, socket in enumerate((a, b), start=2002):
-            assert await receive(socket) == messages.Leave(round=0)
-            assert await receive(socket) == messages.Prepare(round=1, ports=1)
-            await prepared(socket, 1, port)
-        for socket in (a, b):
-            await started(socket, 1)
-            assert await receive(socket) == messages.Regroup(round=1)
-
-    with_server(tmp_path, test, QUICK, low=1, known=returning())
-
-
-@pytest.mark.parametrize("low", [1, 2])
-def test_when_too_few_would_be_left_the_state_is_saved(tmp_path: Path, low: int) -> None:
-    async def test(served: Served) -> None:
-        a, b = await running(served)
-        await wanted_back(b, "b")
-        if low == 1:  # within the second
-            await wanted_back(a, "a")
-        for socket in (a, b):
-            assert await receive(socket) == messages.Save(round=0)
-        await report(a, 0, "worker:0", {"kind": "job_saved", "step": 8})
-        for socket in (a, b):
-            stop = await receive(socket)
-            assert isinstance(stop, messages.StopRound) and stop.signal == "SIGKILL"
-        assert not of(served, "regroup")
-
-    with_server(tmp_path, test, QUICK, low=low, known=returning())
-
-
-def test_a_machine_whose_time_is_over_is_done_without(tmp_path: Path) -> None:
-    """No step ends, and its workers do not leave."""
-
-    async def test(served: Served) -> None:
-        a, b = await running(served)
-        await wanted_back(b, "b")
-        for socket in (a, b):
-            assert await receive(socket) == messages.Regroup(round=0)
-        for socket in (a, b):
-            assert await receive(socket) == messages.Leave(round=0)
-        await leaves(a, 0, "worker:0")
-        assert await receive(b) == messages.Shutdown(preempted=True)
-        assert await receive(a) == messages.Prepare(round=1, ports=1)
-
-    quick = {"heartbeat_interval": 0.05, "heartbeat_timeout": 8.0, "settle": 0.1}
-    timeouts = Timeouts(grow_after=0.1, preempt_grace=3.0, **quick)
-    with_server(tmp_path, test, timeouts, low=1, known=returning())
-
-
-@pytest.mark.parametrize("problem", ["", "the disk is full"])
-def test_sigterm_while_the_job_waits_has_a_machine_save_its_memory(
-    tmp_path: Path, problem: str
-) -> None:
-    async def test(served: Served) -> None:
-        sockets = await running(served)
-        for socket, task in zip(sockets, ("worker:0", "worker:1"), strict=True):
-            await report(socket, 0, task, SNAPSHOT)
-        await lose_b(sockets)
-        while not of(served, "waiting"):
-            await asyncio.sleep(0.01)
-        served.controller.interrupt("SIGTERM")
-        a = sockets[0]
-        assert await receive(a) == messages.SaveMemory(round=1)
-        await send(a, messages.MemorySaved(round=1, step=8, problem=problem))
-        assert await receive(a) == messages.Shutdown(preempted=not problem)
-        round = served.controller.round
-        assert (round.preempted, round.unsaved, round.saved_step) == (
-            (True, "", 8) if not problem else (False, problem, None)
-        )
-
-    with_server(tmp_path, test, QUICK, known=returning())
-
-
-def test_when_the_machine_that_saves_is_lost_nothing_is_saved(tmp_path: Path) -> None:
-    async def test(served: Served) -> None:
-        sockets = await running(served)
-        await report(sockets[0], 0, "worker:0", SNAPSHOT)
-        await lose_b(sockets)
-        while not of(served, "waiting"):
-            await asyncio.sleep(0.01)
-        served.controller.interrupt("SIGTERM")
-        assert await receive(sockets[0]) == messages.SaveMemory(round=1)
-        await sockets[0].close()
-        await served.controller.ended.wait()
-        round = served.controller.round
-        assert not round.preempted and "are gone" in round.unsaved
-
-    with_server(tmp_path, test, QUICK, known=returning())

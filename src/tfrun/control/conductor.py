@@ -184,6 +184,8 @@ class Conductor:
             self.recovery = remembered
         self._timers.clear()
         self._gathering.opens()
+        if leaving and not self._departures.leave_enough(self.plan):
+            self.round = replace(self.round, preempting=True)
         if self.round.preempting:
             return self._begin(number, self.plan)
         verdict = self._decide(number)
@@ -195,20 +197,26 @@ class Conductor:
             case membership.GiveUp():
                 self._give_up()
             case membership.Start(plan=plan):
-                self._let_go()
+                self._let_go(leaving)
                 self._begin(number, plan)
             case membership.Wait(missing=missing, is_enough=is_enough):
                 self._wait(number, missing, is_enough=is_enough)
 
-    def _let_go(self) -> None:
-        """Dismisses the machines that are wanted back and that nobody needs any more."""
-        for agent in self._departures.excluded(self.recovery) & self._departures.leaving:
+    def _let_go(self, leaving: frozenset[str]) -> list[str]:
+        """Dismisses those machines that nobody needs any more; returns their names.
+
+        Args:
+          leaving: agents whose machines are wanted back, and which have no workers.
+        """
+        gone = sorted(leaving & self._departures.excluded(self.recovery))
+        for agent in gone:
             member = self._members.get(agent)
             assert member is not None
             self.events.add("let_go", agent=agent)
             self._members.remove(member)
             self.recovery = self.recovery.lost(agent)
             member.send(messages.Shutdown(preempted=True))
+        return gone
 
     def _give_up(self) -> None:
         """No round can follow: what the machines' memory holds is kept at least."""
@@ -241,11 +249,10 @@ class Conductor:
     def _reconsider(self) -> None:
         """A round that waits may start with other machines; one that runs may have more."""
         self._preempt_unless_enough_stay()
+        if idle := self._departures.leaving - self.round.agents:
+            self._let_go(idle)
         if self.round.state is State.JOINING:
-            verdict = self._decide(self.round.number)
-            if isinstance(verdict, membership.Start):
-                self._let_go()
-                self._begin(self.round.number, verdict.plan)
+            self._reconsider_waiting()
         if self.round.state is not State.RUNNING or self.round.preempting:
             return
         agents, within = self._departures.due(self.round), None
@@ -258,6 +265,16 @@ class Conductor:
         if agents:
             self.events.add("regroup", round=self.round.number, agents=sorted(agents))
             self._feed(terms.Regroup(agents=agents, within=within))
+
+    def _reconsider_waiting(self) -> None:
+        verdict, leaving = self._decide(self.round.number), self._departures.leaving
+        if isinstance(verdict, membership.Start):
+            for agent in self._let_go(leaving):
+                self.view.notice(f"{agent} is being pre-empted, and is done without")
+            self._begin(self.round.number, verdict.plan)
+        elif leaving - self._departures.excluded(self.recovery):
+            # Nobody else has the state, and no round comes to pass it on.
+            self._feed(terms.Preempt())
 
     def _decide(self, number: int) -> Verdict:
         return self._gathering.decide(self.plan, number, self._departures.excluded(self.recovery))

@@ -44,11 +44,12 @@ class Departures:
     def excluded(self, recovery: Recovery) -> frozenset[str]:
         """The machines that the next round does not count on, also those that are gone already."""
         now, grace = time.monotonic(), self._spec.timeouts.preempt_grace
-        for agent in [a for a, since in self._since.items() if now - since > SPARED_AFTER * grace]:
-            del self._since[agent]
+        leaving = self.leaving
+        for agent in self._since.keys() - leaving:
+            if now - self._since[agent] > SPARED_AFTER * grace:
+                del self._since[agent]
         if not self._since:
             return frozenset()
-        leaving = self.leaving
         may = preemption.may_leave(
             leaving, self._members.names, recovery.holders, recovery.snapshot
         )
