@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import lab as hosts
@@ -87,10 +90,11 @@ class SlurmLab:
 
     def up(self) -> None:
         """Starts the daemons, and waits until all nodes are idle."""
-        self._daemon("n1", "slurmctld", "-f", self.environment["SLURM_CONF"])
+        conf = self.environment["SLURM_CONF"]
+        self._run("n1", ["slurmctld", "-f", conf], fails=False, seconds=SECONDS)
         for name in self.lab.names:
             (self._directory / f"spool.{name}").mkdir()
-            self._daemon(name, "slurmd", "-f", self.environment["SLURM_CONF"])
+            self._run(name, ["slurmd", "-f", conf], fails=False, seconds=SECONDS)
 
         def all_idle() -> bool:
             states = self.call("sinfo", "--noheader", "-N", "-o", "%T", fails=True).split()
@@ -98,21 +102,9 @@ class SlurmLab:
 
         wait_until(all_idle, "all nodes are idle", SECONDS)
 
-    def start(self, *command: str) -> subprocess.Popen:
-        """Starts a command on n1."""
-        return self.lab.start("n1", list(command), self.work, self.environment)
-
     def call(self, *command: str, fails: bool = False, seconds: float = SECONDS) -> str:
-        """Returns what a command on n1 prints."""
-        process = self.start(*command)
-        try:
-            out, err = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, err = process.communicate()
-            raise AssertionError((command, out[-2000:], err[-4000:])) from None
-        assert fails or process.returncode == 0, (command, out[-2000:], err[-4000:])
-        return out + err
+        """Returns what a command on n1 prints, on both of its outputs."""
+        return self._run("n1", command, fails=fails, seconds=seconds)
 
     def state(self, job: str) -> str:
         """Returns a job's state, as scontrol has it."""
@@ -124,10 +116,19 @@ class SlurmLab:
         running = [text for name in self.lab.names for text in self.lab.processes(name)]
         return [text for text in running if not _is_slurms(text)]
 
-    def _daemon(self, name: str, *command: str) -> None:
-        process = self.lab.start(name, list(command), self.work, self.environment)
-        _, err = process.communicate(timeout=SECONDS)
-        assert process.returncode == 0, (name, command, err)
+    def _run(self, name: str, command: Sequence[str], *, fails: bool, seconds: float) -> str:
+        with (self._directory / f"said-{uuid.uuid4().hex}").open("w+b") as said:
+            process = self.lab.start(name, list(command), self.work, self.environment, said, said)
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                os.kill(self.lab.pid_of(process), signal.SIGKILL)
+                process.wait(SECONDS)
+                code = None
+            said.seek(0)
+            text = said.read().decode()
+        assert fails or code == 0, (name, command, code, text[-4000:])
+        return text
 
 
 def _is_slurms(text: str) -> bool:

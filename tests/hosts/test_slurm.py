@@ -11,13 +11,17 @@ from pathlib import Path
 
 import pytest
 from lab import TFRUN, Lab
+from machines import thorough
 from slurm_lab import SlurmLab, why_not
 
 from conftest import wait_until
 
 JOB_SECONDS = 150
 REASON = why_not()
-pytestmark = pytest.mark.skipif(bool(REASON), reason=f"no Slurm to test with: {REASON}")
+pytestmark = [
+    pytest.mark.skipif(bool(REASON), reason=f"no Slurm to test with: {REASON}"),
+    thorough,
+]
 
 WHERE = """
 import json, os, pathlib, sys

@@ -217,6 +217,27 @@ VERB_SURFACE = {
         "run_dir": (["--run-dir"], None),
         "json_file": (["--json"], None),
     },
+    "render kubernetes": {
+        "workers": (["-n", "--workers"], "1"),
+        "image": (["--image"], "image"),
+        "kind": (["--kind"], "job"),
+        "name": (["--name"], None),
+        "namespace": (["--namespace"], ""),
+        "per_pod": (["--per-pod"], 1),
+        "ps": (["--ps"], 0),
+        "gpus": (["--gpus"], 0),
+        "cpu": (["--cpu"], ""),
+        "memory": (["--memory"], ""),
+        "shm": (["--shm"], "2Gi"),
+        "claim": (["--claim"], ""),
+        "storage": (["--storage"], "10Gi"),
+        "storage_class": (["--storage-class"], ""),
+        "secret": (["--secret"], ""),
+        "env": (["--env"], ()),
+        "workdir": (["--workdir"], ""),
+        "grace": (["--grace"], 90),
+        "module": (["-m", "--module"], False),
+    },
     "serve": {
         "listen": (["--listen"], None),
         "slots": (["--slots"], 1),
@@ -261,6 +282,7 @@ VERB_SURFACE = {
 # What stands after the options of a verb, and what the verb gets of it.
 SCRIPT = (["train.py", "-n", "9"], {"script": "train.py", "script_args": ("-n", "9")})
 VERB_ARGUMENTS = {
+    "render kubernetes": (["--image", "image", *SCRIPT[0]], SCRIPT[1]),
     "join": (["--token-file", "f", "h:1"], {"token_file": "f", "address": "h:1"}),
     "ledger": (["some-run"], {"run": "some-run"}),
     "serve": (["-n", "2", *SCRIPT[0]], {"workers": "2", **SCRIPT[1]}),

@@ -26,6 +26,7 @@ VERBS = {
     "join": "Have this machine take part in a job of `serve`.",
     "ledger": "Prove that a run trained on every sample exactly once.",
     "parity": "Train a script's first steps on 1, 2, … workers, and say where they part.",
+    "render": "Write manifests that run a job on Kubernetes.",
     "serve": "Run a script on machines that join by hand.",
     "submit": "Hand a job over to Slurm.",
     "tune": "Find the per-worker batch that is fastest and fits in memory.",

@@ -155,7 +155,7 @@ def run(
 
 def _place() -> Place | None:
     """Where a scheduler has put this process; what asks it is only loaded when there is one."""
-    if "SLURM_JOB_ID" not in os.environ:
+    if not {"SLURM_JOB_ID", "TFRUN_GROUP"} & set(os.environ):
         return None
     from tfrun.launch.scheduler import place_of
 
@@ -233,7 +233,8 @@ def _start(
     if outcome.preempted and place:
         from tfrun.launch.scheduler import preempted
 
-        print(f"tfrun: {preempted(place)}", file=sys.stderr, flush=True)
+        if text := preempted(place):
+            print(f"tfrun: {text}", file=sys.stderr, flush=True)
     return outcome.exit_code
 
 

@@ -16,6 +16,7 @@ from tfrun.control.controller import Controller
 from tfrun.job.errors import TfrunError
 
 HELLO_SECONDS = 10.0
+HEALTH = "/healthz"
 BACKLOG = 1024  # a thousand agents come at once
 MAX_ENROL_BYTES = 1 << 16
 
@@ -49,6 +50,7 @@ class ControlServer:
         app = web.Application(middlewares=[self._authenticate], client_max_size=MAX_ENROL_BYTES)
         app.router.add_get("/agent", self._agent)
         app.router.add_get("/job", self._job)
+        app.router.add_get(HEALTH, self._healthy)
         app.router.add_post("/join", self._join)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
@@ -85,6 +87,8 @@ class ControlServer:
 
     @web.middleware
     async def _authenticate(self, request: web.Request, handler) -> web.StreamResponse:
+        if request.path == HEALTH:
+            return await handler(request)  # Kubernetes has no token
         # aiohttp reads bytes that are no UTF-8 as lone surrogates.
         given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
         if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
@@ -94,6 +98,11 @@ class ControlServer:
         if timer := self._strangers.pop(request.protocol, None):
             timer.cancel()
         return await handler(request)
+
+    async def _healthy(self, request: web.Request) -> web.StreamResponse:
+        answer = web.Response(text="ok")
+        answer.force_close()
+        return answer
 
     async def _job(self, request: web.Request) -> web.StreamResponse:
         """What to run, for agents that somebody else has started."""

@@ -6,11 +6,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from tfrun.cluster.group import Group, group_of
 from tfrun.cluster.slurm import Allocation, Step, own_gpus, slurm_place
 from tfrun.job.run_dir import safe_name
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import Job
 from tfrun.launch.group_member import run_member
+from tfrun.launch.group_place import FixedMeeting, pods_job
 from tfrun.launch.local import local_job
 from tfrun.launch.slurm import slurm_job
 from tfrun.launch.slurm_command import hostnames
@@ -18,16 +20,16 @@ from tfrun.launch.slurm_requeue import requeue
 from tfrun.launch.slurm_step import meeting_of, step_job
 from tfrun.worker.environment import usable_cores
 
-Place = Allocation | Step
+Place = Allocation | Step | Group
 
 
 def place_of(environment: Mapping[str, str]) -> Place | None:
     """Returns where a scheduler has put this process; None without one.
 
     Raises:
-      TfrunError: TFRUN-211 when that cannot be understood.
+      TfrunError: TFRUN-211 or 212 when that cannot be understood.
     """
-    return slurm_place(environment, hostnames)
+    return group_of(environment) or slurm_place(environment, hostnames)
 
 
 def slots_of(place: Place, workers: int | None) -> int:
@@ -37,12 +39,16 @@ def slots_of(place: Place, workers: int | None) -> int:
       place: the place.
       workers: the value of -n, None when it is not given.
     """
+    if isinstance(place, Group):
+        return place.slots * len(place.hosts)
     nodes = place.slots(workers) if isinstance(place, Allocation) else place.nodes
     return sum(slots for _, slots in nodes)
 
 
 def run_dir_of(place: Place, program: str) -> str:
     """Returns the default run directory: the same one for all tasks, and when it is requeued."""
+    if isinstance(place, Group):
+        return str(Path("tfrun-runs", f"{safe_name(program)}-{place.agents[0]}"))
     step = f".{place.step}" if isinstance(place, Step) and place.step != "0" else ""
     return str(Path("tfrun-runs", f"{safe_name(program)}-slurm-{place.job}{step}"))
 
@@ -53,6 +59,8 @@ def job_of(place: Place, spec: JobSpec, workers: int | None) -> Job:
     Raises:
       UsageError: TFRUN-103 when there is no place for so many workers.
     """
+    if isinstance(place, Group):
+        return pods_job(spec, place)
     if isinstance(place, Step):
         return step_job(spec, place)
     if [name for name, _ in place.nodes] == [place.here]:
@@ -66,9 +74,12 @@ def serve(place: Place, run_dir: str, timeout: float) -> int:
     Raises:
       TfrunError: TFRUN-306 when that one is not found.
     """
+    own = {"timeout": timeout, "environment": os.environ}
+    if isinstance(place, Group):
+        return run_member(place.agent, place.slots, FixedMeeting(place), **own)
     assert isinstance(place, Step)
     meeting = meeting_of(place, Path(run_dir).absolute())
-    return run_member(place.agent, 1, meeting, timeout=timeout, environment=os.environ)
+    return run_member(place.agent, 1, meeting, **own)
 
 
 def task_environment(place: Place | None, environment: Mapping[str, str]) -> dict[str, str]:
@@ -87,5 +98,7 @@ def task_environment(place: Place | None, environment: Mapping[str, str]) -> dic
 
 
 def preempted(place: Place) -> str:
-    """Asks for the job to be run again, and returns what to tell a person."""
+    """Asks for the job to be run again, and returns what to tell a person; "" for nothing."""
+    if isinstance(place, Group):
+        return ""  # whoever has started it sees the exit code
     return requeue(place.job)

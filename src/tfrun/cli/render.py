@@ -1,0 +1,175 @@
+"""`tfrun render kubernetes [options] SCRIPT …`: writes manifests to standard output."""
+
+from __future__ import annotations
+
+import secrets
+
+import click
+
+from tfrun.job.errors import TfrunError, UsageError
+from tfrun.job.run_dir import safe_name
+from tfrun.job.spec import Program, WorkerRange
+
+CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    "auto_envvar_prefix": "TFRUN_RENDER",
+    "allow_interspersed_args": False,
+}
+EPILOG = "Options of tfrun itself go to the job by --env TFRUN_…=VALUE."
+
+
+@click.group(context_settings=CONTEXT)
+def render() -> None:
+    """Write what another system needs to run a job."""
+
+
+@render.command(context_settings=CONTEXT, epilog=EPILOG)
+@click.option(
+    "-n", "--workers", default="1", show_default=True, metavar="N|MIN:MAX", help="How many workers."
+)
+@click.option(
+    "--image", required=True, metavar="IMAGE", help="Has tfrun, TensorFlow and the script."
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["job", "jobset", "tfjob"]),
+    default="job",
+    show_default=True,
+    help="What to make.",
+)
+@click.option("--name", metavar="NAME", help="Of everything that is made.  [default: the script's]")
+@click.option("--namespace", default="", metavar="NAME", help="Where.  [default: kubectl's]")
+@click.option(
+    "--per-pod",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Workers of each pod.",
+)
+@click.option("--ps", type=click.IntRange(min=0), default=0, help="Number of parameter servers.")
+@click.option(
+    "--gpus",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="GPUs of each pod.",
+)
+@click.option("--cpu", default="", metavar="N", help="Cores of each pod, as 4 or 500m.")
+@click.option("--memory", default="", metavar="SIZE", help="Memory of each pod, as 16Gi.")
+@click.option(
+    "--shm",
+    default="2Gi",
+    show_default=True,
+    metavar="SIZE",
+    help="Size of /dev/shm, for snapshots.",
+)
+@click.option(
+    "--claim",
+    default="",
+    metavar="NAME",
+    help="A claim for the run directory, ReadWriteMany.  [default: make one]",
+)
+@click.option(
+    "--storage",
+    default="10Gi",
+    show_default=True,
+    metavar="SIZE",
+    help="Of the claim that is made.",
+)
+@click.option("--storage-class", default="", metavar="NAME", help="Of the claim that is made.")
+@click.option(
+    "--secret",
+    default="",
+    metavar="NAME",
+    help='A Secret with the key "token".  [default: make one]',
+)
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable of the containers.")
+@click.option(
+    "--workdir", default="", metavar="DIR", help="Working directory.  [default: the image's]"
+)
+@click.option(
+    "--grace",
+    type=click.IntRange(min=1),
+    default=90,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time to save before a pod is killed.",
+)
+@click.option("-m", "--module", is_flag=True, help="SCRIPT names a module, as in python -m.")
+@click.argument("script", metavar="SCRIPT")
+@click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
+def kubernetes(
+    *,
+    workers: str,
+    image: str,
+    kind: str,
+    name: str | None,
+    namespace: str,
+    per_pod: int,
+    ps: int,
+    gpus: int,
+    cpu: str,
+    memory: str,
+    shm: str,
+    claim: str,
+    storage: str,
+    storage_class: str,
+    secret: str,
+    env: tuple[str, ...],
+    workdir: str,
+    grace: int,
+    module: bool,
+    script: str,
+    script_args: tuple[str, ...],
+) -> int:
+    """Write manifests for Kubernetes: the same image runs every role.
+
+    SCRIPT is a path in the image; it need not be here.
+    """
+    from tfrun.launch.kubernetes import Deployment, manifests
+
+    for pair in env:
+        if "=" not in pair:
+            raise UsageError("TFRUN-105", f"{pair!r:.80} has no =", where="--env")
+    program = Program(target=script, is_module=module)
+    what = Deployment(
+        name=name or safe_name(program.name).lower().replace("_", "-").replace(".", "-"),
+        image=image,
+        command=[*(["-m"] if module else []), script, *script_args],
+        workers=WorkerRange.parse(workers),
+        per_pod=per_pod,
+        ps=ps,
+        gpus=gpus,
+        cpu=cpu,
+        memory=memory,
+        shm=shm,
+        namespace=namespace,
+        claim=claim,
+        storage=storage,
+        storage_class=storage_class,
+        secret=secret,
+        token=secrets.token_urlsafe(32),
+        environment=dict(pair.split("=", 1) for pair in env),
+        directory=workdir,
+        grace=grace,
+    )
+    click.echo(_yaml(manifests(what, kind)), nl=False)
+    return 0
+
+
+def _yaml(documents: list[dict]) -> str:
+    try:
+        import yaml
+    except ImportError:
+        fix = 'Install it: pip install "tfrun[kubernetes]"'
+        raise TfrunError("TFRUN-308", "PyYAML is not installed", fix=fix) from None
+
+    class Plain(yaml.SafeDumper):
+        """Writes what stands in two places twice: people read and edit it."""
+
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    return yaml.dump_all(documents, Dumper=Plain, sort_keys=False, width=100)

@@ -1,0 +1,56 @@
+"""A group with a control port and a secret that all know beforehand: Kubernetes' pods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfrun.cluster.group import TOKEN_FILE, Group
+from tfrun.control.plan import Site
+from tfrun.job.errors import UsageError
+from tfrun.job.spec import JobSpec
+from tfrun.launch.backend import Job
+from tfrun.launch.group import group_job
+
+
+class FixedMeeting:
+    """The launcher is where the environment says."""
+
+    def __init__(self, group: Group) -> None:
+        """Args:
+        group: this process's group.
+
+        Raises:
+          UsageError: TFRUN-212 when there is no secret.
+        """
+        try:
+            token = Path(group.token_file).read_text(encoding="ascii").strip()
+        except (OSError, ValueError) as error:
+            what = f"{group.token_file!r:.200} cannot be read: {error}"
+            raise UsageError("TFRUN-212", what, where=TOKEN_FILE) from None
+        if not token:
+            what = f"{group.token_file!r:.200} is empty"
+            raise UsageError("TFRUN-212", what, where=TOKEN_FILE)
+        self.port, self.token = group.port, token
+        self._url = f"http://{group.hosts[0]}:{group.port}"
+        self.why = "it has not connected yet"
+
+    def announce(self, port: int, token: str, run_dir: Path) -> None:
+        pass  # all know
+
+    def find(self) -> tuple[str, str] | None:
+        return self._url, self.token
+
+    def close(self) -> None:
+        pass
+
+
+def pods_job(spec: JobSpec, group: Group) -> Job:
+    """Returns the job of a group whose first process this is.
+
+    Raises:
+      UsageError: TFRUN-103 when there are too many workers, TFRUN-212 without a secret.
+    """
+    pairs = zip(group.agents, group.hosts, strict=True)
+    sites = [Site(agent=agent, host=host, slots=group.slots) for agent, host in pairs]
+    meeting = FixedMeeting(group)
+    return group_job(spec, sites, group.agent, meeting, returns=True, address=group.address)

@@ -1,0 +1,353 @@
+"""What Kubernetes is asked for: one pod after the other the same, and how they meet.
+
+Pure: from a `Deployment` to manifests as plain dictionaries, of which `tfrun render kubernetes`
+makes YAML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfrun.cluster import group
+from tfrun.job.errors import UsageError
+from tfrun.job.spec import WorkerRange
+from tfrun.job.timeouts import Timeouts
+
+KINDS = ("job", "jobset", "tfjob")
+CONTROL_PORT = 29401
+TOKEN_DIR = "/var/run/secrets/tfrun"
+RUN_MOUNT = "/tfrun"
+INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+# What the grace period has to have room for besides saving: the notice, and the last files.
+LEAST_GRACE = int(Timeouts.preempt_grace + Timeouts.leave_grace)
+TFJOB_PORT = 2222  # the training operator writes it into TF_CONFIG
+
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MAX_LABEL = 63
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """What runs where.
+
+    Attributes:
+      name: of everything that is made.
+      image: the container image, which has tfrun, TensorFlow and the script.
+      command: the script with its arguments, as after `tfrun`'s own options.
+      workers: how many workers.
+      per_pod: workers of each pod.
+      ps: parameter servers.
+      gpus: GPUs of each pod.
+      cpu, memory: of each pod, as Kubernetes writes them; "" for no request.
+      shm: size of /dev/shm.
+      namespace: "" for that of kubectl.
+      claim: a claim for the shared run directory; "" to make one.
+      storage, storage_class: of the claim that is made.
+      secret: a secret with the key "token"; "" to make one.
+      token: the secret's content.
+      environment: variables of the containers.
+      directory: their working directory; "" for the image's.
+      grace: seconds between SIGTERM and SIGKILL.
+    """
+
+    name: str
+    image: str
+    command: Sequence[str]
+    workers: WorkerRange = field(default_factory=WorkerRange)
+    per_pod: int = 1
+    ps: int = 0
+    gpus: int = 0
+    cpu: str = ""
+    memory: str = ""
+    shm: str = "2Gi"
+    namespace: str = ""
+    claim: str = ""
+    storage: str = "10Gi"
+    storage_class: str = ""
+    secret: str = ""
+    token: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: str = ""
+    grace: int = 90
+
+    def __post_init__(self) -> None:
+        longest = f"{self.name}-worker-0-{self.pods - 1}"
+        if not _NAME.fullmatch(self.name) or len(longest) > MAX_LABEL:
+            raise _refuse(
+                f"{self.name!r:.80} cannot name pods",
+                "--name",
+                f"a to z, 0 to 9 and -, beginning with a letter, {longest!r:.80} not over "
+                f"{MAX_LABEL} characters",
+            )
+        if not self.image or any(c.isspace() for c in self.image):
+            raise _refuse(f"{self.image!r:.80} is not an image", "--image", "registry/name:tag")
+        if self.grace < LEAST_GRACE:
+            what = f"{self.grace} s leave no time to save"
+            raise _refuse(what, "--grace", f"at least {LEAST_GRACE}")
+        for name in self.environment:
+            if not _VARIABLE.fullmatch(name) or name.startswith(group.HOSTS):
+                raise _refuse(f"{name!r:.80} is not a variable's name", "--env", "NAME=VALUE")
+
+    @property
+    def pods(self) -> int:
+        return -(-self.workers.high // self.per_pod)
+
+
+def _refuse(what: str, where: str, expected: str) -> UsageError:
+    return UsageError("TFRUN-105", what, where=where, expected=expected)
+
+
+def manifests(what: Deployment, kind: str) -> list[Manifest]:
+    """Returns what to apply, in its order.
+
+    Args:
+      what: what runs where.
+      kind: "job" (an Indexed Job with a headless Service), "jobset" or "tfjob".
+
+    Raises:
+      UsageError: TFRUN-107 for what the kind cannot do.
+    """
+    assert kind in KINDS, kind
+    return [
+        *([] if what.secret or kind == "tfjob" else [_secret(what)]),
+        *([] if what.claim else [_claim(what)]),
+        *{"job": _job, "jobset": _jobset, "tfjob": _tfjob}[kind](what),
+    ]
+
+
+def _meta(what: Deployment, name: str = "") -> Manifest:
+    place = {"namespace": what.namespace} if what.namespace else {}
+    return {"name": name or what.name, **place, "labels": _labels(what)}
+
+
+def _labels(what: Deployment) -> dict[str, str]:
+    return {"app.kubernetes.io/name": what.name, "app.kubernetes.io/managed-by": "tfrun"}
+
+
+def _secret(what: Deployment) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _meta(what, f"{what.name}-token"),
+        "type": "Opaque",
+        "stringData": {"token": what.token},
+    }
+
+
+def _claim(what: Deployment) -> Manifest:
+    chosen = {"storageClassName": what.storage_class} if what.storage_class else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": _meta(what, f"{what.name}-run"),
+        "spec": {
+            # All pods write there: logs, checkpoints.
+            "accessModes": ["ReadWriteMany"],
+            **chosen,
+            "resources": {"requests": {"storage": what.storage}},
+        },
+    }
+
+
+def _job(what: Deployment) -> list[Manifest]:
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _meta(what),
+        "spec": {
+            "clusterIP": "None",
+            "selector": {"batch.kubernetes.io/job-name": what.name},
+            # The pods look for each other before they are ready.
+            "publishNotReadyAddresses": True,
+            "ports": [{"name": "control", "port": CONTROL_PORT, "targetPort": "control"}],
+        },
+    }
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _meta(what),
+        "spec": _job_spec(what, f"{what.name}-", subdomain=what.name),
+    }
+    return [service, job]
+
+
+def _jobset(what: Deployment) -> list[Manifest]:
+    return [
+        {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": _meta(what),
+            "spec": {
+                # It makes the headless Service itself.
+                "network": {
+                    "enableDNSHostnames": True,
+                    "publishNotReadyAddresses": True,
+                    "subdomain": what.name,
+                },
+                "failurePolicy": {"maxRestarts": 0},
+                "replicatedJobs": [
+                    {
+                        "name": "worker",
+                        "replicas": 1,
+                        "template": {"spec": _job_spec(what, f"{what.name}-worker-0-")},
+                    }
+                ],
+            },
+        }
+    ]
+
+
+def _job_spec(what: Deployment, prefix: str, subdomain: str = "") -> Manifest:
+    """Returns the Indexed Job: pod i is `<prefix>i.<name>`, for ever, whoever is restarted."""
+    return {
+        "completionMode": "Indexed",
+        "completions": what.pods,
+        "parallelism": what.pods,
+        # Pods of machines that have died: each may be replaced a few times.
+        "backoffLimit": max(6, 3 * what.pods),
+        "podFailurePolicy": {
+            "rules": [
+                # Preempted: saved, and to go on.
+                {
+                    "action": "Ignore",
+                    "onExitCodes": {"containerName": "tfrun", "operator": "In", "values": [75]},
+                },
+                {
+                    "action": "Ignore",
+                    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                },
+                # The script has failed, and tfrun has tried again already. 74: a pod that has lost
+                # the launcher; 137 and 143: killed.
+                {
+                    "action": "FailJob",
+                    "onExitCodes": {
+                        "containerName": "tfrun",
+                        "operator": "NotIn",
+                        "values": [74, 75, 137, 143],
+                    },
+                },
+            ]
+        },
+        "template": {
+            "metadata": {"labels": _labels(what)},
+            "spec": {**({"subdomain": subdomain} if subdomain else {}), **_pod(what, prefix)},
+        },
+    }
+
+
+def _pod(what: Deployment, prefix: str) -> Manifest:
+    hosts = f"{prefix}[0-{what.pods - 1}].{what.name}"
+    meeting = {
+        group.HOSTS: hosts,
+        group.PORT: str(CONTROL_PORT),
+        group.TOKEN_FILE: f"{TOKEN_DIR}/token",
+        group.SLOTS: str(what.per_pod),
+    }
+    fields = {group.INDEX: INDEX_FIELD, group.ADDRESS: "status.podIP"}
+    container = _container(what)
+    container["env"] += [{"name": name, "value": value} for name, value in meeting.items()]
+    container["env"] += [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for name, path in fields.items()
+    ]
+    probe = {"httpGet": {"path": "/healthz", "port": "control"}, "timeoutSeconds": 5}
+    container |= {
+        "ports": [{"name": "control", "containerPort": CONTROL_PORT}],
+        "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 60},
+        "livenessProbe": {**probe, "periodSeconds": 10, "failureThreshold": 6},
+        "readinessProbe": {**probe, "periodSeconds": 10},
+    }
+    container["volumeMounts"] += [{"name": "token", "mountPath": TOKEN_DIR, "readOnly": True}]
+    secret = {"secretName": what.secret or f"{what.name}-token"}
+    return {
+        # Their variables, TFRUN_PORT of a service "tfrun", would be options.
+        "enableServiceLinks": False,
+        "restartPolicy": "Never",  # another pod comes, perhaps on another machine
+        "terminationGracePeriodSeconds": what.grace,
+        "containers": [container],
+        "volumes": [*_volumes(what), {"name": "token", "secret": secret}],
+    }
+
+
+def _container(what: Deployment) -> Manifest:
+    limits = {"nvidia.com/gpu": str(what.gpus)} if what.gpus else {}
+    asked = {"cpu": what.cpu, "memory": what.memory}
+    requests = {name: value for name, value in asked.items() if value}
+    if what.memory:
+        limits["memory"] = what.memory
+    resources = {"requests": requests, "limits": limits}
+    options = ["--run-dir", f"{RUN_MOUNT}/{what.name}", "-n", str(what.workers)]
+    options += ["--ps", str(what.ps)] if what.ps else []
+    return {
+        "name": "tfrun",
+        "image": what.image,
+        "command": ["tfrun"],
+        "args": [*options, *what.command],
+        **({"workingDir": what.directory} if what.directory else {}),
+        "env": [{"name": name, "value": value} for name, value in what.environment.items()],
+        "resources": {name: value for name, value in resources.items() if value},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [
+            {"name": "run", "mountPath": RUN_MOUNT},
+            {"name": "shm", "mountPath": "/dev/shm"},
+        ],
+    }
+
+
+def _volumes(what: Deployment) -> list[Manifest]:
+    claim = what.claim or f"{what.name}-run"
+    return [
+        {"name": "run", "persistentVolumeClaim": {"claimName": claim}},
+        # Snapshots; a container has 64 MB of shared memory otherwise.
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": what.shm}},
+    ]
+
+
+def _tfjob(what: Deployment) -> list[Manifest]:
+    """The training operator gives each pod a TF_CONFIG, and tfrun runs that pod's one task."""
+    elastic = what.workers.low < what.workers.high
+    for option, wrong in (
+        ("-n MIN:MAX", elastic),
+        ("--ps", what.ps),
+        ("--per-pod", what.per_pod > 1),
+    ):
+        if wrong:
+            fix = "Take --kind job or jobset"
+            raise UsageError("TFRUN-107", f"{option} and --kind tfjob do not go together", fix=fix)
+    container = {**_container(what), "name": "tensorflow"}  # the operator looks for this name
+    container["ports"] = [{"name": "tfjob-port", "containerPort": TFJOB_PORT}]
+    return [
+        {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "TFJob",
+            "metadata": _meta(what),
+            "spec": {
+                "runPolicy": {"backoffLimit": 3 * what.pods, "cleanPodPolicy": "Running"},
+                "tfReplicaSpecs": {
+                    "Worker": {
+                        "replicas": what.pods,
+                        "restartPolicy": "OnFailure",
+                        "template": {
+                            "metadata": {"labels": _labels(what)},
+                            "spec": {
+                                "enableServiceLinks": False,
+                                "terminationGracePeriodSeconds": what.grace,
+                                "containers": [container],
+                                "volumes": _volumes(what),
+                            },
+                        },
+                    }
+                },
+            },
+        }
+    ]
