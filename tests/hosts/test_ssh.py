@@ -83,7 +83,7 @@ def test_sync_copies_the_scripts_directory(lone_hosts: Hosts) -> None:
     (lone_hosts.directory / "helper.py").write_text("import pathlib; WORD = 'helped'")
     (lone_hosts.directory / "venv").mkdir()
     (lone_hosts.directory / "venv" / "large").touch()
-    script = "import helper, pathlib\npathlib.Path('out').write_text(helper.WORD)"
+    script = "import helper, pathlib\npathlib.Path('out').write_text(helper.WORD)\nprint('é', 1)"
     code, _, err = lone_hosts.run(script, "-H", "n1,n2", "--sync", "--run-dir", "run")
     assert code == 0, err
     for name in ("n1", "n2"):
@@ -91,7 +91,15 @@ def test_sync_copies_the_scripts_directory(lone_hosts: Hosts) -> None:
         names = {p.name for p in copy.iterdir()} - {"__pycache__"}
         assert names == {"helper.py", "out", "train.py"}
         assert (copy / "out").read_text() == "helped"
-        assert lone_hosts.lab.file(name, lone_hosts.directory / "run" / "logs").is_dir()
+    # The launcher has what the hosts have written, each once, and no mark of its own is left.
+    logs = lone_hosts.directory / "run" / "logs"
+    names = {path.name for path in logs.iterdir()}
+    zygotes = {"n1.zygote.log", "n2.zygote.log"}
+    assert names == {"n1.agent.log", "n2.agent.log", "worker-0.log", "worker-1.log"} | zygotes
+    for name, log in (("n1", "worker-0.log"), ("n2", "worker-1.log"), ("n2", "n2.zygote.log")):
+        there = lone_hosts.lab.file(name, logs / log).read_text()
+        assert (logs / log).read_text() == there, (name, log)
+    assert (logs / "worker-1.log").read_text().count("é 1") == 1
 
 
 def test_each_missing_host_is_named_with_its_reason_until_the_time_is_over(hosts: Hosts) -> None:

@@ -27,6 +27,7 @@ from tfrun.cluster.ports import PortReservation, reserve_ports
 from tfrun.control import messages
 from tfrun.control.crew import Crew
 from tfrun.control.memory import save_memory
+from tfrun.control.remote_logs import LAST_PIECES, SEND_SECONDS, RemoteLogs
 from tfrun.control.state_dir import StateDir, remove_if_left, state_dir
 from tfrun.control.tls import trusting
 from tfrun.job.errors import TfrunError
@@ -38,6 +39,7 @@ from tfrun.worker.spawn import Spawner, make_spawner
 
 Settle = Callable[[dict[str, Any], asyncio.StreamReader], Awaitable[None]]
 
+LOG_BACKLOG = 100  # messages; what is beyond waits in the log file
 OUTPUT_BACKLOG = 10_000  # messages; what is beyond is in the log file only
 
 
@@ -55,6 +57,7 @@ class Agent:
         self._config = config
         self._silence: float | None = config.get("silence")
         self._logs = Path(self.spec.run_dir, "logs")
+        self._remote_logs = RemoteLogs(self._logs, config["token"])
         self._outbox: asyncio.Queue[messages.Message] = asyncio.Queue()
         self._crew: Crew | None = None
         self._ports: PortReservation | None = None
@@ -117,6 +120,7 @@ class Agent:
                 asyncio.create_task(self._write(socket.send_str)),
                 asyncio.create_task(self._beat()),
                 asyncio.create_task(self._tell_once(wanted_back)),
+                asyncio.create_task(self._send_logs()),
             ]
             try:
                 async for frame in socket:
@@ -125,6 +129,8 @@ class Agent:
                     message = messages.decode(frame.data)
                     if isinstance(message, messages.Shutdown):
                         self.preempted, self.lost = message.preempted, message.lost
+                        for log in self._remote_logs.news(LAST_PIECES):
+                            await socket.send_str(messages.encode(log))
                         return
                     await self._handle(message)
             finally:
@@ -151,6 +157,13 @@ class Agent:
         while True:
             self._send(messages.Heartbeat(agent=self.name))
             await asyncio.sleep(self.spec.timeouts.heartbeat_interval)
+
+    async def _send_logs(self) -> None:
+        while True:
+            await asyncio.sleep(SEND_SECONDS)
+            if self._outbox.qsize() < LOG_BACKLOG:
+                for log in self._remote_logs.news():
+                    self._send(log)
 
     async def _tell_once(self, wanted_back: asyncio.Event) -> None:
         await wanted_back.wait()

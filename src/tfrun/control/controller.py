@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from tfrun.control import membership, messages
+from tfrun.control import membership, messages, remote_logs
 from tfrun.control import round_terms as terms
 from tfrun.control.conductor import Conductor
 from tfrun.control.members import Member, Send
@@ -116,6 +117,8 @@ class Controller(Conductor):
         match message:
             case messages.Output(task=task, stream=stream, text=text):
                 self.view.output(task, stream, text)
+            case messages.Log():
+                remote_logs.append(Path(self.spec.run_dir, "logs"), message)
             case messages.Notice(text=text):
                 self.events.add("notice", agent=agent, text=text)
                 self.view.notice(text)

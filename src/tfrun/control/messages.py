@@ -110,6 +110,15 @@ class Output(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Log(Message):
+    """More of a log file of the agent's machine, which does not see the launcher's disk."""
+
+    kind: ClassVar[str] = "log"
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Notice(Message):
     """Something a person should know that stops nothing, for example a full disk."""
 
@@ -276,8 +285,6 @@ class Shutdown(Message):
 
 
 _KINDS: dict[str, type[Message]] = {cls.kind: cls for cls in Message.__subclasses__()}
-
-
 _TYPES: dict[str, type | tuple[type, ...]] = {
     **{"str": str, "int": int, "float": (int, float), "bool": bool},
     **{"list": list, "list[int]": list, "list[str]": list, "dict": dict},

@@ -7,7 +7,9 @@ import contextlib
 import secrets
 import signal
 from dataclasses import replace
+from pathlib import Path
 
+from tfrun.control import remote_logs
 from tfrun.control.controller import Controller
 from tfrun.control.server import ControlServer
 from tfrun.control.view import View
@@ -43,20 +45,22 @@ async def run_job(
     except OSError as error:
         await server.close()
         raise _cannot_listen(backend.listen_host, door.port, error) from None
+    mark = remote_logs.marked(Path(spec.run_dir, "logs"), token)
     loop = asyncio.get_running_loop()
     for signum in SIGNALS:
         loop.add_signal_handler(signum, controller.interrupt, signum.name)
     watching: list[asyncio.Task[None]] = []
     try:
-        controller.start()
-        await backend.start(server.port, {"token": token, "spec": spec.to_json()})
-        watching = [
-            asyncio.create_task(_watch(backend, controller)),
-            asyncio.create_task(tell_who_is_missing(controller, backend.whereabouts, view)),
-        ]
-        await controller.ended.wait()
-        # The connections stay until the agents have read the last message and closed them.
-        await backend.close(spec.timeouts.agent_exit)
+        with mark:
+            controller.start()
+            await backend.start(server.port, {"token": token, "spec": spec.to_json()})
+            watching = [
+                asyncio.create_task(_watch(backend, controller)),
+                asyncio.create_task(tell_who_is_missing(controller, backend.whereabouts, view)),
+            ]
+            await controller.ended.wait()
+            # The connections stay until the agents have read the last message and closed them.
+            await backend.close(spec.timeouts.agent_exit)
     finally:
         for task in watching:
             task.cancel()
