@@ -32,6 +32,7 @@ PermitRootLogin prohibit-password
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 UsePAM no
+LogLevel VERBOSE
 StrictModes no
 """
 # An alias in the system-wide file, as people have them in ~/.ssh/config.
@@ -44,6 +45,9 @@ Host alias-of-*
   HostKeyAlias n2
 Host alias-of-n2
   HostName n2
+Host crowd-*
+  HostName n2
+  HostKeyAlias n2
 Host * !stranger
   IdentityFile {directory}/user_key
 Host *

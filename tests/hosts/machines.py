@@ -51,11 +51,14 @@ class Hosts:
         }
         self.environment.pop("TF_CONFIG", None)
 
-    def start(self, script: str, *args: str) -> subprocess.Popen:
-        (self.directory / "train.py").write_text(script)
+    def start(
+        self, text: str, *args: str, script: tuple[str, ...] = ("train.py",)
+    ) -> subprocess.Popen:
+        """Starts `tfrun args… script…` on the first host; `text` is that of train.py."""
+        (self.directory / "train.py").write_text(text)
         # Into files, so that a test can look at what has been said while the job runs.
         outputs = [self._output(stream).open("wb") for stream in ("out", "err")]
-        command = [TFRUN, *args, "train.py"]  # of which the first may be a verb
+        command = [TFRUN, *args, *script]  # of which the first may be a verb
         try:
             return self.lab.start("n1", command, self.directory, self.environment, *outputs)
         finally:
