@@ -171,11 +171,12 @@ class Lab:
         self._boot(name)
         self._wait_for_sshd(name)
 
-    def drop(self, name: str, port: int) -> None:
-        """Has the firewall swallow what comes in at the port."""
+    def drop(self, name: str, ports: str) -> None:
+        """Has the firewall swallow other hosts' connections to the ports."""
         rules = (
             "add table inet lab; add chain inet lab in { type filter hook input priority 0; }; "
-            f"add rule inet lab in tcp dport {port} drop"
+            f"add rule inet lab in iifname eth0 tcp dport {ports} "
+            "tcp flags & (syn | ack) == syn drop"
         )
         call("ip", "netns", "exec", self._namespace(name), "nft", rules)
 

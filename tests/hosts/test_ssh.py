@@ -103,7 +103,7 @@ def test_sync_copies_the_scripts_directory(lone_hosts: Hosts) -> None:
 
 
 def test_each_missing_host_is_named_with_its_reason_until_the_time_is_over(hosts: Hosts) -> None:
-    hosts.lab.drop("n3", 22)  # a firewall swallows what comes in
+    hosts.lab.drop("n3", "22")  # a firewall swallows what comes in
     hosts.lab.crash("n2")
     args = ("-H", "n1,nowhere,n2,n3,10.66.0.9", "--join-timeout", "17")
     code, _, err = hosts.run(PLACE, *args)

@@ -55,3 +55,13 @@ def test_ctrl_c(hosts: Hosts) -> None:
     os.kill(hosts.lab.pid_of(process), signal.SIGINT)
     code, _, err = hosts.end(process, 15)
     assert code == 130, err
+
+
+@thorough
+def test_one_that_is_stuck_in_tensorflows_start(hosts: Hosts) -> None:
+    """A firewall lets SSH through and nothing else: TensorFlow would wait for ever."""
+    hosts.lab.drop("n1", "1024-65535")
+    args = ("-H", "n1,n2", "--join-timeout", "12", "--max-restarts", "0")
+    code, _, err = hosts.end(hosts.start(ENDLESS, *args), 60)
+    assert code == 137, err
+    assert "worker 1 has been stuck in TensorFlow's start for 1" in err

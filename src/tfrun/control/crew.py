@@ -125,13 +125,11 @@ class Crew:
             answered = hangs.have_answered(asked, readings, now)
             hung = hangs.hung(readings, now=now, timeouts=timeouts, alone=alone, answered=answered)
             for name, seconds in hung.items():
-                await self._end_hung(self._workers[name], seconds)
+                self.on_notice(hangs.told(name, readings[name], seconds))
+            await asyncio.gather(*(self._end_hung(self._workers[name]) for name in hung))
 
-    async def _end_hung(self, worker: WorkerProcess, seconds: float) -> None:
-        self.on_notice(
-            f"{worker.name.replace(':', ' ')} has stood still for {seconds:.0f} s and is "
-            "replaced; its log shows where it stood"
-        )
+    @staticmethod
+    async def _end_hung(worker: WorkerProcess) -> None:
         worker.interrupt(progress.DUMP_SIGNAL)
         await asyncio.sleep(progress.DUMP_SECONDS)
         worker.interrupt(signal.SIGKILL)

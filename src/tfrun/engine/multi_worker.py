@@ -8,6 +8,7 @@ from tensorflow.python.distribute import distribute_lib
 
 from tfrun.engine import allocator, communication, termination
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
+from tfrun.worker import progress
 
 
 class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExtended):
@@ -39,7 +40,8 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
 
     def __init__(self, cluster_resolver=None, communication_options=None):
         chosen = communication.options(communication_options)
-        extended = MultiWorkerExtended(self, cluster_resolver, chosen)
+        with progress.meeting():
+            extended = MultiWorkerExtended(self, cluster_resolver, chosen)
         # Not upstream's __init__: it would make upstream's `extended`.
         distribute_lib.Strategy.__init__(self, extended)
         termination.give_back_sigterm()

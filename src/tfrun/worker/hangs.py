@@ -106,8 +106,29 @@ def allowed_seconds(reading: Reading, timeouts: Timeouts, *, all_stand: bool) ->
             return max(timeouts.trace_timeout, steps)
         case Phase.PAUSE | Phase.LOOP:
             return max(timeouts.pause_timeout, steps)
+        case Phase.MEETING:
+            return timeouts.join_timeout
     return None
 
 
 def _of_steps(reading: Reading, timeouts: Timeouts) -> float:
     return max(timeouts.hang_timeout, STEPS_WAITED_FOR * reading.step_seconds)
+
+
+def told(task: str, reading: Reading, seconds: float) -> str:
+    """Returns what a person is told of a worker that is to be replaced.
+
+    Args:
+      task: its name.
+      reading: where it is.
+      seconds: for how long.
+    """
+    name = task.replace(":", " ")
+    if reading.phase is Phase.MEETING:
+        return (
+            f"{name} has been stuck in TensorFlow's start for {seconds:.0f} s and is ended: it "
+            "waits for workers that do not start, or whose ports it does not reach"
+        )
+    return (
+        f"{name} has stood still for {seconds:.0f} s and is replaced; its log shows where it stood"
+    )

@@ -43,6 +43,7 @@ class Phase(enum.IntEnum):
     TRACING = 4  # in a first step
     PAUSE = 5  # saving, or what callbacks do when an epoch ends
     LOOP = 6  # between two commits of a loop of the script's own, or after the last one
+    MEETING = 7  # in TensorFlow's start, which waits for all the others, without any end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +118,11 @@ class Progress:
     def waiting(self) -> Iterator[None]:
         """For a collective outside the steps."""
         yield from self._meanwhile(Phase.STEP, set(Phase) - {Phase.OTHER, Phase.TRACING})
+
+    @contextlib.contextmanager
+    def meeting(self) -> Iterator[None]:
+        """For TensorFlow's start."""
+        yield from self._meanwhile(Phase.MEETING, set(Phase))
 
     @contextlib.contextmanager
     def pausing(self) -> Iterator[None]:
@@ -224,6 +230,12 @@ def pausing() -> contextlib.AbstractContextManager[None]:
     """While it lasts this worker does something that takes longer than a step."""
     mine = own()
     return mine.pausing() if mine else contextlib.nullcontext()
+
+
+def meeting() -> contextlib.AbstractContextManager[None]:
+    """While it lasts TensorFlow waits for all workers to start."""
+    mine = own()
+    return mine.meeting() if mine else contextlib.nullcontext()
 
 
 def in_collective() -> contextlib.AbstractContextManager[None]:
