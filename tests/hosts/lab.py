@@ -81,8 +81,13 @@ def why_not() -> str:
     added = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
     if added.returncode:
         return f"no network namespaces: {added.stderr.strip()}"
+    # A container may have network namespaces and forbid the others.
+    isolated = ("unshare", "--uts", "--mount", "--pid", "--fork", "--mount-proc", "true")
+    tried = subprocess.run(
+        ["ip", "netns", "exec", probe, *isolated], capture_output=True, text=True
+    )
     subprocess.run(["ip", "netns", "del", probe], check=True)
-    return ""
+    return f"no namespaces: {tried.stderr.strip()}" if tried.returncode else ""
 
 
 def _path() -> str:
