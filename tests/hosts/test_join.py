@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lab import TFRUN
-from machines import Hosts, needs_hosts
+from machines import Hosts, needs_hosts, thorough
 
 from conftest import wait_until
 
@@ -34,6 +34,7 @@ class Joined:
         return self.path.read_text()
 
 
+@thorough
 @pytest.mark.timeout(300)
 def test_a_cluster_by_hand(hosts: Hosts) -> None:
     cert, key = hosts.directory / "cert.pem", hosts.directory / "key.pem"
