@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ class Served:
     url: str
     port: int
     log: Path
+    sockets: weakref.WeakSet[aiohttp.ClientWebSocketResponse]
 
     @property
     def events(self) -> list[str]:
@@ -41,7 +43,11 @@ class Served:
 
     async def connect(self, token: str = TOKEN) -> aiohttp.ClientWebSocketResponse:
         headers = {"Authorization": f"Bearer {token}"}
-        return await self.session.ws_connect(self.url, headers=headers, max_msg_size=0)
+        socket = await self.session.ws_connect(
+            self.url, headers=headers, max_msg_size=0, timeout=aiohttp.ClientWSTimeout(ws_close=1)
+        )
+        self.sockets.add(socket)
+        return socket
 
     async def join(self, agent: str) -> aiohttp.ClientWebSocketResponse:
         socket = await self.connect()
@@ -79,10 +85,18 @@ async def serving(
     controller.start()
     url = f"http://127.0.0.1:{control.port}/agent"
     try:
+        sockets: weakref.WeakSet[aiohttp.ClientWebSocketResponse] = weakref.WeakSet()
         async with aiohttp.ClientSession() as session:
             yield Served(
-                controller=controller, session=session, url=url, port=control.port, log=log
+                controller=controller,
+                session=session,
+                url=url,
+                port=control.port,
+                log=log,
+                sockets=sockets,
             )
+            for socket in list(sockets):
+                await socket.close()
     finally:
         await control.close()
         terminal.close()

@@ -29,7 +29,15 @@ def reports(code: str, *, shielded: bool = False) -> list[dict]:
     ours.settimeout(20)
     with ours, theirs:
         process = subprocess.Popen(
-            [sys.executable, "-c", HEAD + code, str(theirs.fileno())],
+            # Python 3.12 warns of a fork beside a thread.
+            [
+                sys.executable,
+                "-W",
+                "ignore::DeprecationWarning",
+                "-c",
+                HEAD + code,
+                str(theirs.fileno()),
+            ],
             pass_fds=(theirs.fileno(),),
             stderr=subprocess.PIPE,
             text=True,
