@@ -117,7 +117,7 @@ Test = Callable[[Served, int, Enrolment], Awaitable[None]]
 async def a_desk(directory: Path, context=None) -> AsyncIterator[tuple[Served, int, Enrolment]]:
     """A controller of two workers, "a" and "b", at whose port machines may join by hand."""
     known = Whereabouts(places=frozenset({"a", "b"}), expected={"a", "b"})
-    async with serving(directory, Timeouts(), 2, known) as served:
+    async with serving(directory, Timeouts(), 2, known, "ab") as served:
         desk = Enrolment(controller=served.controller, whereabouts=known, own_address="10.0.0.1")
         server = ControlServer(served.controller, TOKEN, desk.answer)
         await server.start("127.0.0.1", tls=context)
