@@ -197,3 +197,15 @@ def test_one_that_stands_by_goes_at_once(tmp_path: Path) -> None:
         assert not of(served, "agent_lost")[1:]
 
     with_server(tmp_path, test, QUICK, low=1, known=returning())
+
+
+def test_at_the_start_the_others_may_be_on_their_way(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        b = await served.join("b")
+        await wanted_back(b, "b")
+        await asyncio.sleep(0.2)
+        a = await served.join("a")
+        for socket in (a, b):  # the job has not ended, and the workers will leave when they run
+            assert await receive(socket) == messages.Prepare(round=0, ports=1)
+
+    with_server(tmp_path, test, QUICK, low=1, known=returning())

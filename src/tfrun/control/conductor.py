@@ -184,7 +184,7 @@ class Conductor:
             self.recovery = remembered
         self._timers.clear()
         self._gathering.opens()
-        if leaving and not self._departures.leave_enough(self.plan):
+        if leaving and not self._departures.leave_enough(self.plan, self.round):
             self.round = replace(self.round, preempting=True)
         if self.round.preempting:
             return self._begin(number, self.plan)
@@ -280,7 +280,7 @@ class Conductor:
         return self._gathering.decide(self.plan, number, self._departures.excluded(self.recovery))
 
     def _preempt_unless_enough_stay(self) -> None:
-        if self._departures.leaving and not self._departures.leave_enough(self.plan):
+        if self._departures.leaving and not self._departures.leave_enough(self.plan, self.round):
             self._feed(terms.Preempt())
 
     # --- what a person is told --------------------------------------------------------------

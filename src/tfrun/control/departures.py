@@ -8,7 +8,7 @@ from tfrun.control import preemption
 from tfrun.control.members import Member, Members
 from tfrun.control.plan import Plan
 from tfrun.control.recovery import Recovery
-from tfrun.control.round_terms import Round
+from tfrun.control.round_terms import Round, State
 from tfrun.job.spec import JobSpec
 
 # After so many grace periods a machine that is there, or is there again, has been spared.
@@ -36,9 +36,13 @@ class Departures:
         """The machines that are wanted back, and still here."""
         return self._members.leaving if self._since else frozenset()
 
-    def leave_enough(self, plan: Plan) -> bool:
-        """True when the job may go on with the other machines that are here."""
-        there = self._members.names
+    def leave_enough(self, plan: Plan, round: Round) -> bool:
+        """True when the job may go on with the other machines.
+
+        Those that are here; at the start also those on their way, as nothing is lost by waiting.
+        """
+        starts = round.state is State.JOINING and not round.number
+        there = self._members.names | (round.agents if starts else frozenset())
         return preemption.goes_on_without(self._spec, plan, there, self._since)
 
     def excluded(self, recovery: Recovery) -> frozenset[str]:
