@@ -44,9 +44,9 @@ class Jobs:
         """Starts `tfrun args…` and returns at once."""
         return subprocess.Popen(
             [TFRUN, *map(str, args)],
-            cwd=self.directory,
             env={**self.environment, **(env or {})},
             **{
+                "cwd": self.directory,
                 "stdin": subprocess.DEVNULL,
                 "stdout": subprocess.PIPE,
                 "stderr": subprocess.PIPE,
