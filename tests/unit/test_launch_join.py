@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from control_port import TOKEN, Served, serving
+from control_port import TOKEN, Served, prepare, receive, serving
 
 import tfrun
 from tfrun.cluster.address import Address
@@ -173,6 +173,27 @@ def test_machines_take_the_places(tmp_path: Path) -> None:
         assert isinstance(over, messages.Refused) and over.over
 
     with_desk(tmp_path, test)
+
+
+def test_a_machine_that_comes_late_stands_by(tmp_path: Path) -> None:
+    async def run() -> None:
+        known = Whereabouts(expected={"a", "b"})
+        async with serving(tmp_path, Timeouts(), 2, known, "ab") as served:
+            desk = Enrolment(controller=served.controller, whereabouts=known, own_address="h")
+            sockets = await prepare(served)
+            for port, socket in enumerate(sockets, start=2000):
+                ready = messages.Prepared(round=0, ports=[port], import_seconds=1.0)
+                await socket.send_str(messages.encode(ready))
+            for socket in sockets:
+                assert isinstance(await receive(socket), messages.StartRound)
+            enrolled = desk.answer(messages.Enrol(**ENROL), "10.0.0.3")
+            assert isinstance(enrolled, messages.Enrolled)
+            late = await served.join(enrolled.agent)
+            assert await receive(late) == messages.Prepare(round=0, ports=0)
+            assert served.controller.plan.agents == {"a", "b"}
+            assert known.addresses["n"] == "10.0.0.3" and "n" in known.expected
+
+    asyncio.run(run())
 
 
 def hello(agent: str) -> messages.Hello:
