@@ -22,6 +22,7 @@ ROOMS = {
     "engine": "TensorFlow: strategies, repairs of Keras 3, communication",
     "train": "fit, callbacks and saving on many workers",
     "observe": "events and what the terminal shows",
+    "doctor": "is this cluster fit to train",
     "parity": "where runs on different numbers of workers part",
     "tune": "the batch that is fastest and fits in memory",
 }

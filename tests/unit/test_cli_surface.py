@@ -188,6 +188,12 @@ ELSEWHERE = ("hosts", "hostfile", "cluster", "remote_python", "remote_dir", "env
 SERVED = {name: row for name, row in SURFACE.items() if name not in ELSEWHERE}
 # The same of each verb.
 VERB_SURFACE = {
+    "doctor": {
+        "hosts": (["-H", "--hosts"], None),
+        "hostfile": (["--hostfile"], None),
+        "remote_python": (["--remote-python"], None),
+        "as_json": (["--json"], False),
+    },
     "drill": {
         "workers": (["-n", "--workers"], None),
         "hosts": (["-H", "--hosts"], None),
@@ -282,6 +288,7 @@ VERB_SURFACE = {
 # What stands after the options of a verb, and what the verb gets of it.
 SCRIPT = (["train.py", "-n", "9"], {"script": "train.py", "script_args": ("-n", "9")})
 VERB_ARGUMENTS = {
+    "doctor": ([], {}),
     "render kubernetes": (["--image", "image", *SCRIPT[0]], SCRIPT[1]),
     "join": (["--token-file", "f", "h:1"], {"token_file": "f", "address": "h:1"}),
     "ledger": (["some-run"], {"run": "some-run"}),

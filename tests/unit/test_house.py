@@ -16,11 +16,22 @@ import tfrun
 SOURCE = Path(tfrun.__file__).parent
 FILES = sorted(set(SOURCE.rglob("*.py")) - {SOURCE / "__main__.py"})  # that one is the command
 MAX_LINES = 400
-NO_TENSORFLOW = ("cli", "drill", "parity", "tune", "job", "cluster", "launch", "control", "observe")
+NO_TENSORFLOW = (
+    "cli",
+    "doctor",
+    "drill",
+    "parity",
+    "tune",
+    "job",
+    "cluster",
+    "launch",
+    "control",
+    "observe",
+)
 # From the top down; what stands in one line is of one layer. A room imports from its own layer,
 # from those below it, and from the ground.
 LAYERS = (
-    *(("cli",), ("drill", "parity", "tune"), ("launch",), ("control",), ("worker",)),
+    *(("cli",), ("doctor", "drill", "parity", "tune"), ("launch",), ("control",), ("worker",)),
     *(("engine", "train", "checkpoint"), ("data",), ("observe",)),
 )
 GROUND = ("job", "cluster")

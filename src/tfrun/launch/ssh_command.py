@@ -61,15 +61,22 @@ def ssh_command(destination: str, python: str, control_host: str, control_port: 
     }
     settings = [f"-o{name}={value}" for name, value in options.items()]
     forward = f"127.0.0.1:0:{control_host}:{control_port}"
-    return ["ssh", "-T", *settings, "-R", forward, "--", destination, _remote_command(python)]
+    command = _remote_command(python, "tfrun.launch.remote")
+    return ["ssh", "-T", *settings, "-R", forward, "--", destination, command]
 
 
-def _remote_command(python: str) -> str:
+def ssh_module(destination: str, python: str, module: str) -> list[str]:
+    """Returns the command that runs `module.main()` on another machine, and nothing else."""
+    command = ssh_command(destination, python, "127.0.0.1", 0)
+    at = command.index("-R")
+    return [*command[:at], *command[at + 2 : -1], _remote_command(python, module)]
+
+
+def _remote_command(python: str, module: str) -> str:
     # No !, no backslash and no line break: csh and fish read quotes differently there. Without
     # the empty entry, see job.python, a user's random.py cannot break the agent.
     code = (
-        "import sys; sys.path[:] = [p for p in sys.path if p]; "
-        "from tfrun.launch.remote import main; main()"
+        f"import sys; sys.path[:] = [p for p in sys.path if p]; from {module} import main; main()"
     )
     # exec: the shell, which may be a user's odd one, does not stay between sshd and the agent.
     return f"exec {shlex.quote(python)} -c {shlex.quote(code)}"

@@ -1,0 +1,82 @@
+"""`tfrun doctor [-H …]`: are these machines fit to train?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tfrun.cli.hosts import stated_hosts
+
+if TYPE_CHECKING:
+    from tfrun.doctor.examine import Examination
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN_DOCTOR"}
+
+
+@click.command(context_settings=CONTEXT)
+@click.option("-H", "--hosts", metavar="A,B", help="Hosts over SSH.  [default: this machine]")
+@click.option("--hostfile", metavar="FILE", help="A file with a host on each line.")
+@click.option(
+    "--remote-python", metavar="PATH", help="Python on the hosts.  [default: the same path as here]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def doctor(
+    *, hosts: str | None, hostfile: str | None, remote_python: str | None, as_json: bool
+) -> int:
+    """Look for what would make training fail or slow, before anything trains.
+
+    The exit code is 1 when training would fail.
+    """
+    from tfrun.doctor.examine import examine
+    from tfrun.doctor.findings import fails
+    from tfrun.doctor.machine import Machine
+
+    python = remote_python or sys.executable
+    machines = [Machine(host, python) for host in stated_hosts(hosts, hostfile)]
+    machines = machines or [Machine(None, sys.executable)]
+    found = asyncio.run(examine(machines, lambda text: click.echo(f"tfrun: {text}", err=True)))
+    if as_json:
+        click.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        _show(found)
+    return 1 if fails(found.findings) else 0
+
+
+def _show(found: Examination) -> None:
+    for name, facts in found.machines.items():
+        click.echo(f"{name}: {_line(facts)}")
+    if found.sum:
+        speed, seconds = found.sum["bytes_per_second"], found.sum["seconds"]
+        what = f"sum over {found.sum['machines']} machines"
+        click.echo(f"{what}: {speed / 1e6:.0f} MB/s each, {seconds * 1e3:.2f} ms for a few bytes")
+    for finding in found.findings:
+        click.echo(f"\n{finding.severity}: {finding.where}: {finding.what}.")
+        click.echo(f"  Why: {finding.why}.\n  Fix: {finding.fix}.")
+    counts = [sum(f.severity == kind for f in found.findings) for kind in ("error", "warning")]
+    if not any(counts):
+        click.echo("fit to train: nothing was found")
+    else:
+        verdict = "training would fail" if counts[0] else "fit to train"
+        click.echo(f"\n{verdict}: errors {counts[0]}, warnings {counts[1]}")
+
+
+def _line(facts: dict[str, Any]) -> str:
+    versions, gb = facts["versions"], 1 << 30
+    tensorflow = [f"{k} {v}" for k, v in versions.items() if k.startswith(("tensorflow", "tf-"))]
+    gpus = f"{len(facts['gpus'])} x {facts['gpus'][0]['name']}" if facts["gpus"] else "no GPU"
+    parts = [
+        f"Python {versions['python']}",
+        *tensorflow,
+        f"{facts['cores']} cores",
+        gpus,
+        f"{facts['memory']['free'] / gb:.1f} of {facts['memory']['total'] / gb:.1f} GB free",
+    ]
+    address = facts["address"]
+    interface = [i["name"] for i in facts["interfaces"] if i["address"] == address]
+    if address:
+        parts.append(" ".join([address, *(f"({name})" for name in interface[:1])]))
+    return " · ".join(parts)

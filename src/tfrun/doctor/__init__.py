@@ -1,0 +1,1 @@
+"""Is this cluster fit to train: checks before anything is started."""

@@ -1,0 +1,304 @@
+"""What is wrong with machines, from what they have said: pure functions."""
+
+from __future__ import annotations
+
+import ipaddress
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+GB = 1 << 30
+ERROR, WARNING = "error", "warning"
+LEAST_FREE = GB  # a worker has imported TensorFlow with half of it
+LITTLE_FREE = 4 * GB
+LEAST_DISK = GB
+LEAST_SHM = GB  # with less, snapshots are on the disk
+LEAST_FILES = 1024
+CLOCK_SECONDS = 1.0
+SLOW_PART = 0.5  # of what the other machines reach
+
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something to know before training.
+
+    Attributes:
+      severity: "error" when training would fail, else "warning".
+      what: one sentence without its full stop.
+      where: the machine, or two with an arrow between them.
+      why: why it matters.
+      fix: what to do.
+    """
+
+    severity: str
+    what: str
+    where: str
+    why: str
+    fix: str
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def of_machine(name: str, facts: Facts) -> Iterator[Finding]:
+    """What is wrong with one machine by itself."""
+    versions = facts["versions"]
+    if not any(key.startswith(("tensorflow", "tf-")) for key in versions):
+        yield Finding(
+            severity=ERROR,
+            what="TensorFlow is not installed",
+            where=name,
+            why="workers run it",
+            fix='pip install "tfrun[cpu]", or "tfrun[gpu]" with NVIDIA GPUs',
+        )
+    free = facts["memory"]["free"]
+    if free < LITTLE_FREE:
+        yield Finding(
+            severity=ERROR if free < LEAST_FREE else WARNING,
+            what=f"only {_gb(free)} of memory are free",
+            where=name,
+            why="each worker needs 0.6 GB for TensorFlow itself, and then the model",
+            fix="End what else runs there, or give the machine fewer workers",
+        )
+    yield from _spaces(name, facts)
+    files = facts["limits"]["open files"]
+    if 0 <= files < LEAST_FILES:
+        yield Finding(
+            severity=WARNING,
+            what=f"a process may open {files} files",
+            where=name,
+            why="connections to all other workers, logs and data files count",
+            fix="ulimit -n 65536, or nofile in /etc/security/limits.conf",
+        )
+    if facts["has_nvidia_driver"] and not facts["gpus"]:
+        yield Finding(
+            severity=WARNING,
+            what="there is an NVIDIA driver, but nvidia-smi shows no GPU",
+            where=name,
+            why="TensorFlow would train on the CPU",
+            fix="Run nvidia-smi there and repair what it says",
+        )
+    if facts["load"] > 2 * facts["cores"]:
+        yield Finding(
+            severity=WARNING,
+            what=f"its load is {facts['load']:.0f} on {facts['cores']} cores",
+            where=name,
+            why="all workers wait for the slowest one in each step",
+            fix="End what else runs there",
+        )
+
+
+def _spaces(name: str, facts: Facts) -> Iterator[Finding]:
+    disk, shm = facts["disk"], facts["shm"]
+    if disk and disk["free"] < LEAST_DISK:
+        yield Finding(
+            severity=ERROR,
+            what=f"only {_gb(disk['free'])} are free at {disk['path']}",
+            where=name,
+            why="logs and checkpoints are written there",
+            fix="Make room, or name another place with --run-dir",
+        )
+    if shm is None or shm["total"] < LEAST_SHM:
+        size = "is missing" if shm is None else f"has only {_gb(shm['total'])}"
+        yield Finding(
+            severity=WARNING,
+            what=f"/dev/shm {size}",
+            where=name,
+            why="snapshots go to the disk for temporary files instead, which is slower",
+            fix="Mount it with more; for a container --shm-size=2g",
+        )
+    elif shm["free"] < LEAST_SHM // 4:
+        yield Finding(
+            severity=WARNING,
+            what=f"only {_gb(shm['free'])} of /dev/shm are free",
+            where=name,
+            why="snapshots of the training state are kept there",
+            fix="Remove what nobody needs from there",
+        )
+
+
+def of_versions(machines: Mapping[str, Facts]) -> Iterator[Finding]:
+    """Programs of which machines have different versions, by the majority's."""
+    programs = sorted({key for facts in machines.values() for key in facts["versions"]})
+    for program in programs:
+        versions = {name: f["versions"].get(program, "none") for name, f in machines.items()}
+        usual, _ = Counter(versions.values()).most_common(1)[0]
+        minors = {version.rpartition(".")[0] for version in versions.values()}
+        is_patch = program == "python" and len(minors) == 1
+        for name, version in versions.items():
+            if version != usual:
+                yield Finding(
+                    severity=WARNING if is_patch or program == "numpy" else ERROR,
+                    what=f"{program} is {version}, elsewhere {usual}",
+                    where=name,
+                    why="workers have to understand each other, and compute the same",
+                    fix=f"Have {program} {usual} there as well",
+                )
+
+
+def of_gpus(machines: Mapping[str, Facts]) -> Iterator[Finding]:
+    """Machines with other GPUs, or another driver, than most."""
+    for what, of in (
+        ("GPUs", lambda facts: ", ".join(gpu["name"] for gpu in facts["gpus"]) or "none"),
+        ("NVIDIA driver", lambda facts: (facts["gpus"] or [{"driver": "none"}])[0]["driver"]),
+    ):
+        found = {name: of(facts) for name, facts in machines.items()}
+        usual, _ = Counter(found.values()).most_common(1)[0]
+        for name, text in found.items():
+            if text != usual:
+                yield Finding(
+                    severity=WARNING,
+                    what=f"{what}: {text}, elsewhere {usual}",
+                    where=name,
+                    why="all workers wait for the slowest one in each step",
+                    fix="Use machines of one kind together",
+                )
+
+
+def of_clocks(offsets: Mapping[str, tuple[float, float]]) -> Iterator[Finding]:
+    """Clocks that differ from this machine's.
+
+    Args:
+      offsets: (seconds that it is ahead, how uncertain that is) of each machine.
+    """
+    for name, (offset, uncertain) in offsets.items():
+        if abs(offset) - uncertain > CLOCK_SECONDS:
+            ahead = "ahead of" if offset > 0 else "behind"
+            yield Finding(
+                severity=WARNING,
+                what=f"its clock is {abs(offset):.1f} s {ahead} this machine's",
+                where=name,
+                why="the first failure of several is told by time, and certificates are checked",
+                fix="Turn on chrony or systemd-timesyncd there",
+            )
+
+
+def of_names(machines: Mapping[str, Facts]) -> Iterator[Finding]:
+    """Names that mean another address on another machine, or the machine itself everywhere."""
+    names = sorted({name for facts in machines.values() for name in facts["names"]})
+    for asked in names:
+        if _is_address(asked):
+            continue
+        meanings = {name: tuple(facts["names"].get(asked, ())) for name, facts in machines.items()}
+        # In its own /etc/hosts a machine's name often is 127.0.1.1.
+        others = {name: found for name, found in meanings.items() if name != asked}
+        for name, found in others.items():
+            if found and all(map(_is_loopback, found)):
+                yield Finding(
+                    severity=WARNING,
+                    what=f"{asked} resolves to {', '.join(found)} there",
+                    where=name,
+                    why="what uses names would connect to itself",
+                    fix=f"Correct {asked} in its /etc/hosts",
+                )
+        usual = Counter(others.values()).most_common(1)
+        for name, found in others.items():
+            if usual and found != usual[0][0]:
+                yield Finding(
+                    severity=WARNING,
+                    what=f"{asked} is {_listed(found)} there, elsewhere {_listed(usual[0][0])}",
+                    where=name,
+                    why="machines would look for each other in different places",
+                    fix="Use one DNS, or the same /etc/hosts everywhere",
+                )
+
+
+def of_connections(verdicts: Mapping[tuple[str, str], Facts]) -> Iterator[Finding]:
+    """Pairs of machines of which one cannot connect to the other."""
+    reasons = {
+        "dropped": (
+            "packets to it are silently dropped",
+            "Open the firewall for TCP between the machines, on all ports above 1023",
+        ),
+        "refused": (
+            "the connection is refused, although something listens",
+            "A firewall rejects it, or the address is another machine's: look at both",
+        ),
+        "unreachable": ("there is no way to it", "Look at addresses, routes and VPNs of both"),
+    }
+    for (source, target), said in verdicts.items():
+        if said["verdict"] == "reachable":
+            continue
+        what, fix = reasons[said["verdict"]]
+        more = f" ({said['why']})" if said.get("why") else ""
+        yield Finding(
+            severity=ERROR,
+            what=f"{what}{more}",
+            where=f"{source} → {target}",
+            why="workers connect to each other in both directions, on free ports",
+            fix=fix,
+        )
+
+
+def of_network(machines: Mapping[str, Facts]) -> Iterator[Finding]:
+    """Machines without an address that others can reach."""
+    for name, facts in machines.items():
+        if len(machines) > 1 and not facts["address"]:
+            yield Finding(
+                severity=ERROR,
+                what="it has no address but loopback",
+                where=name,
+                why="its workers have to be reached by the others",
+                fix="Bring a network interface up",
+            )
+
+
+def slow_machines(pairs: Mapping[tuple[str, str], float]) -> list[tuple[str, float, float]]:
+    """Returns (machine, its speed, that of the pairs without it) for those that slow a sum down.
+
+    Args:
+      pairs: what each pair of machines reaches, the more the better.
+    """
+    slow = []
+    for name in sorted({name for pair in pairs for name in pair}):
+        own = [speed for pair, speed in pairs.items() if name in pair]
+        rest = [speed for pair, speed in pairs.items() if name not in pair]
+        # With two machines nobody can say which one it is.
+        if rest and statistics.median(own) < SLOW_PART * statistics.median(rest):
+            slow.append((name, statistics.median(own), statistics.median(rest)))
+    return slow
+
+
+def of_speeds(pairs: Mapping[tuple[str, str], float]) -> Iterator[Finding]:
+    """Machines that slow a sum down, by name.
+
+    Args:
+      pairs: the bytes per second of each pair.
+    """
+    for name, own, rest in slow_machines(pairs):
+        yield Finding(
+            severity=WARNING,
+            what=f"it reaches {own / 1e6:.0f} MB/s with the others, they {rest / 1e6:.0f} MB/s",
+            where=name,
+            why="gradients travel through all machines, at the pace of the slowest",
+            fix="Look at its cable, its switch port and what else uses its network",
+        )
+
+
+def fails(findings: Sequence[Finding]) -> bool:
+    """True when training would fail."""
+    return any(finding.severity == ERROR for finding in findings)
+
+
+def _gb(count: float) -> str:
+    return f"{count / GB:.1f} GB"
+
+
+def _listed(addresses: Sequence[str]) -> str:
+    return ", ".join(addresses) or "unknown"
+
+
+def _is_loopback(text: str) -> bool:
+    return ipaddress.ip_address(text.partition("%")[0]).is_loopback
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

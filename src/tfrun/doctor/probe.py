@@ -1,0 +1,164 @@
+"""The program that `tfrun doctor` runs on each machine: answers questions, one JSON object a line.
+
+It stays until its standard input ends. Nothing in it imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+
+import tfrun
+from tfrun.doctor.ring import Ring
+from tfrun.launch.remote import own_address
+from tfrun.worker.environment import usable_cores
+
+PREFIX = "tfrun-doctor "
+DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "numpy")
+NVIDIA_SECONDS = 15.0
+Answer = dict[str, Any]
+
+
+def facts(names: list[str]) -> Answer:
+    """Returns what this machine is, and what it takes each of `names` for."""
+    memory = psutil.virtual_memory()
+    interfaces = _interfaces()
+    return {
+        "host": platform.node(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "versions": {
+            "python": platform.python_version(),
+            "tfrun": tfrun.__version__,
+            **{name: found for name in DISTRIBUTIONS if (found := _version(name))},
+        },
+        "cores": usable_cores(),
+        "load": os.getloadavg()[0],
+        "memory": {"total": memory.total, "free": memory.available},
+        "disk": _space(os.getcwd()),  # noqa: PTH109
+        "temporary": _space(tempfile.gettempdir()),
+        "shm": _space("/dev/shm"),
+        "limits": {
+            "open files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            "processes": resource.getrlimit(resource.RLIMIT_NPROC)[0],
+        },
+        "gpus": _gpus(),
+        "has_nvidia_driver": os.path.isdir("/proc/driver/nvidia"),  # noqa: PTH112
+        "address": own_address(
+            os.environ.get("SSH_CONNECTION", ""), [a["address"] for a in interfaces]
+        ),
+        "interfaces": interfaces,
+        "names": {name: _resolve(name) for name in names},
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _space(path: str) -> Answer | None:
+    try:
+        usage = shutil.disk_usage(path)
+    except OSError:
+        return None
+    return {"path": path, "total": usage.total, "free": usage.free}
+
+
+def _gpus() -> list[Answer]:
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(
+            query, capture_output=True, text=True, timeout=NVIDIA_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    keys = ("name", "driver", "memory")
+    return [
+        dict(zip(keys, (part.strip() for part in line.split(",")), strict=False))
+        for line in done.stdout.splitlines()
+    ]
+
+
+def _interfaces() -> list[Answer]:
+    states = psutil.net_if_stats()
+    return [
+        {"name": name, "address": address.address, "mbits": states[name].speed}
+        for name, addresses in psutil.net_if_addrs().items()
+        if name in states and states[name].isup
+        for address in addresses
+        if address.family in (socket.AF_INET, socket.AF_INET6)
+    ]
+
+
+def _resolve(name: str) -> list[str]:
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return sorted({str(entry[4][0]) for entry in found})
+
+
+def connect(address: str, port: int, seconds: float) -> Answer:
+    """Says what becomes of a connection: "reachable", "refused", "dropped" or "unreachable"."""
+    began = time.perf_counter()
+    try:
+        with socket.create_connection((address, port), seconds):
+            return {"verdict": "reachable", "seconds": time.perf_counter() - began}
+    except ConnectionRefusedError:
+        return {"verdict": "refused"}
+    except TimeoutError:
+        return {"verdict": "dropped"}
+    except OSError as error:
+        return {"verdict": "unreachable", "why": error.strerror or str(error)}
+
+
+class Probe:
+    """What one machine is asked, and what it keeps between two questions."""
+
+    def __init__(self) -> None:
+        self._ring = Ring()
+
+    def answer(self, question: str, values: dict[str, Any]) -> Answer:
+        known: dict[str, Callable[..., Answer]] = {
+            "facts": facts,
+            "connect": connect,
+            "clock": lambda: {"time": time.time()},
+            "listen": lambda: {"port": self._ring.listen()},
+            "sum": self._ring.time_sum,
+        }
+        return known[question](**values)
+
+
+def main() -> None:
+    """Answers until there are no more questions."""
+    probe = Probe()
+    _say({"version": tfrun.__version__})
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            _say(probe.answer(asked["question"], asked["values"]))
+        except Exception as error:  # the other side decides what it means
+            _say({"error": f"{type(error).__name__}: {error}"})
+
+
+def _say(answer: Answer) -> None:
+    print(PREFIX + json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
