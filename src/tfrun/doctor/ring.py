@@ -85,11 +85,12 @@ def _all_reduce(
     world = len(parts)
     for step in range(2 * (world - 1)):
         out, into = parts[(rank - step) % world], parts[(rank - step - 1) % world]
-        came = np.empty_like(into)
+        data = bytearray(into.nbytes)
         sending = threading.Thread(target=after.sendall, args=(out.tobytes(),))
         sending.start()
-        _fill(before, memoryview(came).cast("B") if len(came) else memoryview(b""))
+        _fill(before, memoryview(data))
         sending.join()
+        came = np.frombuffer(data, into.dtype)
         if step < world - 1:
             into += came
         else:
