@@ -1,6 +1,6 @@
 # make train       train the example CNN on two workers      (ARGS="--epochs 10")
 # make test        check and test everything
-# make test-hosts  jobs over SSH, on hosts made of network namespaces (root, Debian)
+# make test-hosts  jobs over SSH, in Slurm and as pods, on hosts made of network namespaces (root)
 # make bench       run the benchmarks on a quiet machine; results in bench/results
 # make tree        write the file tree into README.md
 # make clean       remove what the targets above have made

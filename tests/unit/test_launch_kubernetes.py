@@ -98,6 +98,8 @@ def test_the_rules_of_all_kinds(what, kind):
     assert mounts == [volume["name"] for volume in pod["volumes"]]
     assert pod["terminationGracePeriodSeconds"] > Timeouts.preempt_grace
     assert container["command"] == ["tfrun"]
+    saving = int(container["args"][container["args"].index("--grace") + 1])
+    assert saving >= Timeouts.preempt_grace and saving < what.grace
     assert container["args"][-len(what.command) :] == list(what.command)
     claim = pod["volumes"][0]["persistentVolumeClaim"]["claimName"]
     assert documents["PersistentVolumeClaim"]["metadata"]["name"] == claim

@@ -86,7 +86,7 @@ def slurm(
     The job is preempted by saving, asks to be requeued, and goes on in the same run directory.
     """
     from tfrun.launch.slurm_command import call
-    from tfrun.launch.slurm_script import Submission, batch_script
+    from tfrun.launch.slurm_script import GRACE_MARGIN, Submission, batch_script
 
     program = Program(target=script, is_module=module, args=script_args)
     check_program(program)
@@ -115,7 +115,7 @@ def slurm(
         asked=[f"{name}={value}" for name, value in asked.items() if value] + list(sbatch),
         setup=setup,
     )
-    command = [*_tfrun(), "--run-dir", str(path)]
+    command = [*_tfrun(), "--run-dir", str(path), "--grace", str(grace - GRACE_MARGIN)]
     command += ["-n", str(wanted)] if wanted else []
     command += [*(["-m"] if module else []), script, *script_args]
     text = batch_script(what, command)

@@ -21,8 +21,8 @@ CONTROL_PORT = 29401
 TOKEN_DIR = "/var/run/secrets/tfrun"
 RUN_MOUNT = "/tfrun"
 INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-# What the grace period has to have room for besides saving: the notice, and the last files.
-LEAST_GRACE = int(Timeouts.preempt_grace + Timeouts.leave_grace)
+GRACE_MARGIN = 20  # seconds of the grace period that are not for saving: the notice, and leaving
+LEAST_GRACE = int(Timeouts.preempt_grace) + GRACE_MARGIN
 TFJOB_PORT = 2222  # the training operator writes it into TF_CONFIG
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -283,6 +283,7 @@ def _container(what: Deployment) -> Manifest:
         limits["memory"] = what.memory
     resources = {"requests": requests, "limits": limits}
     options = ["--run-dir", f"{RUN_MOUNT}/{what.name}", "-n", str(what.workers)]
+    options += ["--grace", str(what.grace - GRACE_MARGIN)]
     options += ["--ps", str(what.ps)] if what.ps else []
     return {
         "name": "tfrun",

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import WorkerRange
 
+GRACE_MARGIN = 20  # seconds of the grace period that are not for saving: the notice, and leaving
+
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
