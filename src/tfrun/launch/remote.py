@@ -27,16 +27,10 @@ FAILURE = "tfrun-remote-failure "
 
 def main() -> None:
     """Greets the launcher with one line on standard output, then reads its configuration."""
-    interfaces = [
-        address.address
-        for name, addresses in psutil.net_if_addrs().items()
-        if (state := psutil.net_if_stats().get(name)) and state.isup
-        for address in addresses
-    ]
     greeting = {
         "version": tfrun.__version__,
         "python": platform.python_version(),
-        "address": own_address(os.environ.get("SSH_CONNECTION", ""), interfaces),
+        "address": own_address(os.environ.get("SSH_CONNECTION", ""), interfaces()),
     }
     print(GREETING + json.dumps(greeting), flush=True)
     try:
@@ -44,6 +38,17 @@ def main() -> None:
     except TfrunError as error:
         print(FAILURE + json.dumps({"code": error.code, "what": error.what}), flush=True)
         sys.exit(1)
+
+
+def interfaces() -> list[str]:
+    """Returns the addresses of this machine's interfaces that are up."""
+    states = psutil.net_if_stats()
+    return [
+        address.address
+        for name, addresses in psutil.net_if_addrs().items()
+        if name in states and states[name].isup
+        for address in addresses
+    ]
 
 
 def own_address(ssh_connection: str, interfaces: Iterable[str]) -> str:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tfrun.cluster.address import Address
 from tfrun.control import tls
 from tfrun.control.controller import Controller
@@ -22,7 +20,7 @@ from tfrun.launch import token
 from tfrun.launch.backend import AgentEnd, Door, Job
 from tfrun.launch.enrolment import Enrolment, is_loopback
 from tfrun.launch.local import LOOPBACK, LocalBackend
-from tfrun.launch.remote import own_address
+from tfrun.launch.remote import interfaces, own_address
 
 EVERYWHERE = ("0.0.0.0", "::")
 TOKEN_FILE = "token"  # in the run directory
@@ -149,13 +147,7 @@ def _reached_at(host: str) -> str:
     """Returns the address that others are told, for a port that listens on `host`."""
     if host not in EVERYWHERE:
         return host
-    interfaces = [
-        address.address
-        for name, addresses in psutil.net_if_addrs().items()
-        if (state := psutil.net_if_stats().get(name)) and state.isup
-        for address in addresses
-    ]
-    return own_address("", interfaces) or LOOPBACK
+    return own_address("", interfaces()) or LOOPBACK
 
 
 def _name() -> str:
