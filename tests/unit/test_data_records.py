@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrun.data import records
+from tfrun.data import compressed, records
 from tfrun.data.checksums import first_damaged
 from tfrun.data.dataset import Dataset
+from tfrun.data.plan import Replicas
 from tfrun.data.record_index import index_file
 from tfrun.data.records import RecordSource
 from tfrun.job.errors import TfrunError, UsageError
@@ -128,6 +130,108 @@ def test_a_compressed_file_is_read_in_sequence_when_asked(tmp_path, kind):
     for options in ({"shuffle": True}, {"on_error": "skip"}, {"compression": "BZIP"}):
         with pytest.raises(UsageError, match="TFRUN-607"):
             Dataset.from_tfrecords(path, batch_size=1, **{"compression": kind, **options})
+
+
+@pytest.fixture
+def zipped(tmp_path):
+    """Five files of 3 to 40 records, and the numbers that are in each."""
+    numbers, files = 0, []
+    for name, count in zip("abcde", (40, 3, 20, 30, 7), strict=True):
+        with tf.io.TFRecordWriter(str(tmp_path / name), "GZIP") as writer:
+            for number in range(numbers, numbers + count):
+                writer.write(b"%d" % number)
+        files.append(list(range(numbers, numbers + count)))
+        numbers += count
+    return tmp_path, files
+
+
+def number_and_seed(record, seed):
+    return tf.strings.to_number(record, tf.int64), seed
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+@pytest.mark.parametrize("batch", [1, 8, 64])
+def test_each_worker_reads_compressed_files_of_its_own(zipped, workers, batch):
+    folder, files = zipped
+    data = Dataset.from_tfrecords(
+        [str(folder / name) for name in "abcde"],
+        number_and_seed,
+        batch_size=batch,
+        compression="GZIP",
+        shard="FILE",
+    )
+    parts = [list(data.tf_data(r, workers, epoch=1)) for r in range(workers)]
+    assert {len(part) for part in parts} == {len(data)} == {-(-100 // batch)}
+    seeds = {}
+    for rank, part in enumerate(parts):
+        numbers = [n for rows, _ in part for n in rows.numpy().tolist()]
+        assert numbers == [n for file in files[rank::workers] for n in file]
+        for rows, keys in part:
+            seeds |= dict(zip(rows.numpy().tolist(), keys.numpy().tolist(), strict=True))
+    assert [seeds[n] for n in range(100)] == [[seeds[0][0], n] for n in range(100)]
+    for step in range(len(data)):
+        size = sum(len(part[step][0]) for part in parts)
+        assert abs(size - 100 / len(data)) < workers, "the samples are spread over the steps"
+    place = len(data) // 2
+    later = list(data.tf_data(0, workers, epoch=1, start_step=place))
+    assert [b.numpy().tolist() for b, _ in later] == [
+        b.numpy().tolist() for b, _ in parts[0][place:]
+    ]
+
+
+def test_the_replicas_of_a_worker_share_its_files(zipped):
+    folder, _ = zipped
+    data = Dataset.from_tfrecords(f"{folder}/?", batch_size=8, compression="GZIP", shard="FILE")
+    both = [b.numpy().tolist() for b in data.stream(Replicas(first=2, count=2, total=4), 0, 26)]
+    for replica in (2, 3):
+        alone = data.stream(Replicas(first=replica, total=4), 0, 26)
+        assert both[replica - 2 :: 2] == [b.numpy().tolist() for b in alone]
+
+
+def test_what_file_sharding_cannot_do_is_refused(zipped):
+    folder, _ = zipped
+    options = {"batch_size": 8, "compression": "GZIP", "shard": "FILE"}
+    data = Dataset.from_tfrecords(f"{folder}/?", **options)
+    with pytest.raises(UsageError, match=r"TFRUN-612.*5 files for 6 replicas"):
+        data.tf_data(0, 6)
+    with pytest.raises(UsageError, match="TFRUN-607"):
+        data.sample_ids(0, 0)
+    for changes in ({"compression": ""}, {"shard": "file"}):
+        with pytest.raises(UsageError, match="TFRUN-607"):
+            Dataset.from_tfrecords(f"{folder}/?", **options | changes)
+
+
+def test_compressed_files_are_counted_once_and_their_damage_is_named(zipped):
+    folder, _ = zipped
+    options = {"batch_size": 8, "compression": "GZIP"}
+    assert Dataset.from_tfrecords(f"{folder}/?", **options).samples == 100
+    kept = folder / "a.tfrun-count"
+    content = io.BytesIO()
+    np.save(content, np.array([*np.load(io.BytesIO(kept.read_bytes()))[:2], 50]))
+    kept.write_bytes(content.getvalue())
+    assert Dataset.from_tfrecords(f"{folder}/?", **options).samples == 110
+    kept.unlink()
+    whole = (folder / "d").read_bytes()
+    for damaged in (whole[:40], whole[:-9], whole[:60] + b"?" + whole[61:], b"", b"plain" * 9):
+        (folder / "d").write_bytes(damaged)
+        with pytest.raises(TfrunError, match=r"TFRUN-605: record \d+ is corrupt"):
+            Dataset.from_tfrecords(f"{folder}/?", **options)
+    (folder / "d").write_bytes(whole + whole)  # two streams are one file
+    again = Dataset.from_tfrecords(f"{folder}/?", **options)
+    assert again.samples == 130 == sum(len(batch) for batch in again.tf_data())
+
+
+@pytest.mark.parametrize("kind", ["GZIP", "ZLIB"])
+def test_compressed_files_are_counted_through(tmp_path, monkeypatch, kind):
+    """In pieces of any size, records with and without content."""
+    path = str(tmp_path / "z")
+    with tf.io.TFRecordWriter(path, kind) as writer:
+        for text in TEXTS:
+            writer.write(text * 50)
+    for chunk in (1, 5, 1 << 20):
+        monkeypatch.setattr(compressed, "_CHUNK", chunk)
+        (tmp_path / "z.tfrun-count").unlink(missing_ok=True)
+        assert compressed.count_records([path], kind).tolist() == [len(TEXTS)]
 
 
 def test_files_without_records_are_refused(tmp_path):

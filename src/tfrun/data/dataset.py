@@ -11,6 +11,7 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from tfrun.data import errors, ledger
+from tfrun.data.file_shards import FileShards
 from tfrun.data.permutation import Order
 from tfrun.data.pipeline import batches
 from tfrun.data.plan import Plan, Replicas, Stage
@@ -112,6 +113,7 @@ class Dataset:
         seed: int = 0,
         on_error: OnError = "raise",
         compression: Literal["", "GZIP", "ZLIB"] = "",
+        shard: Literal["DATA", "FILE"] = "DATA",
     ) -> Dataset:
         """Makes a dataset of the records of TFRecord files.
 
@@ -127,14 +129,24 @@ class Dataset:
           on_error: likewise.
           compression: of the files. Compressed ones are read in sequence, by every worker from
             the start, and not shuffled, as with `from_tf_data`.
+          shard: of compressed files, as tf.data's `AutoShardPolicy`: "DATA", where every worker
+            reads all and keeps its part of each batch, or "FILE", where each reads files of its
+            own. Then which samples share a batch depends on the number of workers, batches differ
+            by a few samples, and if that number changes in the middle of an epoch, samples of it
+            may be left out or come twice.
 
         Raises:
           UsageError: TFRUN-601 (empty), TFRUN-603 (batch larger than the data), TFRUN-604 (no
-            file), TFRUN-606 (compressed, and `compression` does not say so), TFRUN-607.
+            file), TFRUN-606 (compressed, and `compression` does not say so), TFRUN-607; TFRUN-612
+            (fewer files than workers) when it is read.
           TfrunError: TFRUN-605 where a file is cut off, or a record is damaged.
         """
+        if shard not in ("DATA", "FILE") or (shard == "FILE" and not compression):
+            what = f"shard={shard!r} is not for these files"
+            expected = '"DATA", or "FILE" for compressed files'
+            raise errors.bad_argument(what, "Dataset.from_tfrecords, shard", expected)
         if compression:
-            source = compressed_records(matching(files), compression, shuffle, on_error)
+            source = compressed_records(matching(files), compression, shuffle, on_error, shard)
             made = cls._of(source, batch_size, False, seed, "raise")
             return made.map(parse) if parse else made
         made = cls._of(RecordSource(matching(files)), batch_size, shuffle, seed, on_error)
@@ -317,7 +329,13 @@ class Dataset:
 
         Returns:
           int64 of shape [samples in the part].
+
+        Raises:
+          UsageError: TFRUN-607 where files decide who reads which sample.
         """
+        if isinstance(self._plan.source, FileShards):
+            what = 'with shard="FILE" a batch has no place in an order of all samples'
+            raise errors.bad_argument(what, "Dataset.sample_ids", "another source")
         return self._plan.order.indices(epoch, *self._plan.share(step, rank, size))
 
     def share(self, step: int, replicas: Replicas) -> tuple[int, int]:

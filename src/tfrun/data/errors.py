@@ -60,6 +60,15 @@ def corrupt(path: str, offset: int, reason: str) -> TfrunError:
     )
 
 
+def corrupt_compressed(path: str, record: int, compression: str, reason: str) -> TfrunError:
+    return TfrunError(
+        "TFRUN-605",
+        f"record {record} is corrupt, or the file is not {compression}: {reason}",
+        where=path,
+        fix="Write the file again; of compressed files no record can be left out",
+    )
+
+
 def compressed(path: str) -> UsageError:
     return UsageError(
         "TFRUN-606",
@@ -67,7 +76,8 @@ def compressed(path: str) -> UsageError:
         where=path,
         expected="an uncompressed TFRecord file",
         fix="Write it without compression (the records in it may be compressed, as JPEG is), or "
-        'read it in sequence, unshuffled, with compression="GZIP" (or "ZLIB")',
+        'read it in sequence, unshuffled, with compression="GZIP" (or "ZLIB"), and shard="FILE" if '
+        "each worker is to read files of its own",
     )
 
 
@@ -135,4 +145,15 @@ def too_few_files() -> UsageError:
         expected="at least as many files as workers, where the policy is FILE, or AUTO for files",
         fix="Write the data as more files, set the policy to DATA, or use "
         "tfrun.Dataset.from_tfrecords, where any number of workers shares any number of files",
+    )
+
+
+def too_few_compressed_files(files: int, replicas: int) -> UsageError:
+    return UsageError(
+        "TFRUN-612",
+        f"there are {files} files for {replicas} replicas, and each reads files of its own",
+        where='Dataset.from_tfrecords, shard="FILE"',
+        expected="at least as many files as replicas",
+        fix='Write the data as more files, or leave `shard="FILE"` out: then every worker reads '
+        "all files and keeps its part",
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfrun.data.file_shards import FileShards
 from tfrun.data.plan import Plan, Replicas, Stage
 from tfrun.data.reader import Reader
 from tfrun.data.shards import constant_share
@@ -26,11 +27,14 @@ def batches(plan: Plan, replicas: Replicas, start: int, stop: int) -> tf.data.Da
       start: first step, epoch * steps of an epoch + step in the epoch.
       stop: the step before which to end; `FOREVER` for a stream without an end.
     """
-    size = None if isinstance(plan.source, Tolerant) else _static_size(plan, replicas.total)
+    varies = isinstance(plan.source, Tolerant | FileShards)
+    size = None if varies else _static_size(plan, replicas.total)
     spec = batch_spec(plan.source.spec, size)
     reader = Reader(plan, replicas, start, stop)
     if isinstance(plan.source, StreamSource):
         made = _of_stream(plan, replicas, reader, spec, start, stop)
+    elif isinstance(plan.source, FileShards):
+        made = _of_files(plan, replicas, reader, start, stop)
     else:
         made = _of_groups(plan, reader, spec)
     made = _map_samples(made, plan, size) if plan.stages else made
@@ -95,6 +99,27 @@ def _of_stream(plan: Plan, replicas: Replicas, reader: Reader, spec: Any, start:
         return (rows, keys) if plan.is_random else (rows,) if plan.stages else rows
 
     return _map_in_this_thread(tf.data.Dataset.zip((numbers, made)), read)
+
+
+def _of_files(plan: Plan, replicas: Replicas, reader: Reader, start: int, stop: int):
+    """The same of files that each replica reads whole."""
+    source: Any = plan.source
+    stop = min(stop, FOREVER // replicas.count)
+    mine = range(replicas.first, replicas.first + replicas.count)
+    each = [source.batches(one, replicas.total, plan.steps, start, stop) for one in mine]
+    made = each[0]
+    if len(each) > 1:
+        turns = tf.data.Dataset.range(len(each)).repeat()
+        made = tf.data.Dataset.choose_from_datasets(each, turns, stop_on_empty_dataset=True)
+    if not plan.is_random:
+        return made.map(lambda epoch, numbers, rows: (rows,) if plan.stages else rows)
+
+    def with_keys(epoch, numbers, rows):
+        keys = tf.numpy_function(reader.keys, [numbers, epoch], tf.int64)
+        keys.set_shape([None, len(plan.stages), 2])
+        return rows, keys
+
+    return _map_in_this_thread(made, with_keys)
 
 
 def _map_samples(batches, plan: Plan, size: int | None) -> tf.data.Dataset:

@@ -60,7 +60,7 @@ class Reader:
             else:
                 leaves = source.read(indices)
         if self._plan.is_random:
-            leaves = [*leaves, self._keys(indices, group.epoch)]
+            leaves = [*leaves, self.keys(indices, group.epoch)]
         return [leaf.reshape(elements, width, *leaf.shape[1:]) for leaf in leaves]
 
     def slice(self, element, batch) -> tuple[list[tf.Tensor], tf.Tensor]:
@@ -83,7 +83,7 @@ class Reader:
         with plan.noting_failures():
             check_batch(int(number), expected, int(size), last - first)
         begin, end = plan.share(step, self._replicas.first + replica, self._replicas.total)
-        keys = self._keys(np.arange(begin, end), epoch)
+        keys = self.keys(np.arange(begin, end), epoch)
         return np.int64(begin - first), np.int64(end - first), keys
 
     def _indices(self, group: Group) -> NDArray[np.int64]:
@@ -98,12 +98,13 @@ class Reader:
         begin, end = group.first - block.first, max(group.last, group.first) - block.first
         return kept[1][begin * group.replicas : end * group.replicas]
 
-    def _keys(self, indices: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+    def keys(self, indices: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """Returns the seeds of some samples: [samples, stages, 2]."""
         stages, seed = self._plan.stages, self._plan.order.seed
         keys = np.zeros((len(indices), len(stages), 2), np.int64)
         for number, stage in enumerate(stages):
             if stage.is_random:
-                keys[:, number] = sample_keys(indices, seed, epoch, number)
+                keys[:, number] = sample_keys(indices, seed, int(epoch), number)
         return keys
 
 

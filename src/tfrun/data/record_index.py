@@ -14,7 +14,7 @@ import io
 import mmap
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,21 +41,38 @@ def index_files(paths: Sequence[str]) -> list[NDArray[np.int64]]:
 
 def index_file(path: str) -> NDArray[np.int64]:
     """Returns the index of one file, as `index_files` does."""
-    try:
-        status = Path(path).stat()
-    except OSError as error:
-        raise errors.vanished(path, error.strerror or str(error)) from None
-    stamp = np.array([status.st_size, status.st_mtime_ns])
-    places = _places(path)
+    return kept_or_made(path, "index", lambda: _scan(path))
+
+
+def kept_or_made(path: str, what: str, make: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Returns what is kept about a file, as long as its size and its time are the same.
+
+    Args:
+      path: of the file.
+      what: which of the things that are kept about it.
+      make: makes it, shape [k].
+
+    Raises:
+      TfrunError: TFRUN-604 (the file is missing).
+    """
+    stamp, places = _stamp(path), _places(path, what)
     for place in places:
         kept = _load(place)
         if kept is not None and np.array_equal(kept[:2], stamp):
             return kept[2:]
-    starts = _scan(path)
+    made = make()
     for place in places:
-        if _save(place, np.concatenate([stamp, starts])):
+        if _save(place, np.concatenate([stamp, made])):
             break
-    return starts
+    return made
+
+
+def _stamp(path: str) -> NDArray[np.int64]:
+    try:
+        status = Path(path).stat()
+    except OSError as error:
+        raise errors.vanished(path, error.strerror or str(error)) from None
+    return np.array([status.st_size, status.st_mtime_ns])
 
 
 def _scan(path: str) -> NDArray[np.int64]:
@@ -83,12 +100,12 @@ def _is_record(file: io.BufferedReader, size: int) -> bool:
     return len(head) == 8 and _LENGTH.unpack(head)[0] + FRAME <= size
 
 
-def _places(path: str) -> list[Path]:
+def _places(path: str, what: str) -> list[Path]:
     """Where the index may be kept: beside the file, else in the run directory."""
-    places = [Path(path + ".tfrun-index")]
+    places = [Path(f"{path}.tfrun-{what}")]
     if run_dir := os.environ.get("TFRUN_RUN_DIR"):
         name = hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:32]
-        places.append(Path(run_dir, "index", f"{name}.tfrun-index"))
+        places.append(Path(run_dir, "index", f"{name}.tfrun-{what}"))
     return places
 
 

@@ -8,6 +8,7 @@ round is the same data on every worker.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import hashlib
 import itertools
@@ -65,6 +66,8 @@ def share_arrays(
         # The one that made the memory file may have died before all could open it.
         if state is None or (state["path"] and not Path(state["path"]).exists()):
             state = _publish(load(), name, lock.parent)
+            if own is None:
+                _give_back()
         result = _opened(state, world.local_size) if state["path"] else None
         file.truncate(0)
         file.write(json.dumps(state))
@@ -112,6 +115,13 @@ def _publish(nest: Any, name: str, directory: Path) -> dict[str, Any]:
     file.truncate(max(offset, PAGE))
     file.flush()
     return state
+
+
+def _give_back() -> None:
+    """Has the allocator give the loaded arrays' memory back, which it keeps in a worker."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
+    if trim is not None:
+        trim(0)
 
 
 def _memory_file(name: str, directory: Path) -> tuple[Any, str, bool]:

@@ -11,6 +11,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.data import errors
+from tfrun.data.compressed import count_records
+from tfrun.data.file_shards import FileShards
 
 _WHERE = "Dataset.from_tf_data"
 
@@ -60,12 +62,13 @@ class StreamSource:
 
 
 def compressed_records(
-    files: list[str], compression: str, shuffle: bool, on_error: str
-) -> StreamSource:
+    files: list[str], compression: str, shuffle: bool, on_error: str, shard: str
+) -> StreamSource | FileShards:
     """Returns the records of compressed TFRecord files, in sequence.
 
     Raises:
       UsageError: TFRUN-601 (empty), TFRUN-607 for what cannot be done in sequence.
+      TfrunError: TFRUN-605 (cut off or damaged).
     """
     where = "Dataset.from_tfrecords, compression"
     if compression not in ("GZIP", "ZLIB"):
@@ -74,7 +77,10 @@ def compressed_records(
     if shuffle or on_error != "raise":
         what = "compressed files are read in sequence: no shuffle, and no record can be left out"
         raise errors.bad_argument(what, where, 'shuffle=False and on_error="raise"')
-    return StreamSource(lambda: tf.data.TFRecordDataset(files, compression), None)
+    if shard == "FILE":
+        return FileShards(files, compression)
+    samples = int(count_records(files, compression).sum())
+    return StreamSource(lambda: tf.data.TFRecordDataset(files, compression), samples)
 
 
 def check_batch(number: int, expected: int, size: int, expected_size: int) -> None:
