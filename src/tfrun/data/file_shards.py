@@ -7,7 +7,7 @@ once, in as many steps as with any other R, but which records share a step depen
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +23,7 @@ class FileShards:
     spec = tf.TensorSpec([], tf.string)
     sample_bytes: float | None = None
 
-    def __init__(self, paths: list[str], compression: str) -> None:
+    def __init__(self, paths: list[str], compression: Literal["GZIP", "ZLIB"]) -> None:
         self._paths, self._compression = paths, compression
         self._counts = count_records(paths, compression)
         if not len(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -62,7 +62,11 @@ class StreamSource:
 
 
 def compressed_records(
-    files: list[str], compression: str, shuffle: bool, on_error: str, shard: str
+    files: list[str],
+    compression: Literal["GZIP", "ZLIB"],
+    shuffle: bool,
+    on_error: str,
+    shard: str,
 ) -> StreamSource | FileShards:
     """Returns the records of compressed TFRecord files, in sequence.
 
