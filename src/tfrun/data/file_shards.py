@@ -24,7 +24,8 @@ class FileShards:
     sample_bytes: float | None = None
 
     def __init__(self, paths: list[str], compression: Literal["GZIP", "ZLIB"]) -> None:
-        self._paths, self._compression = paths, compression
+        self._paths = paths
+        self._compression: Any = compression
         self._counts = count_records(paths, compression)
         if not len(self):
             raise errors.empty(f"{len(paths)} TFRecord files")
@@ -71,7 +72,7 @@ class FileShards:
 
     def _records(self, replica: int, total: int) -> tf.data.Dataset:
         begins = np.cumsum(self._counts) - self._counts
-        files = tf.data.Dataset.from_tensor_slices(
+        files: Any = tf.data.Dataset.from_tensor_slices(
             (self._paths[replica::total], begins[replica::total])
         )
         return files.flat_map(

@@ -84,7 +84,8 @@ def compressed_records(
     if shard == "FILE":
         return FileShards(files, compression)
     samples = int(count_records(files, compression).sum())
-    return StreamSource(lambda: tf.data.TFRecordDataset(files, compression), samples)
+    kind: Any = compression
+    return StreamSource(lambda: tf.data.TFRecordDataset(files, kind), samples)
 
 
 def check_batch(number: int, expected: int, size: int, expected_size: int) -> None:
