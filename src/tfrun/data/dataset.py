@@ -14,7 +14,7 @@ from tfrun.data import errors, ledger
 from tfrun.data.file_shards import FileShards
 from tfrun.data.permutation import Order
 from tfrun.data.pipeline import batches
-from tfrun.data.plan import Plan, Replicas, Stage
+from tfrun.data.plan import CodedErrors, Plan, Replicas, Stage
 from tfrun.data.position import Position
 from tfrun.data.records import FileSource, RecordSource, matching
 from tfrun.data.sources import SequenceSource, Source, Tolerant, array_source
@@ -395,18 +395,6 @@ class Dataset:
                 yield batch
         tape.settle()
 
-    def coded_errors(self) -> _CodedErrors:
+    def coded_errors(self) -> CodedErrors:
         """Returns a context in which TensorFlow's error about the source gives way to its own."""
-        return _CodedErrors(self._plan.failures)
-
-
-class _CodedErrors:
-    def __init__(self, failures: list[Exception]) -> None:
-        self._failures = failures
-
-    def __enter__(self) -> None:
-        self._failures.clear()
-
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if isinstance(error, tf.errors.OpError) and self._failures:
-            raise self._failures[0] from error
+        return CodedErrors(self._plan.failures)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import tensorflow as tf
+
 from tfrun.data.permutation import Order
 from tfrun.data.shards import share_of_step, steps_per_epoch
 from tfrun.data.sources import Source, Tolerant
@@ -76,3 +78,17 @@ class Plan:
     def share(self, step: int, rank: int, total: int) -> tuple[int, int]:
         """Returns the positions [begin, end) in the epoch's order of `rank`'s part of a batch."""
         return share_of_step(step, self.order.samples, self.batch, rank, total)
+
+
+class CodedErrors:
+    """A context in which TensorFlow's error about the source gives way to the source's own."""
+
+    def __init__(self, failures: list[Exception]) -> None:
+        self._failures = failures
+
+    def __enter__(self) -> None:
+        self._failures.clear()
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if isinstance(error, tf.errors.OpError) and self._failures:
+            raise self._failures[0] from error
