@@ -17,7 +17,7 @@ from tfrun.data.shards import share_of_step
 class Data:
     """What a ledger wants to know of a `tfrun.Dataset` of 20 samples in batches of 8."""
 
-    name, samples, batch_size, key, is_stream = "data0", 20, 8, (5, True), False
+    name, samples, batch_size, key, is_stream, is_by_file = "data0", 20, 8, (5, True), False, False
 
     def share(self, step, replicas):
         return share_of_step(step, 20, 8, 0, 1)
@@ -100,3 +100,23 @@ def test_nothing_trained_is_nothing_proved(
     file.write_text(header + "\n")
     code, text = verb(capsys, str(runs / "whole"))
     assert (code, text) == (1, "no step was trained to its end · 0 epochs · 1 round\n")
+
+
+def test_what_the_ledger_does_not_cover_is_said(
+    runs: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFRUN_RUN_DIR", str(runs / "whole"))
+    monkeypatch.setenv("TFRUN_LEDGER", "2")
+    for _ in range(2):
+        ledger.not_covered("a pipeline", "use tfrun.Dataset")
+    by_file = Data()
+    by_file.is_by_file = True
+    ledger.open_tape(by_file, Position()).taken(0, 0)  # type: ignore[arg-type]
+    code, text = verb(capsys, str(runs / "whole"))
+    assert code == 0
+    assert text.endswith(
+        "each exactly once\n"
+        "NOT COVERED: a pipeline: use tfrun.Dataset\n"
+        'NOT COVERED: data0, shard="FILE": leave `shard` out\n'
+        "every sample exactly once · 2 epochs · 2 rounds\n"
+    )

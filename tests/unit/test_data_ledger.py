@@ -25,6 +25,7 @@ class Data:
     def __init__(self, name="data0", samples=SAMPLES, batch=BATCH, seed=5, is_stream=False):
         self.name, self.samples, self.batch_size = name, samples, batch
         self.key, self.is_stream = (seed, not is_stream), is_stream
+        self.is_by_file = False
 
     def share(self, step, replicas):
         rank, size = replicas.first, replicas.total

@@ -55,6 +55,8 @@ def _lines(report: LedgerReport) -> Iterator[str]:
         yield _line(epoch)
     for worker in report.no_tape:
         yield f"{worker} has left nothing here; its machine may have a run directory of its own"
+    for note in report.not_covered:
+        yield f"NOT COVERED: {note}"
     jobs = f", {report.jobs} jobs" if report.jobs > 1 else ""
     rounds = f"{report.rounds} round" + ("s" if report.rounds != 1 else "")
     epochs = f"{len(report.epochs)} epoch" + ("s" if len(report.epochs) != 1 else "")

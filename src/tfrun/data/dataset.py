@@ -143,8 +143,9 @@ class Dataset:
         """
         if shard not in ("DATA", "FILE") or (shard == "FILE" and not compression):
             what = f"shard={shard!r} is not for these files"
-            expected = '"DATA", or "FILE" for compressed files'
-            raise errors.bad_argument(what, "Dataset.from_tfrecords, shard", expected)
+            raise errors.bad_argument(
+                what, "Dataset.from_tfrecords, shard", 'compression and "FILE"'
+            )
         if compression:
             source = compressed_records(matching(files), compression, shuffle, on_error, shard)
             made = cls._of(source, batch_size, False, seed, "raise")
@@ -222,8 +223,8 @@ class Dataset:
         if batch_size > samples:
             raise errors.batch_too_large(batch_size, samples, where)
         order = Order(samples=samples, seed=seed, shuffle=shuffle)
-        chosen = Tolerant(source) if on_error == "skip" else source
-        return cls(Plan(source=chosen, order=order, batch=batch_size))
+        source = Tolerant(source) if on_error == "skip" else source
+        return cls(Plan(source=source, order=order, batch=batch_size))
 
     def map(self, function: Callable[..., Any], *, random: bool | None = None) -> Dataset:
         """Returns this dataset with `function` applied to each sample.
@@ -285,8 +286,7 @@ class Dataset:
     @property
     def skipped(self) -> int:
         """Samples that this process has left out, with `on_error="skip"`."""
-        source = self._plan.source
-        return source.skipped if isinstance(source, Tolerant) else 0
+        return getattr(self._plan.source, "skipped", 0)
 
     @property
     def position(self) -> Position:
@@ -328,12 +328,9 @@ class Dataset:
           size: number of workers.
 
         Returns:
-          int64 of shape [samples in the part].
-
-        Raises:
-          UsageError: TFRUN-607 where files decide who reads which sample.
+          int64 of shape [samples in the part]. Not with `shard="FILE"` (TFRUN-607).
         """
-        if isinstance(self._plan.source, FileShards):
+        if self.is_by_file:
             what = 'with shard="FILE" a batch has no place in an order of all samples'
             raise errors.bad_argument(what, "Dataset.sample_ids", "another source")
         return self._plan.order.indices(epoch, *self._plan.share(step, rank, size))
@@ -348,6 +345,11 @@ class Dataset:
     def is_stream(self) -> bool:
         """Whether samples are known by their position in a `tf.data` pipeline only."""
         return isinstance(self._plan.source, StreamSource)
+
+    @property
+    def is_by_file(self) -> bool:
+        """Whether files decide who reads which sample: `shard="FILE"`."""
+        return isinstance(self._plan.source, FileShards)
 
     @property
     def key(self) -> tuple[int, bool]:
@@ -369,9 +371,8 @@ class Dataset:
           `steps_per_epoch - start_step` batches. Where this worker has no sample in a batch, its
           batch has zero samples.
         """
-        begin, end = epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch
-        made = self.stream(Replicas(first=rank, total=size), begin + start_step, end)
-        count = self.steps_per_epoch - start_step
+        count, begin = self.steps_per_epoch - start_step, epoch * self.steps_per_epoch + start_step
+        made = self.stream(Replicas(first=rank, total=size), begin, begin + count)
         return made.apply(tf.data.experimental.assert_cardinality(count))
 
     def stream(self, replicas: Replicas, start: int, stop: int) -> tf.data.Dataset:
@@ -380,10 +381,9 @@ class Dataset:
 
     def __iter__(self) -> Iterator[Any]:
         """Yields this worker's batches of the next epoch, or of the rest of it from `position`."""
-        left = self.position
+        left, here = self.position, world()
         place, sought = self.start()
-        here = world()
-        how = "sought" if sought else "next"
+        how: ledger.How = "sought" if sought else "next"
         tape = ledger.open_tape(self, place, how=how, left=left, trains=False)
         steps = range(place.step, self.steps_per_epoch)
         made: Any = self.tf_data(here.rank, here.size, place.epoch, place.step)

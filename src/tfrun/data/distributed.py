@@ -27,6 +27,10 @@ class DistributedView(tf.distribute.DistributedDataset):
         self.dataset, self.strategy = dataset, strategy
 
     def __iter__(self) -> Iterator[Any]:
+        ledger.not_covered(
+            f"{self.dataset.name}, read from experimental_distribute_dataset(…)",
+            "TensorFlow's iterator tells nobody which steps it gave; use TrainState.steps or fit",
+        )
         place, _ = self.dataset.start()
         steps = self.dataset.steps_per_epoch
         made, _ = self._distributed(place.count(steps), (place.epoch + 1) * steps)

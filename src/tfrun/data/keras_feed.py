@@ -11,7 +11,7 @@ from keras.src.backend.tensorflow import trainer
 from keras.src.trainers.data_adapters import data_adapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
 
-from tfrun.data import errors, keras_arrays, repeatable, resume
+from tfrun.data import errors, keras_arrays, ledger, repeatable, resume
 from tfrun.data.dataset import Dataset
 from tfrun.data.direct_iterators import read_directly
 from tfrun.data.distributed import DistributedView, Feed
@@ -38,6 +38,10 @@ def _distributing(original):
     def experimental_distribute_dataset(self, dataset, options=None):
         if isinstance(dataset, Dataset):
             return DistributedView(dataset, self)
+        ledger.not_covered(
+            "a tf.data pipeline, distributed by a strategy",
+            "its samples have no numbers; use tfrun.Dataset",
+        )
         return original(self, dataset, options)
 
     experimental_distribute_dataset._tfrun_original = original  # type: ignore[attr-defined]

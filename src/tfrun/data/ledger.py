@@ -1,6 +1,6 @@
 """The ledger: which samples each step of training has consumed, written as it happens.
 
-A worker writes one file a round, `ledger/<job>-<round>-<rank>.jsonl` in the run directory, of two
+A worker writes one file a round, `ledger/<job>-<round>-<rank>.jsonl` in the run directory, of these
 kinds of JSON lines:
 
     {"pass": 0, "data": "data0", "samples": 60000, "batch": 256, "seed": 1, "shuffle": true,
@@ -15,6 +15,7 @@ steps, of which `done` are over. A step is noted before it is trained, so that n
 changed the weights, on any worker, without all workers' notes of it; which of the steps are in the
 weights is told by where the next round goes on (see ledger_check.py). Lines have a fixed width and
 the last one is written over, so that a step costs one system call and an epoch about two lines.
+A line {"not covered": "…"} says that data is read of which there are no such lines.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class _File:
     """This worker's file of this round; on a full disk the job goes on without it."""
 
     def __init__(self, path: Path) -> None:
-        self._end, self._fd, self.passes = 0, -1, 0
+        self._end, self._fd, self.passes, self.notes = 0, -1, 0, set[str]()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -186,6 +187,9 @@ def open_tape(
     file = _file()
     if file is None:
         return no_tape()
+    if dataset.is_by_file:
+        not_covered(f'{dataset.name}, shard="FILE"', "leave `shard` out")
+        return no_tape()
     here, left = world(), left or place
     rank, size = here.rank, here.size
     if replicas is not None:
@@ -209,6 +213,20 @@ def open_tape(
     }
     made = Tape(dataset, replicas, file, header)
     return no_tape() if _is_done else made
+
+
+def not_covered(what: str, instead: str) -> None:
+    """Notes that data is read of which this ledger proves nothing; once a round.
+
+    Args:
+      what: the data, and how it is read.
+      instead: what to do so that it is covered.
+    """
+    file = _file()
+    note = f"{what}: {instead}"
+    if file is not None and note not in file.notes:
+        file.notes.add(note)
+        file.add(_fill(json.dumps({"not covered": note})))
 
 
 def _file() -> _File | None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfrun.data import errors
-from tfrun.data.ledger_read import Pass, Place, read
+from tfrun.data.ledger_read import Pass, Place, not_covered, read
 from tfrun.data.permutation import Order
 
 NAMED = 20  # samples that a report names
@@ -74,6 +74,7 @@ class LedgerReport:
       epochs: of each dataset, in order.
       jobs: how many jobs have written it: a run directory may be gone on in.
       rounds: how many rounds they had in all.
+      not_covered: data of which it proves nothing, why, and what to do.
       no_tape: workers that have left no file, "worker 3 of round 0 of job 1".
     """
 
@@ -81,6 +82,7 @@ class LedgerReport:
     jobs: int
     rounds: int
     no_tape: tuple[str, ...]
+    not_covered: tuple[str, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -137,6 +139,7 @@ def examine(run_dir: str | Path) -> LedgerReport:
         jobs=len({one.job for passes in rounds for one in passes}),
         rounds=len(rounds),
         no_tape=tuple(dict.fromkeys(_absent(kept))),
+        not_covered=not_covered(run_dir),
     )
 
 

@@ -14,6 +14,7 @@ from tfrun.data.ledger import FOLDER
 
 Place = tuple[int, int]  # epoch, and step in it
 
+NOTE = "not covered"
 _NAME = re.compile(r"(\d{4,9})-(\d{5,9})-(\d{5,9})\.jsonl")
 _TEXTS = {
     "data": None,
@@ -128,6 +129,13 @@ def read(run_dir: str | Path) -> list[list[Pass]]:
     return [list(_passes(job, round_, rounds[job, round_])) for job, round_ in sorted(rounds)]
 
 
+def not_covered(run_dir: str | Path) -> tuple[str, ...]:
+    """Returns what the workers say to have read without a record of it; raises as `read` does."""
+    files = sorted(p for p in Path(run_dir, FOLDER).glob("*") if _NAME.fullmatch(p.name))
+    notes = [record[NOTE] for p in files for _, record in _records(p) if NOTE in record]
+    return tuple(dict.fromkeys(map(str, notes)))
+
+
 def _passes(job: int, round_: int, files: dict[int, Path]) -> Iterator[Pass]:
     """Puts the same pass of all workers together."""
     tapes = {rank: list(_tapes(path)) for rank, path in files.items()}
@@ -157,6 +165,8 @@ def _tapes(path: Path) -> Iterator[tuple[dict[str, Any], list[Range], int]]:
     """Yields the header, the ranges and the place in the file of each pass."""
     found: list[tuple[dict[str, Any], list[Range], int]] = []
     for place, record in _records(path):
+        if isinstance(record.get(NOTE), str):
+            continue
         number = record.pop("pass", None)
         if "data" in record and number == len(found) and _is_header(record):
             found.append((record, [], place))
