@@ -223,8 +223,8 @@ class Dataset:
         if batch_size > samples:
             raise errors.batch_too_large(batch_size, samples, where)
         order = Order(samples=samples, seed=seed, shuffle=shuffle)
-        source = Tolerant(source) if on_error == "skip" else source
-        return cls(Plan(source=source, order=order, batch=batch_size))
+        chosen = Tolerant(source) if on_error == "skip" else source
+        return cls(Plan(source=chosen, order=order, batch=batch_size))
 
     def map(self, function: Callable[..., Any], *, random: bool | None = None) -> Dataset:
         """Returns this dataset with `function` applied to each sample.
