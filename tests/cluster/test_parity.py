@@ -28,7 +28,7 @@ def test_an_honest_script_is_equal_and_runs_on_after_its_steps(jobs: Jobs) -> No
     assert found["equal"] and [run["workers"] for run in found["runs"]] == [1, 2]
     assert [run["steps"] for run in found["runs"]] == [7, 7]
     assert 0 < found["runs"][1]["largest"]["far"] < 1e-5
-    assert {"loss", "accuracy"} <= set(found["runs"][1]["logs"])
+    assert {"loss", "accuracy", "val_loss"} <= set(found["runs"][1]["logs"])
     # Two of three epochs, and one step of the `fit` that comes after the last recorded one.
     assert "after 2 1" in (jobs.directory / "run" / "workers-2.log").read_text()
     assert "loss" in shown and "yes" in shown

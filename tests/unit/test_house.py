@@ -152,3 +152,10 @@ def test_modules_do_not_import_each_other_in_a_circle():
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" → ".join(error.args[1]))
+
+
+def test_no_two_test_files_have_one_name():
+    """pytest imports them by their names alone, whatever folder they are in."""
+    tests = Path(__file__).parents[1]
+    names = [p.name for p in tests.rglob("*.py") if p.parent.name != "scripts"]
+    assert sorted(names) == sorted(set(names))

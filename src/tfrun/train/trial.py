@@ -44,6 +44,7 @@ class Running:
         self._batch = GlobalBatch()
         self._stated: int | None = None
         self._rate: dict[str, Any] = {}
+        self._recorded: Mapping[str, float] | None = None  # of this training's last step
 
     @property
     def is_over(self) -> bool:
@@ -117,6 +118,7 @@ class Running:
 
     def begins(self, found: Mapping[str, Any]) -> None:
         """A training is about to make its first step."""
+        self._recorded = None
         if self.trial.record and self._done == 0 and world().is_chief:
             recording.write(self._folder / "step-0.safetensors", {}, found)
 
@@ -146,11 +148,27 @@ class Running:
             return
         if self.trial.record:
             recording.write(self._folder / f"step-{self._done}.safetensors", logs, found)
+            self._recorded = logs
         if self.trial.batch and self._done > self.trial.untimed:
             self._rows.append((seconds, samples))
             self._rate = self._rate or header.rate_of(optimizer)
         if self.is_over and self.trial.batch:
             self._tell()
+
+    def validated(self, logs: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+        """An epoch of `fit` has ended; what its validation gave belongs to its last step.
+
+        Args:
+          logs: Keras's, of the epoch.
+          found: the variables by name.
+        """
+        if self._recorded is None:
+            return  # not the chief, or the trial's steps were made by an earlier `fit`
+        seen = {name: value for name, value in logs.items() if name.startswith("val_")}
+        if seen:
+            logs = {**self._recorded, **recording.numbers(seen)}
+            recording.write(self._folder / f"step-{self._done}.safetensors", logs, found)
+        self._recorded = None
 
     def ended(self) -> None:
         """A training has ended, perhaps before the trial has all its steps."""
@@ -200,6 +218,9 @@ class _Steps(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._first = 0
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._running.validated(logs or {}, variables.state_variables(self.model))
 
     def on_train_end(self, logs: Any = None) -> None:
         self._running.ended()
