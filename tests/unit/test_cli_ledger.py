@@ -18,6 +18,7 @@ class Data:
     """What a ledger wants to know of a `tfrun.Dataset` of 20 samples in batches of 8."""
 
     name, samples, batch_size, key, is_stream, is_by_file = "data0", 20, 8, (5, True), False, False
+    tolerant: int | None = None
 
     def share(self, step, replicas):
         return share_of_step(step, 20, 8, 0, 1)

@@ -25,7 +25,7 @@ class Data:
     def __init__(self, name="data0", samples=SAMPLES, batch=BATCH, seed=5, is_stream=False):
         self.name, self.samples, self.batch_size = name, samples, batch
         self.key, self.is_stream = (seed, not is_stream), is_stream
-        self.is_by_file = False
+        self.is_by_file, self.tolerant = False, None
 
     def share(self, step, replicas):
         rank, size = replicas.first, replicas.total
@@ -226,6 +226,19 @@ def test_a_loop_of_the_scripts_own_begins_anew_in_each_round(run):
 def edit(path, function):
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(function([json.loads(line) for line in lines])))
+
+
+def test_samples_that_could_not_be_read_are_named_and_count_as_neither(run):
+    data = Data()
+    data.tolerant = 1
+    all_read(run, 0, 2, STEPS, data=data, ends=True)
+    all_read(run, 0, 2, 2 * STEPS, STEPS, data=data, ends=True, job=2)
+    for source, index in ((1, 17), (1, 3), (1, 17), (0, 5)):
+        ledger.left_out(source, index)
+    for report in verify(run.folder):
+        assert report.exact and report.complete
+        assert (report.consumed, report.expected) == (98, 98)
+        assert (report.left_out, report.left_out_count) == ((3, 17), 2)
 
 
 def test_samples_that_were_lost_are_named(run):

@@ -72,6 +72,10 @@ def _line(epoch: EpochReport) -> str:
     line = f"{epoch.data}{again} · epoch {epoch.epoch} · "
     line += f"{epoch.consumed:,} of {epoch.samples:,} {kind} in {epoch.steps:,} steps"
     line += f" · workers {worlds} · "
+    if epoch.left_out_count:
+        more = ", …" if epoch.left_out_count > len(epoch.left_out) else ""
+        named = ", ".join(map(str, epoch.left_out)) + more
+        line += f"{epoch.left_out_count:,} could not be read ({named}) · "
     if epoch.exact:
         return line + ("each exactly once" + ("" if epoch.complete else ", not finished"))
     wrong = []

@@ -12,16 +12,14 @@ import tensorflow as tf
 
 from tfrun.data import errors, ledger
 from tfrun.data.file_shards import FileShards
-from tfrun.data.permutation import Order
 from tfrun.data.pipeline import batches
-from tfrun.data.plan import CodedErrors, Plan, Replicas, Stage
+from tfrun.data.plan import CodedErrors, OnError, Plan, Replicas, Stage, make_plan
 from tfrun.data.position import Position
 from tfrun.data.records import FileSource, RecordSource, matching
 from tfrun.data.sources import SequenceSource, Source, Tolerant, array_source
 from tfrun.data.stream import StreamSource, compressed_records
 from tfrun.job.world import world
 
-OnError = Literal["raise", "skip"]
 _numbers = itertools.count()
 
 
@@ -213,18 +211,7 @@ class Dataset:
     def _of(
         cls, source: Source, batch_size: int, shuffle: bool, seed: int, on_error: OnError
     ) -> Dataset:
-        where, samples = "tfrun.Dataset", len(source)
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            what = f"{batch_size!r} is not a number of samples"
-            raise errors.bad_argument(what, f"{where}, batch_size", "a whole number from 1")
-        if on_error not in ("raise", "skip"):
-            what = f"{on_error!r} is not a way to deal with errors"
-            raise errors.bad_argument(what, f"{where}, on_error", '"raise" or "skip"')
-        if batch_size > samples:
-            raise errors.batch_too_large(batch_size, samples, where)
-        order = Order(samples=samples, seed=seed, shuffle=shuffle)
-        chosen = Tolerant(source) if on_error == "skip" else source
-        return cls(Plan(source=chosen, order=order, batch=batch_size))
+        return cls(make_plan(source, batch_size, shuffle, seed, on_error))
 
     def map(self, function: Callable[..., Any], *, random: bool | None = None) -> Dataset:
         """Returns this dataset with `function` applied to each sample.
@@ -350,6 +337,11 @@ class Dataset:
     def is_by_file(self) -> bool:
         """Whether files decide who reads which sample: `shard="FILE"`."""
         return isinstance(self._plan.source, FileShards)
+
+    @property
+    def tolerant(self) -> int | None:
+        """Which of the script's sources with `on_error="skip"` this reads; None for any other."""
+        return self._plan.source.number if isinstance(self._plan.source, Tolerant) else None
 
     @property
     def key(self) -> tuple[int, bool]:

@@ -15,7 +15,9 @@ steps, of which `done` are over. A step is noted before it is trained, so that n
 changed the weights, on any worker, without all workers' notes of it; which of the steps are in the
 weights is told by where the next round goes on (see ledger_check.py). Lines have a fixed width and
 the last one is written over, so that a step costs one system call and an epoch about two lines.
-A line {"not covered": "…"} says that data is read of which there are no such lines.
+A line {"not covered": "…"} says that data is read of which there are no such lines, and
+{"left out": 17, "source": 0} that sample 17 of the script's first source with `on_error="skip"`
+could not be read; passes of that source have "tolerant": 0 in their first line.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -51,6 +54,7 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self._end, self._fd, self.passes, self.notes = 0, -1, 0, set[str]()
+        self._lock = threading.Lock()  # samples are left out by the threads that read
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -60,8 +64,9 @@ class _File:
 
     def add(self, line: bytes) -> int:
         """Appends a line and returns its place."""
-        place = self._end
-        self._end += len(line)
+        with self._lock:
+            place = self._end
+            self._end += len(line)
         self.put(line, place)
         return place
 
@@ -211,6 +216,8 @@ def open_tape(
         "left": [left.epoch, left.step],
         "trains": trains,
     }
+    if dataset.tolerant is not None:
+        header["tolerant"] = dataset.tolerant
     made = Tape(dataset, replicas, file, header)
     return no_tape() if _is_done else made
 
@@ -227,6 +234,18 @@ def not_covered(what: str, instead: str) -> None:
     if file is not None and note not in file.notes:
         file.notes.add(note)
         file.add(_fill(json.dumps({"not covered": note})))
+
+
+def left_out(source: int, index: int) -> None:
+    """Notes that a sample could not be read and is in no batch.
+
+    Args:
+      source: which of the script's sources with `on_error="skip"`, from 0.
+      index: of the sample.
+    """
+    file = _file()
+    if file is not None:
+        file.add(_fill(json.dumps({"left out": index, "source": source})))
 
 
 def _file() -> _File | None:

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfrun.data import errors
-from tfrun.data.ledger_read import Pass, Place, not_covered, read
+from tfrun.data.ledger_read import Pass, Place, left_out, not_covered, read
 from tfrun.data.permutation import Order
 
 NAMED = 20  # samples that a report names
+PIECE = 1 << 20  # samples of an order that are in memory at a time
 
 Spans = NDArray[np.int64]  # shape [k, 2]: positions [begin, end), in order, apart
 
@@ -42,6 +43,9 @@ class EpochReport:
       steps: steps that have consumed them.
       complete: whether the epoch was finished.
       worlds: the world sizes of its steps, in order.
+      left_out: samples that were in the steps and could not be read (`on_error="skip"`): they count
+        neither as expected nor as consumed. At most `NAMED` are named.
+      left_out_count: how many there are.
       by_position: the samples are numbered by their position in a `tf.data` pipeline.
     """
 
@@ -59,6 +63,8 @@ class EpochReport:
     complete: bool
     worlds: tuple[int, ...]
     by_position: bool = False
+    left_out: tuple[int, ...] = ()
+    left_out_count: int = 0
 
     @property
     def exact(self) -> bool:
@@ -125,7 +131,7 @@ def verify(run_dir: str | Path) -> list[EpochReport]:
 def examine(run_dir: str | Path) -> LedgerReport:
     """Returns all that the ledger of a run says; raises as `verify` does."""
     rounds = read(run_dir)
-    kept = committed(rounds)
+    kept, unreadable = committed(rounds), left_out(run_dir)
     by_data: dict[str, list[_Read]] = {}
     for one in kept:
         by_data.setdefault(one.made.data, []).append(one)
@@ -133,7 +139,9 @@ def examine(run_dir: str | Path) -> LedgerReport:
     for name, reads in by_data.items():
         _check_same_data(name, reads, str(run_dir))
         for number, reading in enumerate(_readings(reads)):
-            reports += _reports(reading, number)
+            header = reading.reads[0].made.header
+            gone = unreadable.get(header.get("tolerant", -1), [])
+            reports += _reports(reading, number, np.array(gone, np.int64))
     return LedgerReport(
         epochs=tuple(reports),
         jobs=len({one.job for passes in rounds for one in passes}),
@@ -225,7 +233,9 @@ def _readings(reads: Sequence[_Read]) -> list[_Reading]:
     return found
 
 
-def _reports(reading: _Reading, number: int) -> Iterator[EpochReport]:
+def _reports(
+    reading: _Reading, number: int, unreadable: NDArray[np.int64]
+) -> Iterator[EpochReport]:
     header = reading.reads[0].made.header
     samples, batch = header["samples"], header["batch"]
     order = Order(samples=samples, seed=header["seed"], shuffle=header["shuffle"])
@@ -239,13 +249,14 @@ def _reports(reading: _Reading, number: int) -> Iterator[EpochReport]:
         read_spans = np.concatenate(spans) if spans else np.empty((0, 2), np.int64)
         wanted = _wanted(reading.spans, epoch, samples, batch)
         missing, twice = uncovered(wanted, read_spans), doubled(read_spans)
+        gone = _those_of(unreadable, order, epoch, wanted)
         yield EpochReport(
             data=header["data"],
             reading=number,
             epoch=epoch,
             samples=samples,
-            expected=_size(wanted),
-            consumed=_size(read_spans),
+            expected=_size(wanted) - len(gone),
+            consumed=_size(read_spans) - len(gone),
             duplicates=_samples(order, epoch, twice),
             missing=_samples(order, epoch, missing),
             duplicate_count=_size(twice),
@@ -254,6 +265,8 @@ def _reports(reading: _Reading, number: int) -> Iterator[EpochReport]:
             complete=bool(len(wanted)) and int(wanted[-1, 1]) == samples,
             worlds=tuple(dict.fromkeys(size for _, _, size, _ in here)),
             by_position=header["by"] == "position",
+            left_out=tuple(gone[:NAMED].tolist()),
+            left_out_count=len(gone),
         )
 
 
@@ -322,6 +335,20 @@ def _samples(order: Order, epoch: int, spans: Spans) -> tuple[int, ...]:
             break
         named += order.indices(epoch, begin, min(end, begin + room)).tolist()
     return tuple(named)
+
+
+def _those_of(
+    samples: NDArray[np.int64], order: Order, epoch: int, spans: Spans
+) -> NDArray[np.int64]:
+    """Returns those of some samples, in order, that stand in some spans of an epoch."""
+    if not len(samples):
+        return samples
+    found = [
+        np.intersect1d(samples, order.indices(epoch, place, min(end, place + PIECE)))
+        for begin, end in spans.tolist()
+        for place in range(begin, end, PIECE)
+    ]
+    return np.unique(np.concatenate(found)) if found else samples[:0]
 
 
 def _absent(kept: Iterable[_Read]) -> Iterator[str]:

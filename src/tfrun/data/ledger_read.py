@@ -14,7 +14,7 @@ from tfrun.data.ledger import FOLDER
 
 Place = tuple[int, int]  # epoch, and step in it
 
-NOTE = "not covered"
+NOTE, LEFT_OUT = "not covered", "left out"
 _NAME = re.compile(r"(\d{4,9})-(\d{5,9})-(\d{5,9})\.jsonl")
 _TEXTS = {
     "data": None,
@@ -136,6 +136,16 @@ def not_covered(run_dir: str | Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(str, notes)))
 
 
+def left_out(run_dir: str | Path) -> dict[int, list[int]]:
+    """Returns the samples that no worker could read, by source; raises as `read` does."""
+    found: dict[int, set[int]] = {}
+    for path in sorted(p for p in Path(run_dir, FOLDER).glob("*") if _NAME.fullmatch(p.name)):
+        for _, record in _records(path):
+            if _is_left_out(record):
+                found.setdefault(record["source"], set()).add(record[LEFT_OUT])
+    return {source: sorted(samples) for source, samples in found.items()}
+
+
 def _passes(job: int, round_: int, files: dict[int, Path]) -> Iterator[Pass]:
     """Puts the same pass of all workers together."""
     tapes = {rank: list(_tapes(path)) for rank, path in files.items()}
@@ -165,7 +175,7 @@ def _tapes(path: Path) -> Iterator[tuple[dict[str, Any], list[Range], int]]:
     """Yields the header, the ranges and the place in the file of each pass."""
     found: list[tuple[dict[str, Any], list[Range], int]] = []
     for place, record in _records(path):
-        if isinstance(record.get(NOTE), str):
+        if isinstance(record.get(NOTE), str) or _is_left_out(record):
             continue
         number = record.pop("pass", None)
         if "data" in record and number == len(found) and _is_header(record):
@@ -203,9 +213,16 @@ def _is_header(record: dict[str, Any]) -> bool:
     numbers = all(type(record.get(name)) is int and record[name] >= 0 for name in _NUMBERS)
     rest = type(record.get("seed")) is int and type(record.get("call")) is int
     flags = all(isinstance(record.get(name), bool) for name in ("shuffle", "trains"))
+    rest = rest and type(record.get("tolerant", 0)) is int
     left = record.get("left")
     is_place = isinstance(left, list) and [type(n) for n in left] == [int, int]
     return texts and numbers and rest and flags and is_place and record["batch"] > 0
+
+
+def _is_left_out(record: dict[str, Any]) -> bool:
+    return set(record) == {LEFT_OUT, "source"} and all(
+        type(number) is int and number >= 0 for number in record.values()
+    )
 
 
 def _is_range(record: dict[str, Any]) -> bool:

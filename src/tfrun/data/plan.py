@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import tensorflow as tf
 
+from tfrun.data import errors
 from tfrun.data.permutation import Order
 from tfrun.data.shards import share_of_step, steps_per_epoch
 from tfrun.data.sources import Source, Tolerant
+
+OnError = Literal["raise", "skip"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,3 +95,23 @@ class CodedErrors:
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if isinstance(error, tf.errors.OpError) and self._failures:
             raise self._failures[0] from error
+
+
+def make_plan(source: Source, batch_size: int, shuffle: bool, seed: int, on_error: OnError) -> Plan:
+    """Returns the plan for what a person has asked for.
+
+    Raises:
+      UsageError: TFRUN-603 (batch larger than the data), TFRUN-607.
+    """
+    where, samples = "tfrun.Dataset", len(source)
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        what = f"{batch_size!r} is not a number of samples"
+        raise errors.bad_argument(what, f"{where}, batch_size", "a whole number from 1")
+    if on_error not in ("raise", "skip"):
+        what = f"{on_error!r} is not a way to deal with errors"
+        raise errors.bad_argument(what, f"{where}, on_error", '"raise" or "skip"')
+    if batch_size > samples:
+        raise errors.batch_too_large(batch_size, samples, where)
+    order = Order(samples=samples, seed=seed, shuffle=shuffle)
+    chosen = Tolerant(source) if on_error == "skip" else source
+    return Plan(source=chosen, order=order, batch=batch_size)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tfrun.data import errors
+from tfrun.data import errors, ledger
 from tfrun.data.buffers import Buffers
 from tfrun.data.shared_arrays import share_arrays
 from tfrun.job.errors import TfrunError
@@ -150,7 +150,7 @@ class Tolerant:
     def __init__(self, source: Source) -> None:
         self.source, self.spec = source, source.spec
         self.sample_bytes: float | None = source.sample_bytes
-        self._number, self._left_out = next(_tolerant), dict[int, str]()
+        self.number, self._left_out = next(_tolerant), dict[int, str]()
 
     @property
     def skipped(self) -> int:
@@ -182,7 +182,8 @@ class Tolerant:
         self._left_out[index] = error.code
         where = f" (in {error.where})" if error.where else ""
         # The n-th source of a script is the same one on all workers and in all rounds.
-        channel.emit("skipped", source=self._number, sample=index, why=f"{error.what}{where}")
+        ledger.left_out(self.number, index)
+        channel.emit("skipped", source=self.number, sample=index, why=f"{error.what}{where}")
         if len(self._left_out) <= NAMED:
             _log.warning("sample %d is left out: %s%s", index, error.what, where)
 
