@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 from collections.abc import Callable
@@ -12,15 +13,17 @@ from tfrun.drill import disk, samples
 from tfrun.drill import events as reading
 from tfrun.drill.faults import FAULTS
 from tfrun.drill.inject import EARLIEST, LATEST, Hit, inject
-from tfrun.drill.job import Job, ends_children_on_signals, failed
 from tfrun.drill.report import Report
 from tfrun.drill.verdict import Row, Run, judge
 from tfrun.drill.verdict_whole import PREEMPTED, judge_full_disk, judge_preempted
 from tfrun.job.errors import UsageError
+from tfrun.launch.child import Job, ends_children_on_signals, failed
 
 Say = Callable[[str], None]
 
 EARLIER = 0.25  # of the training time, for the one repetition of a fault that came too late
+# Workers then report their weights' digest, and note which samples they have consumed.
+_job = functools.partial(Job, wanted={"TFRUN_DRILL": "1", "TFRUN_LEDGER": "1"})
 NOT_SAVED = "No checkpoint is being saved"  # checkpoint/problems.py says it
 
 
@@ -74,7 +77,7 @@ def run_drill(drill: Drill, say: Say) -> Report:
     """
     say("undisturbed …")
     with ends_children_on_signals():
-        with Job(drill.options, drill.folder / "undisturbed", timeout=drill.timeout) as job:
+        with _job(drill.options, drill.folder / "undisturbed", timeout=drill.timeout) as job:
             undisturbed = _finish(job, time.time())
         _check(undisturbed, job)
         rows = tuple(_row(drill, fault, undisturbed, say) for fault in drill.faults)
@@ -110,7 +113,7 @@ def _run_fault(
     whole = {"preempt": _preempt, "disk": _fill_disk, "cut": _cut}.get(fault)
     if whole is not None:
         return whole(drill, name, undisturbed, seconds * chance.uniform(EARLIEST, LATEST), say)
-    with Job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
+    with _job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
         hits = inject(job, fault, times=times, seconds=seconds, chance=chance)
         for hit in hits if times == 1 else ():
             say(f"{fault}: {_whom(hit)} {hit.time - began:.1f} s after the start")
@@ -142,14 +145,14 @@ def _preempt(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -
     wanted = reading.weights(undisturbed.events)
     told = again = None
     restarted = 0.0
-    with Job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
+    with _job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
         if _reached(job, wait):
             told = time.time()
             job.preempt()
             say(f"preempt: told to end {told - job.began:.1f} s after the start")
         first = _finish(job, job.began)
     if first.code == PREEMPTED:
-        with Job(drill.options, job.run_dir, timeout=drill.timeout, again=True) as job:
+        with _job(drill.options, job.run_dir, timeout=drill.timeout, again=True) as job:
             restarted = job.began
             again = _finish(job, restarted)
     return judge_preempted(
@@ -163,7 +166,7 @@ def _fill_disk(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say)
     with disk.small(small):
         checkpoints = ["--checkpoint-dir", str(small / "checkpoints"), "--checkpoint-every", "1"]
         options = [*drill.settings, *checkpoints, "--", *drill.program]
-        with Job(options, drill.folder / name, timeout=drill.timeout) as job:
+        with _job(options, drill.folder / name, timeout=drill.timeout) as job:
             if _reached(job, wait):
                 disk.fill(small)
                 filled = time.time()
@@ -179,7 +182,7 @@ def _fill_disk(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say)
 def _cut(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -> Row:
     """The connection to the last host breaks: to both sides a host that has gone."""
     hits: list[Hit] = []
-    with Job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
+    with _job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
         connections = job.connections() if _reached(job, wait) else []
         if connections:
             hits.append(Hit(time=time.time(), victims=()))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Event = Mapping[str, Any]
+from tfrun.launch.child import Event
 
 _ENDING = ("leaving", "stopping")  # states of a round that has noticed a failure
 _TRAINED = ("epoch_end", "fit_end")
@@ -129,7 +129,7 @@ def lost_steps(events: Sequence[Event], faults: Sequence[float]) -> Lost:
     return Lost(steps=steps, exact=exact)
 
 
-def _ends_call(report: Mapping[str, Any]) -> bool:
+def _ends_call(report: Event) -> bool:
     """True for the state at the end of a `fit`, of which no step can be lost."""
     return list(report.get("key") or ())[1:] == [0, 0]
 

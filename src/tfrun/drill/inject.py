@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tfrun.drill import events as reading
 from tfrun.drill.events import Event, Worker
 from tfrun.drill.faults import FAULTS, choose
-from tfrun.drill.job import Job
+from tfrun.launch.child import Job
 
 # A fault comes in this part of the training: after the beginning, and early enough that a run
 # which is somewhat faster than the undisturbed one is still hit.
@@ -80,7 +80,7 @@ def _send(job: Job, fault: str, hits: Sequence[Hit], chance: random.Random) -> H
         return None
     victims = tuple(workers[task] for task in choose(fault, tuple(workers), chance))
     now = time.time()
-    sent = tuple(worker for worker in victims if job.send(worker, FAULTS[fault].signal))
+    sent = tuple(worker for worker in victims if job.send(worker.pid, FAULTS[fault].signal))
     return Hit(time=now, victims=sent) if sent else None
 
 

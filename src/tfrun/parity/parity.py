@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfrun.drill.job import Job, ends_children_on_signals, failed
 from tfrun.job.errors import UsageError
 from tfrun.job.trial import Trial, no_step
+from tfrun.launch.child import Job, ends_children_on_signals, failed
 from tfrun.parity.compare import compare
 from tfrun.parity.records import Record, read
 from tfrun.parity.report import Report

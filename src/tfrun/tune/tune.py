@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfrun.drill.job import Job, ends_children_on_signals, failed
 from tfrun.job.errors import TfrunError
 from tfrun.job.trial import Trial, fixed_batch, folder, no_step
+from tfrun.launch.child import Job, ends_children_on_signals, failed
 from tfrun.tune.outcome import outcome
 from tfrun.tune.report import Report
 from tfrun.tune.scale import scaled

@@ -16,18 +16,17 @@ from typing import Any
 
 import psutil
 
-from tfrun.drill.events import Event, Worker
 from tfrun.job.errors import TfrunError
 from tfrun.job.python import python_command
 from tfrun.worker import lineage
 
+Event = Mapping[str, Any]
+
 POLL_SECONDS = 0.02
 LAST_LINES = 12
-# Variables that the jobs do not get: a drill is for a script on this machine, and a checkpoint of
-# one job must not be where the next one begins.
+# Variables that the jobs do not get: an experiment is for a script on this machine, and a
+# checkpoint of one job must not be where the next one begins.
 _OWN = ("TFRUN_CHECKPOINT_DIR", "TFRUN_HOSTS", "TFRUN_HOSTFILE", "TFRUN_MODULE", "TFRUN_FRESH")
-# Workers then report their weights' digest, and note which samples they have consumed.
-DRILLED = {"TFRUN_DRILL": "1", "TFRUN_LEDGER": "1"}
 END_SECONDS = 10.0  # what Ctrl-C gives the workers, the agent and the launcher to leave, and more
 
 
@@ -48,7 +47,7 @@ class Job:
         *,
         timeout: float,
         again: bool = False,
-        wanted: Mapping[str, str] = DRILLED,
+        wanted: Mapping[str, str],
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         """Starts `tfrun --run-dir RUN_DIR options…`.
@@ -121,13 +120,13 @@ class Job:
             pass
         return self._process.wait()
 
-    def send(self, worker: Worker, signum: signal.Signals) -> bool:
-        """Signals a worker; False when there is no such process of this job any more."""
+    def send(self, pid: int, signum: signal.Signals) -> bool:
+        """Signals a process; False when there is no such process of this job any more."""
         try:
             # Its number may be another's by now: nobody else's process is to be hit.
-            ours = any(p.pid == self._process.pid for p in psutil.Process(worker.pid).parents())
+            ours = any(p.pid == self._process.pid for p in psutil.Process(pid).parents())
             if ours:
-                os.kill(worker.pid, signum)
+                os.kill(pid, signum)
         except (psutil.Error, ProcessLookupError):
             return False
         return ours
