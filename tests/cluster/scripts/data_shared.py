@@ -26,7 +26,7 @@ def load():
 
 
 arrays = load if how == "function" else load()
-train = Dataset.from_arrays(arrays, batch_size=1024, shuffle=True)
+train = Dataset.from_arrays(arrays, batch_size=256, shuffle=True)
 del arrays
 total = sum(int(batch["x"][:, 0].numpy().astype(int).sum()) for batch in train.tf_data())
 rows = train.samples
