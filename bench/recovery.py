@@ -21,7 +21,8 @@ from harness import SCRIPTS, CannotInstall, numbers, record
 from steps import BETWEEN, STEPS_AN_EPOCH, Recovery
 
 from tfrun.drill import events as reading
-from tfrun.drill.job import Job
+from tfrun.drill.drill import DRILLED
+from tfrun.launch.child import Job
 
 RUN_SECONDS = 600.0
 PEERS: dict[str, Callable[[int], list[Recovery]]] = {
@@ -56,7 +57,13 @@ def under_tfrun(kills: int) -> list[Recovery]:
         with tempfile.TemporaryDirectory() as folder:
             options = ["-n", "2", "--seed", "1", str(SCRIPTS / "recovery.py"), "keras3", epochs]
             shared = {**harness._environment(), "BENCH_STEPS": folder}
-            with Job(options, Path(folder, "run"), timeout=RUN_SECONDS, environment=shared) as job:
+            with Job(
+                options,
+                Path(folder, "run"),
+                timeout=RUN_SECONDS,
+                wanted=DRILLED,
+                environment=shared,
+            ) as job:
                 if disturbed:
                     found = [_kill(job, Path(folder), number % 2) for number in range(kills)]
                 if code := job.wait():
@@ -74,7 +81,7 @@ def _kill(job: Job, folder: Path, rank: int) -> Recovery:
     if not workers:
         raise SystemExit("the job was over before all the kills")
     known, now = steps.files(folder), time.time()
-    if not job.send(workers[f"worker:{rank}"], signal.SIGKILL):
+    if not job.send(workers[f"worker:{rank}"].pid, signal.SIGKILL):
         raise SystemExit(f"worker {rank} had gone by itself")
     first = job.until(lambda _: steps.first(folder, known))
     if first is None:

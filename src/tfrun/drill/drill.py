@@ -23,7 +23,8 @@ Say = Callable[[str], None]
 
 EARLIER = 0.25  # of the training time, for the one repetition of a fault that came too late
 # Workers then report their weights' digest, and note which samples they have consumed.
-_job = functools.partial(Job, wanted={"TFRUN_DRILL": "1", "TFRUN_LEDGER": "1"})
+DRILLED = {"TFRUN_DRILL": "1", "TFRUN_LEDGER": "1"}
+_job = functools.partial(Job, wanted=DRILLED)
 NOT_SAVED = "No checkpoint is being saved"  # checkpoint/problems.py says it
 
 
