@@ -154,8 +154,10 @@ def record(
             f"  {contender:44} {numbers['median']:10.3f}"
             f"   [{numbers['low']:.3f} .. {numbers['high']:.3f}]"
         )
-    for contender, reason in (not_run or {}).items():
-        print(f"  {contender:44} not run: {reason.splitlines()[0]}")
+    # The rest of a reason is a traceback, with the paths of this machine.
+    not_run = {name: reason.splitlines()[0] for name, reason in (not_run or {}).items()}
+    for contender, reason in not_run.items():
+        print(f"  {contender:44} not run: {reason}")
     for ratio, value in ratios.items():
         print(f"  {ratio.replace('_', ' '):44} {value:10.2f}")
     RESULTS.mkdir(exist_ok=True)
@@ -172,7 +174,7 @@ def record(
         "unit": unit,
         "results": results,
         "ratios": {ratio: round(value, 3) for ratio, value in ratios.items()},
-        **({"not run": dict(not_run)} if not_run else {}),
+        **({"not run": not_run} if not_run else {}),
     }
     path.write_text(json.dumps(everything, indent=2) + "\n")
 

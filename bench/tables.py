@@ -31,7 +31,7 @@ def table(found: Mapping[str, Any] | None) -> str:
         values = [f"{numbers[key]:g}" for key in ("median", "low", "high", "repeats")]
         lines.append(f"| {name} | {' | '.join(values)} |")
     for name, reason in found.get("not run", {}).items():
-        lines.append(f"| {name} | not run: {reason.splitlines()[0]} | | | |")
+        lines.append(f"| {name} | not run: {reason} | | | |")
     for name, value in found["ratios"].items():
         lines.append(f"| *{name.replace('_', ' ')}* | {value:g} | | | |")
     return "\n" + "\n".join(lines) + "\n\n"
