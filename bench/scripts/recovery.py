@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
+import cnn
 import tensorflow as tf
 
 LEGACY, EPOCHS = sys.argv[1] == "legacy", int(sys.argv[2])
@@ -21,26 +21,11 @@ if LEGACY:
 else:
     import keras
 
-SAMPLES, PER_WORKER = 6400, 64
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 keras.utils.set_random_seed(7)
 with strategy.scope():
-    model = keras.Sequential(
-        [
-            keras.layers.Conv2D(32, 3, activation="relu", input_shape=(28, 28, 1)),
-            keras.layers.Flatten(),
-            keras.layers.Dense(128, activation="relu"),
-            keras.layers.Dense(10),
-        ]
-    )
-    model.compile(
-        optimizer=keras.optimizers.SGD(0.01),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-    )
-random = np.random.default_rng(0)
-x = random.random((SAMPLES, 28, 28, 1), np.float32)
-y = random.integers(0, 10, SAMPLES)
+    model = cnn.compiled(keras)
+x, y = cnn.samples()
 RANK = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
 
 
@@ -56,9 +41,9 @@ class Steps(keras.callbacks.Callback):
 callbacks = [Steps()]
 if LEGACY:
     callbacks.append(keras.callbacks.BackupAndRestore(os.environ["BENCH_BACKUP"]))
-batch = PER_WORKER * strategy.num_replicas_in_sync
+batch = cnn.PER_WORKER * strategy.num_replicas_in_sync
 if LEGACY:
-    data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(SAMPLES).batch(batch)
+    data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(cnn.SAMPLES).batch(batch)
     model.fit(data, epochs=EPOCHS, verbose=0, callbacks=callbacks)
 else:
     model.fit(x, y, batch_size=batch, epochs=EPOCHS, verbose=0, callbacks=callbacks)

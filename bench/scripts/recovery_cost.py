@@ -12,12 +12,13 @@ import os
 import sys
 import time
 
+import cnn
 import keras
 import numpy as np
 import pinned
 import tensorflow as tf
 
-STEPS, EPOCHS, PER_WORKER = 60, 2, 64
+STEPS, EPOCHS = 60, 2
 # A checkpoint is due every 200 steps, in the middle of every other epoch: its writing, which goes
 # on beside the steps that follow, ends in the same epoch.
 CHECKPOINT_STEPS = 100
@@ -28,27 +29,12 @@ strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
 def made() -> keras.Model:
     with strategy.scope():
-        model = keras.Sequential(
-            [
-                keras.layers.Conv2D(32, 3, activation="relu", input_shape=(28, 28, 1)),
-                keras.layers.Flatten(),
-                keras.layers.Dense(128, activation="relu"),
-                keras.layers.Dense(10),
-            ]
-        )
-        model.compile(
-            optimizer=keras.optimizers.SGD(0.01),
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=["accuracy"],
-        )
-    return model
+        return cnn.compiled(keras)
 
 
-random = np.random.default_rng(0)
-x = random.random((6400, 28, 28, 1), np.float32)
-y = random.integers(0, 10, 6400)
-batch = PER_WORKER * strategy.num_replicas_in_sync
-data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(6400).repeat().batch(batch)
+x, y = cnn.samples()
+batch = cnn.PER_WORKER * strategy.num_replicas_in_sync
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(cnn.SAMPLES).repeat().batch(batch)
 
 
 class Clock(keras.callbacks.Callback):

@@ -15,10 +15,9 @@ import ray
 from ray import train
 from ray.train.tensorflow import TensorflowTrainer
 
-SAMPLES, PER_WORKER = 6400, 64
-
 
 def loop(config: dict) -> None:
+    import cnn
     import numpy as np
     import tensorflow as tf
     import tf_keras as keras
@@ -26,19 +25,7 @@ def loop(config: dict) -> None:
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     keras.utils.set_random_seed(7)
     with strategy.scope():
-        model = keras.Sequential(
-            [
-                keras.layers.Conv2D(32, 3, activation="relu", input_shape=(28, 28, 1)),
-                keras.layers.Flatten(),
-                keras.layers.Dense(128, activation="relu"),
-                keras.layers.Dense(10),
-            ]
-        )
-        model.compile(
-            optimizer=keras.optimizers.SGD(0.01),
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=["accuracy"],
-        )
+        model = cnn.compiled(keras)
     first = 0
     if kept := train.get_checkpoint():
         with kept.as_directory() as folder, np.load(Path(folder, "state.npz")) as state:
@@ -65,11 +52,9 @@ def loop(config: dict) -> None:
                 np.savez(Path(folder, "state.npz"), epoch=epoch + 1, step=step, **weights)
                 train.report({}, checkpoint=train.Checkpoint.from_directory(folder))
 
-    random = np.random.default_rng(0)
-    x = random.random((SAMPLES, 28, 28, 1), np.float32)
-    y = random.integers(0, 10, SAMPLES)
-    batch = PER_WORKER * strategy.num_replicas_in_sync
-    data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(SAMPLES).batch(batch)
+    x, y = cnn.samples()
+    batch = cnn.PER_WORKER * strategy.num_replicas_in_sync
+    data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(cnn.SAMPLES).batch(batch)
     model.fit(data, epochs=config["epochs"], initial_epoch=first, verbose=0, callbacks=[Steps()])
 
 

@@ -3,7 +3,7 @@
 import sys
 import time
 
-import numpy as np
+import cnn
 import pinned
 import tensorflow as tf
 
@@ -12,27 +12,13 @@ if sys.argv[1] == "legacy":
 else:
     import keras
 
-STEPS, EPOCHS, PER_WORKER = 60, 6, 64
+STEPS, EPOCHS = 60, 6
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 with strategy.scope():
-    model = keras.Sequential(
-        [
-            keras.layers.Conv2D(32, 3, activation="relu", input_shape=(28, 28, 1)),
-            keras.layers.Flatten(),
-            keras.layers.Dense(128, activation="relu"),
-            keras.layers.Dense(10),
-        ]
-    )
-    model.compile(
-        optimizer=keras.optimizers.SGD(0.01),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-    )
-random = np.random.default_rng(0)
-x = random.random((6400, 28, 28, 1), np.float32)
-y = random.integers(0, 10, 6400)
-batch = PER_WORKER * strategy.num_replicas_in_sync
-data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(6400).repeat().batch(batch)
+    model = cnn.compiled(keras)
+x, y = cnn.samples()
+batch = cnn.PER_WORKER * strategy.num_replicas_in_sync
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(cnn.SAMPLES).repeat().batch(batch)
 
 
 class Clock(keras.callbacks.Callback):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import random
-from pathlib import Path
-
 import click
 
-from tfrun.cli.experiment import last_options, new_folder, say, write_json
+from tfrun.cli.experiment import json_report, last_options, new_folder, say
 from tfrun.cluster.hosts import parse_hosts
 from tfrun.drill.faults import parse_faults
 from tfrun.job import checks
-from tfrun.job.spec import Program, WorkerRange
+from tfrun.job.spec import Program, WorkerRange, seed_or_drawn
 
 CONTEXT = {
     "help_option_names": ["-h", "--help"],
@@ -87,9 +83,8 @@ def drill(
     from tfrun.drill.drill import Drill, run_drill
     from tfrun.drill.report import print_report
 
-    seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-    if json_file is not None:
-        write_json(Path(json_file), "")  # now rather than after minutes
+    seed = seed_or_drawn(seed)
+    write_json = json_report(json_file)
     folder = new_folder(run_dir, "drill", program)
     say(f"{many} workers, faults {', '.join(chosen)}, seed {seed}, run directory {folder}")
     report = run_drill(
@@ -109,6 +104,5 @@ def drill(
         say,
     )
     print_report(report, Console(soft_wrap=True))
-    if json_file is not None:
-        write_json(Path(json_file), json.dumps(report.to_json(), indent=2) + "\n")
+    write_json(report)
     return 0 if report.ok else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -67,18 +68,27 @@ def new_folder(stated: str | None, verb: str, program: Program) -> Path:
     return folder
 
 
-def write_json(path: Path, text: str) -> None:
-    """Writes the report.
+def json_report(path: str | None) -> Callable[[Any], None]:
+    """Returns what writes a report as JSON; it writes nothing where no `path` was given.
+
+    An empty file is written at once: that it cannot be is not to be found out after minutes.
 
     Raises:
       UsageError: TFRUN-105 where it cannot be written.
     """
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise UsageError(
-            "TFRUN-105", f"{str(path)!r} cannot be written: {error.strerror}", where="--json"
-        ) from None
+
+    def write(text: str) -> None:
+        if path is None:
+            return
+        try:
+            Path(path).write_text(text)
+        except OSError as error:
+            raise UsageError(
+                "TFRUN-105", f"{path!r} cannot be written: {error.strerror}", where="--json"
+            ) from None
+
+    write("")
+    return lambda report: write(json.dumps(report.to_json(), indent=2) + "\n")
 
 
 def say(text: str) -> None:

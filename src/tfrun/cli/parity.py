@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import random
-from pathlib import Path
-
 import click
 
-from tfrun.cli.experiment import last_options, new_folder, say, write_json
+from tfrun.cli.experiment import json_report, last_options, new_folder, say
 from tfrun.job import checks
-from tfrun.job.spec import Program
+from tfrun.job.spec import Program, seed_or_drawn
 
 CONTEXT = {
     "help_option_names": ["-h", "--help"],
@@ -79,9 +75,8 @@ def parity(
 
     from tfrun.parity.report import print_report
 
-    seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-    if json_file is not None:
-        write_json(Path(json_file), "")  # now rather than after minutes
+    seed = seed_or_drawn(seed)
+    write_json = json_report(json_file)
     folder = new_folder(run_dir, "parity", program)
     say(f"{', '.join(map(str, worlds))} workers, seed {seed}, run directory {folder}")
     report = run_parity(
@@ -98,6 +93,5 @@ def parity(
         say,
     )
     print_report(report, Console(soft_wrap=True))
-    if json_file is not None:
-        write_json(Path(json_file), json.dumps(report.to_json(), indent=2) + "\n")
+    write_json(report)
     return 0 if report.equal else 1

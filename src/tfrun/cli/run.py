@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import random
 import shutil
 import sys
 import time
@@ -24,7 +23,7 @@ from tfrun.cluster.tasks import assign_tasks
 from tfrun.job import checks
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
-from tfrun.job.spec import JobSpec, Program, WorkerRange
+from tfrun.job.spec import JobSpec, Program, WorkerRange, seed_or_drawn
 from tfrun.job.timeouts import Timeouts
 from tfrun.launch.ssh_command import Remote
 
@@ -128,7 +127,7 @@ def run(
             communication=communication,
             threads_per_worker=threads_per_worker,
             start_method=start_method,
-            seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
+            seed=seed_or_drawn(seed),
             sync_check=sync_check,
             deterministic=deterministic,
             max_restarts=max_restarts,

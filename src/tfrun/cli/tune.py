@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import random
 from pathlib import Path
 
 import click
 
-from tfrun.cli.experiment import last_options, new_folder, say, write_json
+from tfrun.cli.experiment import json_report, last_options, new_folder, say
 from tfrun.job import checks
-from tfrun.job.spec import Program
+from tfrun.job.spec import Program, seed_or_drawn
 
 CONTEXT = {
     "help_option_names": ["-h", "--help"],
@@ -104,8 +102,7 @@ def tune(
     from tfrun.tune.report import print_report
     from tfrun.tune.tune import Tune, run_tune
 
-    if json_file is not None:
-        write_json(Path(json_file), "")  # now rather than after minutes
+    write_json = json_report(json_file)
     folder = new_folder(run_dir, "tune", program)
     say(f"run directory {folder}")
     report = run_tune(
@@ -117,15 +114,14 @@ def tune(
             steps=steps,
             memory=int((memory_limit or 0) * GB),
             worlds=sizes,
-            seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
+            seed=seed_or_drawn(seed),
             folder=folder,
             timeout=timeout,
         ),
         say,
     )
     print_report(report, Console(soft_wrap=True))
-    if json_file is not None:
-        write_json(Path(json_file), json.dumps(report.to_json(), indent=2) + "\n")
+    write_json(report)
     picture = Path(plot) if plot is not None else folder / "tune.png"
     if curve.can_draw():
         curve.draw(picture, report.results, report.chosen, program.name)

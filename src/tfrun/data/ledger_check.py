@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfrun.data import errors
-from tfrun.data.ledger_read import Pass, Place, left_out, not_covered, read
+from tfrun.data.ledger_read import Pass, Place, read
 from tfrun.data.permutation import Order
 
 NAMED = 20  # samples that a report names
@@ -130,8 +130,8 @@ def verify(run_dir: str | Path) -> list[EpochReport]:
 
 def examine(run_dir: str | Path) -> LedgerReport:
     """Returns all that the ledger of a run says; raises as `verify` does."""
-    rounds = read(run_dir)
-    kept, unreadable = committed(rounds), left_out(run_dir)
+    ledger = read(run_dir)
+    kept = committed(ledger.rounds)
     by_data: dict[str, list[_Read]] = {}
     for one in kept:
         by_data.setdefault(one.made.data, []).append(one)
@@ -140,14 +140,14 @@ def examine(run_dir: str | Path) -> LedgerReport:
         _check_same_data(name, reads, str(run_dir))
         for number, reading in enumerate(_readings(reads)):
             header = reading.reads[0].made.header
-            gone = unreadable.get(header.get("tolerant", -1), [])
+            gone = ledger.left_out.get(header.get("tolerant", -1), [])
             reports += _reports(reading, number, np.array(gone, np.int64))
     return LedgerReport(
         epochs=tuple(reports),
-        jobs=len({one.job for passes in rounds for one in passes}),
-        rounds=len(rounds),
+        jobs=len({one.job for passes in ledger.rounds for one in passes}),
+        rounds=len(ledger.rounds),
         no_tape=tuple(dict.fromkeys(_absent(kept))),
-        not_covered=not_covered(run_dir),
+        not_covered=ledger.not_covered,
     )
 
 

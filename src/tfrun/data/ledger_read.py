@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from tfrun.data import errors
 from tfrun.data.ledger import FOLDER
 
 Place = tuple[int, int]  # epoch, and step in it
+Record = tuple[int, dict[str, Any]]  # place in its file, and what the line holds
 
 NOTE, LEFT_OUT = "not covered", "left out"
 _NAME = re.compile(r"(\d{4,9})-(\d{5,9})-(\d{5,9})\.jsonl")
@@ -107,8 +109,23 @@ class Pass:
         return max(ends, default=self.begin)
 
 
-def read(run_dir: str | Path) -> list[list[Pass]]:
-    """Returns the passes of each round, rounds and passes in the order in which they were.
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """All that the files of a run's ledger hold.
+
+    Attributes:
+      rounds: the passes of each round, rounds and passes in the order in which they were.
+      not_covered: what the workers say to have read without a record of it.
+      left_out: the samples that could not be read, in order, by source.
+    """
+
+    rounds: list[list[Pass]]
+    not_covered: tuple[str, ...]
+    left_out: dict[int, list[int]]
+
+
+def read(run_dir: str | Path) -> Contents:
+    """Reads the ledger of a run.
 
     Raises:
       UsageError: TFRUN-610 where there is no run or no ledger.
@@ -126,29 +143,25 @@ def read(run_dir: str | Path) -> list[list[Pass]]:
             raise errors.bad_ledger(str(path), 0, "it is no file of a ledger")
         job, round_, rank = map(int, match.groups())
         rounds.setdefault((job, round_), {})[rank] = path
-    return [list(_passes(job, round_, rounds[job, round_])) for job, round_ in sorted(rounds)]
+    records = {path: list(_records(path)) for path in paths}
+    notes, left_out = dict[str, None](), dict[int, set[int]]()
+    for _, record in itertools.chain.from_iterable(records.values()):
+        if _is_note(record):
+            notes[record[NOTE]] = None
+        elif _is_left_out(record):
+            left_out.setdefault(record["source"], set()).add(record[LEFT_OUT])
+    return Contents(
+        rounds=[list(_passes(*key, files, records)) for key, files in sorted(rounds.items())],
+        not_covered=tuple(notes),
+        left_out={source: sorted(samples) for source, samples in left_out.items()},
+    )
 
 
-def not_covered(run_dir: str | Path) -> tuple[str, ...]:
-    """Returns what the workers say to have read without a record of it; raises as `read` does."""
-    files = sorted(p for p in Path(run_dir, FOLDER).glob("*") if _NAME.fullmatch(p.name))
-    notes = [record[NOTE] for p in files for _, record in _records(p) if NOTE in record]
-    return tuple(dict.fromkeys(map(str, notes)))
-
-
-def left_out(run_dir: str | Path) -> dict[int, list[int]]:
-    """Returns the samples that no worker could read, by source; raises as `read` does."""
-    found: dict[int, set[int]] = {}
-    for path in sorted(p for p in Path(run_dir, FOLDER).glob("*") if _NAME.fullmatch(p.name)):
-        for _, record in _records(path):
-            if _is_left_out(record):
-                found.setdefault(record["source"], set()).add(record[LEFT_OUT])
-    return {source: sorted(samples) for source, samples in found.items()}
-
-
-def _passes(job: int, round_: int, files: dict[int, Path]) -> Iterator[Pass]:
+def _passes(
+    job: int, round_: int, files: dict[int, Path], records: dict[Path, list[Record]]
+) -> Iterator[Pass]:
     """Puts the same pass of all workers together."""
-    tapes = {rank: list(_tapes(path)) for rank, path in files.items()}
+    tapes = {rank: list(_tapes(path, records[path])) for rank, path in files.items()}
     for number in range(max(map(len, tapes.values()))):
         here = {rank: tape[number] for rank, tape in tapes.items() if len(tape) > number}
         together: dict[str, Pass] = {}
@@ -171,11 +184,11 @@ def _passes(job: int, round_: int, files: dict[int, Path]) -> Iterator[Pass]:
         yield from together.values()
 
 
-def _tapes(path: Path) -> Iterator[tuple[dict[str, Any], list[Range], int]]:
+def _tapes(path: Path, records: list[Record]) -> Iterator[tuple[dict[str, Any], list[Range], int]]:
     """Yields the header, the ranges and the place in the file of each pass."""
     found: list[tuple[dict[str, Any], list[Range], int]] = []
-    for place, record in _records(path):
-        if isinstance(record.get(NOTE), str) or _is_left_out(record):
+    for place, record in records:
+        if _is_note(record) or _is_left_out(record):
             continue
         number = record.pop("pass", None)
         if "data" in record and number == len(found) and _is_header(record):
@@ -187,7 +200,7 @@ def _tapes(path: Path) -> Iterator[tuple[dict[str, Any], list[Range], int]]:
     yield from found
 
 
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _records(path: Path) -> Iterator[Record]:
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -217,6 +230,10 @@ def _is_header(record: dict[str, Any]) -> bool:
     left = record.get("left")
     is_place = isinstance(left, list) and [type(n) for n in left] == [int, int]
     return texts and numbers and rest and flags and is_place and record["batch"] > 0
+
+
+def _is_note(record: dict[str, Any]) -> bool:
+    return isinstance(record.get(NOTE), str)
 
 
 def _is_left_out(record: dict[str, Any]) -> bool:

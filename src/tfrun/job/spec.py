@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -138,3 +139,8 @@ class JobSpec:
                 "timeouts": Timeouts(**values["timeouts"]),
             }
         )
+
+
+def seed_or_drawn(stated: int | None) -> int:
+    """Returns the global random seed: the stated one, or any, which can be said and used again."""
+    return random.SystemRandom().randrange(2**31) if stated is None else stated
