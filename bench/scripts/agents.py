@@ -13,7 +13,7 @@ import time
 
 import aiohttp
 
-from tfrun.control import messages
+from tfrun.control import messages, wire
 
 DIES = 1  # the agent whose worker does; agent 0 has the chief
 BEAT_SECONDS = 1.0
@@ -53,9 +53,9 @@ class Agents:
             hello = {"host": "h", "pid": 1, "version": "0", "python": "3"}
             await self.say(number, messages.Hello(agent=f"n{number}", **hello))
             async for frame in socket:
-                await self.receive(number, messages.decode(frame.data))
+                await self.receive(number, wire.decode(frame.data))
 
-    async def receive(self, number: int, message: messages.Message) -> None:
+    async def receive(self, number: int, message: wire.Message) -> None:
         match message:
             case messages.Prepare():
                 ports = [20000 + number]
@@ -78,11 +78,11 @@ class Agents:
             for number in list(self.sockets):
                 await self.say(number, messages.Heartbeat(agent=f"n{number}"))
 
-    async def say(self, number: int, message: messages.Message) -> None:
-        await self.sockets[number].send_str(messages.encode(message))
+    async def say(self, number: int, message: wire.Message) -> None:
+        await self.sockets[number].send_str(wire.encode(message))
 
 
-def death() -> messages.Message:
+def death() -> wire.Message:
     how = {"code": -9, "out_of_memory": False, "requested": False, "tail": ""}
     return messages.WorkerExited(round=0, task=f"worker:{DIES}", time=time.time(), **how)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from tfrun.control import messages
+from tfrun.control import messages, wire
 from tfrun.control.controller import Controller
 from tfrun.control.plan import Site, Whereabouts, make_plan
 from tfrun.control.server import ControlServer
@@ -51,7 +51,7 @@ class Served:
 
     async def join(self, agent: str) -> aiohttp.ClientWebSocketResponse:
         socket = await self.connect()
-        await socket.send_str(messages.encode(hello(agent)))
+        await socket.send_str(wire.encode(hello(agent)))
         return socket
 
     async def is_alive(self) -> bool:
@@ -123,8 +123,8 @@ def with_server(
     asyncio.run(run())
 
 
-async def receive(socket: aiohttp.ClientWebSocketResponse) -> messages.Message:
-    return messages.decode(await socket.receive_str(timeout=SECONDS))
+async def receive(socket: aiohttp.ClientWebSocketResponse) -> wire.Message:
+    return wire.decode(await socket.receive_str(timeout=SECONDS))
 
 
 async def send(socket: aiohttp.ClientWebSocketResponse, frame: str | bytes) -> None:
@@ -160,8 +160,8 @@ def returning() -> Whereabouts:
     return Whereabouts(expected={"a", "b"})
 
 
-async def say(socket: Socket, message: messages.Message) -> None:
-    await socket.send_str(messages.encode(message))
+async def say(socket: Socket, message: wire.Message) -> None:
+    await socket.send_str(wire.encode(message))
 
 
 async def prepared(socket: Socket, number: int, *ports: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 from control_port import Served, closed, prepare, receive, with_server
 
-from tfrun.control import messages
+from tfrun.control import messages, wire
 from tfrun.job.timeouts import Timeouts
 
 
@@ -18,7 +18,7 @@ def test_a_good_job(tmp_path: Path) -> None:
         sockets = await prepare(served)
         for port, socket in enumerate(sockets, start=2000):
             prepared = messages.Prepared(round=0, ports=[port], import_seconds=1.0)
-            await socket.send_str(messages.encode(prepared))
+            await socket.send_str(wire.encode(prepared))
         for index, socket in enumerate(sockets):
             start = await receive(socket)
             assert isinstance(start, messages.StartRound)
@@ -30,14 +30,14 @@ def test_a_good_job(tmp_path: Path) -> None:
             done = messages.WorkerReport(
                 round=0, task=f"worker:{index}", time=1.0, report={"kind": "done"}
             )
-            await socket.send_str(messages.encode(done))
+            await socket.send_str(wire.encode(done))
         for index, socket in enumerate(sockets):
             assert await receive(socket) == messages.Release(round=0)
             ended = messages.WorkerExited(
                 **{"round": 0, "task": f"worker:{index}", "time": 2.0, "code": 0},
                 **{"out_of_memory": False, "requested": False, "tail": ""},
             )
-            await socket.send_str(messages.encode(ended))
+            await socket.send_str(wire.encode(ended))
         for socket in sockets:
             assert await receive(socket) == messages.Shutdown()
             await socket.close()
@@ -50,7 +50,7 @@ def test_a_good_job(tmp_path: Path) -> None:
 async def beat_until_the_end(served: Served, agent: aiohttp.ClientWebSocketResponse) -> None:
     ending = asyncio.create_task(served.controller.ended.wait())
     while not ending.done():
-        await agent.send_str(messages.encode(messages.Heartbeat(agent="b")))
+        await agent.send_str(wire.encode(messages.Heartbeat(agent="b")))
         await asyncio.wait([ending], timeout=0.05)
 
 

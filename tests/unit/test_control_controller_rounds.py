@@ -8,15 +8,15 @@ from typing import Any
 import aiohttp
 from control_port import Served, prepare, receive, with_server
 
-from tfrun.control import messages
+from tfrun.control import messages, wire
 from tfrun.control.round_terms import State
 from tfrun.observe.events import read_events
 
 Socket = aiohttp.ClientWebSocketResponse
 
 
-async def send(socket: Socket, message: messages.Message) -> None:
-    await socket.send_str(messages.encode(message))
+async def send(socket: Socket, message: wire.Message) -> None:
+    await socket.send_str(wire.encode(message))
 
 
 async def start(sockets: list[Socket], number: int = 0) -> list[dict]:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from control_port import Served, closed, hello, receive, with_server
 
-from tfrun.control import messages, server
+from tfrun.control import messages, server, wire
 from tfrun.job.errors import TfrunError
 
 MALFORMED = 10_000
@@ -23,7 +23,7 @@ AT_ONCE = 50
 MOST_GROWTH = 32 << 20  # bytes
 SEED = int(os.environ.get("FUZZ_SEED", "20"))
 VALID = [
-    messages.encode(message)
+    wire.encode(message)
     for message in (
         hello("a"),
         messages.Prepared(round=0, ports=[2000], import_seconds=1.5),
@@ -42,7 +42,7 @@ def malformed(chance: random.Random) -> str | bytes:
         if isinstance(frame, bytes):
             return frame
         try:
-            message = messages.decode(frame)
+            message = wire.decode(frame)
         except TfrunError:
             return frame
         if not isinstance(message, messages.Hello) or message.agent not in ("a", "b"):
@@ -75,7 +75,7 @@ def _mutated(chance: random.Random) -> str | bytes:
 
 async def beat(socket: aiohttp.ClientWebSocketResponse) -> None:
     while True:
-        await socket.send_str(messages.encode(messages.Heartbeat(agent="a")))
+        await socket.send_str(wire.encode(messages.Heartbeat(agent="a")))
         await asyncio.sleep(0.5)
 
 

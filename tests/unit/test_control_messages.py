@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrun.control import messages
-from tfrun.control.messages import Message, WorkerReport, decode, encode
+from tfrun.control import wire
+from tfrun.control.messages import WorkerReport
+from tfrun.control.wire import Message, decode, encode
 
 KINDS = Message.__subclasses__()
 
@@ -57,7 +58,7 @@ def test_each_kind_arrives_as_it_was_sent(kind: type[Message], data: st.DataObje
     message = data.draw(instances(kind))
     frame = encode(message)
     assert decode(frame) == message
-    assert json.loads(frame)["v"] == messages.PROTOCOL_VERSION
+    assert json.loads(frame)["v"] == wire.PROTOCOL_VERSION
 
 
 def test_the_kinds_have_names_of_their_own() -> None:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tfrun.control import messages
-from tfrun.control.messages import MAX_DEPTH, MAX_MESSAGE_BYTES, decode, encode
+from tfrun.control.wire import MAX_DEPTH, MAX_MESSAGE_BYTES, decode, encode
 from tfrun.job.errors import TfrunError
 
 HELLO = messages.Hello(agent="a", host="h", pid=7, version="0.1.0", python="3.11")

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from control_port import TOKEN, Served, closed, hello, prepare, receive, send, with_server
 
-from tfrun.control import messages, server
+from tfrun.control import messages, server, wire
 from tfrun.control.rounds import State
 
 
@@ -92,13 +92,13 @@ def test_the_token_without_a_websocket(tmp_path: Path) -> None:
 FIRST = {
     "malformed": "hello",
     "deep": "[" * 100_000,
-    "another kind": messages.encode(messages.Heartbeat(agent="a")),
-    "unknown agent": messages.encode(hello("c")),
-    "empty agent": messages.encode(hello("")),
-    "a long name": messages.encode(hello("a" * 100_000)),
-    "another version": messages.encode(hello("a")).replace('"v":1', '"v":2'),
-    "oversized": "x" * (messages.MAX_MESSAGE_BYTES + 1),
-    "binary": messages.encode(hello("a")).encode(),
+    "another kind": wire.encode(messages.Heartbeat(agent="a")),
+    "unknown agent": wire.encode(hello("c")),
+    "empty agent": wire.encode(hello("")),
+    "a long name": wire.encode(hello("a" * 100_000)),
+    "another version": wire.encode(hello("a")).replace('"v":1', '"v":2'),
+    "oversized": "x" * (wire.MAX_MESSAGE_BYTES + 1),
+    "binary": wire.encode(hello("a")).encode(),
 }
 
 
@@ -150,12 +150,10 @@ BAD_LATER = {
     "malformed": "}{",
     "deep": "[" * 100_000,
     "another version": '{"v":2,"kind":"shutdown"}',
-    "oversized": "x" * (messages.MAX_MESSAGE_BYTES + 1),
+    "oversized": "x" * (wire.MAX_MESSAGE_BYTES + 1),
     "binary": b"\x00",
     **{
-        f"ports {ports}": messages.encode(
-            messages.Prepared(round=0, ports=ports, import_seconds=1.0)
-        )
+        f"ports {ports}": wire.encode(messages.Prepared(round=0, ports=ports, import_seconds=1.0))
         for ports in ([], [1, 2], [0], [-1], [65536])
     },
 }
@@ -168,7 +166,7 @@ def test_a_wrong_frame_of_an_agent_ends_the_job_with_its_reason(
     async def test(served: Served) -> None:
         bad, good = await prepare(served)
         prepared = messages.Prepared(round=0, ports=[2000], import_seconds=1.0)
-        await good.send_str(messages.encode(prepared))
+        await good.send_str(wire.encode(prepared))
         await send(bad, frame)
         assert await closed(bad) is not None
         heard = [await receive(good)]

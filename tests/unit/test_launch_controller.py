@@ -8,7 +8,7 @@ from pathlib import Path
 
 from control_port import Served, prepare, receive, with_server
 
-from tfrun.control import messages
+from tfrun.control import messages, wire
 from tfrun.control.controller import Controller
 from tfrun.control.plan import Site, Whereabouts, make_plan, start_messages
 from tfrun.job.spec import JobSpec, Program, WorkerRange
@@ -59,18 +59,18 @@ def test_a_lost_host_is_the_cause_although_its_peer_failed_first(tmp_path: Path)
         sockets = await prepare(served)
         for port, socket in enumerate(sockets, start=2000):
             prepared = messages.Prepared(round=0, ports=[port], import_seconds=1.0)
-            await socket.send_str(messages.encode(prepared))
+            await socket.send_str(wire.encode(prepared))
         for socket in sockets:
             assert isinstance(await receive(socket), messages.StartRound)
         raised = {"kind": "error", "type": "UnavailableError", "message": "m", "traceback": "t"}
         report = messages.WorkerReport(round=0, task="worker:0", time=1.0, report=raised)
-        await sockets[0].send_str(messages.encode(report))
+        await sockets[0].send_str(wire.encode(report))
         await sockets[1].close()
         exited = messages.WorkerExited(
             **{"round": 0, "task": "worker:0", "time": 2.0, "code": 1},
             **{"out_of_memory": False, "requested": False, "tail": ""},
         )
-        await sockets[0].send_str(messages.encode(exited))
+        await sockets[0].send_str(wire.encode(exited))
         await served.controller.ended.wait()
         cause = served.controller.round.root_cause
         assert cause is not None

@@ -15,7 +15,7 @@ from control_port import TOKEN, Served, prepare, receive, serving
 
 import tfrun
 from tfrun.cluster.address import Address
-from tfrun.control import messages, tls
+from tfrun.control import messages, tls, wire
 from tfrun.control.plan import Whereabouts
 from tfrun.control.server import ControlServer
 from tfrun.job.errors import TfrunError, UsageError
@@ -183,7 +183,7 @@ def test_a_machine_that_comes_late_stands_by(tmp_path: Path) -> None:
             sockets = await prepare(served)
             for port, socket in enumerate(sockets, start=2000):
                 ready = messages.Prepared(round=0, ports=[port], import_seconds=1.0)
-                await socket.send_str(messages.encode(ready))
+                await socket.send_str(wire.encode(ready))
             for socket in sockets:
                 assert isinstance(await receive(socket), messages.StartRound)
             enrolled = desk.answer(messages.Enrol(**ENROL), "10.0.0.3")
@@ -200,11 +200,11 @@ def hello(agent: str) -> messages.Hello:
     return messages.Hello(agent=agent, host="h", pid=1, version="0", python="3")
 
 
-async def ask(served: Served, port: int, message: messages.Message) -> messages.Message:
+async def ask(served: Served, port: int, message: wire.Message) -> wire.Message:
     url = f"http://127.0.0.1:{port}/join"
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    async with served.session.post(url, data=messages.encode(message), headers=headers) as answer:
-        return messages.decode(await answer.text())
+    async with served.session.post(url, data=wire.encode(message), headers=headers) as answer:
+        return wire.decode(await answer.text())
 
 
 def certificate(directory: Path, name: str = "127.0.0.1") -> tuple[str, str]:

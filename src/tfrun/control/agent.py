@@ -24,7 +24,7 @@ import aiohttp
 
 import tfrun
 from tfrun.cluster.ports import PortReservation, reserve_ports
-from tfrun.control import messages
+from tfrun.control import messages, wire
 from tfrun.control.crew import Crew
 from tfrun.control.memory import save_memory
 from tfrun.control.remote_logs import LAST_PIECES, SEND_SECONDS, RemoteLogs
@@ -58,7 +58,7 @@ class Agent:
         self._silence: float | None = config.get("silence")
         self._logs = Path(self.spec.run_dir, "logs")
         self._remote_logs = RemoteLogs(self._logs, config["token"])
-        self._outbox: asyncio.Queue[messages.Message] = asyncio.Queue()
+        self._outbox: asyncio.Queue[wire.Message] = asyncio.Queue()
         self._crew: Crew | None = None
         self._ports: PortReservation | None = None
         self._round = -1
@@ -102,7 +102,7 @@ class Agent:
             session.ws_connect(
                 self._config["url"],
                 ssl=trusting(self._config.get("tls")),
-                max_msg_size=messages.MAX_MESSAGE_BYTES,
+                max_msg_size=wire.MAX_MESSAGE_BYTES,
                 # Pings, and waits half as long for each answer.
                 heartbeat=self._silence and self._silence / 1.5,
             ) as socket,
@@ -126,11 +126,11 @@ class Agent:
                 async for frame in socket:
                     if frame.type is not aiohttp.WSMsgType.TEXT:
                         return  # the connection broke, or nobody answers
-                    message = messages.decode(frame.data)
+                    message = wire.decode(frame.data)
                     if isinstance(message, messages.Shutdown):
                         self.preempted, self.lost = message.preempted, message.lost
                         for log in self._remote_logs.news(LAST_PIECES):
-                            await socket.send_str(messages.encode(log))
+                            await socket.send_str(wire.encode(log))
                         return
                     await self._handle(message)
             finally:
@@ -151,7 +151,7 @@ class Agent:
     async def _write(self, send: Callable[[str], Awaitable[None]]) -> None:
         with contextlib.suppress(ConnectionError):
             while True:
-                await send(messages.encode(await self._outbox.get()))
+                await send(wire.encode(await self._outbox.get()))
 
     async def _beat(self) -> None:
         while True:
@@ -169,14 +169,14 @@ class Agent:
         await wanted_back.wait()
         self._send(messages.WantedBack(agent=self.name))
 
-    def _send(self, message: messages.Message) -> None:
+    def _send(self, message: wire.Message) -> None:
         if isinstance(message, messages.Output) and self._outbox.qsize() > OUTPUT_BACKLOG:
             return
         self._outbox.put_nowait(message)
 
     # --- the controller's messages ----------------------------------------------------------
 
-    async def _handle(self, message: messages.Message) -> None:
+    async def _handle(self, message: wire.Message) -> None:
         match message:
             case messages.Prepare():
                 self._later(self._prepare(message))

@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import replace
 
-from tfrun.control import membership, messages, preemption, recovery, round_ends, rounds
+from tfrun.control import membership, messages, preemption, recovery, round_ends, rounds, wire
 from tfrun.control import round_terms as terms
 from tfrun.control.departures import Departures
 from tfrun.control.gathering import Gathering, Verdict
@@ -153,7 +153,7 @@ class Conductor:
             message = messages.StartRound(round=self.round.number, tasks=tasks[agent])
             self._send(agent, message)
 
-    def _send(self, agent: str, message: messages.Message) -> None:
+    def _send(self, agent: str, message: wire.Message) -> None:
         if member := self._members.get(agent):
             member.send(message)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tfrun.control import membership, messages, remote_logs
+from tfrun.control import membership, messages, remote_logs, wire
 from tfrun.control import round_terms as terms
 from tfrun.control.conductor import Conductor
 from tfrun.control.members import Member, Send
@@ -105,7 +105,7 @@ class Controller(Conductor):
         if event:
             self._feed(event)
 
-    def receive(self, member: Member, message: messages.Message) -> None:
+    def receive(self, member: Member, message: wire.Message) -> None:
         """Takes a message of an agent that has joined."""
         if not self._members.is_here(member):
             return

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfrun.control import messages
+from tfrun.control import messages, wire
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
@@ -21,7 +21,7 @@ from tfrun.worker.memory import oom_kills
 from tfrun.worker.process import WorkerProcess
 from tfrun.worker.spawn import Spawner
 
-Send = Callable[[messages.Message], None]
+Send = Callable[[wire.Message], None]
 
 
 class Crew:

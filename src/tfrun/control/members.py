@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from tfrun.control import messages
+from tfrun.control import messages, wire
 from tfrun.control.membership import StandingBy
 
-Send = Callable[[messages.Message], None]
+Send = Callable[[wire.Message], None]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -71,7 +71,7 @@ class Members:
         """Returns those that have said nothing for so long."""
         return [member for member in self._here.values() if now - member.heard > seconds]
 
-    def broadcast(self, message: messages.Message) -> None:
+    def broadcast(self, message: wire.Message) -> None:
         for member in self._here.values():
             member.send(message)
 

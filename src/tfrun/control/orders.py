@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tfrun.control import messages
+from tfrun.control import messages, wire
 from tfrun.control import round_terms as terms
 
 
-def order_of(action: terms.Action, number: int) -> messages.Message | None:
+def order_of(action: terms.Action, number: int) -> wire.Message | None:
     """Returns the message with which all agents are asked for it; None for what is not for all.
 
     Args:

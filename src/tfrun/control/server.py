@@ -11,7 +11,7 @@ from collections.abc import Callable
 from aiohttp import WSMsgType, web
 
 import tfrun
-from tfrun.control import messages
+from tfrun.control import messages, wire
 from tfrun.control.controller import Controller
 from tfrun.job.errors import TfrunError
 
@@ -21,7 +21,7 @@ BACKLOG = 1024  # a thousand agents come at once
 MAX_ENROL_BYTES = 1 << 16
 
 # Gets what a machine that is to join by hand has said, and the address it came from.
-Desk = Callable[[messages.Message, str], messages.Message]
+Desk = Callable[[wire.Message, str], wire.Message]
 
 _log = logging.getLogger(__name__)
 
@@ -113,28 +113,28 @@ class ControlServer:
     async def _join(self, request: web.Request) -> web.StreamResponse:
         """Answers a machine that is to join by hand: one message, one answer."""
         try:
-            message = messages.decode((await request.read()).decode())
+            message = wire.decode((await request.read()).decode())
         except (TfrunError, UnicodeDecodeError) as error:
             # Another version's message, most likely: its sender is told so as far as it can be.
             reason = f"its message is not understood: {error}"
-            answer: messages.Message = messages.Refused(code="TFRUN-302", reason=reason, over=False)
+            answer: wire.Message = messages.Refused(code="TFRUN-302", reason=reason, over=False)
         else:
             if self._desk is None:
                 raise web.HTTPNotFound
             answer = self._desk(message, request.remote or "")
-        return web.Response(text=messages.encode(answer), content_type="application/json")
+        return web.Response(text=wire.encode(answer), content_type="application/json")
 
     async def _agent(self, request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse(max_msg_size=messages.MAX_MESSAGE_BYTES)
+        socket = web.WebSocketResponse(max_msg_size=wire.MAX_MESSAGE_BYTES)
         await socket.prepare(request)
-        outbox: asyncio.Queue[messages.Message] = asyncio.Queue()
+        outbox: asyncio.Queue[wire.Message] = asyncio.Queue()
         member, reason = None, "its connection closed"
         writing: asyncio.Task[None] | None = None
         try:
             first = await socket.receive(timeout=HELLO_SECONDS)
             if first.type is not WSMsgType.TEXT:
                 raise TfrunError("TFRUN-302", f"a frame of type {first.type.name}")
-            hello = messages.decode(first.data)
+            hello = wire.decode(first.data)
             if not isinstance(hello, messages.Hello):
                 raise TfrunError("TFRUN-302", "the first message was no hello")
             self._controller.seen(hello.agent, request.remote)
@@ -148,7 +148,7 @@ class ControlServer:
                     break
                 if frame.type is not WSMsgType.TEXT:
                     raise TfrunError("TFRUN-302", f"a frame of type {frame.type.name}")
-                self._controller.receive(member, messages.decode(frame.data))
+                self._controller.receive(member, wire.decode(frame.data))
         except (TfrunError, asyncio.TimeoutError) as error:
             reason = str(error) or "it said nothing"
             _log.warning("connection from %s refused: %s", request.remote, reason)
@@ -161,11 +161,9 @@ class ControlServer:
         return socket
 
     @staticmethod
-    async def _write(
-        socket: web.WebSocketResponse, outbox: asyncio.Queue[messages.Message]
-    ) -> None:
+    async def _write(socket: web.WebSocketResponse, outbox: asyncio.Queue[wire.Message]) -> None:
         try:
             while True:
-                await socket.send_str(messages.encode(await outbox.get()))
+                await socket.send_str(wire.encode(await outbox.get()))
         except ConnectionError:
             pass  # the reading side notices and tells the controller

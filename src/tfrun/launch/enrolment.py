@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import tfrun
-from tfrun.control import messages
+from tfrun.control import messages, wire
 from tfrun.control.controller import Controller
 from tfrun.control.plan import Site, Whereabouts
 from tfrun.job.spec import MAX_WORKERS
@@ -83,7 +83,7 @@ class Enrolment:
         """The name is this machine's own."""
         self.known[agent] = Machine(identity="", slots=0)
 
-    def answer(self, message: messages.Message, remote: str) -> messages.Message:
+    def answer(self, message: wire.Message, remote: str) -> wire.Message:
         """Returns the answer to a message that came from the address `remote`."""
         if self.controller.ended.is_set():
             return messages.Refused(code="TFRUN-301", reason="the job is over", over=True)
@@ -95,7 +95,7 @@ class Enrolment:
                 return messages.Shutdown()
         return _refuse("TFRUN-302", "this is no message of a machine that is to join")
 
-    def _enrol(self, message: messages.Enrol, remote: str) -> messages.Message:
+    def _enrol(self, message: messages.Enrol, remote: str) -> wire.Message:
         if message.version != tfrun.__version__:
             there, here = message.version[:50], tfrun.__version__
             return _refuse("TFRUN-305", f"it has tfrun {there}, the job has {here}")

@@ -19,7 +19,7 @@ import aiohttp
 
 import tfrun
 from tfrun.cluster.address import Address
-from tfrun.control import messages, tls
+from tfrun.control import messages, tls, wire
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import EXIT_PREEMPTED
 from tfrun.job.python import python_command
@@ -126,7 +126,7 @@ class Join:
             await asyncio.sleep(TRY_SECONDS)
         return None
 
-    def _in(self, answer: messages.Message) -> messages.Enrolled | None:
+    def _in(self, answer: wire.Message) -> messages.Enrolled | None:
         match answer:
             case messages.Enrolled():
                 self._was_in, self._was_let_go = True, False
@@ -152,19 +152,19 @@ class Join:
             version=tfrun.__version__,
         )
 
-    async def _ask(self, message: messages.Message) -> messages.Message:
+    async def _ask(self, message: wire.Message) -> wire.Message:
         timeout = aiohttp.ClientTimeout(sock_connect=ANSWER_SECONDS, sock_read=ANSWER_SECONDS)
         headers = {"Authorization": f"Bearer {self._joining.token}"}
         async with (
             aiohttp.ClientSession(headers=headers, timeout=timeout) as session,
             session.post(
                 f"{self._joining.url}/join",
-                data=messages.encode(message),
+                data=wire.encode(message),
                 ssl=tls.trusting(self._joining.tls),
             ) as answer,
         ):
             answer.raise_for_status()
-            return messages.decode(await answer.text())
+            return wire.decode(await answer.text())
 
     # --- taking part --------------------------------------------------------------------------
 
