@@ -23,7 +23,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """Base of all messages; `kind` names the type on the wire, which `decode` knows from then on."""
+    """Base of all messages; `kind` names the type on the wire, for `decode` too."""
 
     kind: ClassVar[str] = ""
 
