@@ -9,6 +9,8 @@
 
 VENV ?= .venv
 ARGS ?=
+# Tests mostly wait for processes: two at a time take two thirds of the time, also on two cores.
+PARALLEL ?= 2
 BIN := $(VENV)/bin
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
@@ -23,7 +25,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n $(PARALLEL) --dist loadgroup $(ARGS)
 
 test-hosts: $(VENV)/.installed-test
 	TFRUN_HOST_TESTS=1 $(BIN)/pytest tests/hosts $(ARGS)

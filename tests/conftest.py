@@ -97,6 +97,17 @@ def wait_until(condition, what: str, seconds: float = 30.0):
     return value
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Says which tests stay together when several processes share the work (`pytest -n 2`).
+
+    The tests of one file share jobs. Those of tests/hosts build hosts, one lab after the other.
+    """
+    for item in items:
+        is_host_test = item.path.parent.name == "hosts"
+        group = "hosts" if is_host_test else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[Jobs]:
     """Runs jobs, and fails the test when a process of theirs is left at its end."""

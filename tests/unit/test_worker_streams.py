@@ -188,7 +188,7 @@ def test_closing_does_not_wait_for_one_that_writes_for_ever(tmp_path: Path) -> N
             for writer in writers:
                 writer.kill()
 
-        end = threading.Timer(2.0, kill)
+        end = threading.Timer(20.0, kill)
         end.start()
         while not (tmp_path / "log").stat().st_size:
             await asyncio.sleep(0.01)
@@ -202,7 +202,7 @@ def test_closing_does_not_wait_for_one_that_writes_for_ever(tmp_path: Path) -> N
         sink.log.close()
         return seconds
 
-    assert asyncio.run(run()) < 1.0
+    assert asyncio.run(run()) < 10.0
 
 
 def test_both_streams_share_a_log(tmp_path: Path) -> None:
