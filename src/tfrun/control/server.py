@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiohttp import WSMsgType, web
 
@@ -14,6 +13,8 @@ import tfrun
 from tfrun.control import messages, wire
 from tfrun.control.controller import Controller
 from tfrun.job.errors import TfrunError
+from tfrun.observe.access import REFUSED, shows_token
+from tfrun.observe.watch import Watch
 
 HELLO_SECONDS = 10.0
 HEALTH = "/healthz"
@@ -29,13 +30,24 @@ _log = logging.getLogger(__name__)
 class ControlServer:
     """Serves a controller on a TCP port; `port` is set once it listens."""
 
-    def __init__(self, controller: Controller, token: str, desk: Desk | None = None) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        token: str,
+        desk: Desk | None = None,
+        *,
+        watch: Watch | None = None,
+        more: Sequence[web.RouteDef] = (),
+    ) -> None:
         """Args:
         controller: the controller.
         token: the job's secret.
         desk: answers machines that are to join by hand; by default none can.
+        watch: shows people the job; by default nobody can look.
+        more: routes that `watch.access` decides about as well.
         """
         self._controller, self._token, self._desk = controller, token, desk
+        self._watch, self._more = watch, more
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
         self._strangers: dict[web.RequestHandler, asyncio.TimerHandle] = {}
@@ -52,6 +64,7 @@ class ControlServer:
         app.router.add_get("/job", self._job)
         app.router.add_get(HEALTH, self._healthy)
         app.router.add_post("/join", self._join)
+        app.router.add_routes([*(self._watch.routes() if self._watch else ()), *self._more])
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
         self._listening = listening = await asyncio.get_running_loop().create_server(
@@ -67,6 +80,8 @@ class ControlServer:
     async def close(self) -> None:
         if self._listening:
             self._listening.close()
+        if self._watch:
+            await self._watch.close()
         for timer in self._strangers.values():
             timer.cancel()
         if self._runner:
@@ -89,10 +104,11 @@ class ControlServer:
     async def _authenticate(self, request: web.Request, handler) -> web.StreamResponse:
         if request.path == HEALTH:
             return await handler(request)  # Kubernetes has no token
-        # aiohttp reads bytes that are no UTF-8 as lone surrogates.
-        given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
-            refused = web.Response(status=web.HTTPUnauthorized.status_code)
+        # The token first: it opens everything, and agents are many.
+        if not shows_token(request.headers, self._token) and not (
+            self._watch and self._watch.access.admits(request)
+        ):
+            refused = web.Response(status=401, text=REFUSED if self._watch else None)
             refused.force_close()
             return refused
         if timer := self._strangers.pop(request.protocol, None):

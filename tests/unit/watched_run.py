@@ -1,0 +1,83 @@
+"""A run directory with a small job in it, served on loopback, for tests of what watches it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tfrun.observe.access import Access
+from tfrun.observe.events import EventLog
+from tfrun.observe.page_server import PageServer
+from tfrun.observe.watch import Watch
+
+TOKEN = "the-status-token"
+OWNER = {"Authorization": f"Bearer {TOKEN}"}
+SECONDS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """A run, the port that shows it, and a client that shows no token by itself."""
+
+    run_dir: Path
+    events: EventLog
+    view: dict[str, Any]
+    watch: Watch
+    session: aiohttp.ClientSession
+    port: int
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    async def get(
+        self, path: str, headers: dict[str, str] | None = None
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
+        """Asks as the owner, unless other headers are given; the path travels as it is."""
+        from yarl import URL
+
+        url = URL(self.url(path), encoded=True)
+        async with self.session.get(url, headers=OWNER if headers is None else headers) as answer:
+            return answer, await answer.read()
+
+
+@contextlib.asynccontextmanager
+async def serving(directory: Path, *, knows_users: bool) -> AsyncIterator[Watched]:
+    run_dir = directory / "run"
+    (run_dir / "logs").mkdir(parents=True)
+    view: dict[str, Any] = {"version": 1, "name": "small", "state": "training"}
+    watch = Watch(run_dir, lambda heat: dict(view), Access(TOKEN, knows_users=knows_users))
+    server = PageServer(watch)
+    events = EventLog(run_dir / "events.jsonl")
+    await server.start("127.0.0.1")
+    try:
+        jar = aiohttp.CookieJar(unsafe=True)  # which keeps cookies of addresses without a name
+        async with aiohttp.ClientSession(cookie_jar=jar) as session:
+            yield Watched(
+                run_dir=run_dir,
+                events=events,
+                view=view,
+                watch=watch,
+                session=session,
+                port=server.port,
+            )
+    finally:
+        await server.close()
+        events.close()
+
+
+def with_run(
+    directory: Path, test: Callable[[Watched], Awaitable[None]], *, knows_users: bool = False
+) -> None:
+    """Runs `test` with a run that is being watched."""
+
+    async def run() -> None:
+        async with serving(directory, knows_users=knows_users) as watched:
+            await asyncio.wait_for(test(watched), SECONDS)
+
+    asyncio.run(run())
