@@ -25,6 +25,7 @@ ROUTES = (
 )
 AS_SOMEBODY = """
 import os, socket, sys
+"x".encode("idna")  # loaded while this interpreter's files can be read
 os.setuid(int(sys.argv[2]))
 connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 connection.sendall(b"GET /status HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\nConnection: close\\r\\n\\r\\n")

@@ -63,7 +63,7 @@ def _job(view: Mapping[str, Any]) -> Iterator[Family]:
     yield _one("tfrun_round", "Number of the rendezvous round.", round.get("number"))
     yield _total("tfrun_restarts_total", "Recoveries from failures.", view.get("restarts"))
     recoveries = view.get("recoveries") or []
-    kinds = dict.fromkeys(("recovered", "grown", "machine_preempted"), 0)
+    kinds: dict[str, int] = dict.fromkeys(("recovered", "grown", "machine_preempted"), 0)
     for recovery in recoveries:
         kinds[recovery["kind"]] = kinds.get(recovery["kind"], 0) + 1
     rounds = "Rounds that followed another one, by why."
