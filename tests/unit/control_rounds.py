@@ -29,7 +29,7 @@ TASKS = (
 TWO = (PlannedTask(name="worker:0", agent="a"), PlannedTask(name="worker:1", agent="b"))
 SERVED = (
     PlannedTask(name="chief:0", agent="a"),
-    PlannedTask(name="worker:0", agent="a", runs="server"),
+    PlannedTask(name="worker:0", agent="a", runs="server", replaceable=True),
     PlannedTask(name="ps:0", agent="b", runs="server"),
 )
 JOIN_A, JOIN_B = AgentJoined(agent="a"), AgentJoined(agent="b")

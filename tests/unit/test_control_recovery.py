@@ -138,7 +138,7 @@ def test_how_it_failed() -> None:
 def test_which_jobs_recover() -> None:
     assert recovers(spec(), make_plan(spec(), SITES))
     assert not recovers(spec(max_restarts=0), make_plan(spec(), SITES))
-    assert not recovers(spec(ps=1), make_plan(spec(ps=1), SITES))
+    assert recovers(spec(ps=1), make_plan(spec(ps=1), SITES))
     assert not recovers(spec(), make_plan(spec(), SITES, external="{}"))
 
 

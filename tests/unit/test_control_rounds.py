@@ -40,6 +40,7 @@ from tfrun.control.round_terms import (
     SetTimer,
     StartTasks,
     State,
+    StepsApplied,
     StopTasks,
     TaskDone,
     TaskExited,
@@ -285,7 +286,7 @@ def test_the_table_names_all_states_and_only_events() -> None:
     assert set(TRANSITIONS) == set(State)
     events = {AgentJoined, AgentPrepared, AgentLost, TaskDone, TaskRaised, TaskExited}
     events |= {Interrupt, TaskSaved, Regroup, TimedOut}
-    events |= {Preempt, ChiefResumed, JobSaved, JobNotSaved, GraceOver}
+    events |= {Preempt, ChiefResumed, StepsApplied, JobSaved, JobNotSaved, GraceOver}
     assert {kind for row in TRANSITIONS.values() for kind in row} == events
     assert TRANSITIONS[State.ENDED] == {}
 

@@ -25,6 +25,7 @@ from tfrun.control.round_terms import (
     PrepareAgents,
     Regroup,
     ReleaseTasks,
+    ReplaceTask,
     Round,
     SetTimer,
     StartTasks,
@@ -66,9 +67,12 @@ class AnyOrder(RuleBasedStateMachine):
     ) -> None:
         runs[0] = "script"  # a round without a script would have nothing to do
         tasks = tuple(
-            PlannedTask(name=f"t{i}", agent=hosts[i], runs=run) for i, run in enumerate(runs)
+            PlannedTask(
+                name=f"t{i}", agent=hosts[i], runs=run, replaceable=run == "server" and i == 1
+            )
+            for i, run in enumerate(runs)
         )
-        self.round = Round(number=number, tasks=tasks, recovers=recovers)
+        self.round = Round(number=number, tasks=tasks, recovers=recovers, replacements=2)
         if number:
             self.round = replace(self.round, resumes=resumes)
             self.round, _ = begin(self.round, frozenset(AGENTS))
@@ -104,9 +108,12 @@ class AnyOrder(RuleBasedStateMachine):
         if self.round.state is State.STOPPING and before.state is not State.STOPPING:
             assert kinds[-2:] == [StopTasks, SetTimer], "stopping without a stop or a timer"
         if self.round.state is State.LEAVING and before.state is not State.LEAVING:
-            rest = kinds[1:]
-            assert kinds[0] is LeaveTasks, "nobody was told"
+            rest = kinds if before.has_servers else kinds[1:]
+            assert before.has_servers or kinds[0] is LeaveTasks, "nobody was told"
             assert rest in ([SetTimer], [StopTasks, SetTimer]), "leaving without a timer"
+        if ReplaceTask in kinds:
+            assert before.state is self.round.state is State.RUNNING
+            assert self.round.exits == before.exits, "what is started again has not ended"
         if self.round.recoverable and before.state is not State.ENDED:
             causes = {cause_of(failure) for failure in self.round.failures}
             assert causes <= {Cause.INFRASTRUCTURE}, "the script's own failure is not mended"
@@ -207,7 +214,8 @@ class AnyOrder(RuleBasedStateMachine):
         """Whatever has happened: when every process ends, so does the round."""
         if not hasattr(self, "round") or self.round.state not in STARTED:
             return
-        for task in self.round.tasks:
+        # The servers are ended when the scripts have come to their end.
+        for task in sorted(self.round.tasks, key=lambda task: task.runs == "server"):
             if task.name not in self.round.exits and task.agent not in self.round.lost:
                 self.exits(task=task.name, code=0, memory=False, requested=False)
         if self.round.state is State.SAVING:

@@ -47,7 +47,8 @@ def assign_tasks(
     Workers fill the hosts' slots in the given order, so neighbours in rank share a host. Without
     parameter servers all training tasks are workers and worker 0 is the chief. With them, a chief
     that only coordinates runs on the first host, and the servers are dealt out to the hosts in
-    turn, because their network interfaces are what they share; neither takes a slot.
+    turn, because their network interfaces are what they share; neither takes a slot. A host
+    without slots gets nothing.
 
     Args:
       workers: the number of workers, at least 1.
@@ -88,7 +89,8 @@ def assign_tasks(
         for rank, (role, index, host) in enumerate(trainers)
     ]
     names = [host for host, _ in slots_by_host]
-    servers = [_server(index, index % len(names), names, hosts) for index in range(ps)]
+    there = [index for index, (_, count) in enumerate(slots_by_host) if count]
+    servers = [_server(index, there[index % len(there)], names, hosts) for index in range(ps)]
     return (*training, *servers)
 
 

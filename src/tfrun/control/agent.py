@@ -258,8 +258,10 @@ class Agent:
     async def _start(self, crew: Crew, message: messages.StartRound) -> None:
         assert self._ports is not None
         self._ports.release_for_use()
+        is_first = crew.is_new
         await crew.start(message.tasks)
-        self._later(crew.watch())
+        if is_first:
+            self._later(crew.watch())
 
     def _crew_of(self, number: int) -> Crew | None:
         return self._crew if self._crew and self._crew.number == number else None

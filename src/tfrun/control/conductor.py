@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from typing import Any
 
 from tfrun.control import membership, messages, preemption, recovery, round_ends, rounds, wire
 from tfrun.control import round_terms as terms
@@ -29,6 +30,7 @@ class Conductor:
       plan: who runs what in this round.
       round: the round.
       recovery: what is remembered of the rounds before.
+      replaced: how many tasks were started again in the midst of a round.
       gave_up: the last failure would have been recovered from, had it not come so often.
       ended: set when nothing of the job runs any more.
     """
@@ -46,7 +48,7 @@ class Conductor:
         self.spec, self.plan, self.events, self.view = spec, plan, events, view
         self.ended = asyncio.Event()
         self.recovery = recovery.Recovery(restarts=Restarts(limit=spec.max_restarts))
-        self.gave_up = False
+        self.replaced, self.gave_up = 0, False
         self._preemption = preemption.Preemption()
         self.round = recovery.new_round(spec, plan, 0)
         self._window = window
@@ -111,6 +113,8 @@ class Conductor:
                     self._send(agent, messages.Prepare(round=number, ports=ports))
             case terms.StartTasks():
                 self._start_tasks()
+            case terms.ReplaceTask(task=task, failure=failure):
+                self._replace_task(task, recovery.describe(failure))
             case terms.SetTimer(state=state, seconds=seconds):
                 event = terms.TimedOut(state=state)
                 self._timers.set(state, seconds, lambda: self._feed(event))
@@ -136,8 +140,26 @@ class Conductor:
 
     def _start_tasks(self) -> None:
         # With a snapshot to go on from, what the scripts print again on the way there is no news.
-        muted = self.recovery.snapshot is not None
-        tasks = start_messages(
+        muted = self.recovery.catches_up
+        tasks = self._tasks_by_agent(muted=muted)
+        self.view.next_round()
+        if not muted:
+            self._tell()
+        for agent in self.round.agents:
+            message = messages.StartRound(round=self.round.number, tasks=tasks[agent])
+            self._send(agent, message)
+
+    def _replace_task(self, name: str, how: str) -> None:
+        self.replaced += 1
+        self.events.add("failure", task=name, how=how, cause="infrastructure")
+        self.events.add("replaced", task=name, round=self.round.number)
+        self.view.notice(f"{how}; started again at its address")
+        (agent,) = (task.agent for task in self.round.tasks if task.name == name)
+        tasks = [task for task in self._tasks_by_agent()[agent] if task["task"] == name]
+        self._send(agent, messages.StartRound(round=self.round.number, tasks=tasks))
+
+    def _tasks_by_agent(self, *, muted: bool = False) -> dict[str, list[dict[str, Any]]]:
+        return start_messages(
             self.plan,
             self.spec,
             self.round.number,
@@ -146,12 +168,6 @@ class Conductor:
             self._known.addresses,
             muted=muted,
         )
-        self.view.next_round()
-        if not muted:
-            self._tell()
-        for agent in self.round.agents:
-            message = messages.StartRound(round=self.round.number, tasks=tasks[agent])
-            self._send(agent, message)
 
     def _send(self, agent: str, message: wire.Message) -> None:
         if member := self._members.get(agent):
@@ -290,7 +306,7 @@ class Conductor:
         since = self.recovery.since
         if since is None:
             return
-        if self.recovery.snapshot is not None:
+        if self.recovery.catches_up:
             self._tell()
         record = self.recovery.record(time.monotonic() - since)
         self.events.add(self.recovery.kind, round=self.round.number, **record)
@@ -299,7 +315,7 @@ class Conductor:
     def _tell(self) -> None:
         if self.recovery.since is not None:
             seconds = time.monotonic() - self.recovery.since
-            self.view.notice(self.recovery.sentence(len(self.plan.tasks), seconds))
+            self.view.notice(self.recovery.sentence(self.plan.workers, seconds))
             self.recovery = self.recovery.told
 
     def _end(self) -> None:

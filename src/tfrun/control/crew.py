@@ -45,18 +45,31 @@ class Crew:
         self._early_exits: dict[int, int] = {}
         self._oom_kills = oom_kills()
         self._told: signal.Signals | None = None
-        self._leaving = self._saving = False
+        self._leaving = self._saving = self._released = False
         self._world_size = 0  # workers of the round on all machines
+        self._gpus: dict[str, Mapping[str, str]] = {}
         self._later: set[asyncio.Task[None]] = set()
         spawner.on_exit = self._on_pid_exit
 
+    @property
+    def is_new(self) -> bool:
+        """True as long as it has started nobody."""
+        return not self._workers
+
     async def start(self, tasks: Sequence[Mapping[str, Any]]) -> None:
-        """Starts the workers, each as `plan.start_messages` describes it."""
+        """Starts the workers, each as `plan.start_messages` describes it.
+
+        Or some of them again, in the place of those that have ended.
+        """
         self._world_size = max(
             (int(task["environment"].get("WORLD_SIZE", 1)) for task in tasks), default=0
         )
-        shares = share_gpus(visible_gpus(os.environ), [task["task"] for task in tasks])
-        await asyncio.gather(*(self._start_worker(task, shares[task["task"]]) for task in tasks))
+        if not self._gpus:
+            names = [task["task"] for task in tasks]
+            self._gpus = share_gpus(visible_gpus(os.environ), names)
+        await asyncio.gather(
+            *(self._start_worker(task, self._gpus[task["task"]]) for task in tasks)
+        )
 
     async def _start_worker(self, task: Mapping[str, Any], gpus: Mapping[str, str]) -> None:
         name: str = task["task"]
@@ -65,6 +78,8 @@ class Crew:
         state = Path(self._environment["TFRUN_STATE_DIR"])
         progress.path_of(state, name).unlink(missing_ok=True)
         title = f"--- round {self.number} ---" if self.number else ""
+        if name in self._workers:
+            title = "--- started again ---"
         worker = WorkerProcess(name, log, self, title=title)
         self._workers[name] = worker
         program = self.spec.program
@@ -99,6 +114,8 @@ class Crew:
             worker.save()
         if self._leaving:
             worker.leave()
+        if self._released and worker.serves:
+            worker.signal(signal.SIGKILL)
         if self._told:
             worker.signal(self._told)
         if worker.pid in self._early_exits:
@@ -136,6 +153,7 @@ class Crew:
 
     def release(self) -> None:
         """Lets the finished workers end, and ends the servers."""
+        self._released = True
         for worker in self._workers.values():
             if worker.serves:  # for ever, unless told otherwise
                 worker.signal(signal.SIGKILL)

@@ -110,7 +110,7 @@ def growth(
       stepped: the seconds since the round's first step.
     """
     settle = spec.timeouts.settle
-    if not others or stepped < spec.timeouts.grow_after:
+    if not others or spec.ps or stepped < spec.timeouts.grow_after:
         return None
     for other in others.values():
         is_coming = other.ready is None and other.here < IMPORT_SECONDS

@@ -75,6 +75,7 @@ class Plan:
                 name=name,
                 agent=self.sites[task.host_index].agent,
                 runs="server" if with_ps and task.role in ("ps", "worker") else "script",
+                replaceable=with_ps and task.role == "worker",
             )
             for name, task in self.tasks.items()
         )

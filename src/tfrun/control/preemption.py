@@ -57,6 +57,8 @@ def goes_on_without(
       machines: those that are wanted back.
     """
     rest = set(there) - set(machines)
+    if spec.ps:  # nobody can leave without a part of the state, or of the cluster
+        return False
     return recovers(spec, plan) and possible_workers(spec, plan, rest) > 0
 
 

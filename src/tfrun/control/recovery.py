@@ -13,6 +13,7 @@ from tfrun.job.restarts import Reached, Restarts
 from tfrun.job.spec import JobSpec
 
 MAX_NAMED = 3
+_REACHED = ("snapshot", "resumed", "first_step", "applied")  # reports that say how far it is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ class Recovery:
           agent: the machine it runs on.
         """
         kind, step = report.get("kind"), report.get("step")
-        if kind not in ("snapshot", "resumed", "first_step") or not _is_number(step):
+        if kind not in _REACHED or not _is_number(step):
             return self
         key = report.get("key")
         call = key[0] if isinstance(key, list) and key and _is_number(key[0]) else self.reached[0]
@@ -125,6 +126,11 @@ class Recovery:
         )
 
     @property
+    def catches_up(self) -> bool:
+        """True when the next round's script comes to where an earlier one was, and says so."""
+        return self.snapshot is not None or self.reached > (0, 0)
+
+    @property
     def told(self) -> Recovery:
         """What is remembered once a person knows."""
         return replace(self, how=())
@@ -143,9 +149,11 @@ class Recovery:
         """
         how = ", then ".join(self.how[-MAX_NAMED:])
         many = f"{workers} worker" + ("s" if workers != 1 else "")
-        if self.resumed is None or self.snapshot is None:
+        if self.resumed is None:
             return f"{how}; restarted from the beginning with {many} after {seconds:.1f} s"
         where = "" if self.grown else f" at step {self.died_at[1]:,}"
+        if self.snapshot is None and (lost := self.lost_steps):
+            many += f", and does {lost:,} step{'s' if lost != 1 else ''} again,"
         return f"{how}{where}; resumed at step {self.resumed:,} with {many} after {seconds:.1f} s"
 
     @property
@@ -182,16 +190,16 @@ def new_round(
         recovers=recovers(spec, plan),
         resumes=resumes,
         preempting=preempting,
+        replacements=spec.max_restarts,
     )
 
 
 def recovers(spec: JobSpec, plan: Plan) -> bool:
     """True when failures of the infrastructure lead to a next round.
 
-    Parameter servers hold variables that nobody else has, and the other tasks of a foreign
-    TF_CONFIG are not ours to start again.
+    The other tasks of a foreign TF_CONFIG are not ours to start again.
     """
-    return spec.max_restarts > 0 and not spec.ps and not plan.external
+    return spec.max_restarts > 0 and not plan.external
 
 
 def next_plan(spec: JobSpec, plan: Plan, there: Collection[str]) -> Plan | None:

@@ -33,6 +33,8 @@ def event_of(
         case "job_not_saved":
             reason, for_good = str(report.get("reason")), bool(report.get("for_good"))
             return terms.JobNotSaved(reason=reason, for_good=for_good)
+        case "applied" if task == chief and (step := step_of(report)) is not None:
+            return terms.StepsApplied(step=step)
         case "resumed" | "first_step" if task == chief:
             return terms.ChiefResumed()
     return None

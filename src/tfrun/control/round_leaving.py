@@ -37,6 +37,8 @@ def fail(round: Round) -> Result:
     if not worth_leaving(round):
         return stop(round, "SIGTERM", round.timeouts.stop_grace)
     round = replace(round, state=State.LEAVING)
+    if round.has_servers:  # with one of them a part of the state is gone, and nobody has a copy
+        return _kill(replace(round, killed=True))
     finished = tuple(sorted(round.done & round.remaining))
     kill = (StopTasks(signal="SIGKILL", grace=0, tasks=finished),) if finished else ()
     timer = SetTimer(state=State.LEAVING, seconds=_grace(round))
@@ -91,9 +93,13 @@ def leave_timed_out(round: Round, event: TimedOut) -> Result:
         return round, ()
     if round.killed:  # some processes outlive even SIGKILL: the next round has no room
         return replace(round, state=State.ENDED), ()
+    return _kill(replace(with_silent(round), killed=True))
+
+
+def _kill(round: Round) -> Result:
     kill = StopTasks(signal="SIGKILL", grace=0)
     timer = SetTimer(state=State.LEAVING, seconds=round.timeouts.leave_grace)
-    return replace(with_silent(round), killed=True), (kill, timer)
+    return end_when_over(round, (kill, timer))
 
 
 def _go_on_leaving(before: Round, round: Round) -> Result:

@@ -29,11 +29,16 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTask:
-    """A task of the round. `runs` is "script", or "server" for one that serves until the end."""
+    """A task of the round.
+
+    `runs` is "script", or "server" for one that serves until the end. `replaceable`: nothing is
+    lost with its process, and another one takes its place.
+    """
 
     name: str
     agent: str
     runs: str = "script"
+    replaceable: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +59,9 @@ class Round:
       in_memory: what is to be saved is in the machines' memory, and in no process.
       saved_step: the step that has been saved for that.
       unsaved: why it has not been saved so far.
+      replacements: how often in a row a replaceable task may end without progress of the job.
+      replaced: for each that has ended since the last progress how often, and when it did last.
+      applied: the step that the chief has reported, of a training whose state is on servers.
     """
 
     number: int
@@ -79,6 +87,14 @@ class Round:
     regrouping: frozenset[str] = frozenset()
     saved_step: int | None = None
     unsaved: str = ""
+    replacements: int = 0
+    replaced: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    applied: int = -1
+
+    @property
+    def has_servers(self) -> bool:
+        """True when the training's state is on servers: no task has a copy that it could keep."""
+        return any(task.runs == "server" for task in self.tasks)
 
     @property
     def agents(self) -> frozenset[str]:
@@ -166,6 +182,13 @@ class ChiefResumed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepsApplied:
+    """The chief of a training whose state is on servers has come to this step."""
+
+    step: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobSaved:
     """The training's state has been saved for good, as it was asked for.
 
@@ -247,6 +270,7 @@ Event = (
     | TaskDone
     | TaskSaved
     | ChiefResumed
+    | StepsApplied
     | JobSaved
     | JobNotSaved
     | TaskRaised
@@ -270,6 +294,14 @@ class PrepareAgents:
 @dataclass(frozen=True, kw_only=True)
 class StartTasks:
     """Start every task, with the ports in `Round.ports`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaceTask:
+    """Start a task again at its address, after `failure`."""
+
+    task: str
+    failure: Failure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,6 +356,7 @@ class SetGrace:
 Action = (
     PrepareAgents
     | StartTasks
+    | ReplaceTask
     | ReleaseTasks
     | LeaveTasks
     | SaveTasks

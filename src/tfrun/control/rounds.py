@@ -65,6 +65,7 @@ from tfrun.control.round_preemption import (
     preempted_before_the_start,
     preempted_while_running,
 )
+from tfrun.control.round_servers import replaced, steps_applied
 from tfrun.control.round_terms import (
     AgentJoined,
     AgentLost,
@@ -84,6 +85,7 @@ from tfrun.control.round_terms import (
     SetTimer,
     StartTasks,
     State,
+    StepsApplied,
     TaskDone,
     TaskExited,
     TaskRaised,
@@ -136,6 +138,8 @@ def _release_when_all_done(round: Round) -> Result:
 
 
 def _exited_while_running(round: Round, event: TaskExited) -> Result:
+    if (result := replaced(round, event)) is not None:
+        return result
     round = replace(round, exits={**round.exits, event.task: event.status})
     is_server = any(task.name == event.task and task.runs == "server" for task in round.tasks)
     if event.status.code == 0 and not is_server:
@@ -228,6 +232,7 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
         TaskRaised: _raised,
         TaskExited: _exited_while_running,
         ChiefResumed: chief_resumed,
+        StepsApplied: steps_applied,
         JobSaved: job_saved,
         Regroup: regroup,
         JobNotSaved: job_not_saved,

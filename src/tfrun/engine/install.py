@@ -11,6 +11,7 @@ def install() -> None:
     """
     from tfrun.engine import (
         control_flow,
+        coordinator_log,
         distributed_variable,
         keras_optimizer,
         keras_state,
@@ -23,4 +24,5 @@ def install() -> None:
     keras_state.remember_assignments()
     keras_trainer.repair_trainer()
     control_flow.capture_outside_conditions()
+    coordinator_log.make_quiet()
     distributed_variable.let_variables_be_numbers()

@@ -10,7 +10,10 @@ from tfrun.job.exits import ExitStatus
 
 # What TensorFlow raises in a worker whose peer has gone: it is never the cause of itself.
 PEER_ERRORS = frozenset(
-    {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"}
+    {
+        *("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"),
+        *("PSUnavailableError", "ClosureAbortedError"),  # of TensorFlow's coordinator
+    }
 )
 PEER_PHRASES = (
     "Collective ops is aborted",
@@ -80,6 +83,7 @@ class Outcome:
       saved_step: the step that was saved at the end, for that or because no round could follow.
       unsaved: why the state could not be saved.
       restarts: how often the job began a new round after a failure.
+      replaced: how many tasks were started again in the midst of a round.
     """
 
     exit_code: int
@@ -90,3 +94,4 @@ class Outcome:
     saved_step: int | None = None
     unsaved: str = ""
     restarts: int = 0
+    replaced: int = 0

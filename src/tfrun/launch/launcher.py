@@ -113,7 +113,7 @@ def _outcome(controller: Controller) -> Outcome:
             restarts=restarts,
         )
     if cause is None:
-        return Outcome(exit_code=0, restarts=restarts)
+        return Outcome(exit_code=0, restarts=restarts, replaced=controller.replaced)
     code = cause.status.shell_code if cause.status and cause.status.code else 1
     others = sum(1 for task in round.exits if task != cause.task)
     return Outcome(

@@ -55,6 +55,7 @@ def print_outcome(
     parts = [
         f"finished in {seconds:.1f} s",
         *_restarts(outcome.restarts),
+        *_replaced(outcome.replaced),
         *_throughput(fit),
         *_skipped(fit),
     ]
@@ -72,6 +73,10 @@ def _goes_on(step: int | None, spec: JobSpec) -> str:
 
 def _restarts(count: int) -> list[str]:
     return [f"{count} restart" + ("s" if count != 1 else "")] if count else []
+
+
+def _replaced(count: int) -> list[str]:
+    return [f"{count} worker" + ("s" if count != 1 else "") + " replaced"] if count else []
 
 
 def _throughput(fit: Mapping[str, Any]) -> list[str]:

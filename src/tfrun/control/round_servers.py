@@ -1,0 +1,34 @@
+"""What a round does when a server ends that another process can replace: pure.
+
+TensorFlow's coordinator gives the work of a worker that has gone to another one and waits for it
+to be back at its address. A parameter server is not replaced in this way: what it held is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tfrun.control.round_failures import with_exit_failure
+from tfrun.control.round_terms import ReplaceTask, Result, Round, StepsApplied, TaskExited
+
+STEADY_SECONDS = 10.0  # who has served for so long may end once more, whatever the others do
+
+
+def replaced(round: Round, event: TaskExited) -> Result | None:
+    """Has the task started again; None when it cannot be replaced, or has ended too often."""
+    if not any(task.name == event.task and task.replaceable for task in round.tasks):
+        return None
+    times, last = round.replaced.get(event.task, (0, event.time))
+    times = times + 1 if event.time - last < STEADY_SECONDS else 1
+    if times > round.replacements:
+        return None
+    failure = with_exit_failure(replace(round, failures=()), event).failures[0]
+    round = replace(round, replaced={**round.replaced, event.task: (times, event.time)})
+    return round, (ReplaceTask(task=event.task, failure=failure),)
+
+
+def steps_applied(round: Round, event: StepsApplied) -> Result:
+    """Progress: whoever ends from now on ends for the first time."""
+    if event.step <= round.applied:
+        return round, ()
+    return replace(round, applied=event.step, replaced={}), ()

@@ -1,0 +1,154 @@
+"""Rounds whose state is on servers: what is replaced, what ends the round, what is done again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from control_rounds import RUNNING, SERVED, exited, lost, raised, walk
+
+from tfrun.control.membership import StandingBy, growth
+from tfrun.control.plan import Site, make_plan
+from tfrun.control.preemption import goes_on_without
+from tfrun.control.recovery import Recovery, new_round
+from tfrun.control.reports import event_of
+from tfrun.control.round_servers import STEADY_SECONDS
+from tfrun.control.round_terms import (
+    ReplaceTask,
+    Round,
+    SetTimer,
+    State,
+    StepsApplied,
+    StopTasks,
+    TaskDone,
+)
+from tfrun.job.exits import ExitStatus
+from tfrun.job.failure import Failure
+from tfrun.job.restarts import Restarts
+from tfrun.job.spec import JobSpec, Program, WorkerRange
+
+SITES = [Site(agent="a", host="a", slots=1), Site(agent="b", host="b", slots=2)]
+
+
+def served(**changes: Any) -> Round:
+    return Round(number=0, tasks=SERVED, **{"recovers": True, "replacements": 2, **changes})
+
+
+def spec(workers: str = "2", **changes: Any) -> JobSpec:
+    wanted = WorkerRange.parse(workers)
+    return JobSpec(program=Program(target="t.py"), run_dir="/run", workers=wanted, ps=1, **changes)
+
+
+@pytest.mark.parametrize("code", [0, 1, -9, -11])
+def test_a_worker_is_started_again_and_nothing_else_stops(code: int) -> None:
+    round, actions = walk(*RUNNING, exited("worker:0", code), round=served())
+    (action,) = actions
+    assert isinstance(action, ReplaceTask) and action.task == "worker:0"
+    assert action.failure.status == ExitStatus(code=code)
+    assert (round.state, round.exits, round.failures) == (State.RUNNING, {}, ())
+    assert round.remaining == {"chief:0", "worker:0", "ps:0"}
+
+
+def test_one_that_ends_again_and_again_ends_the_round() -> None:
+    ends = [exited("worker:0", -9, time=float(time)) for time in range(3)]
+    round, actions = walk(*RUNNING, *ends, round=served())
+    assert round.state is State.LEAVING and isinstance(actions[0], StopTasks)
+    assert [failure.task for failure in round.failures] == ["worker:0"]
+    round, _ = walk(*RUNNING, *ends, round=served(recovers=False))
+    assert round.state is State.STOPPING
+    round, _ = walk(*RUNNING, ends[0], round=served(replacements=0))
+    assert round.state is State.LEAVING
+
+
+def test_steps_that_are_applied_meanwhile_begin_a_new_count() -> None:
+    twice = [exited("worker:0", -9), exited("worker:0", -9)]
+    same = [*twice, StepsApplied(step=5), *twice, StepsApplied(step=5), exited("worker:0", -9)]
+    assert walk(*RUNNING, *same, round=served())[0].state is State.LEAVING
+    further = [*twice, StepsApplied(step=5), *twice, StepsApplied(step=6), exited("worker:0", -9)]
+    round, _ = walk(*RUNNING, *further, round=served())
+    assert (round.state, round.applied) == (State.RUNNING, 6)
+
+
+def test_one_that_has_served_for_long_begins_a_new_count() -> None:
+    ends = [exited("worker:0", -9, time=STEADY_SECONDS * time) for time in range(9)]
+    assert walk(*RUNNING, *ends, round=served())[0].state is State.RUNNING
+
+
+@pytest.mark.parametrize(
+    "event", [exited("ps:0", -9), exited("chief:0", -9), lost("b", spare=True)]
+)
+def test_the_end_of_what_holds_the_state_ends_the_round_at_once(event: Any) -> None:
+    round, actions = walk(*RUNNING, event, round=served())
+    timer = SetTimer(state=State.LEAVING, seconds=round.timeouts.leave_grace)
+    assert round.state is State.LEAVING
+    assert actions == (StopTasks(signal="SIGKILL", grace=0), timer)
+    for task in round.remaining:
+        round, _ = walk(exited(task, -9, requested=True), round=round)
+    assert (round.state, round.recoverable) == (State.ENDED, True)
+
+
+@pytest.mark.parametrize("kind", ["UnavailableError", "PSUnavailableError", "ClosureAbortedError"])
+def test_the_chief_that_loses_a_server_has_not_failed_itself(kind: str) -> None:
+    round, _ = walk(*RUNNING, raised("chief:0", kind), round=served())
+    assert round.state is State.LEAVING
+    assert walk(*RUNNING, raised("chief:0"), round=served())[0].state is State.STOPPING
+
+
+def test_a_worker_that_ends_while_the_round_ends_is_not_replaced() -> None:
+    round, actions = walk(
+        *RUNNING, TaskDone(task="chief:0"), exited("worker:0", -9), round=served()
+    )
+    assert round.state is State.RELEASING
+    assert not any(isinstance(action, ReplaceTask) for action in actions)
+
+
+def test_what_the_chief_has_applied_is_heard() -> None:
+    report = {"kind": "applied", "step": 7}
+    assert event_of("chief:0", 1.0, report, chief="chief:0") == StepsApplied(step=7)
+    assert event_of("worker:0", 1.0, report, chief="chief:0") is None
+    assert event_of("chief:0", 1.0, {"kind": "applied", "step": "7"}, chief="chief:0") is None
+
+
+def test_a_plan_says_what_can_be_replaced() -> None:
+    plan = make_plan(spec(), SITES)
+    assert {task.name: (task.runs, task.replaceable) for task in plan.planned} == {
+        "chief:0": ("script", False),
+        "worker:0": ("server", True),
+        "worker:1": ("server", True),
+        "ps:0": ("server", False),
+    }
+    assert new_round(spec(max_restarts=5), plan, 0).replacements == 5
+
+
+def test_a_person_is_told_how_many_steps_are_done_again() -> None:
+    killed = Failure(task="ps:1", time=1.0, status=ExitStatus(code=-9))
+    state = Recovery(restarts=Restarts(limit=3)).noticed(1.0)
+    assert not state.catches_up
+    state = state.reported({"kind": "applied", "key": [0, 0, 120], "step": 120})
+    after = state.after(Round(number=0, tasks=(), failures=(killed,)))
+    assert after is not None and after.catches_up and after.snapshot is None
+    resumed = after.reported({"kind": "resumed", "key": [0, 0, 100], "step": 100})
+    assert resumed.sentence(4, 1.5) == (
+        "ps 1 killed by SIGKILL at step 120; resumed at step 100 with 4 workers, "
+        "and does 20 steps again, after 1.5 s"
+    )
+    assert resumed.record(1.5)["lost_steps"] == 20
+    assert "restarted from the beginning with 4 workers" in after.sentence(4, 1.5)
+
+
+def test_nobody_leaves_and_nobody_comes_between_two_steps() -> None:
+    elastic = spec("1:2")
+    plan = make_plan(elastic, SITES, workers=1)
+    assert not goes_on_without(elastic, plan, {"a", "b"}, {"b"})
+    others = {"b": StandingBy(here=99.0, ready=99.0)}
+    assert growth(elastic, plan, others, stepped=99.0) is None
+    assert growth(replace(elastic, ps=0), make_plan(replace(elastic, ps=0), SITES, workers=1),
+                  others, stepped=99.0)  # fmt: skip
+
+
+def test_a_server_is_not_started_on_a_machine_that_is_not_there() -> None:
+    plan = make_plan(replace(spec("1:3"), ps=3), SITES, workers=1, there={"a"})
+    assert {task.agent for task in plan.planned} == {"a"}
+    plan = make_plan(replace(spec("1:3"), ps=3), SITES)
+    assert [task.agent for task in plan.planned if task.name.startswith("ps")] == ["a", "b", "a"]
