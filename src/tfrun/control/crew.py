@@ -47,7 +47,7 @@ class Crew:
         self._told: signal.Signals | None = None
         self._leaving = self._saving = self._released = False
         self._world_size = 0  # workers of the round on all machines
-        self._gpus: dict[str, Mapping[str, str]] = {}
+        self._gpus: Mapping[str, Mapping[str, str]] = {}
         self._later: set[asyncio.Task[None]] = set()
         spawner.on_exit = self._on_pid_exit
 
