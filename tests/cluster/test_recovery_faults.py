@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -81,10 +82,28 @@ def test_a_worker_that_hangs_in_a_loop_is_replaced_and_one_that_is_busy_is_not(
     script = str(SCRIPTS / "hang_loop.py")
     shown = run(tmp_path, "--seed", "3", "--hang-timeout", "5", script=script)
     assert "worker 1 has stood still for " in shown and shown.count("has stood still") == 1, shown
-    assert "resumed at step 16 " in shown
+    assert re.findall(r"resumed at step (\d+) ", shown) == ["16", "21"], shown
     (line,) = [line for line in shown.splitlines() if line.startswith("WEIGHTS")]
-    assert line.endswith(" 40 round 1")
+    assert line.endswith(" 40 round 2")
     assert "hang_loop.py" in (tmp_path / "logs" / "worker-1.log").read_text()
+
+
+def test_a_survivor_that_is_stuck_in_its_own_python_has_its_last_step_kept(tmp_path: Path) -> None:
+    script = str(SCRIPTS / "stuck.py")
+    options = ("--seed", "3", "--snapshot-every", "0")
+    wanted = run(tmp_path / "undisturbed", *options, script=script)
+    shown = run(tmp_path / "stuck", *options, script=script, fault="stuck")
+    # After the step whose callbacks were called; before the one that was in its forward pass.
+    assert re.findall(r"resumed at step (\d+) ", shown) == ["10", "25", "38"], shown
+    assert weights(shown) == weights(wanted)
+
+
+def test_the_only_worker_is_stuck_and_keeps_its_step(tmp_path: Path) -> None:
+    script = str(SCRIPTS / "stuck.py")
+    options = ("--seed", "3", "--snapshot-every", "0", "--hang-timeout", "3")
+    shown = run(tmp_path, *options, script=script, workers=1, fault="stuck")
+    assert "worker 0 has stood still for " in shown
+    assert "resumed at step 10 with 1 worker" in shown
 
 
 def test_the_only_worker_goes_on_from_its_last_snapshot(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from tfrun.worker.memory import oom_kills
 from tfrun.worker.process import WorkerProcess
 from tfrun.worker.spawn import Spawner
 
+KEEP_SECONDS = 5.0  # for a worker that stands still, to keep its state
+
 Send = Callable[[wire.Message], None]
 
 
@@ -148,7 +150,10 @@ class Crew:
     @staticmethod
     async def _end_hung(worker: WorkerProcess) -> None:
         worker.interrupt(progress.DUMP_SIGNAL)
+        worker.keep()
         await asyncio.sleep(progress.DUMP_SECONDS)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(worker.kept.wait(), KEEP_SECONDS)
         worker.interrupt(signal.SIGKILL)
 
     def release(self) -> None:

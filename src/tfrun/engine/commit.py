@@ -10,9 +10,9 @@ of the last whole step, those of the worker that has died too.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
@@ -26,18 +26,36 @@ class Commit:
 
     Attributes:
       steps: int64 scalar variable of this worker; counts applied updates.
+      begun: int64 scalar variable of this worker; counts updates before they change anything.
       totals: float32 variable of shape [n]: all `metrics`, flat, summed over the replicas.
       metrics: the Keras variables whose sums `totals` holds.
       per_run: updates in one run of the train step, known once it is traced.
     """
 
     steps: tf.Variable
+    begun: tf.Variable
     totals: tf.Variable
     metrics: Sequence[Any]
     per_run: int = 0
 
+    def between_updates(self) -> int | None:
+        """How many updates have been done; None in the middle of one.
+
+        As long as the number stays the same, no variable that an optimizer updates has changed.
+        """
+        done = int(self.steps.read_value())  # before `begun`, which is never behind
+        return done if int(self.begun.read_value()) == done else None
+
 
 _ATTRIBUTE = "_tfrun_commit"
+T = TypeVar("T")
+
+
+def unless_updated(commit: Commit, look: Callable[[], T]) -> T | None:
+    """What `look` gives; None when an update was on its way, which another thread may have done."""
+    done = commit.between_updates()
+    seen = look() if done is not None else None
+    return seen if int(commit.begun.read_value()) == done else None
 
 
 def attach(optimizer: Any, commit: Commit) -> None:
@@ -82,7 +100,8 @@ def counted(run: replica.ReplicaRun, optimizer: Any, totals: Sequence[tf.Tensor]
     graph = tf.compat.v1.get_default_graph()
     traced = not tf.executing_eagerly()
     before = len(graph.get_operations()) if traced else 0
-    yield
+    with tf.control_dependencies([commit.begun.assign_add(1, read_value=False)]):
+        yield
     updates = [op for op in graph.get_operations()[before:] if _acts(op)] if traced else []
     with tf.control_dependencies(updates):
         if totals:

@@ -27,6 +27,7 @@ def commit_for(optimizers: Sequence[Any], metrics: Sequence[Any]) -> tuple[commi
     with default_strategy(), tf.device("CPU:0"):
         made = commits.Commit(
             steps=tf.Variable(tf.zeros([], tf.int64), trainable=False),
+            begun=tf.Variable(tf.zeros([], tf.int64), trainable=False),
             totals=tf.Variable(tf.zeros([size]), trainable=False),
             metrics=shared,
         )

@@ -54,6 +54,7 @@ class Keeper:
         self._held_callbacks: tuple[list[Any], dict[str, NDArray]] | None = None
         self._held_metrics: NDArray | None = None
         self._step_began: int | None = None
+        self._in_step = False
         self._variables: dict[str, Any] = {}
         self._ungated: dict[str, Any] = {}
         self._trained: list[list[int] | None] = []
@@ -70,6 +71,7 @@ class Keeper:
 
     def step_begins(self) -> None:
         """The next execution of the train function is about to run."""
+        self._in_step = True
         commit = self._commit
         if commit is None:
             return
@@ -79,9 +81,9 @@ class Keeper:
         self._held = dict(zip(chosen, variables.hold(list(chosen.values())), strict=True))
         self._step_began = int(variables.read(commit.steps))
 
-    def step_ended(self, steps_done: int, logs: dict[str, Any] | None) -> None:
-        """All callbacks have seen the execution end."""
-        self._step_began = None
+    def step_returned(self, steps_done: int, logs: dict[str, Any] | None) -> None:
+        """The execution is over; callbacks come, which may take any time."""
+        self._step_began, self._in_step = None, False
         self._held = {}
         self.logs = logs or {}
         self.place = replace(self.place, step=steps_done)
@@ -139,6 +141,12 @@ class Keeper:
             "iterations": self.iterations(),
         }
         return Snapshot(place=place, values=values, arrays=arrays)
+
+    def state_aside(self) -> Snapshot | None:
+        """As `state`, for another thread than the training's; None while there is no telling."""
+        if self._commit is None:
+            return None if self._in_step else self.state()
+        return commits.unless_updated(self._commit, self.state)
 
     def iterations(self) -> int:
         """Steps of the optimizer, for people."""

@@ -3,7 +3,8 @@
 A worker that waits in a collective learns of a peer's death by itself, but one that comes to the
 next collective later waits for TensorFlow's heartbeats. So the agent tells all at once: what is in
 a collective fails now, and who has no state to keep ends now. Who comes to no collective soon,
-because it validates, traces or is in a callback, rests: another thread keeps its state.
+because it validates, traces, waits for data or is in a callback, has another thread keep its state.
+The same thread keeps that of a worker which stands still, before its agent ends it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -23,6 +25,8 @@ from tfrun.worker import channel
 
 GO_SECONDS = 1.0
 REST_SECONDS = 2.0  # so long the training's own thread has to notice by itself
+LOOK_SECONDS = 0.5  # from look to look at where it stands
+LOOKS = 4  # at a worker that is about to be ended
 
 _keeping = 0
 _open: list[Keeps] = []
@@ -49,6 +53,7 @@ def listen() -> None:
     """Has this worker leave when it is told to."""
     channel.when("leave", _leave)
     channel.when("regroup", _regroup)
+    channel.when("keep", _keep_before_the_end)
 
 
 def say_resumed(place: Place, step: int) -> None:
@@ -142,12 +147,36 @@ def _leave() -> None:
 
 def _leave_at_rest() -> None:
     """Keeps the state and leaves, where the training's own thread does not come to it."""
-    while not _keeps.wait(REST_SECONDS):
-        with contextlib.suppress(preemption.Moving):
-            kept, folder = preemption.state_at_rest(), snapshot.state_dir()
-            if kept is not None and folder is not None and snapshot.recovers():
-                snapshot.write_and_tell(folder, kept)
+    until, is_kept = time.monotonic() + REST_SECONDS, False
+    while not _keeps.wait(LOOK_SECONDS):
+        # Sooner than it leaves: who has kept an earlier step may end those who are slow.
+        is_kept = is_kept or _keep_aside()
+        if is_kept and time.monotonic() >= until:
             _end()
+
+
+def _keep_aside() -> bool:
+    """Keeps the state of a training that does not move; False when it does, or may."""
+    try:
+        kept, folder = preemption.state_at_rest(), snapshot.state_dir()
+    except preemption.Moving:
+        return False
+    except RuntimeError:  # what a callback remembers has changed while it was looked at
+        return False
+    if kept is not None and folder is not None and snapshot.recovers():
+        snapshot.write_and_tell(folder, kept)
+    return True
+
+
+def _keep_before_the_end() -> None:
+    threading.Thread(target=_keep_and_tell, name="tfrun keeping", daemon=True).start()
+
+
+def _keep_and_tell() -> None:
+    looks = 0
+    while not _keep_aside() and (looks := looks + 1) < LOOKS:
+        time.sleep(LOOK_SECONDS)
+    channel.emit("kept")
 
 
 def _end() -> None:

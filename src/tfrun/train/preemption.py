@@ -40,7 +40,7 @@ def listen() -> None:
 
 
 class Moving(Exception):
-    """A training is in a step: it saves itself after it."""
+    """A training goes on: it saves itself after the step."""
 
 
 class Training:
@@ -48,10 +48,12 @@ class Training:
 
     Args:
       what: gives what it becomes in a TensorFlow checkpoint.
+      aside: the state as another thread sees it at any moment; None while there is no telling.
     """
 
-    def __init__(self, what: Callable[[], Saved]) -> None:
-        self.what = what
+    def __init__(self, what: Callable[[], Saved], aside: State) -> None:
+        self.what, self._aside = what, aside
+        self._seen: Snapshot | None = None
         self._lock = threading.RLock()
         self._state: State | None = lambda: None
         _open.append(self)
@@ -88,15 +90,22 @@ class Training:
             _open.remove(self)
 
     def take(self) -> Snapshot | None:
-        """The state of a training that rests.
+        """The state of a training that rests, or that stands where it stood the last time.
+
+        Its thread may be in a callback, wait for data, or be in a step whose gradients come to no
+        reduction. What two looks have found the same is not in the middle of a change, of one that
+        a callback makes by hand either.
 
         Raises:
-          Moving: it does not.
+          Moving: it does neither.
         """
         with self._lock:
-            if self._state is None:
+            if self._state is not None:
+                return self._state()
+            before, self._seen = self._seen, self._aside()
+            if before is None or self._seen is None or not snapshot.is_same(before, self._seen):
                 raise Moving
-            return self._state()
+            return self._seen
 
 
 def read(path: Path) -> Snapshot:
@@ -115,7 +124,7 @@ def state_at_rest() -> Snapshot | None:
     """The state of the training that is open; None when nothing is new.
 
     Raises:
-      Moving: it is in a step.
+      Moving: its own thread goes on, or this is the first look at it.
     """
     return _open[-1].take() if _open else None
 

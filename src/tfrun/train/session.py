@@ -108,7 +108,7 @@ class Session:
     def arrange(self, callbacks: list[Any]) -> list[Any]:
         """Returns the callbacks between two that keep the state, ready to resume."""
         target = self._target
-        self._training = preemption.Training(self._saved)
+        self._training = preemption.Training(self._saved, self._state_aside)
         if target is not None and target.call == self._number:
             path = snapshot.path_of(self._folder, target)
             self._kept = agreement.fetch(self._strategy, path, has=path.exists())
@@ -170,23 +170,31 @@ class Session:
         if self._stepped:  # the first one is traced, for who knows how long
             self._training.moves()
         if self._recovers:
-            self._keeper.step_begins()
+            with self._training.changing():
+                self._keeper.step_begins()
         if self._progress:
             self._progress.step_begins()
 
-    def step_returned(self) -> None:
+    def step_returned(self, done: int, logs: dict[str, Any] | None) -> None:
+        assert self._keeper is not None and self._training is not None
         if self._progress:
             self._progress.step_returned()
+        self._steps += done - self._keeper.place.step
+        with self._training.changing():
+            self._keeper.step_returned(done, logs)
+            self._training.moves()
 
     def evaluation_step_begins(self) -> None:
         if self._progress:
             self._progress.step_begins("evaluate")
 
-    def step_ended(self, done: int, logs: dict[str, Any] | None) -> None:
+    def evaluation_step_returned(self) -> None:
+        if self._progress:
+            self._progress.step_returned()
+
+    def step_ended(self) -> None:
+        """All callbacks have seen the step end."""
         assert self._keeper is not None and self._training is not None
-        self._steps += done - self._keeper.place.step
-        self._keeper.step_ended(done, logs)
-        self._training.moves()
         if not self._stepped:
             self._stepped = True
             channel.emit("first_step", step=self._iterations())
@@ -243,6 +251,9 @@ class Session:
         self._keep()
         raise PeersLeft from error
 
+    def _state_aside(self) -> Snapshot | None:
+        return self._keeper.state_aside() if self._keeper and self._recovers else None
+
     def _keep(self) -> None:
         leaving.keeping()
         if self._recovers:
@@ -280,7 +291,8 @@ class _First(keras.callbacks.Callback):
         self._session.epoch_begins(before=True)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._session.step_returned()
+        planned = (self.params or {}).get("steps")
+        self._session.step_returned(min(batch + 1, planned or batch + 1), logs)
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._epoch_trained()
@@ -289,7 +301,7 @@ class _First(keras.callbacks.Callback):
         self._session.evaluation_step_begins()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._session.step_returned()
+        self._session.evaluation_step_returned()
         self._session.save_if_wanted()
 
     def on_test_end(self, logs: Any = None) -> None:
@@ -321,8 +333,7 @@ class _Last(keras.callbacks.Callback):
         self._session.step_begins()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        planned = (self.params or {}).get("steps")
-        self._session.step_ended(min(batch + 1, planned or batch + 1), logs)
+        self._session.step_ended()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         model: Any = self.model

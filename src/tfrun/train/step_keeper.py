@@ -74,6 +74,7 @@ class StepKeeper:
         self._parts, self._commit, self._call = parts, commit, call
         self._progress = self._after = Progress()
         self._held: _Held | None = None
+        self._in_step = False
         self._began: int | None = None  # the count when the step began, in the middle of one
         self._counted: set[int] = set()  # updates that a step has had so far
         self._variables = self._ungated = dict[str, Any]()
@@ -84,7 +85,7 @@ class StepKeeper:
 
     def step_begins(self, progress: Progress, after: Progress) -> None:
         """The script is about to do a step that leads from `progress` to `after`."""
-        self._progress, self._after = progress, after
+        self._progress, self._after, self._in_step = progress, after, True
         if self._commit is None or not self._recovers:
             return
         self._look_at_variables()
@@ -96,6 +97,7 @@ class StepKeeper:
         if self._commit is not None and self._began is not None:
             self._counted.add(int(variables.read(self._commit.steps)) - self._began)
         self._progress, self._began, self._held = progress, None, None
+        self._in_step = False
 
     def epoch_ended(self) -> None:
         """What the script does before its next step is done again if it has to be."""
@@ -135,6 +137,12 @@ class StepKeeper:
         }
         place = Place(call=self._call, step=progress.step)
         return Snapshot(place=place, values=values, arrays=arrays)
+
+    def state_aside(self) -> Snapshot | None:
+        """As `state`, for another thread than the training's; None while there is no telling."""
+        if self._commit is None:
+            return None if self._in_step else self.state()
+        return commits.unless_updated(self._commit, self.state)
 
     def restore(self, kept: Snapshot, *, takes_metrics: bool) -> Progress:
         """Gives everything a kept state, and returns how far it had come.

@@ -258,7 +258,7 @@ class TrainState:
                 calls.passed_by(self._number, self.step, strategy, folder)
                 return
         leaving.opened(self)
-        self._training = preemption.Training(self._saved)
+        self._training = preemption.Training(self._saved, self._state_aside)
         if target is not None and self._number == target.call:
             path = snapshot.path_of(folder, target)
             kept = agreement.fetch(strategy, path, has=path.exists())
@@ -289,7 +289,8 @@ class TrainState:
     def _step_begins(self, before: Progress, after: Progress) -> None:
         if self._has_stepped:  # the first one is traced, for who knows how long
             self._training.moves()
-        self._keeper.step_begins(before, after)
+        with self._training.changing():
+            self._keeper.step_begins(before, after)
 
     def _step_ended(self, after: Progress) -> None:
         self._progress = after
@@ -297,8 +298,9 @@ class TrainState:
             self._trial.step_ended(after.step_in_epoch)
         if self._folder is None:
             return
-        self._keeper.step_ended(after)
-        self._training.moves()
+        with self._training.changing():
+            self._keeper.step_ended(after)
+            self._training.moves()
         if not self._has_stepped:
             self._has_stepped = True
             channel.emit("first_step", step=self.step)
@@ -306,6 +308,9 @@ class TrainState:
             self._write(self._keeper.state())
         self._save_if_due(epoch_ended=False)
         leaving.leave_to_regroup(self.keep)
+
+    def _state_aside(self) -> snapshot.Snapshot | None:
+        return self._keeper.state_aside() if snapshot.recovers() else None
 
     def _write(self, kept: snapshot.Snapshot | None) -> None:
         """Writes a snapshot and says so."""

@@ -1,7 +1,8 @@
 """The line between a worker's process and its agent: JSON lines over a socket pair.
 
 Up go reports ("error", "done", "fit_end", …), down come single words ("release", "go", "leave",
-"save", "regroup"). In a process that tfrun did not start there is no line and `emit` does nothing.
+"save", "regroup", "keep"). In a process that tfrun did not start there is no line and `emit` does
+nothing.
 """
 
 from __future__ import annotations

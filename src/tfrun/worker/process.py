@@ -42,6 +42,7 @@ class WorkerProcess:
       name: the task's name, "worker:1".
       pid: its process, also its process group's; None before it has started.
       serves: True for a server, which has no end of its own.
+      kept: set once it has kept what it could, after `keep`.
       raised: True once it has reported an exception and is leaving by itself.
     """
 
@@ -58,6 +59,7 @@ class WorkerProcess:
         self.raised = False
         self._sent: set[int] = set()
         self.exited = asyncio.Event()
+        self.kept = asyncio.Event()
         self._listener = listener
         self._log = LogFile(log, listener.on_notice)
         if title:
@@ -137,6 +139,10 @@ class WorkerProcess:
         """Tells it to save the training's state to disk, if it is the one who does."""
         self._say("save")
 
+    def keep(self) -> None:
+        """Has it keep the training's state, for it is about to be ended."""
+        self._say("keep")
+
     def look(self) -> None:
         """Has it find out whether its main thread goes on."""
         self._say(progress.LOOK)
@@ -195,6 +201,9 @@ class WorkerProcess:
                 pump.unmute()
             if report["kind"] == "resumed":  # it waits, so that nothing new is taken for old
                 self._say("go")
+        elif report.get("kind") == "kept":
+            self.kept.set()
+            return
         elif report.get("kind") == "notice":
             self._listener.on_notice(f"{self.name.replace(':', ' ')}: {report.get('text')}")
         self._listener.on_report(self.name, report)

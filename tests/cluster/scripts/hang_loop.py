@@ -1,6 +1,8 @@
-"""A loop in which a worker hangs once, and the chief does something of its own for long once."""
+"""A loop in which a worker hangs, one dies while the other is stuck, and the chief is busy."""
 
 import hashlib
+import os
+import signal
 import time
 
 import keras
@@ -40,6 +42,10 @@ data = tfrun.Dataset.from_arrays(x, batch_size=16, shuffle=True, seed=1)
 for batch in state.steps(data, epochs=4):
     train_step(batch)
     if state.step == 15 and HERE.round == 0 and HERE.rank == 1:
+        time.sleep(1000)
+    if state.step == 20 and HERE.round == 1:
+        if HERE.is_chief:
+            os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(1000)
     if state.step == 25 and HERE.is_chief:
         use_the_processor(13.0)  # an evaluation, say
