@@ -30,7 +30,7 @@ class Agents:
         self.heard: dict[int, float] = {}
         self.all_started, self.all_heard = asyncio.Event(), asyncio.Event()
 
-    async def run(self) -> dict[str, float]:
+    async def run(self) -> None:
         headers = {"Authorization": f"Bearer {self.token}"}
         unlimited = aiohttp.TCPConnector(limit=0)
         began = time.perf_counter()
@@ -43,9 +43,9 @@ class Agents:
             died = time.perf_counter()
             await self.say(DIES, death())
             await self.all_heard.wait()
-            for task in (*tasks, beating):
-                task.cancel()
-            return {"formed": formed, "a death heard of": max(self.heard.values()) - died}
+            found = {"formed": formed, "a death heard of": max(self.heard.values()) - died}
+            print(json.dumps(found), flush=True)
+            await asyncio.gather(*tasks, beating)  # until it is killed: all are lost at once
 
     async def agent(self, session: aiohttp.ClientSession, number: int) -> None:
         async with session.ws_connect(self.url, max_msg_size=0) as socket:
@@ -90,4 +90,4 @@ def death() -> wire.Message:
 if __name__ == "__main__":
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    print(json.dumps(asyncio.run(Agents(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])).run())))
+    asyncio.run(Agents(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])).run())

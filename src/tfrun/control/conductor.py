@@ -59,6 +59,7 @@ class Conductor:
         self._saver = ""
         self._timers = Timers()
         self._closed: list[asyncio.TimerHandle] = []
+        self._reconsidering: asyncio.Handle | None = None
         self._watching: asyncio.Task[None] | None = None
 
     @property
@@ -262,8 +263,16 @@ class Conductor:
         state = self.round.state
         self._take(rounds.begin(self._new_round(number), self._members.names), state)
 
+    def _reconsider_soon(self) -> None:
+        """Reconsiders once for all machines that come in the same moment."""
+        if self._reconsidering is None:
+            self._reconsidering = asyncio.get_running_loop().call_soon(self._reconsider)
+
     def _reconsider(self) -> None:
         """A round that waits may start with other machines; one that runs may have more."""
+        self._reconsidering = None
+        if self.ended.is_set():
+            return
         self._preempt_unless_enough_stay()
         if idle := self._departures.leaving - self.round.agents:
             self._let_go(idle)

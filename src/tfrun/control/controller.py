@@ -67,7 +67,7 @@ class Controller(Conductor):
             self._feed(terms.AgentJoined(agent=agent))
         else:
             self._members.have_stand_by(member, self.round.number)
-        self._reconsider()
+        self._reconsider_soon()
         return member
 
     def left(self, agent: str, reason: str) -> None:

@@ -106,7 +106,7 @@ class Plan:
 
     def slots_of(self, agents: Collection[str]) -> int:
         """Returns how many workers these agents take together."""
-        return sum(self._slots.get(agent, 0) for agent in agents)
+        return sum(map(self._slots.__getitem__, self._slots.keys() & agents))
 
     def ports_of(self, agent: str) -> int:
         """Returns how many ports the agent has to reserve."""

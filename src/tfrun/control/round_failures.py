@@ -85,4 +85,4 @@ def worth_leaving(round: Round) -> bool:
 
 
 def _is_infrastructure(round: Round) -> bool:
-    return {cause_of(failure) for failure in round.failures} <= {Cause.INFRASTRUCTURE}
+    return all(cause_of(failure) is Cause.INFRASTRUCTURE for failure in round.failures)

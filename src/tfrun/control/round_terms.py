@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tfrun.job.exits import ExitStatus
@@ -96,7 +97,8 @@ class Round:
         """True when the training's state is on servers: no task has a copy that it could keep."""
         return any(task.runs == "server" for task in self.tasks)
 
-    @property
+    # Cached: of a thousand machines each that comes or goes asks again.
+    @cached_property
     def agents(self) -> frozenset[str]:
         return frozenset(task.agent for task in self.tasks)
 
@@ -108,13 +110,13 @@ class Round:
         """True when no task's process can be left: each has ended, or its agent is lost."""
         return all(task.name in self.exits or task.agent in self.lost for task in self.tasks)
 
-    @property
+    @cached_property
     def remaining(self) -> frozenset[str]:
         """The tasks whose processes may still be there."""
         here = (task for task in self.tasks if task.agent not in self.lost)
         return frozenset(task.name for task in here) - set(self.exits)
 
-    @property
+    @cached_property
     def followers(self) -> frozenset[str]:
         """The tasks that have said that a peer of theirs has gone."""
         return frozenset(f.task for f in self.failures if f.follows_from_a_peer)

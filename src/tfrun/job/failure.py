@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tfrun.job.exits import ExitStatus
@@ -47,7 +48,7 @@ class Failure:
     code: str = "TFRUN-401"
     silent: bool = False
 
-    @property
+    @cached_property
     def follows_from_a_peer(self) -> bool:
         """True when the exception is what TensorFlow raises because *another* worker left."""
         return is_peer_error(self.error)
