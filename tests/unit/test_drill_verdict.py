@@ -163,3 +163,13 @@ def test_the_end_of_a_call_is_kept_without_a_survivor() -> None:
     midst = report(5, "snapshot", step=50, key=[0, 3, 2])
     assert reading.lost_steps([*between, ended, *resumed], [8.0]).exact
     assert not reading.lost_steps([*between, midst, *resumed], [8.0]).exact
+
+
+def test_a_machine_that_returns_costs_no_step():
+    told = {"time": 13.0, "event": "regroup", "round": 1, "agents": ["b"]}
+    left = report(13.1, "snapshot", step=70, key=[0, 2, 1])
+    grown = [*KILLED[:13], *started(13.5, 2, 300, 301), report(14, "first_step", step=71)]
+    grown = [*grown, *KILLED[13:]]
+    assert reading.lost_steps(grown, [10.0]) == Lost(exact=False)
+    both = sorted([*grown, told, left], key=lambda event: event["time"])
+    assert reading.lost_steps(both, [10.0]) == Lost()

@@ -111,15 +111,17 @@ def lost_steps(events: Sequence[Event], faults: Sequence[float]) -> Lost:
     Args:
       events: all of the job.
       faults: when they came. A snapshot that is written after a fault holds the last step; one
-        that was written before, in the midst of training, does not say what followed it.
+        that was written before, in the midst of training, does not say what followed it. When
+        machines return, the workers are told to leave, and their snapshots are the last ones too.
     """
+    told = [event["time"] for event in events if event["event"] == "regroup"]
     steps, exact, unkept, round, began = 0, True, False, 0, 0.0
     for event in events:
         kind = _kind(event)
         if kind == "first_step":
             unkept = True
         elif kind == "snapshot":
-            after_fault = any(began <= fault <= event["time"] for fault in faults)
+            after_fault = any(began <= fault <= event["time"] for fault in (*faults, *told))
             unkept = unkept and not (after_fault or _ends_call(event["report"]))
         elif event["event"] == "worker_started" and event["round"] > round:
             round, began = event["round"], event["time"]
