@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 MOST_BYTES = 1 << 20  # of one look
+_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,22 @@ def look(path: Path, offset: int = 0, *, without: Collection[str] = ()) -> Look:
         line for line in whole.decode("utf-8", "replace").split("\n") if _is_wanted(line, without)
     ]
     return Look(lines=lines, offset=begin + len(whole) + len(newline), anew=anew, more=full)
+
+
+def end(path: Path) -> int:
+    """Returns the offset behind the last whole line."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            for start in range(size, 0, -_BLOCK):
+                begin = max(0, start - _BLOCK)
+                file.seek(begin)
+                at = file.read(start - begin).rfind(b"\n")
+                if at >= 0:
+                    return begin + at + 1
+    except FileNotFoundError:
+        pass
+    return 0
 
 
 def _is_line_start(file, offset: int) -> bool:

@@ -41,7 +41,12 @@ SECURITY = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+_TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
 View = Callable[[bool], dict[str, Any]]  # with the heat map, or without
 
 
@@ -149,7 +154,12 @@ class Watch:
         if self._streams >= MOST_STREAMS:
             raise web.HTTPServiceUnavailable(text="too many are watching already\n")
         again = request.headers.get("Last-Event-ID", "")
-        offset = int(again) if again.isdecimal() else _number(request, "offset") or 0
+        if again.isdecimal():
+            offset = int(again)
+        elif request.query.get("offset") == "end":
+            offset = event_file.end(self._events)
+        else:
+            offset = _number(request, "offset") or 0
         without = _without(request)
         answer = web.StreamResponse(headers={**SECURITY, "Content-Type": "text/event-stream"})
         await answer.prepare(request)
