@@ -19,6 +19,7 @@ from tfrun.control.view import View
 from tfrun.job.restarts import Restarts, cause_of
 from tfrun.job.spec import JobSpec
 from tfrun.observe.events import EventLog
+from tfrun.observe.monitor import Monitor
 
 DEPARTURE_PART = 0.5  # of a machine's grace period that the end of a step is waited for
 
@@ -44,8 +45,10 @@ class Conductor:
         *,
         window: tuple[int, int] | None = None,
         whereabouts: Whereabouts | None = None,
+        monitor: Monitor | None = None,
     ) -> None:
         self.spec, self.plan, self.events, self.view = spec, plan, events, view
+        self._monitor = monitor
         self.ended = asyncio.Event()
         self.recovery = recovery.Recovery(restarts=Restarts(limit=spec.max_restarts))
         self.replaced, self.gave_up = 0, False

@@ -20,6 +20,7 @@ from tfrun.control.reports import event_of, memory_event
 from tfrun.control.round_terms import State
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
+from tfrun.observe import numbers
 from tfrun.worker import sigterm
 
 REASON_SECONDS = 0.3
@@ -136,6 +137,9 @@ class Controller(Conductor):
                 self._wanted_back(agent)
             case messages.WorkerReport(task=task, report={"kind": sigterm.REPORT}):
                 self._wanted_back(agent, task)
+            case messages.WorkerReport(task=task, report={"kind": numbers.REPORT} as report):
+                if self._monitor and (said := self._monitor.reported(task, report)):
+                    self.view.notice(said)
             case messages.WorkerReport(task=task, report=report):
                 self._reported(agent, task, message.time, report)
             case messages.WorkerExited(task=task):

@@ -17,12 +17,14 @@ def install() -> None:
         keras_state,
         keras_trainer,
         multi_worker,
+        step_clock,
     )
 
     multi_worker.replace_upstream()
     keras_optimizer.reduce_gradients_first()
     keras_state.remember_assignments()
     keras_trainer.repair_trainer()
+    step_clock.measure_input()
     control_flow.capture_outside_conditions()
     coordinator_log.make_quiet()
     distributed_variable.let_variables_be_numbers()

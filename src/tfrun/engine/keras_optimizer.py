@@ -18,7 +18,7 @@ from keras import optimizers
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from tfrun.engine import commit, keras_state, replica
+from tfrun.engine import commit, keras_state, replica, step_clock
 from tfrun.job.errors import TfrunError
 
 
@@ -129,12 +129,14 @@ def all_reduce_sum(run: replica.ReplicaRun, values: Sequence) -> list:
     if run.context.num_replicas_in_sync == 1:
         return list(values)
     results: list = [None] * len(values)
+    since = step_clock.waiting(run, _tensors(values))
     # TensorFlow concatenates the tensors of a pack, which asks for one dtype.
     for dtype in dict.fromkeys(value.dtype for value in values):
         members = [i for i, value in enumerate(values) if value.dtype == dtype]
         sums = run.context.all_reduce(tf.distribute.ReduceOp.SUM, [values[i] for i in members])
         for i, total in zip(members, sums, strict=True):
             results[i] = total
+    step_clock.waited(run, since, _tensors(results))
     return results
 
 

@@ -17,7 +17,7 @@ from keras.src.losses import loss as losses
 from keras.src.trainers import compile_utils
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from tfrun.engine import commit, replica
+from tfrun.engine import commit, replica, step_clock
 from tfrun.engine.keras_optimizer import check_scope
 from tfrun.job.errors import TfrunError
 
@@ -228,6 +228,9 @@ def _weigh(original):
         run = replica.current()
         if run is None or run.samples is None:
             return original(value)
+        if not run.reduced:  # the others' counts may not be there yet; after that they are
+            since = step_clock.waiting(run, [run.samples, value])
+            step_clock.waited(run, since, [run.all_samples])
         return value * tf.cast(run.samples / run.all_samples, value.dtype)
 
     return scale_loss_for_distribution

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as upstream
 from tensorflow.python.distribute import distribute_lib
 
-from tfrun.engine import allocator, communication, termination
+from tfrun.engine import allocator, communication, step_clock, termination
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.worker import progress
 
@@ -48,6 +48,7 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         communication.settle(self)
         if extended._in_multi_worker_mode():
             allocator.undo_generator_patch()
+            self.step_clock = step_clock.StepClock()
 
 
 class ExperimentalMultiWorkerMirrored(

@@ -30,6 +30,7 @@ class ReplicaRun:
       all_samples: the sum of `samples` over the replicas.
       deferred: updates that wait for the end of the step; None when they do not wait.
       counts: the ops that have counted this step's updates (see commit.py).
+      reduced: this is a training step: it has reduced gradients.
     """
 
     context: Any
@@ -40,6 +41,7 @@ class ReplicaRun:
     all_samples: Any = None
     deferred: list[Callable[[], None]] | None = None
     counts: list[Any] = field(default_factory=list)
+    reduced: bool = False
 
     @property
     def is_first_here(self) -> bool:

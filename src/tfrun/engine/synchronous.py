@@ -14,7 +14,14 @@ from typing import Literal
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
-from tfrun.engine import commit, keras_optimizer, keras_state, keras_trainer, replica
+from tfrun.engine import (
+    commit,
+    keras_optimizer,
+    keras_state,
+    keras_trainer,
+    replica,
+    step_clock,
+)
 
 KEYS_PER_STRATEGY = 1000
 _strategies = itertools.count()
@@ -84,11 +91,12 @@ def _in_run(fn):
 
     @tf.autograph.experimental.do_not_convert
     def on_replica(*args, **kwargs):
-        with replica.replica_run() as run:
+        with replica.replica_run() as run, step_clock.around_step(run, (args, kwargs)) as results:
             keras_trainer.begin_step(run, fn, args)
             result = convert(fn, context, convert_by_default=False)(*args, **kwargs)
             keras_optimizer.apply_deferred(run)
             keras_state.average_assigned(run)
-            return commit.after_updates(run, result)
+            results.append(commit.after_updates(run, result))
+            return results[0]
 
     return on_replica

@@ -11,8 +11,8 @@ from rich.console import Console, Group
 from rich.panel import Panel
 from rich.text import Text
 
-from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
+from tfrun.observe.failures import headline, others_text
 from tfrun.observe.header import training_key, training_line
 
 TRACEBACK_LINES = 12
@@ -155,24 +155,9 @@ def report_failure(
         lines += [Text(line) for line in ["", *cut, *shown]]
     lines.append(Text(""))
     if others:
-        verb = "other task was" if others == 1 else "other tasks were"
-        lines.append(Text(f"{others} {verb} stopped because of it."))
+        lines.append(Text(others_text(others)))
     if restarts:
         times = "once" if restarts == 1 else f"{restarts} times"
         lines.append(Text(f"The job had been restarted {times} before."))
     lines.append(Text(f"Log: {log}"))
     console.print(Panel(Group(*lines), title="tfrun: the job failed", border_style="red"))
-
-
-def headline(failure: Failure) -> str:
-    """Returns one sentence: which task failed, and how."""
-    name = failure.task.replace(":", " ")
-    if failure.status is None and not failure.error:
-        return failure.tail
-    how = str(failure.status or ExitStatus(code=1))
-    kind = failure.error.get("type")
-    if kind == "SystemExit":
-        return f"{name} failed first: {how}"
-    if kind:
-        return f"{name} failed first: {how}, {kind}"
-    return f"{name} failed first: {how}"

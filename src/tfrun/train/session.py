@@ -13,6 +13,7 @@ import keras
 
 from tfrun.data import ledger, resume
 from tfrun.engine import commit as commits
+from tfrun.engine import step_clock
 from tfrun.engine.keras_trainer import build_first, resume_with_logs
 from tfrun.engine.sync_check import check_in_sync
 from tfrun.job.failure import is_peer_error
@@ -34,6 +35,7 @@ from tfrun.train.durable import Saved, bring_back, durable
 from tfrun.train.hooks import inner
 from tfrun.train.snapshot import Snapshot
 from tfrun.train.snapshots_due import interval
+from tfrun.train.step_meter import StepMeter
 from tfrun.worker import channel, progress
 
 
@@ -64,6 +66,8 @@ class Session:
         self._stepped = False
         self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
         self._progress = progress.own()
+        clock = step_clock.of(strategy)
+        self._meter = StepMeter(clock and clock.read, fetches=True)
 
     # --- calls that are done -----------------------------------------------------------------
 
@@ -174,15 +178,25 @@ class Session:
                 self._keeper.step_begins()
         if self._progress:
             self._progress.step_begins()
+        self._meter.begins()
 
     def step_returned(self, done: int, logs: dict[str, Any] | None) -> None:
         assert self._keeper is not None and self._training is not None
+        self._meter.returned(done - self._keeper.place.step)
         if self._progress:
             self._progress.step_returned()
         self._steps += done - self._keeper.place.step
         with self._training.changing():
             self._keeper.step_returned(done, logs)
             self._training.moves()
+
+    def evaluation_begins(self) -> None:
+        self.epoch_trained()
+        self._meter.evaluation_begins()
+
+    def evaluation_ends(self) -> None:
+        self._meter.evaluation_ends()
+        self.epoch_trained()
 
     def evaluation_step_begins(self) -> None:
         if self._progress:
@@ -198,6 +212,8 @@ class Session:
         if not self._stepped:
             self._stepped = True
             channel.emit("first_step", step=self._iterations())
+        place, logs = self._keeper.place, self._keeper.logs
+        self._meter.ended(epoch=place.epoch, in_epoch=place.step, step=self._steps, logs=logs)
         if self._periodic.due() and world().local_rank == 0:
             self._write(self._keeper.state())
         self._save_if_due(epoch_ended=False)
@@ -206,6 +222,7 @@ class Session:
     def epoch_trained(self) -> None:
         """The epoch's steps are done; what comes has its own time."""
         assert self._keeper is not None and self._training is not None
+        self._meter.rests()
         if self._progress:
             self._progress.pause()
         with self._training.changing():
@@ -230,9 +247,10 @@ class Session:
         if saving is None or self._keeper is None:
             return
         if saving.is_due(self._number, self._steps, epoch_ended=epoch_ended):
-            kept = self._keeper.state()
-            if kept is not None:
-                saving.submit(self._saved(), kept)
+            with self._meter.aside("checkpoint"):
+                kept = self._keeper.state()
+                if kept is not None:
+                    saving.submit(self._saved(), kept)
 
     def _saved(self) -> Saved:
         model = self._model
@@ -265,11 +283,13 @@ class Session:
     def _write(self, kept: Snapshot | None) -> None:
         """Writes a snapshot and says so."""
         if kept is not None:
-            # Where there is no room, each step would try.
-            self._periodic.done(snapshot.write_and_tell(self._folder, kept))
+            with self._meter.aside("checkpoint"):
+                # Where there is no room, each step would try.
+                self._periodic.done(snapshot.write_and_tell(self._folder, kept))
 
     def close(self) -> None:
         """Takes back what `fit` was told."""
+        self._meter.closes()
         if self._training is not None:
             self._training.close()
         if self._progress:
@@ -295,7 +315,7 @@ class _First(keras.callbacks.Callback):
         self._session.step_returned(min(batch + 1, planned or batch + 1), logs)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        self._epoch_trained()
+        self._session.evaluation_begins()
 
     def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._session.evaluation_step_begins()
@@ -305,7 +325,7 @@ class _First(keras.callbacks.Callback):
         self._session.save_if_wanted()
 
     def on_test_end(self, logs: Any = None) -> None:
-        self._session.epoch_trained()
+        self._session.evaluation_ends()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._epoch_trained()

@@ -10,6 +10,7 @@ from typing import Any
 
 from tfrun.data import global_batch, ledger
 from tfrun.data.position import Position
+from tfrun.engine import step_clock
 from tfrun.engine.sync_check import check_in_sync
 from tfrun.job.world import world
 from tfrun.train import (
@@ -30,6 +31,7 @@ from tfrun.train.agree import multi_worker_strategy
 from tfrun.train.durable import Saved, bring_back, durable
 from tfrun.train.snapshots_due import interval
 from tfrun.train.step_keeper import Progress, StepKeeper
+from tfrun.train.step_meter import StepMeter
 from tfrun.worker import channel, progress
 
 # Where the script's earlier run stood in each dataset that this run has not come to yet.
@@ -69,6 +71,8 @@ class TrainState:
         self._kept: dict[str, tuple[int, int]] = {}  # where to begin in each dataset
         self._in_step = self._is_done = self._is_closed = self._has_stepped = False
         self._shown = progress.own()
+        clock = step_clock.of(self._strategy)
+        self._meter = StepMeter(clock and clock.read, fetches=False)
         # Workers that do not train together have no state in common.
         self._folder = snapshot.state_dir()
         if self._strategy is None and world().size > 1:
@@ -128,7 +132,7 @@ class TrainState:
 
     def _batches(self, reader: readers.Reader, epochs: int) -> Iterator[Any]:
         while self.epoch < epochs and not self._is_done:
-            for batch in reader.epoch():
+            for batch in self._meter.fetching(reader.epoch()):
                 before = self._progress
                 place = (reader.place.epoch, reader.place.step)
                 self._after = replace(
@@ -144,12 +148,15 @@ class TrainState:
                     self._trial.step_begins()
                 if self._shown:
                     self._shown.body_begins()
+                self._meter.begins()
                 yield batch
+                self._meter.returned()
                 self._check_open()
                 self._in_step = False
                 if self._shown:
                     self._shown.body_ended()
                 self._step_ended(self._after)
+            self._meter.rests()
             if self._folder is not None:
                 with self._training.changing():
                     self._keeper.epoch_ended()
@@ -173,9 +180,11 @@ class TrainState:
         if self._is_done:
             what = f"a step was done after the loop's last one, {self.step}"
             raise parts.misuse(what, "a loop that begins at `state.step`")
+        self._meter.returned()
         self._step_ended(replace(self._progress, step=self.step + 1))
         if self._folder is not None:
             self._awaits_commit()
+        self._meter.begins()
         if self._shown:
             self._shown.committed()
 
@@ -191,6 +200,7 @@ class TrainState:
             return
         self._finish_step()
         self._is_closed = True
+        self._meter.closes()
         if self._shown:
             self._shown.other()
         if self._folder is None or self._is_done:
@@ -304,6 +314,7 @@ class TrainState:
         if not self._has_stepped:
             self._has_stepped = True
             channel.emit("first_step", step=self.step)
+        self._meter.ended(1, epoch=after.epoch, in_epoch=after.step_in_epoch, step=after.step)
         if self._periodic.due() and world().local_rank == 0:
             self._write(self._keeper.state())
         self._save_if_due(epoch_ended=False)
@@ -316,7 +327,8 @@ class TrainState:
         """Writes a snapshot and says so."""
         if self._folder is not None and kept is not None:
             # Where there is no room, each step would try.
-            self._periodic.done(snapshot.write_and_tell(self._folder, kept))
+            with self._meter.aside("checkpoint"):
+                self._periodic.done(snapshot.write_and_tell(self._folder, kept))
 
     def _save_if_due(self, *, epoch_ended: bool) -> None:
         """Writes a checkpoint to the disk when one is due."""
@@ -324,9 +336,10 @@ class TrainState:
         saving = durable()
         if saving is None or not saving.is_due(self._number, self.step, epoch_ended=epoch_ended):
             return
-        kept = self._keeper.state()
-        if kept is not None:
-            saving.submit(self._saved(), kept)
+        with self._meter.aside("checkpoint"):
+            kept = self._keeper.state()
+            if kept is not None:
+                saving.submit(self._saved(), kept)
 
     def _saved(self) -> Saved:
         mine = self._parts

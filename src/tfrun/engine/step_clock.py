@@ -1,0 +1,146 @@
+"""Where the time of a traced step goes: clocks in the graph that cost a few microseconds.
+
+TensorFlow runs a whole step as one call, so Python cannot see when its batch was there or when it
+began to wait for other workers. `tf.timestamp` can: one as soon as the step's arguments are there,
+one when its last update is done, and a pair around each wait for the others. What lies between a
+pair is added up in a variable, which somebody reads once a second.
+
+TensorFlow also asks all workers, at each step, whether anybody has a batch left: a wait that comes
+before the step's arguments are there. It has a variable of its own.
+
+A wait begins when this worker's own part is done (its last gradient, or its own loss) and ends
+when what was reduced is there: it holds the transfer and the time until the slowest worker has
+come, but no part that backpropagation has hidden. The slowest worker itself hardly waits. On a GPU
+the clocks tell when a kernel was handed over, not when it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.distribute import input_lib
+from tensorflow.python.ops import control_flow_util
+
+from tfrun.engine import replica
+
+
+class Times(NamedTuple):
+    """Seconds of all steps so far.
+
+    Attributes:
+      inside: from a step's arguments to its last update.
+      waited: for other workers, inside.
+      waited_for_input: for other workers, before.
+    """
+
+    inside: float
+    waited: float
+    waited_for_input: float
+
+
+class StepClock:
+    """Adds up, over this worker's steps, what its first replica has measured."""
+
+    def __init__(self) -> None:
+        with tf.device("CPU:0"):
+            self.inside, self.waited, self.waited_for_input = (
+                tf.Variable(tf.zeros([], tf.float64), trainable=False) for _ in range(3)
+            )
+
+    def read(self) -> Times:
+        """Returns the times of all steps so far."""
+        return Times(*(float(v) for v in (self.inside, self.waited, self.waited_for_input)))
+
+
+def of(strategy: Any) -> StepClock | None:
+    """The clock of a strategy whose workers wait for each other."""
+    return getattr(strategy, "step_clock", None)
+
+
+@contextlib.contextmanager
+def around_step(run: replica.ReplicaRun, args: Any) -> Iterator[list[Any]]:
+    """Measures the block if it turns out to be a training step.
+
+    Args:
+      run: the current run.
+      args: the step's arguments, nested.
+
+    Yields:
+      A list that takes the step's results, so that the clock waits for them.
+    """
+    clock, results = _clock(run), []
+    if clock is None:
+        yield results
+        return
+    began = _when(tf.nest.flatten(args, expand_composites=True))
+    yield results
+    if run.reduced:
+        here = tf.compat.v1.get_default_graph()
+        counts = [op for op in run.counts if getattr(op, "graph", None) is here]
+        _add(clock.inside, began, _when([*counts, *tf.nest.flatten(results)]))
+
+
+def waiting(run: replica.ReplicaRun, own: Sequence[Any]) -> tf.Tensor | None:
+    """The time at which this worker has nothing left to do but to wait; None where none is taken.
+
+    Args:
+      run: the current run.
+      own: what it has computed itself.
+    """
+    run.reduced = True
+    return None if _clock(run) is None else _when(own)
+
+
+def waited(run: replica.ReplicaRun, since: tf.Tensor | None, reduced: Sequence[Any]) -> None:
+    """The wait is over once all of `reduced` is there."""
+    clock = _clock(run)
+    if clock is not None and since is not None:
+        _add(clock.waited, since, _when([since, *reduced]))
+
+
+def measure_input() -> None:
+    """Has the clock measure how long distributed iterators wait for other workers; once.
+
+    tensorflow/python/distribute/input_lib.py has no hook between a worker's own batch and the
+    question to all of them.
+    """
+    original = input_lib._calculate_replicas_with_values
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def _calculate_replicas_with_values(strategy, input_workers, optional_list):
+        clock = of(strategy)
+        if clock is None:
+            return original(strategy, input_workers, optional_list)
+        since = _when([v.has_value() for optionals in optional_list for v in optionals])
+        total = original(strategy, input_workers, optional_list)
+        _add(clock.waited_for_input, since, _when([since, total]))
+        return total
+
+    input_lib._calculate_replicas_with_values = _calculate_replicas_with_values
+
+
+def _add(variable: tf.Variable, began: tf.Tensor, ended: tf.Tensor) -> None:
+    with tf.device("CPU:0"):
+        variable.assign_add(ended - began, read_value=False)
+
+
+def _clock(run: replica.ReplicaRun) -> StepClock | None:
+    clock = of(run.context.strategy)
+    if clock is None or not run.is_first_here:
+        return None
+    # XLA has no clocks.
+    graph = tf.compat.v1.get_default_graph()
+    return None if control_flow_util.GraphOrParentsInXlaContext(graph) else clock
+
+
+def _when(there: Sequence[Any]) -> tf.Tensor:
+    """The time, in seconds, as soon as all of `there` is."""
+    known = [x for x in there if isinstance(x, tf.Tensor | tf.Operation)]
+    with tf.control_dependencies(known), tf.device("CPU:0"):
+        return tf.timestamp()

@@ -1,0 +1,91 @@
+"""How a running job is reached: control.json in its run directory, which only its user can read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+NAME = "control.json"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contact:
+    """Where a job listens, and what it wants to be shown.
+
+    Attributes:
+      host: the name of the launcher's machine.
+      pid: the launcher's process there.
+      address: where it listens: an address of that machine, or "0.0.0.0" for all of them.
+      port: the control port.
+      token: the status token. It is not the agents': nobody joins the job with it.
+      tls: the port's certificate, as PEM; None without TLS.
+    """
+
+    host: str
+    pid: int
+    address: str
+    port: int
+    token: str
+    tls: str | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the launcher is on this machine."""
+        return self.host == socket.gethostname()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the launcher is known not to run any more."""
+        if not self.is_here:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
+        return False
+
+    @property
+    def url(self) -> str | None:
+        """Where to ask; None where the port is not reached from this machine."""
+        anywhere = self.address in ("0.0.0.0", "::", "")
+        if self.is_here:
+            address = "127.0.0.1" if anywhere else self.address
+        elif self.address in LOOPBACK:
+            return None
+        else:
+            address = self.host if anywhere else self.address
+        shown = f"[{address}]" if ":" in address else address
+        return f"{'https' if self.tls else 'http'}://{shown}:{self.port}"
+
+
+def write(run_dir: Path, contact: Contact) -> None:
+    """Writes the file, whole, for this user's eyes only."""
+    temporary = run_dir / f".{NAME}-{os.getpid()}"
+    with contextlib.suppress(OSError):  # a full disk: nobody can ask the job, which runs
+        temporary.unlink(missing_ok=True)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            json.dump(asdict(contact), file)
+        temporary.replace(run_dir / NAME)
+
+
+def remove(run_dir: Path, contact: Contact) -> None:
+    """Removes the file at the job's end, unless another job has put its own there."""
+    if read(run_dir) == contact:
+        with contextlib.suppress(OSError):
+            (run_dir / NAME).unlink()
+
+
+def read(run_dir: Path) -> Contact | None:
+    """Returns what the run directory says; None when no job runs there, or it is not ours."""
+    try:
+        return Contact(**json.loads((run_dir / NAME).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None

@@ -1,0 +1,68 @@
+"""The report of a job's failure: what failed first, how, and what only followed from it. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfrun.job.exits import ExitStatus
+from tfrun.job.failure import Failure, Outcome
+
+MAX_TRACEBACK = 8000  # characters
+
+
+def headline(failure: Failure) -> str:
+    """Returns one sentence: which task failed, and how."""
+    name = failure.task.replace(":", " ")
+    if failure.status is None and not failure.error:
+        return failure.tail
+    how = str(failure.status or ExitStatus(code=1))
+    kind = failure.error.get("type")
+    if kind == "SystemExit":
+        return f"{name} failed first: {how}"
+    if kind:
+        return f"{name} failed first: {how}, {kind}"
+    return f"{name} failed first: {how}"
+
+
+def others_text(others: int) -> str:
+    """Returns the sentence about those that a failure has stopped; "" without any."""
+    if not others:
+        return ""
+    verb = "other task was" if others == 1 else "other tasks were"
+    return f"{others} {verb} stopped because of it."
+
+
+def log_of(task: str) -> str:
+    """Returns the name of a task's log in the run directory."""
+    return f"logs/{task.replace(':', '-')}.log"
+
+
+def failure_json(outcome: Outcome) -> dict[str, Any] | None:
+    """Returns what `JobView` says of a failure; None when there was none."""
+    cause = outcome.cause
+    if cause is None:
+        return None
+    traceback = str(cause.error.get("traceback") or cause.tail or "")
+    return {
+        **{"task": cause.task, "code": cause.code, "headline": headline(cause)},
+        "type": str(cause.error.get("type") or ""),
+        "message": str(cause.error.get("message") or "")[:MAX_TRACEBACK],
+        "traceback": traceback[-MAX_TRACEBACK:],
+        **{"others": outcome.others, "others_text": others_text(outcome.others)},
+        **{"likely": None, "fix": None},
+        "log": log_of(cause.task),
+    }
+
+
+def end_of(outcome: Outcome) -> dict[str, Any]:
+    """Returns the fields of the event that ends a job."""
+    if outcome.cause is not None:
+        state = "failed"
+    elif outcome.preempted:
+        state = "preempted"
+    else:
+        state = "stopped" if outcome.interrupted else "finished"
+    return {
+        **{"state": state, "exit_code": outcome.exit_code, "restarts": outcome.restarts},
+        "failure": failure_json(outcome),
+    }

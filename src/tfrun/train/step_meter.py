@@ -1,0 +1,231 @@
+"""Where a worker's time goes, step by step, told once a second.
+
+A step costs a few additions; once a second they are sent as one report of the kind "progress".
+Its parts, in seconds, of the steps since the report before:
+
+- input: waiting for the next batch. Where TensorFlow fetches it inside the step: from the call of
+  the step until the batch is there, TensorFlow's own 0.1 ms of the call included.
+- communication: waiting for other workers, or for the network (see engine/step_clock.py). Unknown
+  where nothing is reduced by one of tfrun's strategies; then it is a part of "compute".
+- compute: the rest of the step.
+- other: between two steps of an epoch: callbacks, the script's own code, snapshots.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tfrun.job.world import world
+from tfrun.worker import channel
+
+SECONDS = 1.0  # between two reports
+REPORTS_PER_SECOND = 500  # of all workers together: what one controller takes with ease
+REPORT = "progress"
+
+# Seconds so far: inside steps; of them waiting for others; waiting for others before steps.
+Clock = Callable[[], tuple[float, float, float]]
+
+
+class StepMeter:
+    """Measures the steps of one training on this worker.
+
+    Args:
+      clock: reads what was measured inside the steps; None where nothing is.
+      fetches: the batch is fetched inside the step.
+    """
+
+    def __init__(self, clock: Clock | None, *, fetches: bool) -> None:
+        self._clock, self._fetches = clock, fetches
+        self._every = max(SECONDS, world().size / REPORTS_PER_SECOND)
+        self._read = clock() if clock else (0.0, 0.0, 0.0)
+        self._is_first = True
+        self._aside_since: tuple[float, Any] = (0.0, None)
+        self._place = {"epoch": 0, "in_epoch": 0, "step": 0}
+        self._aside: dict[str, float] = {}
+        self._cpu, self._since = time.process_time(), time.monotonic()
+        self._due = self._since + self._every
+        self._clear()
+        self._began = self._returned = time.perf_counter()
+        self._rests = True
+
+    # --- a step -----------------------------------------------------------------------------
+
+    def begins(self) -> None:
+        """The step's call, or the body of the script's loop, begins."""
+        now = time.perf_counter()
+        if not self._rests:
+            self._between += now - self._returned
+        self._began, self._rests = now, False
+
+    def returned(self) -> None:
+        """It is over."""
+        now = time.perf_counter()
+        self._inside += now - self._began
+        self._returned = now
+
+    def fetching(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches of a script's loop, which waits for them between its steps."""
+        iterator, nothing = iter(batches), object()
+        while True:
+            began = time.perf_counter()
+            batch = next(iterator, nothing)
+            self._fetching += time.perf_counter() - began
+            if batch is nothing:
+                return
+            yield batch
+
+    @contextlib.contextmanager
+    def aside(self, kind: str) -> Iterator[None]:
+        """The block is no part of a step: "evaluation", "checkpoint"."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.took(kind, time.perf_counter() - began)
+
+    def took(self, kind: str, seconds: float) -> None:
+        """As `aside`, afterwards."""
+        self._aside[kind] = self._aside.get(kind, 0.0) + seconds
+        if not self._rests:
+            self._between -= seconds
+
+    def evaluation_begins(self) -> None:
+        self._aside_since = time.perf_counter(), self._clock and self._clock()
+
+    def evaluation_ends(self) -> None:
+        """Its steps have waited too, which is no part of the training's."""
+        began, read = self._aside_since
+        self.took("evaluation", time.perf_counter() - began)
+        if self._clock and read:
+            inside, waited, for_input = (b - a for a, b in zip(read, self._clock(), strict=True))
+            known = self._read
+            self._read = (known[0] + inside, known[1] + waited, known[2] + for_input)
+
+    def rests(self) -> None:
+        """What comes until the next step is no part of one: an epoch ends."""
+        self._rests = True
+
+    def ended(
+        self,
+        steps: int,
+        *,
+        epoch: int,
+        in_epoch: int,
+        step: int,
+        logs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Steps are done, their callbacks too; reports when it is time.
+
+        Args:
+          steps: how many, since the last call.
+          epoch: from 0.
+          in_epoch: steps of it that are done.
+          step: steps of the whole training that are done.
+          logs: Keras's, of the last step.
+        """
+        self._steps += steps
+        self._place = {"epoch": epoch, "in_epoch": in_epoch, "step": step}
+        if self._is_first:  # it was traced: it says nothing about those that follow
+            self._is_first = False
+            self._aside["tracing"] = self._inside
+            self._measured()
+            self._clear()
+            self._send(logs)
+        elif time.monotonic() >= self._due:
+            self._send(logs)
+
+    def closes(self) -> None:
+        """The training is over, for now: what has not been told is."""
+        if self._steps or self._aside:
+            self._send(None)
+
+    # --- the report -------------------------------------------------------------------------
+
+    def _send(self, logs: Mapping[str, Any] | None) -> None:
+        now, cpu = time.monotonic(), time.process_time()
+        share = (cpu - self._cpu) / max(now - self._since, 1e-6)
+        fields: dict[str, Any] = {
+            **self._place,
+            "steps": self._steps,
+            "seconds": round(self._inside + self._between, 6),
+            "split": self._split(),
+            "rss": resident(),
+            "cpu": round(share, 3),
+        }
+        if self._aside:
+            fields["aside"] = {kind: round(s, 4) for kind, s in self._aside.items()}
+        if logs and world().is_chief:
+            fields["logs"] = scalars(logs)
+        if gpu := _gpu_bytes():
+            fields["gpu"] = gpu
+        channel.emit(REPORT, **fields)
+        self._aside = {}
+        self._clear()
+        self._cpu, self._since, self._due = cpu, now, now + self._every
+
+    def _split(self) -> list[float | None]:
+        """Input, compute, communication, other."""
+        measured = self._measured()
+        if measured is None:
+            fetched = None if self._fetches else min(self._fetching, self._between)
+            other = self._between - (fetched or 0.0)
+            return _rounded(fetched, self._inside, None, other)
+        inside, waited, waited_for_input = measured
+        if self._fetches:
+            fetched, other = self._inside - inside - waited_for_input, self._between
+            compute = inside - waited
+        else:
+            fetched = self._fetching - waited_for_input
+            other = self._between - self._fetching
+            compute = self._inside - waited
+        return _rounded(fetched, compute, waited + waited_for_input, other)
+
+    def _measured(self) -> tuple[float, float, float] | None:
+        """What the clock has measured since the last report; None without a clock."""
+        if self._clock is None:
+            return None
+        before, self._read = self._read, self._clock()
+        inside, waited, waited_for_input = (b - a for a, b in zip(before, self._read, strict=True))
+        return inside, waited, waited_for_input
+
+    def _clear(self) -> None:
+        self._inside = self._between = self._fetching = 0.0
+        self._steps = 0
+
+
+def scalars(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the numbers of Keras's logs, at most once a second: it may wait for a GPU."""
+    found: dict[str, float] = {}
+    for name, value in logs.items():
+        with contextlib.suppress(TypeError, ValueError):
+            found[str(name)] = float(value)
+    return found
+
+
+def _rounded(*seconds: float | None) -> list[float | None]:
+    return [None if s is None else round(max(0.0, s), 6) for s in seconds]
+
+
+def resident(proc: Path = Path("/proc/self/statm")) -> int:
+    """Returns the bytes of memory that this process uses now; 0 where nobody says."""
+    try:
+        return int(proc.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _gpu_bytes() -> int | None:
+    """What TensorFlow has taken of this worker's GPUs; None without any."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_logical_devices("GPU")
+    try:
+        found = [tf.config.experimental.get_memory_info(gpu.name)["current"] for gpu in gpus]
+    except (ValueError, tf.errors.OpError):
+        return None
+    return sum(found) or None
