@@ -132,7 +132,8 @@ class Controller(Conductor):
                     code = "TFRUN-301"  # the script ran before: it is the machine that has changed
                 self._lose(agent, code, message.reason, message.detail)
             case messages.WorkerStarted(task=task, pid=pid, round=number):
-                self.events.add("worker_started", task=task, pid=pid, round=number)
+                who = {"task": task, "agent": agent, "pid": pid}
+                self.events.add("worker_started", **who, round=number)
             case messages.WantedBack():
                 self._wanted_back(agent)
             case messages.WorkerReport(task=task, report={"kind": sigterm.REPORT}):

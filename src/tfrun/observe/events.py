@@ -6,22 +6,31 @@ import errno
 import json
 import os
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+Listener = Callable[[Mapping[str, Any]], None]
+
 
 class EventLog:
-    """Appends events, one JSON object a line: {"time": seconds since the epoch, "event": …}."""
+    """Appends events, one JSON object a line: {"time": seconds since the epoch, "event": …}.
+
+    `listener`, if set, is told of each, also when the log has ended.
+    """
 
     def __init__(self, path: Path) -> None:
         self._fd: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.error: OSError | None = None
+        self.listener: Listener | None = None
 
     def add(self, event: str, /, **fields: Any) -> None:
         """Appends an event. A full disk ends the log, never the job; `error` then says why."""
+        values = {**fields, "time": round(time.time(), 4), "event": event}
+        if self.listener:
+            self.listener(values)
         if self._fd is None:
             return
-        values = {**fields, "time": round(time.time(), 4), "event": event}
         line = (json.dumps(values) + "\n").encode()
         try:
             if os.write(self._fd, line) < len(line):  # the last bytes of the disk

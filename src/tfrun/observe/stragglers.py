@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 from tfrun.observe.numbers import PARTS, Numbers
 
@@ -43,11 +44,14 @@ class Verdict:
     Attributes:
       slow: which of both.
       factor: its own time over the median of the others'.
+      own_seconds, usual_seconds: its own time of a step, and that median.
       slow_at: "input", "compute", "network" or "callbacks".
     """
 
     slow: bool
     factor: float
+    own_seconds: float
+    usual_seconds: float
     slow_at: str
 
 
@@ -81,8 +85,33 @@ def judge(
     now = replace(before, steps=before.steps + mine.steps, reports=before.reports + 1)
     if now.steps < STEPS or now.reports < REPORTS:
         return now, None
-    verdict = Verdict(slow=not before.named, factor=round(factor, 2), slow_at=_cause(mine, others))
+    verdict = Verdict(
+        slow=not before.named,
+        factor=round(factor, 2),
+        own_seconds=own,
+        usual_seconds=usual,
+        slow_at=_cause(mine, others),
+    )
     return Suspicion(named=not before.named), verdict
+
+
+def sentence(event: Mapping[str, Any]) -> str:
+    """Returns the line that names a straggler.
+
+    Args:
+      event: of the kind "straggler".
+    """
+    what = {
+        "input": "its input takes",
+        "compute": "its own computing takes",
+        "network": "its network takes",
+        "callbacks": "its callbacks, or other Python between the steps, take",
+    }[event["slow_at"]]
+    own, usual = 1000 * event["own_seconds"], 1000 * event["usual_seconds"]
+    return (
+        f"{event['task'].replace(':', ' ')} slows the others down: {what} the time "
+        f"({own:.1f} ms of its own a step, the others {usual:.1f})"
+    )
 
 
 def _cause(mine: Numbers, others: list[Numbers]) -> str:

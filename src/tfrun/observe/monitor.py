@@ -1,0 +1,110 @@
+"""Watches a running job: keeps its view, sums its workers' reports up, and names stragglers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tfrun.observe import numbers, stragglers
+from tfrun.observe.events import EventLog, read_events
+from tfrun.observe.numbers import Numbers
+from tfrun.observe.training import summed
+from tfrun.observe.view import JobView, reduce
+
+SECONDS = 1.0  # between two events that sum up
+PART = 1 / 600  # of the job's age, as soon as that is more: some 3,600 events on the first day
+TASKS_IN_EVENT = 64  # with more workers, fewer events hold the numbers of each
+
+Say = Callable[[str], None]
+
+
+class Monitor:
+    """Hears every event, and every report of a worker's steps.
+
+    Args:
+      events: the job's event log; what is in it already belongs to the view.
+      run_dir: the run directory.
+    """
+
+    def __init__(self, events: EventLog, run_dir: Path) -> None:
+        self._events = events
+        self._view = reduce(_read(run_dir), str(run_dir))
+        self._latest: dict[str, Numbers] = {}
+        self._pending: list[Numbers] = []
+        self._suspicions: dict[str, stragglers.Suspicion] = {}
+        self._began = self._told = time.time()
+        self._count = 0
+        events.listener = self.event
+
+    def view(self, *, heat: bool = False) -> dict[str, Any]:
+        """Returns the status of the job as it is now; see `JobView.to_json`."""
+        return self._view.to_json(time.time(), live=True, numbers=self._latest, heat=heat)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Takes an event that has been written."""
+        kind = event["event"]
+        if kind == "round" and event["state"] != "running":
+            self._sum_up()
+        self._view.add(event)
+        if kind == "round" and event["state"] == "running":
+            self._latest, self._suspicions = {}, {}
+
+    def reported(self, task: str, report: Mapping[str, Any]) -> str | None:
+        """Takes a report of a worker's steps; returns what a person is to be told.
+
+        Args:
+          task: the worker.
+          report: as train/step_meter.py sends it.
+        """
+        now = time.time()
+        found = numbers.read(now, report)
+        if found is None or task not in self._view.workers.tasks:
+            return None
+        if found.steps or task not in self._latest:
+            self._latest[task] = found
+        if task == self._view.chief:
+            self._pending.append(found)
+            if now - self._told >= max(SECONDS, PART * (now - self._began)):
+                self._sum_up()
+        return self._judge(task) if found.steps else None
+
+    def _sum_up(self) -> None:
+        """Writes the event that sums up what has been reported since the last one."""
+        if not self._pending:
+            return
+        tasks, pending, self._pending = self._view.tasks, self._pending, []
+        fields = summed(self._latest, pending, tasks)
+        if self._count % math.ceil(len(tasks) / TASKS_IN_EVENT):
+            del fields["tasks"]
+        self._count, self._told = self._count + 1, time.time()
+        self._events.add(numbers.REPORT, round=self._view.rounds.newest["number"], **fields)
+
+    def _judge(self, task: str) -> str | None:
+        before = self._suspicions.get(task, stragglers.Suspicion())
+        self._suspicions[task], verdict = stragglers.judge(task, before, self._latest)
+        if verdict is None:
+            return None
+        if not verdict.slow:
+            self._events.add("straggler_over", task=task)
+            return None
+        fields = {
+            **{"task": task, "slow_at": verdict.slow_at, "factor": verdict.factor},
+            **{"own_seconds": verdict.own_seconds, "usual_seconds": verdict.usual_seconds},
+        }
+        self._events.add("straggler", **fields)
+        return stragglers.sentence(fields)
+
+
+def view_of(run_dir: Path) -> JobView:
+    """Returns the view of a job that does not run, from its events."""
+    return reduce(_read(run_dir), str(run_dir))
+
+
+def _read(run_dir: Path) -> list[dict[str, Any]]:
+    try:
+        return read_events(run_dir / "events.jsonl")
+    except OSError:
+        return []

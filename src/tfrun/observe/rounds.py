@@ -1,0 +1,86 @@
+"""The rounds of a job and its recoveries, as its events tell of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Event = Mapping[str, Any]
+MAX_ROUNDS = 200
+
+
+@dataclass(kw_only=True)
+class Rounds:
+    """All of a job's, the newest ones in full."""
+
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    recoveries: list[dict[str, Any]] = field(default_factory=list)
+    restarts: int = 0
+    checkpoint: dict[str, Any] | None = None
+    has_stepped: bool = False  # in the newest round
+    _broken: bool = False
+
+    def add(self, event: Event) -> None:
+        """Takes the next event."""
+        time = event["time"]
+        match event["event"]:
+            case "round":
+                self._entered(event["number"], event["state"], time)
+            case "worker_started" if self.rounds:
+                self.rounds[-1]["workers"] += 1
+            case "failure" if self.rounds:
+                self._broken = True
+                self.rounds[-1]["how"] = self.rounds[-1]["how"] or event["how"]
+            case "recovered" | "grown" | "machine_preempted" as kind:
+                names = ("seconds", "step", "lost_steps")
+                found = {name: event.get(name) for name in names}
+                self.recoveries = [*self.recoveries, {"time": time, **found, "kind": kind}][-200:]
+                self.restarts, self._broken = event.get("restarts", self.restarts), False
+            case "memory_saved" if event["step"] >= 0:
+                self.checkpoint = {"step": event["step"], "time": time}
+            case "worker_report":
+                self._reported(event["report"], time)
+
+    def _entered(self, number: int, state: str, time: float) -> None:
+        if not self.rounds or self.rounds[-1]["number"] != number:
+            self.has_stepped = False
+            begun = {"number": number, "began": time, "ended": None, "workers": 0, "how": None}
+            self.rounds = [*self.rounds, {**begun, "states": []}][-MAX_ROUNDS:]
+        self.rounds[-1]["states"].append([state, time])
+        if state == "ended":
+            self.rounds[-1]["ended"] = time
+
+    def _reported(self, report: Mapping[str, Any], time: float) -> None:
+        kind = report.get("kind")
+        if kind == "first_step":
+            self.has_stepped = True
+        elif kind in ("checkpoint", "job_saved") and isinstance(report.get("step"), int):
+            self.checkpoint = {"step": report["step"], "time": time}
+
+    @property
+    def newest(self) -> dict[str, Any]:
+        """The number of the newest round, its state, and since when."""
+        if not self.rounds:
+            return {"number": 0, "state": "joining", "since": None}
+        state, since = self.rounds[-1]["states"][-1]
+        return {"number": self.rounds[-1]["number"], "state": state, "since": since}
+
+    def job_state(self) -> str:
+        """Returns what the job is doing."""
+        round = self.newest
+        broken = self._broken or round["number"] > 0
+        match round["state"]:
+            case "joining":
+                return "waiting"
+            case "preparing":
+                return "recovering" if broken else "starting"
+            case "running":
+                if self.has_stepped:
+                    return "training"
+                return "recovering" if broken else "starting"
+            case "leaving":
+                return "recovering"
+            case "ended" if self._broken:
+                return "recovering"
+        return "saving" if round["state"] == "saving" else "stopping"
