@@ -198,7 +198,9 @@ def _start(
     """Makes the run directory, runs the job and says how it went."""
     from tfrun.launch.launcher import run_job
     from tfrun.observe.events import EventLog
-    from tfrun.observe.summary import print_outcome, print_start
+    from tfrun.observe.failures import end_of
+    from tfrun.observe.monitor import Monitor
+    from tfrun.observe.summary import beginning, print_outcome, print_start
     from tfrun.observe.terminal import Terminal
 
     now = time.time()
@@ -222,7 +224,10 @@ def _start(
         terminal.notice("going on from the last checkpoint here; --fresh begins at the beginning")
     events = EventLog(path / "events.jsonl")
     try:
-        outcome = asyncio.run(run_job(job, events, terminal, window=_window(spec)))
+        monitor = Monitor(events, path)
+        events.add("job", **beginning(spec, now, goes_on=goes_on))
+        outcome = asyncio.run(run_job(job, events, terminal, window=_window(spec), monitor=monitor))
+        events.add("job_ended", **end_of(outcome))
     finally:
         terminal.close()
         events.close()

@@ -35,11 +35,13 @@ class Times(NamedTuple):
       inside: from a step's arguments to its last update.
       waited: for other workers, inside.
       waited_for_input: for other workers, before.
+      fetched: before that, until this worker's own batch was there; 0.0 where that is not known.
     """
 
     inside: float
     waited: float
     waited_for_input: float
+    fetched: float
 
 
 class StepClock:
@@ -47,13 +49,14 @@ class StepClock:
 
     def __init__(self) -> None:
         with tf.device("CPU:0"):
-            self.inside, self.waited, self.waited_for_input = (
-                tf.Variable(tf.zeros([], tf.float64), trainable=False) for _ in range(3)
+            self.inside, self.waited, self.waited_for_input, self.fetched = (
+                tf.Variable(tf.zeros([], tf.float64), trainable=False) for _ in range(4)
             )
 
     def read(self) -> Times:
         """Returns the times of all steps so far."""
-        return Times(*(float(v) for v in (self.inside, self.waited, self.waited_for_input)))
+        variables = (self.inside, self.waited, self.waited_for_input, self.fetched)
+        return Times(*(float(variable) for variable in variables))
 
 
 def of(strategy: Any) -> StepClock | None:
@@ -117,7 +120,11 @@ def measure_input() -> None:
         clock = of(strategy)
         if clock is None:
             return original(strategy, input_workers, optional_list)
+        with tf.control_dependencies(None):  # at once when the function that fetches is called
+            began = _when([])
         since = _when([v.has_value() for optionals in optional_list for v in optionals])
+        if not tf.executing_eagerly():
+            _add(clock.fetched, began, since)
         total = original(strategy, input_workers, optional_list)
         _add(clock.waited_for_input, since, _when([since, total]))
         return total

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -74,6 +75,16 @@ def write(run_dir: Path, contact: Contact) -> None:
         with os.fdopen(fd, "w") as file:
             json.dump(asdict(contact), file)
         temporary.replace(run_dir / NAME)
+
+
+@contextlib.contextmanager
+def shown(run_dir: Path, contact: Contact) -> Iterator[None]:
+    """While it lasts the run directory tells how the job is reached."""
+    write(run_dir, contact)
+    try:
+        yield
+    finally:
+        remove(run_dir, contact)
 
 
 def remove(run_dir: Path, contact: Contact) -> None:

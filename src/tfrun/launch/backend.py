@@ -77,12 +77,14 @@ class Door:
       token: the job's secret; "" makes a new one.
       port: the port; 0 is any free one.
       tls: the certificate and key that the port shows; None is without TLS.
+      certificate: the file of that certificate, in PEM.
       desk: lets machines join by hand.
     """
 
     token: str = ""
     port: int = 0
     tls: ssl.SSLContext | None = None
+    certificate: str = ""
     desk: MakeDesk | None = None
 
 

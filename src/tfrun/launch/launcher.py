@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 import signal
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,18 +15,29 @@ from tfrun.control import remote_logs
 from tfrun.control.controller import Controller
 from tfrun.control.server import ControlServer
 from tfrun.control.view import View
+from tfrun.job import contact
 from tfrun.job.errors import UsageError
 from tfrun.job.exits import EXIT_INTERRUPTED, EXIT_PREEMPTED
 from tfrun.job.failure import Outcome
-from tfrun.launch.backend import Backend, Job
+from tfrun.job.spec import JobSpec
+from tfrun.launch.backend import Backend, Door, Job
+from tfrun.launch.local import LocalBackend
 from tfrun.launch.missing import tell_who_is_missing
+from tfrun.observe.access import Access
 from tfrun.observe.events import EventLog
+from tfrun.observe.monitor import Monitor
+from tfrun.observe.watch import Watch
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def run_job(
-    job: Job, events: EventLog, view: View, *, window: tuple[int, int] | None = None
+    job: Job,
+    events: EventLog,
+    view: View,
+    *,
+    window: tuple[int, int] | None = None,
+    monitor: Monitor | None = None,
 ) -> Outcome:
     """Runs the job to its end; leaves no process behind.
 
@@ -33,25 +46,38 @@ async def run_job(
       events: the job's event log.
       view: shows output and progress.
       window: rows and columns, when the chief's output goes to a terminal.
+      monitor: what people who look at the job from elsewhere are shown; by default nobody can.
     """
     spec, backend, door = job.spec, job.backend, job.door
     token = door.token or secrets.token_urlsafe(32)
     controller = Controller(
-        spec, job.plan, events, view, window=window, whereabouts=backend.whereabouts
+        spec,
+        job.plan,
+        events,
+        view,
+        window=window,
+        whereabouts=backend.whereabouts,
+        monitor=monitor,
     )
-    server = ControlServer(controller, token, door.desk and door.desk(controller))
+    watch, status_token = _watch_of(spec, monitor, backend) if monitor else (None, "")
+    server = ControlServer(controller, token, door.desk and door.desk(controller), watch=watch)
     try:
         await server.start(backend.listen_host, door.port, door.tls)
     except OSError as error:
         await server.close()
         raise _cannot_listen(backend.listen_host, door.port, error) from None
+    reached = contextlib.nullcontext()
+    if watch:
+        reached = contact.shown(
+            Path(spec.run_dir), _contact(backend, server.port, status_token, door)
+        )
     mark = remote_logs.marked(Path(spec.run_dir, "logs"), token)
     loop = asyncio.get_running_loop()
     for signum in SIGNALS:
         loop.add_signal_handler(signum, controller.interrupt, signum.name)
     watching: list[asyncio.Task[None]] = []
     try:
-        with mark:
+        with mark, reached:
             controller.start()
             await backend.start(server.port, {"token": token, "spec": spec.to_json()})
             watching = [
@@ -70,6 +96,25 @@ async def run_job(
         for signum in SIGNALS:
             loop.remove_signal_handler(signum)
     return _outcome(controller)
+
+
+def _watch_of(spec: JobSpec, monitor: Monitor, backend: Backend) -> tuple[Watch, str]:
+    """Who looks at the job, and the token that they need."""
+    token = secrets.token_urlsafe(32)
+    # What comes over SSH's forwarded ports seems to be our own user's as well.
+    access = Access(token, knows_users=isinstance(backend, LocalBackend))
+    return Watch(Path(spec.run_dir), lambda heat: monitor.view(heat=heat), access), token
+
+
+def _contact(backend: Backend, port: int, token: str, door: Door) -> contact.Contact:
+    return contact.Contact(
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        address=backend.listen_host,
+        port=port,
+        token=token,
+        tls=Path(door.certificate).read_text() if door.certificate else None,
+    )
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> UsageError:

@@ -77,7 +77,13 @@ def serve_job(spec: JobSpec, serving: Serving, say: Callable[[str], None]) -> Jo
         spec=spec,
         plan=make_plan(spec, [*own, *places]),
         backend=backend,
-        door=Door(token=secret, port=serving.port, tls=context, desk=desk),
+        door=Door(
+            token=secret,
+            port=serving.port,
+            tls=context,
+            certificate=serving.cert if context else "",
+            desk=desk,
+        ),
     )
 
 

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import tfrun
 from tfrun.job.failure import Outcome
 from tfrun.job.spec import JobSpec
 from tfrun.observe.terminal import Terminal, report_failure
+
+
+def beginning(spec: JobSpec, now: float, *, goes_on: bool) -> dict[str, Any]:
+    """Returns the fields of the event that begins a job."""
+    return {
+        **{"name": spec.program.name, "script": spec.program.target, "started": now},
+        "workers": {"low": spec.workers.low, "high": spec.workers.high},
+        **{"ps": spec.ps, "seed": spec.seed, "goes_on": goes_on},
+        **{"host": socket.gethostname(), "pid": os.getpid(), "version": tfrun.__version__},
+    }
 
 
 def print_start(terminal: Terminal, spec: JobSpec) -> None:

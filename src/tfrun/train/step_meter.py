@@ -3,12 +3,12 @@
 A step costs a few additions; once a second they are sent as one report of the kind "progress".
 Its parts, in seconds, of the steps since the report before:
 
-- input: waiting for the next batch. Where TensorFlow fetches it inside the step: from the call of
-  the step until the batch is there, TensorFlow's own 0.1 ms of the call included.
+- input: waiting for the next batch.
 - communication: waiting for other workers, or for the network (see engine/step_clock.py). Unknown
   where nothing is reduced by one of tfrun's strategies; then it is a part of "compute".
 - compute: the rest of the step.
-- other: between two steps of an epoch: callbacks, the script's own code, snapshots.
+- other: between two steps of an epoch: callbacks, the script's own code; and what TensorFlow needs
+  to call a step and to return from it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ SECONDS = 1.0  # between two reports
 REPORTS_PER_SECOND = 500  # of all workers together: what one controller takes with ease
 REPORT = "progress"
 
-# Seconds so far: inside steps; of them waiting for others; waiting for others before steps.
-Clock = Callable[[], tuple[float, float, float]]
+Clock = Callable[[], tuple[float, float, float, float]]  # as engine/step_clock.py has them
 
 
 class StepMeter:
@@ -42,7 +41,7 @@ class StepMeter:
     def __init__(self, clock: Clock | None, *, fetches: bool) -> None:
         self._clock, self._fetches = clock, fetches
         self._every = max(SECONDS, world().size / REPORTS_PER_SECOND)
-        self._read = clock() if clock else (0.0, 0.0, 0.0)
+        self._read = clock() if clock else (0.0, 0.0, 0.0, 0.0)
         self._is_first = True
         self._aside_since: tuple[float, Any] = (0.0, None)
         self._place = {"epoch": 0, "in_epoch": 0, "step": 0}
@@ -62,9 +61,10 @@ class StepMeter:
             self._between += now - self._returned
         self._began, self._rests = now, False
 
-    def returned(self) -> None:
-        """It is over."""
+    def returned(self, steps: int = 1) -> None:
+        """It is over, and has made so many steps."""
         now = time.perf_counter()
+        self._steps += steps
         self._inside += now - self._began
         self._returned = now
 
@@ -102,33 +102,25 @@ class StepMeter:
         began, read = self._aside_since
         self.took("evaluation", time.perf_counter() - began)
         if self._clock and read:
-            inside, waited, for_input = (b - a for a, b in zip(read, self._clock(), strict=True))
-            known = self._read
-            self._read = (known[0] + inside, known[1] + waited, known[2] + for_input)
+            more = [b - a for a, b in zip(read, self._clock(), strict=True)]
+            a, b, c, d = (known + much for known, much in zip(self._read, more, strict=True))
+            self._read = (a, b, c, d)
 
     def rests(self) -> None:
         """What comes until the next step is no part of one: an epoch ends."""
         self._rests = True
 
     def ended(
-        self,
-        steps: int,
-        *,
-        epoch: int,
-        in_epoch: int,
-        step: int,
-        logs: Mapping[str, Any] | None = None,
+        self, *, epoch: int, in_epoch: int, step: int, logs: Mapping[str, Any] | None = None
     ) -> None:
-        """Steps are done, their callbacks too; reports when it is time.
+        """Its callbacks are done too; reports when it is time.
 
         Args:
-          steps: how many, since the last call.
           epoch: from 0.
           in_epoch: steps of it that are done.
           step: steps of the whole training that are done.
           logs: Keras's, of the last step.
         """
-        self._steps += steps
         self._place = {"epoch": epoch, "in_epoch": in_epoch, "step": step}
         if self._is_first:  # it was traced: it says nothing about those that follow
             self._is_first = False
@@ -175,23 +167,23 @@ class StepMeter:
             fetched = None if self._fetches else min(self._fetching, self._between)
             other = self._between - (fetched or 0.0)
             return _rounded(fetched, self._inside, None, other)
-        inside, waited, waited_for_input = measured
+        inside, waited, waited_for_input, fetched = measured
         if self._fetches:
-            fetched, other = self._inside - inside - waited_for_input, self._between
-            compute = inside - waited
+            around = self._inside - inside - waited_for_input
+            fetched = fetched or around
+            other, compute = self._between + around - fetched, inside - waited
         else:
             fetched = self._fetching - waited_for_input
             other = self._between - self._fetching
             compute = self._inside - waited
         return _rounded(fetched, compute, waited + waited_for_input, other)
 
-    def _measured(self) -> tuple[float, float, float] | None:
+    def _measured(self) -> tuple[float, ...] | None:
         """What the clock has measured since the last report; None without a clock."""
         if self._clock is None:
             return None
         before, self._read = self._read, self._clock()
-        inside, waited, waited_for_input = (b - a for a, b in zip(before, self._read, strict=True))
-        return inside, waited, waited_for_input
+        return tuple(b - a for a, b in zip(before, self._read, strict=True))
 
     def _clear(self) -> None:
         self._inside = self._between = self._fetching = 0.0

@@ -314,7 +314,7 @@ class TrainState:
         if not self._has_stepped:
             self._has_stepped = True
             channel.emit("first_step", step=self.step)
-        self._meter.ended(1, epoch=after.epoch, in_epoch=after.step_in_epoch, step=after.step)
+        self._meter.ended(epoch=after.epoch, in_epoch=after.step_in_epoch, step=after.step)
         if self._periodic.due() and world().local_rank == 0:
             self._write(self._keeper.state())
         self._save_if_due(epoch_ended=False)
