@@ -133,7 +133,7 @@ function showCurves({ series, recoveries = [], epochs = [] }) {
     (logged[name] ?? []).forEach((value, at) => put(steps[at], "train", value));
     let total = 0;
     for (const epoch of epochs) {
-      total = epoch.step ?? total + (epoch.steps ?? 0);
+      total = stepAt(series, epoch.time) ?? total + (epoch.steps ?? 0);
       if (!(name in logged)) put(total, "train", epoch.logs?.[name]);
       put(total, "val", epoch.logs?.[`val_${name}`]);
     }
@@ -144,6 +144,13 @@ function showCurves({ series, recoveries = [], epochs = [] }) {
     const last = (line) => figure(line.values.findLast((value) => isNumber(asNumber(value))), 4);
     key(curve.caption, lines.map((line) => ({ ...line, value: last(line) })));
   });
+}
+
+// The step that had been reached at a time.
+function stepAt({ time = [], step = [] } = {}, when) {
+  let at = time.length - 1;
+  while (at >= 0 && (time[at] > when || !isNumber(step[at]))) at -= 1;
+  return at < 0 ? null : step[at];
 }
 
 // A plot's legend: colour, name, value.

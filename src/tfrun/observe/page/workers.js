@@ -20,7 +20,7 @@ const write = (node, text) => { if (node.textContent !== text) node.textContent 
 
 class Card {
   constructor(openLog) {
-    this.root = element("article", "card");
+    this.root = element("div", "card");
     this.root.setAttribute("role", "listitem");
     const head = element("h3");
     this.name = element("button");
