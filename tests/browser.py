@@ -133,7 +133,8 @@ for (const canvas of document.querySelectorAll("canvas")) {
     top = Math.min(top, y); bottom = Math.max(bottom, y);
   }
   found[canvas.id || canvas.dataset.curve] = {
-    drawn: drawn / (width * height), colours: colours.size, label: canvas.getAttribute("aria-label"),
+    drawn: drawn / (width * height), colours: colours.size,
+    label: canvas.getAttribute("aria-label"),
     wide: Math.max(0, right - left) / width, high: Math.max(0, bottom - top) / height,
   };
 }

@@ -1,0 +1,119 @@
+"""`--tensorboard DIR`: the job's events as TensorBoard shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tfrun.observe.tensorboard_file import EventFile, Scalar, finite
+
+FLUSH_SECONDS = 2.0
+Event = Mapping[str, Any]
+
+
+class Board:
+    """Writes into `DIR/<run's name>`: the one writer there, in the launcher.
+
+    Tags by step of the optimizer: `step/<metric>`, `samples per second/…`, `step seconds/…`,
+    `own seconds/<worker>`. By epoch: `epoch/<metric>`, also those of the validation.
+    """
+
+    def __init__(self, folder: Path, run_dir: Path) -> None:
+        """Args:
+        folder: DIR.
+        run_dir: the run directory, whose name becomes the run's in TensorBoard.
+
+        Raises:
+          OSError: it cannot be written.
+        """
+        self.folder, self._name = folder / run_dir.name, run_dir.name
+        self._file = EventFile(self.folder)
+        self._job: Event = {}
+        self._batch: float | None = None
+        self._step, self._flushed = 0, 0.0
+        self._has_hyperparameters = False
+
+    def event(self, event: Event) -> None:
+        """Takes an event that has been written; one that it does not know says nothing here."""
+        when = event["time"]
+        match event:
+            case {"event": "job"}:
+                self._job = event
+            case {"event": "progress", "step": int()}:
+                self._step = event["step"]
+                self._file.scalars(when, self._step, by_step(event, self._batch))
+            case {"event": "worker_report", "report": {"kind": "training"} as report}:
+                self._training(when, report)
+            case {"event": "worker_report", "report": {"kind": "epoch_end"} as report}:
+                logs = finite(report.get("logs") or {})
+                values = {f"epoch/{name}": value for name, value in logs.items()}
+                self._file.scalars(when, int(report.get("epoch") or 0), values)
+            case {"event": "recovered", "seconds": seconds}:
+                self._file.scalars(when, self._step, finite({"recovery seconds": seconds}))
+            case {"event": "job_ended"}:
+                self._file.ended(when, succeeded=event.get("exit_code") == 0)
+        if when - self._flushed > FLUSH_SECONDS:
+            self._flushed = when
+            self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    @property
+    def error(self) -> OSError | None:
+        """Why nothing more is written, when that is so."""
+        return self._file.error
+
+    def _training(self, when: float, report: Mapping[str, Any]) -> None:
+        batch = report.get("global_batch")
+        self._batch = batch if isinstance(batch, int | float) else None
+        if not self._has_hyperparameters:  # of the first training
+            self._has_hyperparameters = True
+            self._file.hyperparameters(when, self._name, hyperparameters(self._job, report))
+
+
+def by_step(event: Event, batch: float | None) -> dict[str, float]:
+    """Returns the values by tag.
+
+    Args:
+      event: of the kind "progress".
+      batch: the global batch, where it is known.
+    """
+    values = {f"step/{name}": value for name, value in finite(event.get("logs") or {}).items()}
+    seconds = finite(event, ["step_seconds"]).get("step_seconds")
+    if seconds:
+        values["step seconds/all"] = seconds
+        values["steps per second"] = 1 / seconds
+        if batch:
+            values["samples per second/all"] = batch / seconds
+    for part, value in finite(event.get("split") or {}).items():
+        values[f"step seconds/{part}"] = value
+    each = event.get("tasks") or {}
+    for name, tag in (("own_ms", "own seconds"), ("step_ms", "samples per second")):
+        times = each.get(name) or []
+        for rank, ms in enumerate(times):
+            if not isinstance(ms, int | float) or ms <= 0:
+                continue
+            if name == "own_ms":
+                values[f"{tag}/worker {rank}"] = ms / 1000
+            elif batch:
+                values[f"{tag}/worker {rank}"] = batch / len(times) / (ms / 1000)
+    return values
+
+
+def hyperparameters(job: Event, report: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Returns what a training begins with.
+
+    Args:
+      job: the event of the job's beginning.
+      report: the chief's report of the kind "training".
+    """
+    rate = report.get("rate") or {}
+    candidates = {
+        **{name: job.get(name) for name in ("script", "seed", "communication")},
+        **{name: report.get(name) for name in ("global_batch", "workers", "optimizer")},
+        **{"learning_rate": rate.get("rate"), "learning_rate_rule": rate.get("rule")},
+        "learning_rate_schedule": rate.get("schedule"),
+    }
+    return {name: v for name, v in candidates.items() if isinstance(v, str | int | float)}

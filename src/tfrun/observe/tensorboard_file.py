@@ -1,0 +1,157 @@
+"""TensorBoard's event files: the few fields of the format that scalars and hyperparameters need.
+
+A file is a TFRecord of `Event` messages (tensorflow/core/util/event.proto, framework/summary.proto,
+tensorboard/plugins/hparams/plugin_data.proto). TensorFlow's own writer would have the launcher
+import TensorFlow.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import google_crc32c
+
+Scalar = str | float | bool
+_VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
+_SESSION_START = "_hparams_/session_start_info"
+_SESSION_END = "_hparams_/session_end_info"
+_VERSION = 0  # of the plugin's data
+
+
+class EventFile:
+    """One event file, which is appended to. A full disk ends it, never the job."""
+
+    def __init__(self, folder: Path) -> None:
+        """Args:
+        folder: TensorBoard shows each folder with such files as one run.
+
+        Raises:
+          OSError: the folder cannot be made or written.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
+        self._file = (folder / name).open("ab")
+        self.error: OSError | None = None
+        self._write(_double(1, time.time()) + _text(3, "brain.Event:2"))
+        self.flush()
+
+    def scalars(self, when: float, step: int, values: Mapping[str, float]) -> None:
+        """Adds values by tag.
+
+        Args:
+          when: seconds since the epoch.
+          step: the place on TensorBoard's axis.
+          values: finite numbers or not.
+        """
+        summary = b"".join(
+            _message(1, _text(1, tag) + _tag(2, _FLOAT) + struct.pack("<f", value))
+            for tag, value in values.items()
+        )
+        self._event(when, step, summary)
+
+    def hyperparameters(self, when: float, name: str, values: Mapping[str, Scalar]) -> None:
+        """Says with which hyperparameters the job begins."""
+        entries = b"".join(
+            _message(1, _text(1, key) + _message(2, _value(value))) for key, value in values.items()
+        )
+        start = entries + _text(4, name) + _double(5, when)
+        self._plugin(when, _SESSION_START, _varint(1, _VERSION) + _message(3, start))
+
+    def ended(self, when: float, *, succeeded: bool) -> None:
+        """Says how the job has ended."""
+        end = _varint(1, 1 if succeeded else 2) + _double(2, when)  # STATUS_SUCCESS, _FAILURE
+        self._plugin(when, _SESSION_END, _varint(1, _VERSION) + _message(4, end))
+
+    def flush(self) -> None:
+        """Has what was added be seen by others."""
+        try:
+            self._file.flush()
+        except OSError as error:
+            self.error = error
+
+    def close(self) -> None:
+        try:
+            self._file.close()
+        except OSError as error:
+            self.error = error
+
+    def _plugin(self, when: float, tag: str, content: bytes) -> None:
+        plugin = _message(1, _text(1, "hparams") + _message(2, content))
+        # The plugin wants a value as well, which says nothing.
+        tensor = _varint(1, 1) + _message(2, b"") + _tag(5, _BYTES) + _sized(struct.pack("<f", 0))
+        self._event(when, 0, _message(1, _text(1, tag) + _message(8, tensor) + _message(9, plugin)))
+
+    def _event(self, when: float, step: int, summary: bytes) -> None:
+        self._write(_double(1, when) + _varint(2, step) + _message(5, summary))
+
+    def _write(self, data: bytes) -> None:
+        if self.error is not None:
+            return
+        length = struct.pack("<Q", len(data))
+        try:
+            self._file.write(length + _masked_crc(length) + data + _masked_crc(data))
+        except OSError as error:
+            self.error = error
+
+
+def _masked_crc(data: bytes) -> bytes:
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _value(value: Scalar) -> bytes:
+    """A google.protobuf.Value."""
+    if isinstance(value, bool):
+        return _varint(4, int(value))
+    return _text(3, value) if isinstance(value, str) else _double(2, float(value))
+
+
+def _tag(number: int, kind: int) -> bytes:
+    return _number(number << 3 | kind)
+
+
+def _number(value: int) -> bytes:
+    """A varint; negative ones as 64 bits."""
+    value &= (1 << 64) - 1
+    digits = []
+    while value >= 0x80:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*digits, value])
+
+
+def _varint(number: int, value: int) -> bytes:
+    return _tag(number, _VARINT) + _number(value)
+
+
+def _double(number: int, value: float) -> bytes:
+    return _tag(number, _DOUBLE) + struct.pack("<d", value)
+
+
+def _sized(data: bytes) -> bytes:
+    return _number(len(data)) + data
+
+
+def _message(number: int, data: bytes) -> bytes:
+    return _tag(number, _BYTES) + _sized(data)
+
+
+def _text(number: int, text: str) -> bytes:
+    return _message(number, text.encode("utf-8", "replace"))
+
+
+def finite(values: Mapping[str, object], names: Iterable[str] | None = None) -> dict[str, float]:
+    """Returns those values that are numbers; a loss that is none travels as "NaN"."""
+    found = {}
+    for name in values if names is None else names:
+        value = values.get(name)
+        if value in ("NaN", "Infinity", "-Infinity"):
+            value = float(str(value))
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            found[name] = float(value)
+    return found
