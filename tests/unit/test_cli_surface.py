@@ -43,6 +43,8 @@ SURFACE = {
     "fresh": (["--fresh"], "TFRUN_FRESH", False, False),
     "deterministic": (["--deterministic"], "TFRUN_DETERMINISTIC", False, False),
     "ledger": (["--ledger"], "TFRUN_LEDGER", False, False),
+    "page": (["--page"], "TFRUN_PAGE", False, False),
+    "tensorboard": (["--tensorboard"], "TFRUN_TENSORBOARD", None, False),
 }
 # One value of each variable, and what the verb then gets.
 VALUES = {
@@ -75,6 +77,8 @@ VALUES = {
     "fresh": ("1", True),
     "deterministic": ("1", True),
     "ledger": ("1", True),
+    "page": ("1", True),
+    "tensorboard": ("boards", "boards"),
 }
 
 
@@ -172,7 +176,7 @@ print(code, sorted(heavy & set(sys.modules)), file=sys.stderr)
     [
         *((["--help"], 0), (["-h"], 0), (["--version"], 0), (["missing.py"], 2)),
         *((["-n", "0", "x"], 2), (["drill", "--help"], 0), (["drill", "missing.py"], 2)),
-        (["ledger", "--help"], 0),
+        *((["ledger", "--help"], 0), (["page", "--help"], 0), (["page", "missing"], 2)),
         *((["parity", "missing.py"], 2), (["tune", "missing.py"], 2)),
         *((["submit", "--help"], 0), (["submit", "slurm", "missing.py"], 2)),
     ],
@@ -213,6 +217,7 @@ VERB_SURFACE = {
         "join_timeout": (["--join-timeout"], 600.0),
     },
     "ledger": {"as_json": (["--json"], False)},
+    "page": {"port": (["--port"], 0)},
     "parity": {
         "workers": (["-n", "--workers"], "1,2"),
         "steps": (["--steps"], 20),
@@ -292,6 +297,7 @@ VERB_ARGUMENTS = {
     "render kubernetes": (["--image", "image", *SCRIPT[0]], SCRIPT[1]),
     "join": (["--token-file", "f", "h:1"], {"token_file": "f", "address": "h:1"}),
     "ledger": (["some-run"], {"run": "some-run"}),
+    "page": (["some-run"], {"run": "some-run"}),
     "serve": (["-n", "2", *SCRIPT[0]], {"workers": "2", **SCRIPT[1]}),
 }
 

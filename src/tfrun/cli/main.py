@@ -26,6 +26,7 @@ VERBS = {
     "drill": "Run a script undisturbed, then under faults, and compare.",
     "join": "Have this machine take part in a job of `serve`.",
     "ledger": "Prove that a run trained on every sample exactly once.",
+    "page": "Show a running or finished job in the browser.",
     "parity": "Train a script's first steps on 1, 2, … workers, and say where they part.",
     "render": "Write manifests that run a job on Kubernetes.",
     "serve": "Run a script on machines that join by hand.",
@@ -165,6 +166,8 @@ class _Command(click.Command):
 @click.option("--fresh", is_flag=True, help="Do not go on from the run directory's checkpoints.")
 @click.option("--deterministic", is_flag=True, help="Have TensorFlow compute the same bits.")
 @click.option("--ledger", is_flag=True, help="Write down which samples each step consumes.")
+@click.option("--page", is_flag=True, help="Print a link to the job's live page.")
+@click.option("--tensorboard", metavar="DIR", help="Write for TensorBoard, into DIR/<job>.")
 @click.argument("script", metavar="SCRIPT")
 @click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 def run(**options) -> int:

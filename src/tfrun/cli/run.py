@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tfrun.launch.backend import Job
     from tfrun.launch.scheduler import Place
     from tfrun.launch.serve import Serving
+    from tfrun.observe.tensorboard import Board
 
 
 def run(
@@ -66,6 +67,8 @@ def run(
     fresh: bool,
     deterministic: bool,
     ledger: bool,
+    page: bool,
+    tensorboard: str | None,
     serving: Serving | None = None,
 ) -> int:
     """Runs the job and returns its exit code."""
@@ -148,6 +151,8 @@ def run(
         fresh=fresh,
         keeps_seed=seed is None,
         ledger=ledger,
+        page=page,
+        tensorboard=tensorboard,
         place=place,
     )
 
@@ -193,12 +198,13 @@ def _start(
     fresh: bool,
     keeps_seed: bool,
     ledger: bool,
+    page: bool,
+    tensorboard: str | None,
     place: Place | None,
 ) -> int:
     """Makes the run directory, runs the job and says how it went."""
     from tfrun.launch.launcher import run_job
     from tfrun.observe.events import EventLog
-    from tfrun.observe.failures import end_of
     from tfrun.observe.monitor import Monitor
     from tfrun.observe.summary import beginning, print_outcome, print_start
     from tfrun.observe.terminal import Terminal
@@ -223,12 +229,17 @@ def _start(
     if goes_on:
         terminal.notice("going on from the last checkpoint here; --fresh begins at the beginning")
     events = EventLog(path / "events.jsonl")
+    board = _board(tensorboard, path)
+    if board:
+        events.listeners.append(board.event)
     try:
         monitor = Monitor(events, path)
         events.add("job", **beginning(spec, now, goes_on=goes_on))
-        outcome = asyncio.run(run_job(job, events, terminal, window=_window(spec), monitor=monitor))
-        events.add("job_ended", **end_of(outcome))
+        running = run_job(job, events, terminal, window=_window(spec), monitor=monitor, page=page)
+        outcome = asyncio.run(running)
     finally:
+        if board:
+            board.close()
         terminal.close()
         events.close()
     if outcome.exit_code == 0 and saved:
@@ -240,6 +251,23 @@ def _start(
         if text := preempted(place):
             print(f"tfrun: {text}", file=sys.stderr, flush=True)
     return outcome.exit_code
+
+
+def _board(folder: str | None, run_dir: Path) -> Board | None:
+    """What writes for TensorBoard; only loaded when it is wanted."""
+    if folder is None:
+        return None
+    from tfrun.observe.tensorboard import Board
+
+    try:
+        return Board(Path(folder), run_dir)
+    except OSError as error:
+        raise UsageError(
+            "TFRUN-105",
+            f"{folder!r} cannot be written: {error.strerror}",
+            where="--tensorboard",
+            expected="a directory for TensorBoard's files",
+        ) from None
 
 
 def _window(spec: JobSpec) -> tuple[int, int] | None:

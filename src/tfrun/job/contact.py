@@ -65,6 +65,16 @@ class Contact:
         shown = f"[{address}]" if ":" in address else address
         return f"{'https' if self.tls else 'http'}://{shown}:{self.port}"
 
+    def link(self, key: str) -> str:
+        """Returns the page's address, for a person on this machine or another one.
+
+        Args:
+          key: lets one browser in, once.
+        """
+        port = self.url if self.address in LOOPBACK else None
+        scheme = "https" if self.tls else "http"
+        return f"{port or f'{scheme}://{self.host}:{self.port}'}/?key={key}"
+
 
 def write(run_dir: Path, contact: Contact) -> None:
     """Writes the file, whole, for this user's eyes only."""

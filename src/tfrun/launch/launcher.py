@@ -25,6 +25,7 @@ from tfrun.launch.local import LocalBackend
 from tfrun.launch.missing import tell_who_is_missing
 from tfrun.observe.access import Access
 from tfrun.observe.events import EventLog
+from tfrun.observe.failures import end_of
 from tfrun.observe.monitor import Monitor
 from tfrun.observe.watch import Watch
 
@@ -38,6 +39,7 @@ async def run_job(
     *,
     window: tuple[int, int] | None = None,
     monitor: Monitor | None = None,
+    page: bool = False,
 ) -> Outcome:
     """Runs the job to its end; leaves no process behind.
 
@@ -47,6 +49,7 @@ async def run_job(
       view: shows output and progress.
       window: rows and columns, when the chief's output goes to a terminal.
       monitor: what people who look at the job from elsewhere are shown; by default nobody can.
+      page: say where the job's page is.
     """
     spec, backend, door = job.spec, job.backend, job.door
     token = door.token or secrets.token_urlsafe(32)
@@ -68,9 +71,10 @@ async def run_job(
         raise _cannot_listen(backend.listen_host, door.port, error) from None
     reached = contextlib.nullcontext()
     if watch:
-        reached = contact.shown(
-            Path(spec.run_dir), _contact(backend, server.port, status_token, door)
-        )
+        where = _contact(backend, server.port, status_token, door)
+        reached = contact.shown(Path(spec.run_dir), where)
+        if page:
+            view.notice(f"the job's page: {where.link(watch.access.new_key())}")
     mark = remote_logs.marked(Path(spec.run_dir, "logs"), token)
     loop = asyncio.get_running_loop()
     for signum in SIGNALS:
@@ -87,6 +91,9 @@ async def run_job(
             await controller.ended.wait()
             # The connections stay until the agents have read the last message and closed them.
             await backend.close(spec.timeouts.agent_exit)
+            outcome = _outcome(controller)
+            # Before those who look are let go: it is the last that they see.
+            events.add("job_ended", **end_of(outcome))
     finally:
         for task in watching:
             task.cancel()
@@ -95,7 +102,7 @@ async def run_job(
         await server.close()
         for signum in SIGNALS:
             loop.remove_signal_handler(signum)
-    return _outcome(controller)
+    return outcome
 
 
 def _watch_of(spec: JobSpec, monitor: Monitor, backend: Backend) -> tuple[Watch, str]:

@@ -16,19 +16,19 @@ Listener = Callable[[Mapping[str, Any]], None]
 class EventLog:
     """Appends events, one JSON object a line: {"time": seconds since the epoch, "event": …}.
 
-    `listener`, if set, is told of each, also when the log has ended.
+    The `listeners` are told of each, also when the log has ended.
     """
 
     def __init__(self, path: Path) -> None:
         self._fd: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.error: OSError | None = None
-        self.listener: Listener | None = None
+        self.listeners: list[Listener] = []
 
     def add(self, event: str, /, **fields: Any) -> None:
         """Appends an event. A full disk ends the log, never the job; `error` then says why."""
         values = {**fields, "time": round(time.time(), 4), "event": event}
-        if self.listener:
-            self.listener(values)
+        for listener in self.listeners:
+            listener(values)
         if self._fd is None:
             return
         line = (json.dumps(values) + "\n").encode()

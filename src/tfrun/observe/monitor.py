@@ -37,7 +37,7 @@ class Monitor:
         self._suspicions: dict[str, stragglers.Suspicion] = {}
         self._began = self._told = time.time()
         self._count = 0
-        events.listener = self.event
+        events.listeners.append(self.event)
 
     def view(self, *, heat: bool = False) -> dict[str, Any]:
         """Returns the status of the job as it is now; see `JobView.to_json`."""
