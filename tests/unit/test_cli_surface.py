@@ -257,6 +257,16 @@ VERB_SURFACE = {
         "tls_key": (["--tls-key"], None),
         **{name: (opts, default) for name, (opts, _, default, _) in SERVED.items()},
     },
+    "logs": {
+        "rank": (["--rank"], None),
+        "follow": (["-f", "--follow"], False),
+        "grep": (["--grep"], None),
+    },
+    "ls": {},
+    "stacks": {"threads": (["--threads"], False)},
+    "status": {"as_json": (["--json"], False)},
+    "stop": {"now": (["--now"], False)},
+    "top": {},
     "submit slurm": {
         "nodes": (["-N", "--nodes"], 1),
         "workers": (["-n", "--workers"], None),
@@ -298,6 +308,11 @@ VERB_ARGUMENTS = {
     "join": (["--token-file", "f", "h:1"], {"token_file": "f", "address": "h:1"}),
     "ledger": (["some-run"], {"run": "some-run"}),
     "page": (["some-run"], {"run": "some-run"}),
+    **{
+        verb: (["some-run"], {"run": "some-run"})
+        for verb in ("status", "top", "logs", "stop", "stacks")
+    },
+    "ls": (["some-runs"], {"folder": "some-runs"}),
     "serve": (["-n", "2", *SCRIPT[0]], {"workers": "2", **SCRIPT[1]}),
 }
 

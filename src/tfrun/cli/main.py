@@ -26,11 +26,17 @@ VERBS = {
     "drill": "Run a script undisturbed, then under faults, and compare.",
     "join": "Have this machine take part in a job of `serve`.",
     "ledger": "Prove that a run trained on every sample exactly once.",
+    "logs": "Show what the workers of a job have printed.",
+    "ls": "List the runs in this directory.",
     "page": "Show a running or finished job in the browser.",
     "parity": "Train a script's first steps on 1, 2, … workers, and say where they part.",
     "render": "Write manifests that run a job on Kubernetes.",
     "serve": "Run a script on machines that join by hand.",
+    "stacks": "Show where the workers of a running job stand now.",
+    "status": "Show how a job is, or how it ended.",
+    "stop": "Have a job save its state and end.",
     "submit": "Hand a job over to Slurm.",
+    "top": "Watch a job until it ends.",
     "tune": "Find the per-worker batch that is fastest and fits in memory.",
 }
 

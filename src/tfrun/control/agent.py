@@ -190,6 +190,8 @@ class Agent:
                 crew.leave()
             case messages.Regroup() if crew := self._crew_of(message.round):
                 crew.regroup()
+            case messages.TakeStacks() if crew := self._crew_of(message.round):
+                self._later(crew.take_stacks())
             case messages.SaveMemory():
                 self._later(self._save_memory(message.round))
             case messages.StopRound() if crew := self._crew_of(message.round):

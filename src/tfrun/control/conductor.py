@@ -49,6 +49,7 @@ class Conductor:
     ) -> None:
         self.spec, self.plan, self.events, self.view = spec, plan, events, view
         self._monitor = monitor
+        self._stacks: dict[str, str] = {}
         self.ended = asyncio.Event()
         self.recovery = recovery.Recovery(restarts=Restarts(limit=spec.max_restarts))
         self.replaced, self.gave_up = 0, False

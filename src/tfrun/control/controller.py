@@ -106,6 +106,12 @@ class Controller(Conductor):
         if event:
             self._feed(event)
 
+    def ask_for_stacks(self) -> dict[str, str]:
+        """Asks all workers for their Python stacks; what is returned fills as they answer."""
+        self._stacks = {}
+        self._members.broadcast(messages.TakeStacks(round=self.round.number))
+        return self._stacks
+
     def receive(self, member: Member, message: wire.Message) -> None:
         """Takes a message of an agent that has joined."""
         if not self._members.is_here(member):
@@ -148,6 +154,8 @@ class Controller(Conductor):
                 self.events.add("worker_exited", task=task, status=str(status), code=status.code)
                 how = {"requested": message.requested, "tail": message.tail}
                 self._feed(terms.TaskExited(task=task, time=message.time, status=status, **how))
+            case messages.StacksTaken(task=task, text=text):
+                self._stacks[task] = text
             case messages.MemorySaved(step=step, problem=problem):
                 self.events.add("memory_saved", agent=agent, step=step, problem=problem)
                 self._feed(memory_event(message))

@@ -15,7 +15,7 @@ from tfrun.control import messages, wire
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
-from tfrun.worker import hangs, progress
+from tfrun.worker import hangs, progress, stacks
 from tfrun.worker.gpus import share_gpus, visible_gpus
 from tfrun.worker.memory import oom_kills
 from tfrun.worker.process import WorkerProcess
@@ -78,7 +78,8 @@ class Crew:
         log = self._logs / f"{name.replace(':', '-')}.log"
         # What a worker of that name has shown in an earlier round is not this one's.
         state = Path(self._environment["TFRUN_STATE_DIR"])
-        progress.path_of(state, name).unlink(missing_ok=True)
+        for path in (progress.path_of(state, name), stacks.path_of(state, name)):
+            path.unlink(missing_ok=True)
         title = f"--- round {self.number} ---" if self.number else ""
         if name in self._workers:
             title = "--- started again ---"
@@ -155,6 +156,15 @@ class Crew:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(worker.kept.wait(), KEEP_SECONDS)
         worker.interrupt(signal.SIGKILL)
+
+    async def take_stacks(self) -> None:
+        """Sends the Python stacks of each worker."""
+        await asyncio.gather(*(self._take_stacks(worker) for worker in self._workers.values()))
+
+    async def _take_stacks(self, worker: WorkerProcess) -> None:
+        path = stacks.path_of(Path(self._environment["TFRUN_STATE_DIR"]), worker.name)
+        text = await stacks.taken(path, worker.ask)
+        self._send(messages.StacksTaken(round=self.number, task=worker.name, text=text))
 
     def release(self) -> None:
         """Lets the finished workers end, and ends the servers."""

@@ -134,6 +134,16 @@ class Heartbeat(Message):
     agent: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class StacksTaken(Message):
+    """A worker's Python stacks, as faulthandler writes them; "" when it did not answer."""
+
+    kind: ClassVar[str] = "stacks_taken"
+    round: int
+    task: str
+    text: str
+
+
 # --- from a machine that is to join by hand, and the answers; before its agent is started -----
 
 
@@ -235,6 +245,14 @@ class Regroup(Message):
     """Machines come, or go: the workers keep their state and leave between two steps."""
 
     kind: ClassVar[str] = "regroup"
+    round: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeStacks(Message):
+    """Have each worker show its Python stacks; it goes on with its work."""
+
+    kind: ClassVar[str] = "take_stacks"
     round: int
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -35,27 +36,32 @@ class Times(NamedTuple):
       inside: from a step's arguments to its last update.
       waited: for other workers, inside.
       waited_for_input: for other workers, before.
-      fetched: before that, until this worker's own batch was there; 0.0 where that is not known.
+      arrived: the sum of the moments at which steps had their arguments, counted from `origin`.
     """
 
     inside: float
     waited: float
     waited_for_input: float
-    fetched: float
+    arrived: float
 
 
 class StepClock:
-    """Adds up, over this worker's steps, what its first replica has measured."""
+    """Adds up, over this worker's steps, what its first replica has measured.
+
+    Attributes:
+      origin: when it was made, in seconds since the epoch.
+    """
 
     def __init__(self) -> None:
+        self.origin = time.time()
         with tf.device("CPU:0"):
-            self.inside, self.waited, self.waited_for_input, self.fetched = (
+            self.inside, self.waited, self.waited_for_input, self.arrived = (
                 tf.Variable(tf.zeros([], tf.float64), trainable=False) for _ in range(4)
             )
 
     def read(self) -> Times:
         """Returns the times of all steps so far."""
-        variables = (self.inside, self.waited, self.waited_for_input, self.fetched)
+        variables = (self.inside, self.waited, self.waited_for_input, self.arrived)
         return Times(*(float(variable) for variable in variables))
 
 
@@ -84,6 +90,7 @@ def around_step(run: replica.ReplicaRun, args: Any) -> Iterator[list[Any]]:
     if run.reduced:
         here = tf.compat.v1.get_default_graph()
         counts = [op for op in run.counts if getattr(op, "graph", None) is here]
+        _add(clock.arrived, tf.constant(clock.origin, tf.float64), began)
         _add(clock.inside, began, _when([*counts, *tf.nest.flatten(results)]))
 
 
@@ -120,11 +127,7 @@ def measure_input() -> None:
         clock = of(strategy)
         if clock is None:
             return original(strategy, input_workers, optional_list)
-        with tf.control_dependencies(None):  # at once when the function that fetches is called
-            began = _when([])
         since = _when([v.has_value() for optionals in optional_list for v in optionals])
-        if not tf.executing_eagerly():
-            _add(clock.fetched, began, since)
         total = original(strategy, input_workers, optional_list)
         _add(clock.waited_for_input, since, _when([since, total]))
         return total

@@ -11,7 +11,7 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 
-from tfrun.control import remote_logs
+from tfrun.control import remote_logs, requests
 from tfrun.control.controller import Controller
 from tfrun.control.server import ControlServer
 from tfrun.control.view import View
@@ -63,7 +63,10 @@ async def run_job(
         monitor=monitor,
     )
     watch, status_token = _watch_of(spec, monitor, backend) if monitor else (None, "")
-    server = ControlServer(controller, token, door.desk and door.desk(controller), watch=watch)
+    more = requests.routes(controller) if watch else ()
+    server = ControlServer(
+        controller, token, door.desk and door.desk(controller), watch=watch, more=more
+    )
     try:
         await server.start(backend.listen_host, door.port, door.tls)
     except OSError as error:

@@ -27,6 +27,7 @@ class Training:
         self._all_epochs: int | None = None
         self._epoch_steps: int | None = None
         self._last: Event = {}
+        self._last_logs: Mapping[str, Any] = {}
 
     @property
     def has_begun(self) -> bool:
@@ -71,7 +72,7 @@ class Training:
         """
         time = event["time"]
         self._place = {name: event[name] for name in ("epoch", "in_epoch", "step")}
-        self._last = event
+        self._last, self._last_logs = event, event.get("logs") or self._last_logs
         if not event["steps"]:
             return
         values = {name: number(event["split"].get(name)) for name in PARTS}
@@ -97,7 +98,7 @@ class Training:
           chief: whose place is the training's.
         """
         mine, last = numbers.get(chief), self._last
-        place, logs = self._place, last.get("logs") or {}
+        place, logs = self._place, self._last_logs
         if mine is not None:
             place = {"epoch": mine.epoch, "in_epoch": mine.in_epoch, "step": mine.step}
             logs = mine.logs or logs

@@ -118,6 +118,7 @@ class JobView:
         now: float,
         *,
         live: bool = False,
+        runs: bool = False,
         numbers: Mapping[str, Numbers] | None = None,
         heat: bool = False,
     ) -> dict[str, Any]:
@@ -126,6 +127,7 @@ class JobView:
         Args:
           now: seconds since the epoch.
           live: the job runs, and this is asked of it.
+          runs: it may run, but could not be asked.
           numbers: the workers' newest reports, newer than the events.
           heat: with the times of each worker over time.
         """
@@ -139,7 +141,7 @@ class JobView:
             **{"version": VERSION, "now": now, "live": live, "run_dir": self._run_dir},
             "name": job.get("name") or Path(self._run_dir).name,
             "script": job.get("script"),
-            "state": self._state(live=live),
+            "state": self._state(runs=live or runs),
             **{"started": started, "ended": ended.get("time")},
             "exit_code": ended.get("exit_code"),
             "seconds": round(until - started, 3) if started is not None else None,
@@ -166,10 +168,10 @@ class JobView:
             "checkpoint": self.rounds.checkpoint,
         }
 
-    def _state(self, *, live: bool) -> str:
+    def _state(self, *, runs: bool) -> str:
         if self.ended:
             return str(self.ended.get("state"))
-        return self.rounds.job_state() if live else "lost"
+        return self.rounds.job_state() if runs else "lost"
 
 
 def reduce(events: Iterable[Event], run_dir: str = "") -> JobView:

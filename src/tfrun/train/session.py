@@ -66,8 +66,7 @@ class Session:
         self._stepped = False
         self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
         self._progress = progress.own()
-        clock = step_clock.of(strategy)
-        self._meter = StepMeter(clock and clock.read, fetches=True)
+        self._meter = StepMeter(step_clock.of(strategy), fetches=True)
 
     # --- calls that are done -----------------------------------------------------------------
 

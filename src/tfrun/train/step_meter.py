@@ -16,9 +16,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tfrun.job.world import world
 from tfrun.worker import channel
@@ -27,21 +27,29 @@ SECONDS = 1.0  # between two reports
 REPORTS_PER_SECOND = 500  # of all workers together: what one controller takes with ease
 REPORT = "progress"
 
-Clock = Callable[[], tuple[float, float, float, float]]  # as engine/step_clock.py has them
+Times = tuple[float, float, float, float]
+
+
+class Clock(Protocol):
+    """What engine/step_clock.py measures."""
+
+    origin: float
+
+    def read(self) -> Times: ...
 
 
 class StepMeter:
     """Measures the steps of one training on this worker.
 
     Args:
-      clock: reads what was measured inside the steps; None where nothing is.
+      clock: measures inside the steps; None where nothing does.
       fetches: the batch is fetched inside the step.
     """
 
     def __init__(self, clock: Clock | None, *, fetches: bool) -> None:
         self._clock, self._fetches = clock, fetches
         self._every = max(SECONDS, world().size / REPORTS_PER_SECOND)
-        self._read = clock() if clock else (0.0, 0.0, 0.0, 0.0)
+        self._read = clock.read() if clock else (0.0, 0.0, 0.0, 0.0)
         self._is_first = True
         self._aside_since: tuple[float, Any] = (0.0, None)
         self._place = {"epoch": 0, "in_epoch": 0, "step": 0}
@@ -59,12 +67,15 @@ class StepMeter:
         now = time.perf_counter()
         if not self._rests:
             self._between += now - self._returned
+        if self._clock:
+            self._called += time.time() - self._clock.origin
         self._began, self._rests = now, False
 
     def returned(self, steps: int = 1) -> None:
         """It is over, and has made so many steps."""
         now = time.perf_counter()
         self._steps += steps
+        self._calls += 1
         self._inside += now - self._began
         self._returned = now
 
@@ -95,14 +106,14 @@ class StepMeter:
             self._between -= seconds
 
     def evaluation_begins(self) -> None:
-        self._aside_since = time.perf_counter(), self._clock and self._clock()
+        self._aside_since = time.perf_counter(), self._clock and self._clock.read()
 
     def evaluation_ends(self) -> None:
         """Its steps have waited too, which is no part of the training's."""
         began, read = self._aside_since
         self.took("evaluation", time.perf_counter() - began)
         if self._clock and read:
-            more = [b - a for a, b in zip(read, self._clock(), strict=True)]
+            more = [b - a for a, b in zip(read, self._clock.read(), strict=True)]
             a, b, c, d = (known + much for known, much in zip(self._read, more, strict=True))
             self._read = (a, b, c, d)
 
@@ -167,11 +178,13 @@ class StepMeter:
             fetched = None if self._fetches else min(self._fetching, self._between)
             other = self._between - (fetched or 0.0)
             return _rounded(fetched, self._inside, None, other)
-        inside, waited, waited_for_input, fetched = measured
+        inside, waited, waited_for_input, arrived = measured
         if self._fetches:
             around = self._inside - inside - waited_for_input
-            fetched = fetched or around
-            other, compute = self._between + around - fetched, inside - waited
+            fetched = around
+            if self._calls == self._steps:  # else several steps have begun in one call
+                fetched = min(around, arrived - self._called - waited_for_input)
+            other, compute = self._between + around - max(0.0, fetched), inside - waited
         else:
             fetched = self._fetching - waited_for_input
             other = self._between - self._fetching
@@ -182,12 +195,12 @@ class StepMeter:
         """What the clock has measured since the last report; None without a clock."""
         if self._clock is None:
             return None
-        before, self._read = self._read, self._clock()
+        before, self._read = self._read, self._clock.read()
         return tuple(b - a for a, b in zip(before, self._read, strict=True))
 
     def _clear(self) -> None:
-        self._inside = self._between = self._fetching = 0.0
-        self._steps = 0
+        self._inside = self._between = self._fetching = self._called = 0.0
+        self._steps = self._calls = 0
 
 
 def scalars(logs: Mapping[str, Any]) -> dict[str, float]:

@@ -71,8 +71,7 @@ class TrainState:
         self._kept: dict[str, tuple[int, int]] = {}  # where to begin in each dataset
         self._in_step = self._is_done = self._is_closed = self._has_stepped = False
         self._shown = progress.own()
-        clock = step_clock.of(self._strategy)
-        self._meter = StepMeter(clock and clock.read, fetches=False)
+        self._meter = StepMeter(step_clock.of(self._strategy), fetches=False)
         # Workers that do not train together have no state in common.
         self._folder = snapshot.state_dir()
         if self._strategy is None and world().size > 1:

@@ -14,7 +14,7 @@ from tfrun.job.failure import is_peer_error
 from tfrun.job.peers import PeersLeft
 from tfrun.job.spec import Program
 from tfrun.job.trial import from_environment
-from tfrun.worker import channel, memory, progress, script, sigterm
+from tfrun.worker import channel, memory, progress, script, sigterm, stacks
 
 PEER_ERROR_SECONDS = 1.0
 
@@ -44,6 +44,7 @@ def live(task: Mapping[str, Any]) -> NoReturn:
             _seed(task["seed"])
             _listen()
             progress.dump_stacks_on_signal()
+            stacks.write_on_signal()
             script.run(Program(**{**task["program"], "args": tuple(task["program"]["args"])}))
     except BaseException as raised:
         error = raised

@@ -127,6 +127,10 @@ class WorkerProcess:
         What it says from now on is in its log only.
         """
         self._pumps[1].hide()
+        self.ask(signum)
+
+    def ask(self, signum: int) -> None:
+        """Signals the worker's own process, which answers and goes on."""
         if self.pid is not None and not self.exited.is_set():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signum)

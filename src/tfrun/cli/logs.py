@@ -1,0 +1,99 @@
+"""`tfrun logs [RUN]`: what the workers of a job have printed."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from tfrun.cli.runs import EPILOG, context, found, run_argument
+from tfrun.job.errors import UsageError
+
+LOOK_SECONDS = 0.2
+
+
+@click.command(context_settings=context("logs"), epilog=EPILOG)
+@click.option("--rank", type=click.IntRange(min=0), help="Only this worker's.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
+@click.option("--grep", metavar="PATTERN", help="Only lines in which this is found.")
+@run_argument
+def logs(*, run: str | None, rank: int | None, follow: bool, grep: str | None) -> int:
+    """Show what the workers of a job have printed, TensorFlow's own messages included."""
+    folder = found(run)
+    try:
+        wanted = re.compile(grep) if grep else None
+    except re.error as error:
+        raise UsageError(
+            "TFRUN-105",
+            f"{grep!r:.100} is no regular expression: {error}",
+            where="--grep",
+            expected="a pattern as Python's re module takes it",
+        ) from None
+    tails = _Tails(folder / "logs", rank, wanted)
+    try:
+        shown = tails.show()
+        while follow and _runs(folder):
+            time.sleep(LOOK_SECONDS)
+            shown = tails.show() or shown
+        shown = tails.show(last=True) or shown
+    except (KeyboardInterrupt, BrokenPipeError):
+        return 0
+    if not shown and not tails.found:
+        which = f"of rank {rank} " if rank is not None else ""
+        print(f"tfrun: no log {which}in {folder / 'logs'}", file=sys.stderr)
+        return 1
+    return 0
+
+
+class _Tails:
+    """The logs of a run's workers, line by line."""
+
+    def __init__(self, folder: Path, rank: int | None, wanted: re.Pattern[str] | None) -> None:
+        self._folder, self._rank, self._wanted = folder, rank, wanted
+        self._open: dict[Path, TextIO] = {}
+        self._rest: dict[Path, str] = {}
+
+    @property
+    def found(self) -> int:
+        return len(self._open)
+
+    def show(self, *, last: bool = False) -> bool:
+        """Prints what is new; with `last` also a line that has not ended."""
+        shown = False
+        for path in self._paths():
+            file = self._open.get(path)
+            if file is None:
+                file = self._open[path] = path.open(errors="replace", newline="\n")
+            *lines, rest = (self._rest.get(path, "") + file.read()).split("\n")
+            if last and rest:
+                lines, rest = [*lines, rest], ""
+            self._rest[path] = rest
+            for line in lines:
+                if self._wanted is None or self._wanted.search(line):
+                    shown = True
+                    print(self._prefixed(path, line))
+        sys.stdout.flush()
+        return shown
+
+    def _paths(self) -> list[Path]:
+        from tfrun.observe.numbers import rank_order
+
+        found = [path for path in self._folder.glob("*-*.log") if path.stem.count("-") == 1]
+        found = [path for path in found if path.stem.rpartition("-")[2].isdecimal()]
+        found.sort(key=lambda path: rank_order(path.stem.replace("-", ":")))
+        return found if self._rank is None else found[self._rank : self._rank + 1]
+
+    def _prefixed(self, path: Path, line: str) -> str:
+        line = line.rstrip("\r").rpartition("\r")[2]  # a progress bar's last state
+        return line if self._rank is not None else f"[{path.stem.replace('-', ' ')}] {line}"
+
+
+def _runs(folder: Path) -> bool:
+    from tfrun.job import contact
+
+    found = contact.read(folder)
+    return found is not None and not found.is_gone

@@ -1,0 +1,37 @@
+"""`tfrun ls`: the runs of this directory."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from tfrun.cli.runs import RUNS, context
+
+MOST = 50
+
+
+@click.command(context_settings=context("ls"))
+@click.argument("folder", metavar="[DIR]", default=str(RUNS))
+def ls(*, folder: str) -> int:
+    """List the runs in a directory, by default tfrun-runs, the newest first."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from tfrun.observe import asking
+    from tfrun.observe.board import duration
+
+    runs = [run for run in Path(folder).glob("*") if (run / "job.json").is_file()]
+    runs.sort(key=lambda run: (run / "job.json").stat().st_mtime_ns, reverse=True)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name in ("run", "state", "began", "for", "workers", "step"):
+        table.add_column(name, no_wrap=True)
+    for run in runs[:MOST]:
+        now = asking.status(run)
+        began = time.strftime("%Y-%m-%d %H:%M", time.localtime(now["started"] or 0))
+        took = duration(max(0, now["seconds"])) if now["ended"] or now["live"] else ""
+        step = f"{now['training']['step']:,}" if now["training"] else ""
+        table.add_row(run.name, now["state"], began, took, str(len(now["tasks"])), step)
+    Console(highlight=False, soft_wrap=True).print(table if runs else f"no runs in {folder}")
+    return 0

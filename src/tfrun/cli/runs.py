@@ -1,0 +1,65 @@
+"""Which run a verb is about: a directory, or a name in tfrun-runs, by default the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tfrun.job import run_dir
+from tfrun.job.errors import UsageError
+
+RUNS = Path("tfrun-runs")
+EPILOG = "RUN is a run directory, or its name in tfrun-runs; by default the newest one there."
+
+
+def context(verb: str) -> dict[str, Any]:
+    """Returns a verb's settings for click: its options are variables as well."""
+    prefix = f"TFRUN_{verb.upper()}"
+    return {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": prefix}
+
+
+def run_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the argument RUN."""
+    return click.argument("run", metavar="[RUN]", required=False)(command)
+
+
+def found(run: str | None) -> Path:
+    """Returns the absolute path of a run directory.
+
+    Args:
+      run: as a person has written it.
+
+    Raises:
+      UsageError: TFRUN-109 when there is none.
+    """
+    if run is None:
+        newest = run_dir.newest(RUNS)
+        if newest is None:
+            raise UsageError(
+                "TFRUN-109",
+                "there is no run in tfrun-runs here",
+                fix="Name a run directory, or go to where the job was started",
+            )
+        return newest.resolve()
+    for folder in (Path(run), RUNS / run):
+        if (folder / "job.json").is_file() or (folder / "events.jsonl").is_file():
+            return folder.resolve()
+    raise UsageError(
+        "TFRUN-109",
+        f"{run!r:.200} is no run directory",
+        expected="a directory with a job.json, or its name in tfrun-runs",
+        fix="tfrun ls shows the runs here",
+    )
+
+
+def not_running(folder: Path, why: object) -> UsageError:
+    """Returns the error of a verb that only a live job can answer."""
+    return UsageError(
+        "TFRUN-109",
+        f"the job in {str(folder)!r:.200} cannot be asked: {why}",
+        expected="a job that runs",
+        fix="tfrun status shows what is known of it",
+    )

@@ -1,0 +1,24 @@
+"""`tfrun stacks [RUN]`: where the workers of a running job stand now."""
+
+from __future__ import annotations
+
+import click
+
+from tfrun.cli.runs import EPILOG, context, found, not_running, run_argument
+
+
+@click.command(context_settings=context("stacks"), epilog=EPILOG)
+@click.option("--threads", is_flag=True, help="Of all Python threads, not the main one only.")
+@run_argument
+def stacks(*, run: str | None, threads: bool) -> int:
+    """Show where the workers of a running job stand now; equal stacks are folded together."""
+    folder = found(run)
+    from tfrun.observe import asking
+    from tfrun.observe.stacks import fold, lines
+
+    try:
+        answer = asking.ask(folder, "/stacks", {}, seconds=15)
+    except asking.NoAnswer as error:
+        raise not_running(folder, error) from None
+    print("\n".join(lines(fold(answer["stacks"], threads=threads))).rstrip())
+    return 0

@@ -1,0 +1,33 @@
+"""`tfrun status [RUN]`: how a job is, or how it ended."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from tfrun.cli.runs import EPILOG, context, found, run_argument
+
+
+@click.command(context_settings=context("status"), epilog=EPILOG)
+@click.option(
+    "--json", "as_json", is_flag=True, envvar="TFRUN_STATUS_JSON", help="Print it as JSON."
+)
+@run_argument
+def status(*, run: str | None, as_json: bool) -> int:
+    """Show how a job is, or how it ended."""
+    folder = found(run)
+    from rich.console import Console
+
+    from tfrun.observe import asking
+    from tfrun.observe.board import board, goodput_line
+
+    now = asking.status(folder)
+    if as_json:
+        print(json.dumps(now, indent=2))
+        return 0
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(board(now, events=5))
+    if now["goodput"]["seconds"]:
+        console.print(goodput_line(now["goodput"]))
+    return 0

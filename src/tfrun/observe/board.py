@@ -1,0 +1,178 @@
+"""A job's status (`JobView.to_json`) as a few calm lines for a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+MOST_LOGS = 6
+MOST_WORKERS = 16
+_STYLES = {
+    **{"training": "green", "finished": "green", "failed": "red bold", "lost": "red bold"},
+    **{"recovering": "yellow", "waiting": "yellow", "saving": "yellow", "stopping": "yellow"},
+}
+_LEVELS = {"warning": "yellow", "error": "red"}
+
+Status = Mapping[str, Any]
+
+
+def board(status: Status, *, events: int = 3, workers: int = MOST_WORKERS) -> RenderableType:
+    """Returns what shows a job.
+
+    Args:
+      status: as `JobView.to_json` gives it.
+      events: how many of the last ones to show.
+      workers: a table of as many workers at most; those that stand out come first. 0 is no table.
+    """
+    lines: list[RenderableType] = [_head(status)]
+    training = status.get("training")
+    if training:
+        lines += [*_bar(training), *_numbers(training, status)]
+    lines += [Text(line, "yellow") for line in _stragglers(status)]
+    if workers and status["tasks"]:
+        lines.append(_table(status["tasks"], workers))
+    lines += [_event(event) for event in status["events"][-events:]] if events else []
+    if status.get("failure"):
+        lines += _failure(status["failure"])
+    return Group(*lines)
+
+
+def duration(seconds: float) -> str:
+    """Returns "0:09", "12:30" or "3:04:05"."""
+    whole = int(seconds)
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Returns "0.25 ms", "12 ms" or "1.5 s"; "?" where it is not known."""
+    if seconds is None:
+        return "?"
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{1000 * seconds:.0f} ms" if seconds >= 0.01 else f"{1000 * seconds:.2g} ms"
+
+
+def split_line(training: Mapping[str, Any]) -> str:
+    """Returns the time of a step and its parts, in one line; "" before it is known."""
+    seconds = training.get("step_seconds")
+    if not seconds:
+        return ""
+    known = [(part, s) for part, s in training["split"].items() if s is not None]
+    parts = ", ".join(f"{part} {100 * s / seconds:.0f} %" for part, s in known)
+    return f"a step {milliseconds(seconds)}" + (f": {parts}" if parts else "")
+
+
+def goodput_line(goodput: Mapping[str, Any]) -> str:
+    """Returns the share of the time that was spent on steps, and what else took any."""
+    whole = goodput["seconds"] or 1.0
+    others = [(kind, s) for kind, s in goodput["parts"].items() if kind != "training"]
+    others = sorted((pair for pair in others if pair[1] >= 0.005 * whole), key=lambda p: -p[1])
+    parts = ", ".join(f"{kind} {_seconds(s)}" for kind, s in others)
+    return f"goodput {100 * goodput['share']:.0f} %" + (f" · {parts}" if parts else "")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)
+
+
+def _head(status: Status) -> Text:
+    up, wanted = status["workers"]["up"], status["workers"]["high"] or len(status["tasks"])
+    text = Text(status["name"] or "job", "bold")
+    text.append(" · ").append(status["state"], _STYLES.get(status["state"], ""))
+    if status["ended"] is None:
+        text.append(f" · round {status['round']['number']} · {up} of {wanted} workers up")
+    else:
+        count = len(status["tasks"]) or wanted
+        text.append(f" · {count} worker" + ("s" if count != 1 else ""))
+    if status["restarts"]:
+        text.append(f" · {status['restarts']} restart" + ("s" if status["restarts"] != 1 else ""))
+    if status["seconds"] is not None:
+        text.append(f" · {duration(max(0, status['seconds']))}")
+    return text
+
+
+def _bar(training: Mapping[str, Any]) -> Iterator[RenderableType]:
+    epoch, epochs = training["epoch"] + 1, training["epochs"]
+    step, steps = training["step_in_epoch"], training["steps_per_epoch"]
+    where = f"epoch {epoch}/{epochs} " if epochs else f"epoch {epoch} "
+    where += f"step {step}/{steps}" if steps else f"step {training['step']:,}"
+    if training["done"] is None:
+        yield Text(where)
+        return
+    grid = Table.grid(padding=(0, 1))
+    left = training["seconds_left"]
+    more = f"{100 * training['done']:.0f} %"
+    more += f", {duration(left)} left" if left and training["done"] < 1 else ""
+    grid.add_row(Text(where), ProgressBar(total=1.0, completed=training["done"], width=30), more)
+    yield grid
+
+
+def _numbers(training: Mapping[str, Any], status: Status) -> Iterator[RenderableType]:
+    logs = list(training["logs"].items())[:MOST_LOGS]
+    rates = []
+    if training["samples_per_second"]:
+        rate, count = training["samples_per_second"], max(1, status["workers"]["up"])
+        each = f" ({rate / count:,.0f} a worker)" if count > 1 else ""
+        rates.append(f"{rate:,.0f} samples/s{each}")
+    rates += [line] if (line := split_line(training)) else []
+    shown = [f"{k} {v:.4g}" if isinstance(v, int | float) else f"{k} {v}" for k, v in logs]
+    if shown:
+        yield Text(" · ".join(shown))
+    if rates:
+        yield Text(" · ".join(rates))
+
+
+def _stragglers(status: Status) -> Iterator[str]:
+    for found in status["stragglers"]:
+        if found["until"] is None:
+            name = found["task"].replace(":", " ")
+            yield f"{name} is slow ({found['slow_at']}): {found['factor']:.1f} times the others"
+
+
+def _table(tasks: Sequence[Mapping[str, Any]], most: int) -> Table:
+    def stands_out(task: Mapping[str, Any]) -> tuple[bool, bool, float]:
+        return task["state"] == "running", not task["slow_at"], -(task["own_seconds"] or 0.0)
+
+    chosen = tasks if len(tasks) <= most else sorted(tasks, key=stands_out)[:most]
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name in ("worker", "host", "state"):
+        table.add_column(name)
+    for name in ("step", "own", "memory", "CPU"):
+        table.add_column(name, justify="right")
+    table.add_column("slow at")
+    for task in chosen:
+        state = task["status"] or task["state"]
+        memory = f"{task['rss_bytes'] / 2**20:,.0f} MB" if task["rss_bytes"] else ""
+        cpu = f"{100 * task['cpu_share']:.0f} %" if task["cpu_share"] is not None else ""
+        times = [task["step_seconds"], task["own_seconds"]]
+        shown = [milliseconds(s) if s is not None else "" for s in times]
+        row = (task["task"].replace(":", " "), task["host"] or "", state, *shown, memory, cpu)
+        style = "red" if task["state"] in ("failed", "gone") else "yellow" * bool(task["slow_at"])
+        table.add_row(*row, task["slow_at"] or "", style=style)
+    if len(chosen) < len(tasks):
+        table.add_row(f"… {len(tasks) - len(chosen)} more", style="dim")
+    return table
+
+
+def _event(event: Mapping[str, Any]) -> Text:
+    when = time.strftime("%H:%M:%S", time.localtime(event["time"]))
+    return Text(f"{when}  ", "dim").append(event["text"], _LEVELS.get(event["level"], ""))
+
+
+def _failure(failure: Mapping[str, Any]) -> Iterator[Text]:
+    yield Text(f"{failure['code']}: {failure['headline']}", "red bold")
+    last = failure["traceback"].rstrip().splitlines()[-1:]
+    yield from (Text(line) for line in last)
+    for name in ("likely", "fix"):
+        if failure.get(name):
+            yield Text(f"{'likely cause' if name == 'likely' else name}: {failure[name]}")
+    if failure["others_text"]:
+        yield Text(failure["others_text"])
+    yield Text(f"log: {failure['log']}")
