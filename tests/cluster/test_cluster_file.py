@@ -6,6 +6,7 @@ import json
 import socket
 
 from conftest import Jobs
+from tfrun.cluster.ports import reserve_ports
 
 SCRIPT = """
 import json, os
@@ -34,3 +35,32 @@ def test_chief_and_worker(jobs: Jobs) -> None:
     assert json.loads(said) == ["worker", 1, 2, False, cluster]
     refused = jobs.run("--cluster", "cluster.json", "-n", 2, "train.py")
     assert refused.returncode == 2 and "TFRUN-107" in refused.stderr
+
+
+SERVED = """
+import tensorflow as tf, tfrun
+coordinator = tf.distribute.coordinator.ClusterCoordinator(tfrun.strategy())
+with coordinator.strategy.scope():
+    total = tf.Variable(0.0)
+add = tf.function(lambda: total.assign_add(1.0))
+for _ in range(20):
+    coordinator.schedule(add)
+coordinator.join()
+print(total.numpy(), tfrun.world().role, os.environ["TF_CONFIG"])
+"""
+
+
+def test_parameter_servers(jobs: Jobs) -> None:
+    """The file names no chief, as TensorFlow's own examples do not."""
+    with reserve_ports(2) as reserved:
+        cluster = {
+            role: [f"localhost:{reserved.ports[i]}"] for i, role in enumerate(("worker", "ps"))
+        }
+    (jobs.directory / "cluster.json").write_text(json.dumps(cluster))
+    jobs.script("import os" + SERVED)
+    result = jobs.run("--cluster", "cluster.json", "train.py")
+    assert result.returncode == 0, result.stderr
+    total, role, text = result.stdout.split(maxsplit=2)
+    assert (total, role) == ("20.0", "chief")
+    assert "1 worker · 1 parameter server" in result.stderr
+    assert {**json.loads(text)["cluster"], "chief": None} == {**cluster, "chief": None}

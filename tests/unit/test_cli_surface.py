@@ -250,6 +250,9 @@ VERB_SURFACE = {
         "module": (["-m", "--module"], False),
     },
     "serve": {
+        "cluster": (["--cluster"], None),
+        "role": (["--role"], None),
+        "index": (["--index"], 0),
         "listen": (["--listen"], None),
         "slots": (["--slots"], 1),
         "token_file": (["--token-file"], None),

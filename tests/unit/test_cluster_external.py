@@ -7,9 +7,17 @@ import socket
 
 import pytest
 
-from tfrun.cluster.external import external_environment, external_tf_config
+from tfrun.cluster.external import (
+    AWAIT_CHIEF,
+    external_environment,
+    external_task,
+    external_tf_config,
+    is_server,
+)
 from tfrun.cluster.ports import reserve_ports
+from tfrun.control.plan import Site, make_plan, start_messages
 from tfrun.job.errors import UsageError
+from tfrun.job.spec import JobSpec, Program
 
 
 def tf_config(port: int, *, chief: str = "chief", type: str = "worker", **more) -> str:
@@ -26,6 +34,31 @@ def free_port():
 def ask(text: str | None, workers=None, ps=None) -> str:
     environment = {} if text is None else {"TF_CONFIG": text}
     return external_tf_config(environment, workers=workers, ps=ps)
+
+
+@pytest.mark.parametrize(
+    ("role", "ps", "named", "is_one"),
+    [
+        ("ps", True, "ps[0]", True),
+        ("worker", True, "worker[1]", True),
+        ("chief", True, "chief[0]", False),
+        ("evaluator", False, "evaluator[0]", False),
+        ("worker", False, "worker[0]", False),  # its log has this name, whoever it is
+        ("chief", False, "worker[0]", False),
+    ],
+)
+def test_which_task_it_is(role: str, ps: bool, named: str, is_one: bool) -> None:
+    cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"], **({"ps": ["d:1"]} if ps else {})}
+    task = {"type": role, "index": int(role == "worker")}
+    text = json.dumps({"cluster": cluster, "task": task})
+    assert (str(external_task(text)), is_server(text)) == (named, is_one)
+    spec = JobSpec(program=Program(target="t.py"), run_dir="/run", ps=0)
+    plan = make_plan(spec, [Site(agent="local", host="127.0.0.1", slots=1)], text)
+    (task,) = plan.planned
+    assert (task.runs == "server", bool(plan.serves)) == (is_one, is_one)
+    assert task.replaceable == (ps and role == "worker")
+    (message,) = start_messages(plan, spec, 0, {"local": ()}, None)["local"]
+    assert (AWAIT_CHIEF in message["environment"]) is is_one
 
 
 @pytest.mark.parametrize("text", [None, "{}", '{"cluster": {}, "environment": "cloud"}'])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from tfrun.cluster.cluster_file import hosts_of, is_local, parse_cluster_file
+from tfrun.cluster.cluster_file import hosts_of, is_local, parse_cluster_file, workers_of
 from tfrun.control.plan import Site, fixed_plan, start_messages
 from tfrun.control.recovery import next_plan
 from tfrun.job.errors import UsageError
@@ -32,7 +33,7 @@ SPEC = JobSpec(
         ('{"worker": ["a:1", "a:1"]}', "TFRUN-205", "same place as c.json.worker[0]"),
         ('{"worker": ["a:1"], "worker": ["b:1"]}', "TFRUN-202", "twice"),
         ('{"chief": ["a:1", "b:1"]}', "TFRUN-202", "2 tasks"),
-        ('{"worker": ["a:1"], "ps": ["b:1"]}', "TFRUN-220", "--ps N"),
+        ('{"chief": ["a:1"], "ps": ["b:1"]}', "TFRUN-202", "no worker"),
         ('{"worker": ["a:1"], "evaluator": ["b:1"]}', "TFRUN-220", "'evaluator'"),
     ],
 )
@@ -71,6 +72,40 @@ def test_a_task_never_moves() -> None:
     plan = fixed_plan(cluster, sites)
     assert next_plan(SPEC, plan, "abc") is plan
     assert next_plan(SPEC, plan, "ab") is None
+
+
+PS = {"worker": ["b:2222", "c:2222"], "ps": ["d:2222", "b:2223"]}
+
+
+@pytest.mark.parametrize("chief", [None, "a:2221"])
+def test_parameter_servers_and_their_chief(chief: str | None) -> None:
+    """Where the file names none, it is beside the first worker, at a port that is free there."""
+    stated = {**PS, **({"chief": [chief]} if chief else {})}
+    cluster = parse_cluster_file(json.dumps(stated), where="c.json")
+    assert workers_of(cluster) == 2
+    hosts = hosts_of(cluster)
+    assert [host.name for host in hosts] == (["a"] if chief else []) + ["b", "c", "d"]
+    spec = replace(SPEC, ps=2, workers=WorkerRange(low=2, high=2))
+    plan = ssh_job(spec, hosts, Remote(python="p", directory="/"), cluster).plan
+    place = "a" if chief else "b"
+    assert [(task.name, task.agent, task.runs) for task in plan.planned] == [
+        ("chief:0", place, "script"),
+        *(("worker:0", "b", "server"), ("worker:1", "c", "server")),
+        *(("ps:0", "d", "server"), ("ps:1", "b", "server")),
+    ]
+    assert {h.name: plan.ports_of(h.name) for h in hosts if plan.ports_of(h.name)} == (
+        {} if chief else {"b": 1}
+    )
+    ports = {host.name: (4000,) * plan.ports_of(host.name) for host in hosts}
+    told = start_messages(plan, spec, 0, ports, None)
+    config = json.loads(told["d"][0]["environment"]["TF_CONFIG"])
+    assert config["cluster"] == {**PS, "chief": [chief or "b:4000"]}
+    assert config["task"] == {"type": "ps", "index": 0}
+    environment = told[place][0]["environment"]
+    assert (environment["RANK"], environment["WORLD_SIZE"]) == ("0", "3")
+    everywhere = [host.name for host in hosts]
+    assert next_plan(spec, plan, everywhere) is plan
+    assert next_plan(spec, plan, set(everywhere) - {"d"}) is None
 
 
 def test_one_machine() -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tfrun.cluster.cluster_file import parse_cluster_file
+from tfrun.cluster.cluster_file import parse_any_cluster, parse_cluster_file
 from tfrun.cluster.hosts import Host, parse_hostfile, parse_hosts
 from tfrun.cluster.spec import ClusterSpec
 from tfrun.job.errors import UsageError
@@ -49,6 +49,16 @@ def stated_cluster(
             what = f"--cluster states the whole cluster, and {option} says something of it too"
             raise UsageError("TFRUN-107", what, fix=f"Leave out {option}")
     return parse_cluster_file(_read(path, "--cluster"), where=path)
+
+
+def any_cluster(path: str) -> ClusterSpec:
+    """Returns the cluster of a file, with whatever roles.
+
+    Raises:
+      UsageError: TFRUN-105 for a file that cannot be read, TFRUN-202, 204 and 205 for what stands
+        in it.
+    """
+    return parse_any_cluster(_read(path, "--cluster"), where=path)
 
 
 def _read(path: str, option: str) -> str:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from tfrun.checkpoint.policy import parse as parse_interval
 from tfrun.cli.experiment import say
 from tfrun.cli.hosts import remote_of, stated_cluster, stated_hosts
-from tfrun.cluster.cluster_file import hosts_of, is_local
-from tfrun.cluster.external import external_tf_config
+from tfrun.cluster.cluster_file import hosts_of, is_local, workers_of
+from tfrun.cluster.external import external_tf_config, is_server
 from tfrun.cluster.hosts import Host
 from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.tasks import assign_tasks
@@ -81,7 +81,8 @@ def run(
         machines = hosts_of(fixed)
     place = None if machines or fixed or serving or "TF_CONFIG" in os.environ else _place()
     stated = WorkerRange.parse(workers) if workers is not None else None
-    slots = fixed.trainers if fixed else sum(host.slots for host in machines) or 1
+    slots = workers_of(fixed) if fixed else sum(host.slots for host in machines) or 1
+    ps = fixed.count("ps") if fixed else ps
     if place:
         from tfrun.launch import scheduler
 
@@ -97,13 +98,14 @@ def run(
         sync=sync,
         environment=os.environ,
     )
-    if not machines or not remote_dir:  # the hosts look for themselves as well
-        checks.check_program(program)
     external = external_tf_config(
         os.environ,
         workers=(wanted.low, wanted.high) if workers is not None else None,
         ps=ps or None,
     )
+    # The hosts look for themselves as well, and a server runs nothing of the script.
+    if (not machines or not remote_dir) and not (external and is_server(external)):
+        checks.check_program(program)
     if (machines or fixed) and external:
         raise UsageError(
             "TFRUN-107",
@@ -225,7 +227,7 @@ def _start(
     run_dir_module.write_job(path, {"started": now, "pid": os.getpid(), **spec.to_json()})
     job = make_job(spec)
     terminal = Terminal(prefix_all=spec.log_all, chief=job.plan.chief)
-    print_start(terminal, spec)
+    print_start(terminal, spec, job.plan.serves)
     if goes_on:
         terminal.notice("going on from the last checkpoint here; --fresh begins at the beginning")
     events = EventLog(path / "events.jsonl")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
 
+from tfrun.cli.hosts import any_cluster
 from tfrun.cli.main import run as whole
 from tfrun.cluster.address import parse_address
+from tfrun.cluster.external import serves
+from tfrun.cluster.spec import ROLES, TaskKey
+from tfrun.cluster.tf_config import parse_tf_config, render
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import MAX_WORKERS
 
@@ -22,9 +27,17 @@ EPILOG = (
 )
 # What says which machines: here nobody knows yet.
 OTHERS = ("hosts", "hostfile", "cluster", "remote_python", "remote_dir", "env", "sync", "ps")
+LAST = (*OTHERS, "workers", "version", "script", "script_args")
 OWN: list[click.Parameter] = [
+    click.Option(["-n", "--workers"], metavar="N|MIN:MAX", help="Number of workers."),
     click.Option(
-        ["-n", "--workers"], metavar="N|MIN:MAX", required=True, help="Number of workers."
+        ["--cluster"],
+        metavar="FILE",
+        help="A cluster in JSON, of which this process is one task: with --role.",
+    ),
+    click.Option(["--role"], type=click.Choice(ROLES), help="The task's role in that cluster."),
+    click.Option(
+        ["--index"], type=click.IntRange(min=0), default=0, help="Its number in that role, from 0."
     ),
     click.Option(
         ["--listen"],
@@ -55,12 +68,32 @@ def _serve(
     token_file: str | None,
     tls_cert: str | None,
     tls_key: str | None,
+    cluster: str | None,
+    role: str | None,
+    index: int,
     **options: Any,
 ) -> int:
-    """Run a script on machines that join with `tfrun join`."""
+    """Run a script on machines that join with `tfrun join`.
+
+    Or, with --role, be one task of a cluster that is started by hand, each task on its machine.
+    """
     from tfrun.cli import run as verb
     from tfrun.launch.serve import EVERYWHERE, Serving
 
+    absent: dict[str, Any] = dict.fromkeys(OTHERS) | {"env": (), "sync": False, "ps": 0}
+    if role or cluster:
+        if not (role and cluster):
+            fix = "Give both, or none"
+            raise UsageError("TFRUN-107", "--role and --cluster belong together", fix=fix)
+        if options["workers"]:
+            what = "--cluster states the whole cluster, and -n says something of it too"
+            raise UsageError("TFRUN-107", what, fix="Leave out -n")
+        options["script"] = _be(TaskKey(type=role, index=index), cluster, options["script"])
+        return verb.run(**options, **absent)
+    if not options["workers"]:
+        raise UsageError("TFRUN-105", "the number of workers is missing", where="-n")
+    if not options["script"]:
+        raise UsageError("TFRUN-105", "the script is missing", where="SCRIPT")
     if bool(tls_cert) != bool(tls_key):
         fix = "Give both, or none"
         raise UsageError("TFRUN-107", "--tls-cert and --tls-key belong together", fix=fix)
@@ -73,8 +106,22 @@ def _serve(
         cert=tls_cert or "",
         key=tls_key or "",
     )
-    absent: dict[str, Any] = dict.fromkeys(OTHERS) | {"env": (), "sync": False, "ps": 0}
     return verb.run(**options, **absent, serving=serving)
+
+
+def _be(task: TaskKey, path: str, script: str | None) -> str:
+    """Makes this process that task of the cluster file, and returns what it runs."""
+    if "TF_CONFIG" in os.environ:
+        what = "TF_CONFIG and --role both say which task this process is"
+        raise UsageError("TFRUN-107", what, fix="Unset TF_CONFIG, or leave out --role")
+    cluster = any_cluster(path)
+    text = render(cluster, task)
+    parse_tf_config(text, where=path)
+    if not script and not serves(task.type, bool(cluster.count("ps"))):
+        what = f"a {task.type} runs the script, and none is given"
+        raise UsageError("TFRUN-105", what, where="SCRIPT")
+    os.environ["TF_CONFIG"] = text
+    return script or task.type
 
 
 def _listen(text: str) -> tuple[str, int]:
@@ -100,7 +147,12 @@ serve = click.Command(
     "serve",
     context_settings=CONTEXT,
     callback=_serve,
-    params=[*OWN, *(p for p in whole.params if p.name not in (*OTHERS, "workers", "version"))],
+    params=[
+        *OWN,
+        *(p for p in whole.params if p.name not in LAST),
+        click.Argument(["script"], metavar="[SCRIPT]", required=False),
+        *(p for p in whole.params if p.name == "script_args"),
+    ],
     help=_serve.__doc__,
     epilog=EPILOG,
 )

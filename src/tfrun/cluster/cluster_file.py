@@ -1,11 +1,11 @@
-"""A cluster file: `{"worker": ["a:2222", "b:2222"], "chief": ["c:2222"]}`, as TensorFlow has it."""
+"""A cluster file: `{"worker": ["a:2222", "b:2222"], "ps": ["c:2222"]}`, as TensorFlow has it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 
-from tfrun.cluster.address import shown
+from tfrun.cluster.address import Address, shown
 from tfrun.cluster.hosts import Host
 from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.strict_json import keep_repeated
@@ -14,7 +14,28 @@ from tfrun.cluster.tf_config_cluster import parse_cluster
 from tfrun.job.errors import UsageError
 
 TRAINERS = ("chief", "worker")
+ROLES = (*TRAINERS, "ps")  # in rank order
 EXAMPLE = '{"worker": ["host1:2222", "host2:2222"]}'
+
+
+def parse_any_cluster(text: str, *, where: str) -> ClusterSpec:
+    """Reads a cluster file with whatever roles; a whole TF_CONFIG's "cluster" is taken out of it.
+
+    Raises:
+      UsageError: TFRUN-202, 204 or 205 when it is malformed.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=keep_repeated)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            "TFRUN-202", f"it is not JSON: {error!s:.100}", where=where, expected=EXAMPLE
+        ) from None
+    if isinstance(value, dict) and set(value) in ({"cluster"}, {"cluster", "task"}):
+        value = value["cluster"]
+    cluster = parse_cluster(value, where)
+    if not cluster:
+        raise UsageError("TFRUN-202", f"{shown(value)} has no tasks", where=where, expected=EXAMPLE)
+    return cluster
 
 
 def parse_cluster_file(text: str, *, where: str) -> ClusterSpec:
@@ -28,26 +49,14 @@ def parse_cluster_file(text: str, *, where: str) -> ClusterSpec:
       UsageError: TFRUN-202, 204 or 205 when it is malformed, TFRUN-220 when it has a role that
         cannot be started in this way.
     """
-    try:
-        value = json.loads(text, object_pairs_hook=keep_repeated)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(
-            "TFRUN-202", f"it is not JSON: {error!s:.100}", where=where, expected=EXAMPLE
-        ) from None
-    cluster = parse_cluster(value, where)
-    if not cluster:
-        raise UsageError("TFRUN-202", f"{shown(value)} has no tasks", where=where, expected=EXAMPLE)
-    others = [role for role, _ in cluster.roles if role not in TRAINERS]
-    if others:
-        fix = "Leave it out"
-        if "ps" in others:
-            fix = "For parameter servers on one machine use --ps N, without a cluster file"
+    cluster = parse_any_cluster(text, where=where)
+    if cluster.count("evaluator"):
         raise UsageError(
             "TFRUN-220",
-            f"the role {others[0]!r} of a cluster file is not started by tfrun yet",
-            where=f"{where}.{others[0]}",
-            expected="the roles chief and worker",
-            fix=fix,
+            "the role 'evaluator' of a cluster file is not started by tfrun",
+            where=f"{where}.evaluator",
+            expected="the roles chief, worker and ps",
+            fix="Leave it out, and use --evaluator or tfrun serve --role evaluator",
         )
     return cluster
 
@@ -67,29 +76,50 @@ def is_local(cluster: ClusterSpec) -> bool:
 
 
 def tasks_of(cluster: ClusterSpec, hosts: Sequence[str]) -> tuple[Task, ...]:
-    """Returns the tasks in rank order: the chief, then the workers.
+    """Returns the tasks in rank order: the chief, the workers, then the parameter servers.
+
+    Parameter servers need a chief that coordinates. Where the file names none, it is beside the
+    first worker.
 
     Args:
       cluster: the cluster.
       hosts: the machines' names, as `hosts_of` has them; one alone takes all tasks.
     """
     index = {Host(name=host).identity: number for number, host in enumerate(hosts)}
-    places = [
-        index[Host(name=name).identity] if len(hosts) > 1 else 0 for name in _task_hosts(cluster)
-    ]
-    keys = [(role, number) for role in TRAINERS for number in range(cluster.count(role))]
+    keys = [(role, number) for role in ROLES for number in range(cluster.count(role))]
+    names = _task_hosts(cluster)
+    if lacks_chief(cluster):
+        keys, names = [("chief", 0), *keys], [names[0], *names]
+    places = [index[Host(name=name).identity] if len(hosts) > 1 else 0 for name in names]
+    trainers = [place for place, (role, _) in zip(places, keys, strict=True) if role in TRAINERS]
     return tuple(
         Task(
             role=role,
             index=number,
-            rank=rank,
-            host_index=places[rank],
-            local_rank=places[:rank].count(places[rank]),
-            local_size=places.count(places[rank]),
+            rank=order if role in TRAINERS else None,
+            host_index=place,
+            local_rank=trainers[:order].count(place) if role in TRAINERS else None,
+            local_size=trainers.count(place),
         )
-        for rank, (role, number) in enumerate(keys)
+        for order, (place, (role, number)) in enumerate(zip(places, keys, strict=True))
     )
 
 
+def lacks_chief(cluster: ClusterSpec) -> bool:
+    """True when a coordinator has to be added to the tasks."""
+    return cluster.count("ps") > 0 and not cluster.count("chief")
+
+
+def with_chief(cluster: ClusterSpec, port: int) -> ClusterSpec:
+    """Returns the cluster with a chief at this port of the first worker's host."""
+    address = Address(host=cluster.addresses("worker")[0].host, port=port)
+    return ClusterSpec(roles=(("chief", (address,)), *cluster.roles))
+
+
+def workers_of(cluster: ClusterSpec) -> int:
+    """Returns how many tasks train; with parameter servers the chief only coordinates."""
+    return cluster.count("worker") if cluster.count("ps") else cluster.trainers
+
+
 def _task_hosts(cluster: ClusterSpec) -> list[str]:
-    return [address.host for role in TRAINERS for address in cluster.addresses(role)]
+    return [address.host for role in ROLES for address in cluster.addresses(role)]

@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 
 from tfrun.cluster.ports import check_free
-from tfrun.cluster.spec import LEGACY_CHIEF
+from tfrun.cluster.spec import LEGACY_CHIEF, TaskKey
 from tfrun.cluster.tf_config import check_against, parse_tf_config
 from tfrun.job.world import world_from_environment
+
+AWAIT_CHIEF = "TFRUN_AWAIT_CHIEF"  # to a server: end when the chief has; seconds that it may take
 
 
 def external_tf_config(
@@ -51,6 +53,28 @@ def _with_chief(text: str) -> str:
     if task.get("type") == LEGACY_CHIEF:
         task["type"] = "chief"
     return json.dumps(values)
+
+
+def external_task(tf_config: str) -> TaskKey:
+    """Returns the one task that tfrun starts in somebody else's cluster.
+
+    Without parameter servers it is a worker among others, whatever its role.
+    """
+    config = parse_tf_config(tf_config)
+    if config.task is not None and (config.cluster.count("ps") or config.task.type == "evaluator"):
+        return config.task
+    return TaskKey(type="chief" if config.cluster.count("ps") else "worker", index=0)
+
+
+def serves(role: str, cluster_has_ps: bool) -> bool:
+    """True for a task that runs TensorFlow's server, and none of the script."""
+    return role == "ps" or (role == "worker" and cluster_has_ps)
+
+
+def is_server(tf_config: str) -> bool:
+    """Whether the task of this TF_CONFIG is such a one."""
+    config = parse_tf_config(tf_config)
+    return config.task is not None and serves(config.task.type, bool(config.cluster.count("ps")))
 
 
 def external_environment(tf_config: str, round: int, run_dir: str) -> dict[str, str]:

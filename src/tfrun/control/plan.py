@@ -5,15 +5,16 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from tfrun.cluster.address import Address
-from tfrun.cluster.cluster_file import tasks_of
-from tfrun.cluster.external import external_environment
+from tfrun.cluster.cluster_file import lacks_chief, tasks_of, with_chief
+from tfrun.cluster.external import AWAIT_CHIEF, external_environment, external_task, serves
 from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.tasks import Task, assign_tasks, cluster_of, environment_for
+from tfrun.cluster.tf_config import parse_tf_config
 from tfrun.control.round_terms import PlannedTask
 from tfrun.job.errors import TfrunError
 from tfrun.job.spec import JobSpec
@@ -70,11 +71,13 @@ class Plan:
     @cached_property
     def planned(self) -> tuple[PlannedTask, ...]:
         with_ps = any(task.role == "ps" for task in self.tasks.values())
+        if self.external:
+            with_ps = bool(parse_tf_config(self.external).cluster.count("ps"))
         return tuple(
             PlannedTask(
                 name=name,
                 agent=self.sites[task.host_index].agent,
-                runs="server" if with_ps and task.role in ("ps", "worker") else "script",
+                runs="server" if serves(task.role, with_ps) else "script",
                 replaceable=with_ps and task.role == "worker",
             )
             for name, task in self.tasks.items()
@@ -84,6 +87,11 @@ class Plan:
     def chief(self) -> str:
         """The task whose output is the job's: the chief, else worker 0, else the only one."""
         return next(iter(self.tasks))
+
+    @property
+    def serves(self) -> str:
+        """The name of the only task, if it runs no script; else ""."""
+        return self.chief if {task.runs for task in self.planned} == {"server"} else ""
 
     @cached_property
     def agents(self) -> frozenset[str]:
@@ -110,7 +118,10 @@ class Plan:
 
     def ports_of(self, agent: str) -> int:
         """Returns how many ports the agent has to reserve."""
-        return 0 if self.external or self.fixed else self._tasks_by_agent[agent]
+        if self.fixed:
+            chief = self.planned[0].agent
+            return int(lacks_chief(self.fixed) and agent == chief)
+        return 0 if self.external else self._tasks_by_agent[agent]
 
 
 def make_plan(
@@ -133,8 +144,12 @@ def make_plan(
     slots = [
         (site.host, site.slots if there is None or site.agent in there else 0) for site in sites
     ]
-    count, servers = (1, 0) if external else (workers or spec.workers.high, spec.ps)
-    tasks = assign_tasks(count, servers, slots_by_host=slots)
+    if external:
+        (alone,) = assign_tasks(1, slots_by_host=slots)
+        key = external_task(external)
+        tasks = (replace(alone, role=key.type, index=key.index),)
+    else:
+        tasks = assign_tasks(workers or spec.workers.high, spec.ps, slots_by_host=slots)
     named = {f"{task.role}:{task.index}": task for task in tasks}
     return Plan(tasks=named, sites=tuple(sites), external=external)
 
@@ -143,7 +158,7 @@ def fixed_plan(cluster: ClusterSpec, sites: Sequence[Site]) -> Plan:
     """Returns the plan of a cluster whose addresses are stated.
 
     Args:
-      cluster: the cluster, of chief and workers.
+      cluster: the cluster, of chief, workers and parameter servers.
       sites: its machines, as `hosts_of` has them, or one that takes all tasks.
     """
     tasks = tasks_of(cluster, [site.host for site in sites])
@@ -182,6 +197,8 @@ def start_messages(
     free = {agent: iter(numbers) for agent, numbers in ports.items()}
     tasks = tuple(plan.tasks.values())
     cluster = plan.fixed or ClusterSpec()
+    if plan.fixed and lacks_chief(cluster):
+        cluster = with_chief(cluster, next(free[plan.planned[0].agent]))
     if not plan.external and not plan.fixed:
         sites = [plan.sites[task.host_index] for task in tasks]
         hosts = [(addresses or {}).get(site.agent, site.host) for site in sites]
@@ -196,6 +213,8 @@ def start_messages(
         is_chief = planned.name == plan.chief
         if plan.external:
             environment = external_environment(plan.external, round_number, spec.run_dir)
+            if planned.runs == "server":  # nobody here hears of the chief's end
+                environment[AWAIT_CHIEF] = str(spec.timeouts.join_timeout)
         else:
             environment = environment_for(task, cluster, round_number, spec.run_dir, world_size)
         result[planned.agent].append(

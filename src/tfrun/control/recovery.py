@@ -224,6 +224,8 @@ def next_plan(spec: JobSpec, plan: Plan, there: Collection[str]) -> Plan | None:
 
 def possible_workers(spec: JobSpec, plan: Plan, there: Collection[str]) -> int:
     """Returns how many workers the job can have on these agents; 0 when they are too few."""
+    if plan.fixed and not plan.agents <= set(there):  # no task can move
+        return 0
     workers = min(plan.slots_of(there), spec.workers.high)
     return workers if workers >= spec.workers.low else 0
 

@@ -45,6 +45,8 @@ def preempted_before_the_start(round: Round, event: Preempt) -> Result:
 def preempted_while_running(round: Round, event: Preempt) -> Result:
     if round.preempting:
         return round, ()
+    if all(task.runs == "server" for task in round.tasks):  # what it holds is the chief's to save
+        return interrupted(round, Interrupt(signal="SIGTERM"))
     seconds = round.timeouts.preempt_grace
     round, grace = replace(round, preempting=True), SetGrace(seconds=seconds)
     if round.can_save:

@@ -141,7 +141,9 @@ def _exited_while_running(round: Round, event: TaskExited) -> Result:
     if (result := replaced(round, event)) is not None:
         return result
     round = replace(round, exits={**round.exits, event.task: event.status})
-    is_server = any(task.name == event.task and task.runs == "server" for task in round.tasks)
+    scripts = {task.name for task in round.tasks if task.runs == "script"}
+    servers = {task.name for task in round.tasks} - scripts
+    is_server = bool(scripts) and event.task in servers  # one alone ends when the chief has
     if event.status.code == 0 and not is_server:
         return _release_when_all_done(replace(round, done=round.done | {event.task}))
     return fail(with_exit_failure(round, event))

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 
-def serve() -> None:
-    """Runs TensorFlow's server for this process's task in TF_CONFIG; does not return."""
+def serve(until: Callable[[], None] | None = None) -> None:
+    """Runs TensorFlow's server for this process's task in TF_CONFIG.
+
+    Args:
+      until: returns when the server is not needed any more; without it, it serves for ever.
+    """
     import tensorflow as tf
 
     # A coordinator must hear of a lost server at once rather than wait for it to come back:
@@ -26,4 +31,4 @@ def serve() -> None:
         config=config,
         start=True,
     )
-    server.join()
+    (until or server.join)()

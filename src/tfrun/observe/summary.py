@@ -25,8 +25,18 @@ def beginning(spec: JobSpec, now: float, *, goes_on: bool) -> dict[str, Any]:
     }
 
 
-def print_start(terminal: Terminal, spec: JobSpec) -> None:
-    """Says what starts where, in one line."""
+def print_start(terminal: Terminal, spec: JobSpec, serves: str = "") -> None:
+    """Says what starts where, in one line.
+
+    Args:
+      terminal: where.
+      spec: the job.
+      serves: the name of the task that this is, of a cluster that is started by hand, if it runs
+        no script.
+    """
+    if serves:
+        what = f"{serves.replace(':', ' ')} serves until the chief has ended"
+        return terminal.notice(f"{what} · run directory {_short(spec.run_dir)}")
     workers = spec.workers.high
     parts = [spec.program.name, f"{workers} worker" + ("s" if workers != 1 else "")]
     if spec.ps:

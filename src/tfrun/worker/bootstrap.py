@@ -14,7 +14,7 @@ from tfrun.job.failure import is_peer_error
 from tfrun.job.peers import PeersLeft
 from tfrun.job.spec import Program
 from tfrun.job.trial import from_environment
-from tfrun.worker import channel, memory, progress, script, sigterm, stacks
+from tfrun.worker import channel, chief_watch, memory, progress, script, sigterm, stacks
 
 PEER_ERROR_SECONDS = 1.0
 
@@ -37,7 +37,7 @@ def live(task: Mapping[str, Any]) -> NoReturn:
         if task["runs"] == "server":
             from tfrun.engine.server import serve
 
-            serve()
+            serve(chief_watch.for_this_process())
         else:
             if (trial := from_environment(os.environ)) and trial.memory:
                 memory.limit(trial.memory)

@@ -1,0 +1,120 @@
+"""When a server that was started by hand ends: TensorFlow's never does, nobody tells it.
+
+The chief listens at its address in the cluster from the moment it has its strategy until its
+process ends. So whoever has reached it there once, and does not any more, is not needed any more.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from tfrun.cluster.address import Address
+from tfrun.cluster.external import AWAIT_CHIEF
+from tfrun.cluster.tf_config import TaskKey, parse_tf_config
+from tfrun.job.errors import TfrunError
+
+LOOK_SECONDS = 1.0
+REFUSED_SECONDS = 5.0  # nobody listens there: long enough for a chief that is started anew
+SILENT_SECONDS = 60.0  # nothing answers: a network that breaks, or a machine that is very busy
+
+
+class Answer(enum.Enum):
+    """What comes of a look at the chief's address."""
+
+    THERE = "there"
+    REFUSED = "refused"
+    SILENT = "silent"
+
+
+class Verdict(enum.Enum):
+    """What follows from it."""
+
+    GO_ON = "go on"
+    ENDED = "ended"
+    NEVER_CAME = "never came"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """What is known of the chief; times are those of one clock, in seconds.
+
+    Attributes:
+      until: when it has to have come.
+      seen: when it was there last; None before it has come.
+      answered: when its machine answered last, if only by refusing.
+    """
+
+    until: float
+    seen: float | None = None
+    answered: float = 0.0
+
+    def after(self, answer: Answer, now: float) -> tuple[Watch, Verdict]:
+        """Returns what is known after a look, and what follows."""
+        if answer is Answer.THERE:
+            return replace(self, seen=now, answered=now), Verdict.GO_ON
+        if self.seen is None:
+            return self, Verdict.NEVER_CAME if now >= self.until else Verdict.GO_ON
+        refused = answer is Answer.REFUSED and now - self.seen >= REFUSED_SECONDS
+        watch = replace(self, answered=now) if answer is Answer.REFUSED else self
+        silent = now - watch.answered >= SILENT_SECONDS
+        return watch, Verdict.ENDED if refused or silent else Verdict.GO_ON
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chief:
+    """Where the chief is, and for how many seconds to wait for it."""
+
+    address: Address
+    seconds: float
+
+
+def chief_to_await(environment: Mapping[str, str]) -> Chief | None:
+    """Returns the chief whose end is this server's; None where somebody else ends the server.
+
+    A coordinator that the cluster does not name has no address: nobody can see its end.
+    """
+    seconds = environment.get(AWAIT_CHIEF)
+    cluster = parse_tf_config(environment.get("TF_CONFIG") or "{}").cluster
+    if not seconds or not cluster.count("chief"):
+        return None
+    return Chief(address=cluster.address(TaskKey(type="chief", index=0)), seconds=float(seconds))
+
+
+def for_this_process() -> Callable[[], None] | None:
+    """Returns what ends when this server shall; None where somebody else ends it."""
+    chief = chief_to_await(os.environ)
+    return functools.partial(await_chief, chief) if chief else None
+
+
+def await_chief(chief: Chief) -> None:
+    """Returns when the chief has come and ended.
+
+    Raises:
+      TfrunError: TFRUN-303 when it has not come in time.
+    """
+    watch = Watch(until=time.monotonic() + chief.seconds)
+    while True:
+        watch, verdict = watch.after(_look(chief.address), time.monotonic())
+        if verdict is Verdict.ENDED:
+            return
+        if verdict is Verdict.NEVER_CAME:
+            what = f"the chief did not come to {chief.address} in {chief.seconds:.0f} s"
+            fix = "Start it there, or give it more time with --join-timeout"
+            raise TfrunError("TFRUN-303", what, where="TF_CONFIG cluster.chief", fix=fix)
+        time.sleep(LOOK_SECONDS)  # there is no event to wait for: the chief is no process of ours
+
+
+def _look(address: Address) -> Answer:
+    try:
+        socket.create_connection((address.host.strip("[]"), address.port), LOOK_SECONDS).close()
+    except ConnectionRefusedError:
+        return Answer.REFUSED
+    except OSError:
+        return Answer.SILENT
+    return Answer.THERE

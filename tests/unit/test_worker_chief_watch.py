@@ -1,0 +1,80 @@
+"""When a server that was started by hand ends."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+
+import pytest
+
+from tfrun.cluster.address import Address
+from tfrun.cluster.external import AWAIT_CHIEF
+from tfrun.job.errors import TfrunError
+from tfrun.worker import chief_watch
+from tfrun.worker.chief_watch import (
+    REFUSED_SECONDS,
+    SILENT_SECONDS,
+    Answer,
+    Chief,
+    Verdict,
+    Watch,
+    await_chief,
+    chief_to_await,
+)
+
+
+def verdict(*looks: tuple[float, Answer], until: float = 100.0) -> Verdict:
+    watch, found = Watch(until=until), Verdict.GO_ON
+    for now, answer in looks:
+        watch, found = watch.after(answer, now)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("looks", "found"),
+    [
+        ([(0, Answer.REFUSED), (99, Answer.SILENT)], Verdict.GO_ON),
+        ([(0, Answer.REFUSED), (100, Answer.REFUSED)], Verdict.NEVER_CAME),
+        ([(5, Answer.THERE), (500, Answer.THERE)], Verdict.GO_ON),
+        ([(5, Answer.THERE), (5 + REFUSED_SECONDS - 1, Answer.REFUSED)], Verdict.GO_ON),
+        ([(5, Answer.THERE), (5 + REFUSED_SECONDS, Answer.REFUSED)], Verdict.ENDED),
+        # started anew in between
+        ([(0, Answer.THERE), (4, Answer.REFUSED), (5, Answer.THERE), (8, Answer.REFUSED)],
+         Verdict.GO_ON),
+        ([(0, Answer.THERE), (SILENT_SECONDS - 1, Answer.SILENT)], Verdict.GO_ON),
+        ([(0, Answer.THERE), (SILENT_SECONDS, Answer.SILENT)], Verdict.ENDED),
+    ],
+)  # fmt: skip
+def test_what_follows_from_looks(looks: list[tuple[float, Answer]], found: Verdict) -> None:
+    assert verdict(*looks) is found
+
+
+def tf_config(**cluster: list[str]) -> str:
+    return json.dumps({"cluster": cluster, "task": {"type": "ps", "index": 0}})
+
+
+def test_where_the_chief_is() -> None:
+    whole = tf_config(chief=["[::1]:22"], worker=["a:1"], ps=["b:1"])
+    found = chief_to_await({AWAIT_CHIEF: "60", "TF_CONFIG": whole})
+    assert found == Chief(address=Address(host="::1", port=22), seconds=60)
+    assert chief_to_await({"TF_CONFIG": whole}) is None
+    nobody = tf_config(worker=["a:1"], ps=["b:1"])
+    assert chief_to_await({AWAIT_CHIEF: "60", "TF_CONFIG": nobody}) is None
+
+
+def test_a_chief_that_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chief_watch, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(chief_watch, "REFUSED_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = Address(host="127.0.0.1", port=server.getsockname()[1])
+        watching = threading.Thread(target=await_chief, args=(Chief(address=address, seconds=9),))
+        watching.start()
+        connection, _ = server.accept()
+        connection.close()
+        assert watching.is_alive()
+    watching.join(timeout=10)
+    assert not watching.is_alive()
+    with pytest.raises(TfrunError, match="did not come") as caught:
+        await_chief(Chief(address=address, seconds=0.1))
+    assert caught.value.code == "TFRUN-303"
