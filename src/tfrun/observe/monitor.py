@@ -37,6 +37,7 @@ class Monitor:
         self._suspicions: dict[str, stragglers.Suspicion] = {}
         self._began = self._told = time.time()
         self._count = 0
+        self._usual = 0.0, 0.0  # when it was computed, and the own time of most
         events.listeners.append(self.event)
 
     def view(self, *, heat: bool = False) -> dict[str, Any]:
@@ -83,7 +84,13 @@ class Monitor:
         self._events.add(numbers.REPORT, round=self._view.rounds.newest["number"], **fields)
 
     def _judge(self, task: str) -> str | None:
-        before = self._suspicions.get(task, stragglers.Suspicion())
+        before, now = self._suspicions.get(task, stragglers.Suspicion()), time.time()
+        if len(self._latest) >= stragglers.MANY:
+            # A thousand workers report each second: not each is compared with all the others.
+            if now - self._usual[0] > SECONDS:
+                self._usual = now, stragglers.usual_of(self._latest)
+            if not stragglers.may_count(self._latest[task], before, self._usual[1]):
+                return None
         self._suspicions[task], verdict = stragglers.judge(task, before, self._latest)
         if verdict is None:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,12 +47,12 @@ class Numbers:
     logs: Mapping[str, Any] = field(default_factory=dict)
     aside: Mapping[str, float] = field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def step_seconds(self) -> float | None:
         """How long a step took, with what comes between two."""
         return rounded(self.seconds / self.steps) if self.steps else None
 
-    @property
+    @functools.cached_property
     def own_seconds(self) -> float | None:
         """How long this worker itself took for a step: what it did not wait for others."""
         whole = self.step_seconds

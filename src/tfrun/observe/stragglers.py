@@ -19,6 +19,8 @@ STEPS = 20
 REPORTS = 3  # one that a moment's load has delayed is no straggler
 BACK_FACTOR = 1.25
 FRESH_SECONDS = 30.0
+MANY = 32  # workers: from here on one of them hardly moves the median
+CERTAIN = 0.8  # of the factor: below that, a closer look would find nothing
 CAUSES = {"input": "input", "compute": "compute", "communication": "network", "other": "callbacks"}
 
 
@@ -93,6 +95,24 @@ def judge(
         slow_at=_cause(mine, others),
     )
     return Suspicion(named=not before.named), verdict
+
+
+def usual_of(latest: Mapping[str, Numbers]) -> float:
+    """Returns the median of all workers' own times; 0 where none is known."""
+    return median([found.own_seconds for found in latest.values() if found.own_seconds] or [0.0])
+
+
+def may_count(mine: Numbers, before: Suspicion, usual: float) -> bool:
+    """Whether `judge`, which looks at all the others, could come to anything but "nothing".
+
+    Args:
+      mine: a worker's newest report.
+      before: what is known against it.
+      usual: `usual_of` a short time ago, of many workers.
+    """
+    if before != Suspicion() or mine.own_seconds is None:
+        return True
+    return mine.own_seconds > CERTAIN * FACTOR * usual
 
 
 def sentence(event: Mapping[str, Any]) -> str:

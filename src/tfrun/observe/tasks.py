@@ -38,6 +38,15 @@ class Workers:
 
     agents: dict[str, dict[str, Any]] = field(default_factory=dict)
     tasks: dict[str, Worker] = field(default_factory=dict)
+    _round: int = -1
+    _names: list[str] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The tasks in rank order; sorted once, for a thousand of them report each second."""
+        if self._names is None:
+            self._names = sorted(self.tasks, key=rank_order)
+        return self._names
 
     def add(self, event: Event) -> None:
         """Takes the next event."""
@@ -66,8 +75,10 @@ class Workers:
                 self.tasks[event["task"]].slow_at = event["slow_at"] if slow else None
 
     def _started(self, event: Event) -> None:
-        if any(worker.round < event["round"] for worker in self.tasks.values()):
-            self.tasks = {}  # a new round: those without a place in it are no workers any more
+        if self._round < event["round"]:
+            # A new round: those without a place in it are no workers any more.
+            self._round, self.tasks = event["round"], {}
+        self._names = None
         self.tasks[event["task"]] = Worker(
             task=event["task"],
             agent=str(event.get("agent") or next(iter(self.agents), "")),
@@ -85,7 +96,7 @@ class Workers:
 
     def in_order(self) -> list[Worker]:
         """Returns the tasks in rank order."""
-        return sorted(self.tasks.values(), key=lambda worker: rank_order(worker.task))
+        return [self.tasks[name] for name in self.names]
 
     @property
     def up(self) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.observe.goodput import Goodput
-from tfrun.observe.numbers import PARTS, Numbers, rank_order
+from tfrun.observe.numbers import PARTS, Numbers
 from tfrun.observe.rounds import Rounds
 from tfrun.observe.series import number
 from tfrun.observe.tasks import Workers
@@ -48,7 +48,7 @@ class JobView:
     @property
     def tasks(self) -> list[str]:
         """The workers of the newest round, in rank order."""
-        return sorted(self.workers.tasks, key=rank_order)
+        return self.workers.names
 
     @property
     def chief(self) -> str:
