@@ -62,6 +62,15 @@ def by_hand(
         return json.loads(Path(directory, "out").read_text())
 
 
+def alone(script: str, *args: str, python: str, **environment: str) -> list[float]:
+    """Runs one process that starts its workers itself; returns the numbers that rank 0 wrote."""
+    with tempfile.TemporaryDirectory() as directory:
+        shared = {**_environment(), **environment, "BENCH_OUT": f"{directory}/out"}
+        command = [python, *(["-m"] if script.startswith("torch.") else []), script, *args]
+        _check([subprocess.Popen(command, env=shared, stdout=subprocess.PIPE, stderr=-1)])
+        return json.loads(Path(directory, "out").read_text())
+
+
 def legacy_python() -> str:
     """Returns the interpreter of an environment with legacy Keras, made on the first call."""
     series = ".".join(_tensorflow().split(".")[:2])
@@ -119,6 +128,23 @@ def compare(
         for name, run in contenders.items():
             samples[name].append(statistics.median(run()))
     return {name: numbers(values) for name, values in samples.items()}
+
+
+def compare_what_runs(
+    contenders: Mapping[str, Callable[[], Sequence[float]]], repeats: int
+) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """As `compare`; who cannot be installed or fails is left out, with the reason."""
+    samples: dict[str, list[float]] = {}
+    not_run: dict[str, str] = {}
+    for _ in range(repeats):
+        for name, run in contenders.items():
+            if name in not_run:
+                continue
+            try:
+                samples.setdefault(name, []).append(statistics.median(run()))
+            except (CannotInstall, DidNotRun) as error:
+                not_run[name] = str(error)
+    return {n: numbers(v) for n, v in samples.items() if n not in not_run}, not_run
 
 
 def numbers(values: Sequence[float]) -> dict[str, float]:
@@ -179,13 +205,22 @@ def record(
     path.write_text(json.dumps(everything, indent=2) + "\n")
 
 
+class DidNotRun(Exception):
+    """A contender failed, or took too long."""
+
+
 def _check(processes: Sequence[subprocess.Popen]) -> None:
     deadline = time.monotonic() + DEADLINE
     try:
         for process in processes:
             _, errors = process.communicate(timeout=deadline - time.monotonic())
             if process.returncode:
-                raise SystemExit(f"{process.args}: {process.returncode}\n{errors.decode()[-4000:]}")
+                last = errors.decode(errors="replace").strip()[-4000:]
+                reason = last.splitlines()[-1] if last else "no word"
+                print(last, file=sys.stderr)
+                raise DidNotRun(f"exit code {process.returncode}: {reason}")
+    except subprocess.TimeoutExpired as error:
+        raise DidNotRun(f"it took more than {DEADLINE} s") from error
     finally:
         for process in processes:
             process.kill()

@@ -25,6 +25,7 @@ ROOMS = {
     "doctor": "is this cluster fit to train",
     "parity": "where runs on different numbers of workers part",
     "tune": "the batch that is fastest and fits in memory",
+    "bench": "how fast these machines are together",
 }
 OTHERS = {
     "examples/": "scripts to start from",

@@ -178,6 +178,7 @@ print(code, sorted(heavy & set(sys.modules)), file=sys.stderr)
         *((["-n", "0", "x"], 2), (["drill", "--help"], 0), (["drill", "missing.py"], 2)),
         *((["ledger", "--help"], 0), (["page", "--help"], 0), (["page", "missing"], 2)),
         *((["parity", "missing.py"], 2), (["tune", "missing.py"], 2)),
+        *((["bench", "--help"], 0), (["bench", "--sizes", "x"], 2), (["bench", "-n", "1"], 2)),
         *((["submit", "--help"], 0), (["submit", "slurm", "missing.py"], 2)),
     ],
 )
@@ -192,6 +193,21 @@ ELSEWHERE = ("hosts", "hostfile", "cluster", "remote_python", "remote_dir", "env
 SERVED = {name: row for name, row in SURFACE.items() if name not in ELSEWHERE}
 # The same of each verb.
 VERB_SURFACE = {
+    "bench": {
+        "workers": (["-n", "--workers"], None),
+        "hosts": (["-H", "--hosts"], None),
+        "remote_python": (["--remote-python"], None),
+        "remote_dir": (["--remote-dir"], None),
+        "communication": (["--communication"], None),
+        "sizes": (["--sizes"], "4K,64K,1M,11M,100M"),
+        "model": (["--model"], "11M"),
+        "batch": (["--batch"], 64),
+        "steps": (["--steps"], 30),
+        "plot": (["--plot"], None),
+        "timeout": (["--timeout"], 600.0),
+        "run_dir": (["--run-dir"], None),
+        "json_file": (["--json"], None),
+    },
     "doctor": {
         "hosts": (["-H", "--hosts"], None),
         "hostfile": (["--hostfile"], None),
@@ -306,6 +322,7 @@ VERB_SURFACE = {
 # What stands after the options of a verb, and what the verb gets of it.
 SCRIPT = (["train.py", "-n", "9"], {"script": "train.py", "script_args": ("-n", "9")})
 VERB_ARGUMENTS = {
+    "bench": ([], {}),
     "doctor": ([], {}),
     "render kubernetes": (["--image", "image", *SCRIPT[0]], SCRIPT[1]),
     "join": (["--token-file", "f", "h:1"], {"token_file": "f", "address": "h:1"}),

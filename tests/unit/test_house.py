@@ -31,7 +31,13 @@ NO_TENSORFLOW = (
 # From the top down; what stands in one line is of one layer. A room imports from its own layer,
 # from those below it, and from the ground.
 LAYERS = (
-    *(("cli",), ("doctor", "drill", "parity", "tune"), ("launch",), ("control",), ("worker",)),
+    *(
+        ("cli",),
+        ("bench", "doctor", "drill", "parity", "tune"),
+        ("launch",),
+        ("control",),
+        ("worker",),
+    ),
     *(("engine", "train", "checkpoint"), ("data",), ("observe",)),
 )
 GROUND = ("job", "cluster")

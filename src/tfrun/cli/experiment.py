@@ -50,14 +50,15 @@ def last_options(verb: str, one: str) -> Callable[[Callable[..., Any]], Callable
     return add
 
 
-def new_folder(stated: str | None, verb: str, program: Program) -> Path:
+def new_folder(stated: str | None, verb: str, program: Program | None = None) -> Path:
     """Makes the directory in which the runs write, and returns its absolute path.
 
     Raises:
       UsageError: TFRUN-104 where it cannot be made, TFRUN-105 where runs have written there: a
         job that is started in the directory of another goes on where that one was.
     """
-    folder = run_dir_module.create(stated, f"{verb}-{program.name}", time.time())
+    name = f"{verb}-{program.name}" if program else verb
+    folder = run_dir_module.create(stated, name, time.time())
     if any(path.is_dir() and path.name != "logs" for path in folder.iterdir()):
         raise UsageError(
             "TFRUN-105",

@@ -22,6 +22,7 @@ EPILOG = (
 )
 # What stands where a script may stand. Each has a file of its own, with a command of its name.
 VERBS = {
+    "bench": "Measure all-reduces and scaling between workers, and say what to use.",
     "doctor": "Is this machine, or are these, fit to train? Says what is wrong, and the fix.",
     "drill": "Run a script undisturbed, then under faults, and compare.",
     "join": "Have this machine take part in a job of `serve`.",

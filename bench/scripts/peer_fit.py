@@ -1,0 +1,44 @@
+"""Milliseconds a step of `fit`, by epoch.
+
+    peer_fit.py WORKLOAD keras3 | legacy
+
+TensorFlow's strategy, or tfrun's in its place; each worker draws its part of a global batch.
+"""
+
+import sys
+import time
+
+import pinned
+import tensorflow as tf
+import workloads
+from workloads import EPOCHS, PER_WORKER, STEPS
+
+if sys.argv[2] == "legacy":
+    import tf_keras as keras
+else:
+    import keras
+
+name = sys.argv[1]
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    model = workloads.compiled(keras, name)
+x, y = workloads.samples(name)
+batch = PER_WORKER[name] * strategy.num_replicas_in_sync
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(1000).repeat().batch(batch)
+
+
+class Clock(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.times = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.start = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.times.append((time.perf_counter() - self.start) / STEPS[name] * 1000)
+
+
+clock = Clock()
+model.fit(data, epochs=EPOCHS, steps_per_epoch=STEPS[name], verbose=0, callbacks=[clock])
+pinned.write(clock.times[1:])

@@ -1,0 +1,1 @@
+"""how fast these machines are together: all-reduce, link, scaling"""

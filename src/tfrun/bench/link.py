@@ -1,0 +1,76 @@
+"""What the link between neighbouring workers gives at most: both directions at once, raw TCP.
+
+A ring is bound by just this: each worker sends to the next one while it hears from the one before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+
+CONNECT_SECONDS = 20.0
+BYTES = 64 << 20
+TIMES = 3
+_CHUNK = 1 << 20
+
+
+def listen() -> socket.socket:
+    """Opens a port on all interfaces, for a few seconds."""
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    return socket.create_server(
+        ("", 0), family=family, dualstack_ipv6=family is socket.AF_INET6, backlog=4
+    )
+
+
+def bytes_per_second(listening: socket.socket, host: str, port: int) -> float:
+    """Sends to the next worker and receives from the one before, at the same time.
+
+    Args:
+      listening: this worker's port, whose address the worker before knows.
+      host: the next worker's.
+      port: the next worker's.
+
+    Returns:
+      Bytes per second in each direction, of the fastest time.
+
+    Raises:
+      OSError: a neighbour cannot be reached, or has gone.
+    """
+    listening.settimeout(CONNECT_SECONDS)
+    with contextlib.ExitStack() as stack:
+        after = stack.enter_context(socket.create_connection((host, port), CONNECT_SECONDS))
+        before = stack.enter_context(listening.accept()[0])
+        for end in (after, before):
+            end.settimeout(CONNECT_SECONDS)
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return BYTES / min(_exchange(after, before) for _ in range(TIMES))
+
+
+def _exchange(after: socket.socket, before: socket.socket) -> float:
+    out, into = memoryview(bytes(_CHUNK)), memoryview(bytearray(_CHUNK))
+    broken: list[OSError] = []
+
+    def send() -> None:
+        try:
+            for _ in range(BYTES // _CHUNK):
+                after.sendall(out)
+        except OSError as error:
+            broken.append(error)
+
+    began = time.perf_counter()
+    sending = threading.Thread(target=send)
+    sending.start()
+    try:
+        left = BYTES
+        while left:
+            count = before.recv_into(into[: min(left, _CHUNK)])
+            if not count:
+                raise ConnectionError("the worker before has left")
+            left -= count
+    finally:
+        sending.join()
+    if broken:
+        raise broken[0]
+    return time.perf_counter() - began

@@ -1,0 +1,175 @@
+"""`tfrun bench [options]`: how fast these machines are together, and with which settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tfrun.cli.experiment import json_report, new_folder, say
+from tfrun.job import checks
+from tfrun.job.errors import UsageError
+from tfrun.job.spec import COMMUNICATIONS
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN_BENCH"}
+EPILOG = "Every other option of tfrun goes to the jobs by its environment variable."
+
+
+@click.command(context_settings=CONTEXT, epilog=EPILOG)
+@click.option(
+    "-n",
+    "--workers",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Number of workers.  [default: 2, or all slots of the hosts]",
+)
+@click.option("-H", "--hosts", metavar="A,B:2", help="Hosts over SSH; after a colon, workers each.")
+@click.option("--remote-python", metavar="PATH", help="Python on the hosts.")
+@click.option("--remote-dir", metavar="DIR", help="Working directory on the hosts.")
+@click.option(
+    "--communication",
+    metavar="A,B",
+    help="What to compare.  [default: all that work without GPUs, or with them]",
+)
+@click.option(
+    "--sizes",
+    default="4K,64K,1M,11M,100M",
+    show_default=True,
+    metavar="A,B,…",
+    help="Bytes of the all-reduces.",
+)
+@click.option(
+    "--model",
+    default="11M",
+    show_default=True,
+    metavar="SIZE",
+    help="Bytes of the gradients of the model that is trained.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="Its samples on each worker.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=30,
+    show_default=True,
+    help="Of its steps that are timed.",
+)
+@click.option(
+    "--plot", metavar="FILE", help="Where to draw, as PNG.  [default: <run-dir>/bench.png]"
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long each job may take.",
+)
+@click.option("--run-dir", metavar="DIR", help="Where the jobs write.  [default: tfrun-runs/bench]")
+@click.option("--json", "json_file", metavar="FILE", help="Write the report there too.")
+def bench(
+    *,
+    workers: int | None,
+    hosts: str | None,
+    remote_python: str | None,
+    remote_dir: str | None,
+    communication: str | None,
+    sizes: str,
+    model: str,
+    batch: int,
+    steps: int,
+    plot: str | None,
+    timeout: float,
+    run_dir: str | None,
+    json_file: str | None,
+) -> int:
+    """Measure all-reduces and scaling between these machines' workers, and say what to use."""
+    from tfrun.bench.sizes import parse_sizes
+    from tfrun.tune import curve
+
+    measured, gradients = parse_sizes(sizes, where="--sizes"), parse_sizes(model, where="--model")
+    ways = _ways(communication)
+    if plot is not None and not curve.can_draw():
+        raise curve.missing()
+    if hosts is None:
+        checks.check_tensorflow()
+
+    from rich.console import Console
+
+    from tfrun.bench.plot import draw
+    from tfrun.bench.report import print_report
+    from tfrun.bench.run import Bench, run_bench
+
+    where, first = _machines(workers, hosts, remote_python, remote_dir)
+    write_json = json_report(json_file)
+    folder = new_folder(run_dir, "bench")
+    say(f"run directory {folder}")
+    report = run_bench(
+        Bench(
+            where=where,
+            first=first,
+            ways=ways,
+            sizes=measured,
+            model=gradients[-1],
+            batch=batch,
+            steps=steps,
+            folder=folder,
+            timeout=timeout,
+        ),
+        say,
+    )
+    print_report(report, Console(soft_wrap=True))
+    write_json(report)
+    if curve.can_draw():
+        picture = Path(plot) if plot is not None else folder / "bench.png"
+        draw(picture, report)
+        say(f"drawn in {picture}")
+    else:
+        say(str(curve.missing()))
+    return 0
+
+
+def _ways(stated: str | None) -> tuple[str, ...]:
+    """The ways of communicating to compare; "auto" is none of its own."""
+    known = tuple(way for way in COMMUNICATIONS if way != "auto")
+    if stated is None:
+        return tuple(way for way in known if way != "nccl")
+    ways = tuple(dict.fromkeys(word.strip() for word in stated.split(",")))
+    for way in ways:
+        if way not in known:
+            raise UsageError(
+                "TFRUN-105",
+                f"{way!r:.60} is not a way of communicating",
+                where="--communication",
+                expected=f"some of {', '.join(known)}",
+            )
+    return ways
+
+
+def _machines(
+    workers: int | None, hosts: str | None, python: str | None, directory: str | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The options of tfrun for all workers, and for one on the first machine."""
+    from tfrun.cluster.hosts import parse_hosts
+
+    given = {"--remote-python": python, "--remote-dir": directory}
+    remote = [word for name, value in given.items() if value for word in (name, value)]
+    if hosts is None:
+        if remote:
+            fix = "Name hosts with -H, or leave it out"
+            raise UsageError("TFRUN-107", f"{remote[0]} is for other hosts", fix=fix)
+        return ("-n", str(workers or 2)), ("-n", "1")
+    machines = parse_hosts(hosts)
+    if (workers or sum(machine.slots for machine in machines)) < 2:
+        raise UsageError(
+            "TFRUN-105", "one worker has nobody to talk to", where="-H", expected="two or more"
+        )
+    count = ("-n", str(workers)) if workers else ()
+    name, user = machines[0].name, machines[0].user
+    alone = (f"{user}@" if user else "") + (f"[{name}]" if ":" in name else name)
+    return ("-H", hosts, *remote, *count), ("-H", alone, *remote, "-n", "1")
