@@ -53,13 +53,18 @@ def under_tensorflow(kills: int) -> list[Recovery]:
 
 
 def under_torchrun(kills: int) -> list[Recovery]:
-    """DistributedDataParallel with gloo; torchrun starts the workers again."""
+    """DistributedDataParallel with gloo; torchrun starts the workers again.
+
+    By default its agent keeps one store for all restarts, and workers then find the addresses of
+    those that have died (pytorch/pytorch#135712): the variable has it make a new one each time.
+    """
     python = environment("torch", "torch==2.13.0", "numpy")
     torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
     def start(epochs: str, shared: Mapping[str, str], log: Path) -> list[subprocess.Popen]:
         options = ["--max-restarts", str(kills + 1), SCRIPTS / "recovery_torch.py", epochs]
-        return [_spawn([*torchrun, *options], shared, log)]
+        variables = {**shared, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        return [_spawn([*torchrun, *options], variables, log)]
 
     return _kill_and_wait(start, kills)
 

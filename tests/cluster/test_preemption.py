@@ -18,6 +18,9 @@ from workers import SCRIPTS, TFRUN, environment
 from conftest import Jobs, wait_until
 from tfrun.control.preemption import ONE_REQUEST_SECONDS
 
+GRACE = 20.0
+COMMAND = [TFRUN, "-n", "2", "--seed", "3", "--grace", f"{GRACE:.0f}"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
@@ -35,6 +38,12 @@ class Ran:
         return [report.get("step") for report in reports if report["kind"] == "job_saved"]
 
     @property
+    def seconds_after_sigterm(self) -> float:
+        """From the first word of the pre-emption until all of the job was over."""
+        asked = [e["time"] for e in self.events if e["event"] in ("wanted_back", "interrupted")]
+        return self.events[-1]["time"] - asked[0]
+
+    @property
     def weights(self) -> str:
         (line,) = [line for line in self.shown.splitlines() if line.startswith("WEIGHTS")]
         return line
@@ -45,7 +54,7 @@ def run(folder: Path, script: str, fault: str = "", **env: str) -> Ran:
     before = len(log.read_text().splitlines()) if log.exists() else 0
     began = time.monotonic()
     job = subprocess.run(
-        [TFRUN, "-n", "2", "--seed", "3", "--run-dir", str(folder), str(SCRIPTS / script)],
+        [*COMMAND, "--run-dir", str(folder), str(SCRIPTS / script)],
         env=environment({"FAULT": fault, **env}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -105,6 +114,7 @@ def test_a_job_is_preempted_in_any_phase(script: str, phase: str) -> None:
     assert "tfrun: preempted by SIGTERM" in job.shown
     assert "Traceback" not in job.shown
     assert len(job.saved) == 1 and job.saved[0] in CHAINS[script][phase][1]
+    assert job.seconds_after_sigterm < GRACE
 
 
 @pytest.mark.timeout(300)
@@ -125,6 +135,42 @@ def test_only_the_machine_or_the_worker_that_was_hit_asks() -> None:
         # The worker's handler may tell it as well as the thread.
         assert set(asked) == set(expected[who]), phase
         assert told == (["SIGTERM"] if who == "launcher" else [])
+
+
+STANDS = """
+import os, signal, time
+import keras, numpy as np, tensorflow as tf
+import tfrun
+
+class Model(keras.Sequential):
+    def train_step(self, data):
+        @tf.py_function(Tout=tf.int64)
+        def stand(step):
+            if step == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(1000)
+            return step
+
+        with tf.control_dependencies([stand(self.optimizer.iterations.value)]):
+            return super().train_step(tf.nest.map_structure(tf.identity, data))
+
+with tfrun.strategy().scope():
+    model = Model([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+model.fit(np.ones((10000, 4)), np.ones(10000), batch_size=10, verbose=0)
+"""
+
+
+def test_what_takes_longer_than_the_grace_period_ends_with_it(jobs: Jobs) -> None:
+    """The only worker is in the middle of a step, whose end nobody can wait for."""
+    jobs.script(STANDS)
+    done = jobs.run("--run-dir", "run", "--grace", "4", "train.py")
+    assert done.returncode == 143, done.stderr
+    assert "what was trained could not be saved: it took more than 4 s" in done.stderr
+    lines = (jobs.directory / "run" / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    (asked,) = [event["time"] for event in events if event["event"] == "wanted_back"]
+    assert 4 <= events[-1]["time"] - asked < 4 + 5
 
 
 UNSAVED = """
