@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 
 from conftest import Jobs
@@ -35,6 +36,11 @@ def test_chief_and_worker(jobs: Jobs) -> None:
     assert json.loads(said) == ["worker", 1, 2, False, cluster]
     refused = jobs.run("--cluster", "cluster.json", "-n", 2, "train.py")
     assert refused.returncode == 2 and "TFRUN-107" in refused.stderr
+    with socket.create_server(("", ports[1])):
+        taken = jobs.run("--cluster", "cluster.json", "train.py")
+    assert taken.returncode == 1 and "TFRUN-208" in taken.stderr
+    assert f"port {ports[1]} cannot be used: Address already in use; " in taken.stderr
+    assert f"(pid {os.getpid()}) listens there" in taken.stderr
 
 
 SERVED = """

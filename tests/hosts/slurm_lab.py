@@ -1,7 +1,7 @@
 """A real Slurm on the hosts of a lab: slurmctld on n1, a slurmd on each host.
 
-As root and without systemd, munge and cgroups. It trusts everybody, which is why nothing leads out
-of the lab.
+As root and without systemd and cgroups; without munge it trusts everybody, which is why nothing
+leads out of the lab.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lab import Lab
 from conftest import wait_until
 
 # The last one is what keeps a job's container open between its steps.
-DAEMONS = ("slurmctld", "slurmscriptd", "slurmd", "slurmstepd", "sleep 100000000")
+DAEMONS = ("slurmctld", "slurmscriptd", "slurmd", "slurmstepd", "sleep 100000000", "munged")
 CONFIG = """
 ClusterName=lab
 SlurmctldHost=n1
-AuthType=auth/none
-CredType=cred/none
+AuthType=auth/{auth}
+CredType=cred/{auth}
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={directory}/state
@@ -50,6 +50,7 @@ NodeName={nodes} CPUs=2 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 KILL_WAIT = 5
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 SECONDS = 30
 
 
@@ -57,25 +58,27 @@ def why_not() -> str:
     """Returns why there can be no Slurm on this machine; "" when there can."""
     if reason := hosts.why_not():
         return reason
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     tools = ("slurmctld", "slurmd", "srun", "sbatch", "scontrol")
-    missing = [tool for tool in tools if not shutil.which(tool, path=path)]
+    missing = [tool for tool in tools if not shutil.which(tool, path=PATH)]
     return f"not installed: {', '.join(missing)}" if missing else ""
 
 
 class SlurmLab:
     """A lab whose hosts are the nodes of a cluster."""
 
-    def __init__(self, lab: Lab, directory: Path, work: Path) -> None:
+    def __init__(self, lab: Lab, directory: Path, work: Path, *, munge: bool = False) -> None:
         """Args:
         lab: the hosts, up.
         directory: receives Slurm's own files.
         work: where commands run.
+        munge: who calls is proved, as on a real cluster.
         """
+        self._munge = munge
         self.lab, self._directory, self.work = lab, directory, work
         names = f"n[1-{len(lab.names)}]"
         (directory / "state").mkdir()
-        text = CONFIG.format(directory=directory, nodes=names, kill_wait=KILL_WAIT)
+        auth = "munge" if munge else "none"
+        text = CONFIG.format(directory=directory, nodes=names, kill_wait=KILL_WAIT, auth=auth)
         (directory / "slurm.conf").write_text(text)
         (directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("TFRUN_", "SLURM_"))}
@@ -83,7 +86,7 @@ class SlurmLab:
         self.environment = {
             **kept,
             "SLURM_CONF": str(directory / "slurm.conf"),
-            "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin",
+            "PATH": PATH,
             "PYTHONDONTWRITEBYTECODE": "1",
             "COLUMNS": "200",
         }
@@ -91,6 +94,8 @@ class SlurmLab:
     def up(self) -> None:
         """Starts the daemons, and waits until all nodes are idle."""
         conf = self.environment["SLURM_CONF"]
+        if self._munge:
+            self._start_munge()
         self._run("n1", ["slurmctld", "-f", conf], fails=False, seconds=SECONDS)
         for name in self.lab.names:
             (self._directory / f"spool.{name}").mkdir()
@@ -101,6 +106,16 @@ class SlurmLab:
             return states == ["idle"] * len(self.lab.names)
 
         wait_until(all_idle, "all nodes are idle", SECONDS)
+
+    def _start_munge(self) -> None:
+        key = self._directory / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        socket = "/run/munge/munge.socket.2"  # each host has a /run of its own
+        options = f"--key-file={key} --log-file=/run/munge/log --seed-file=/run/munge/seed"
+        start = f"mkdir -m 755 /run/munge && munged --force {options} --socket={socket}"
+        for name in self.lab.names:
+            self._run(name, ["sh", "-c", start], fails=False, seconds=SECONDS)
 
     def call(self, *command: str, fails: bool = False, seconds: float = SECONDS) -> str:
         """Returns what a command on n1 prints, on both of its outputs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from lab import TFRUN, Lab
 from machines import thorough
-from slurm_lab import SlurmLab, why_not
+from slurm_lab import PATH, SlurmLab, why_not
 
 from conftest import wait_until
 
@@ -54,14 +55,14 @@ print("trained", epochs, flush=True)
 
 
 @contextmanager
-def a_cluster(tmp_path: Path, count: int) -> Iterator[SlurmLab]:
+def a_cluster(tmp_path: Path, count: int, *, munge: bool = False) -> Iterator[SlurmLab]:
     """At the end nothing may run on it any more."""
     for name in ("lab", "slurm", "work"):
         (tmp_path / name).mkdir()
     lab = Lab(tmp_path / "lab", count)
     try:
         lab.up()
-        slurm = SlurmLab(lab, tmp_path / "slurm", tmp_path / "work")
+        slurm = SlurmLab(lab, tmp_path / "slurm", tmp_path / "work", munge=munge)
         slurm.up()
         (slurm.work / "train.py").write_text(FIT)
         yield slurm
@@ -121,9 +122,51 @@ def test_tasks_that_do_not_see_the_run_directory(cluster: SlurmLab) -> None:
 def test_preemption_requeues_and_the_job_goes_on(cluster: SlurmLab) -> None:
     cluster.environment |= {"EPOCHS": "100", "PAUSE": "0.1"}
     job = cluster.call(TFRUN, "submit", "slurm", "-N", "2", "--run-dir", "run", "train.py")
-    job = job.split()[0]
+    is_preempted_and_goes_on(cluster, job.split()[0], "--batch")
+
+
+@pytest.mark.skipif(not shutil.which("munged", path=PATH), reason="not installed: munged")
+def test_all_tasks_of_srun_are_preempted(tmp_path: Path) -> None:
+    """Slurm signals every task at once, and each of them is a tfrun; with munge."""
+    with a_cluster(tmp_path, 2, munge=True) as cluster:
+        cluster.environment |= {"EPOCHS": "100", "PAUSE": "0.1"}
+        (cluster.work / "run").mkdir()
+        (cluster.work / "job.sh").write_text(
+            "#!/bin/bash\n#SBATCH -N2 -n3 --requeue --open-mode=append --signal=TERM@60\n"
+            f"srun {TFRUN} --run-dir run --grace 40 train.py\n"
+        )
+        said = cluster.call("sbatch", "--parsable", "-o", "run/slurm.log", "job.sh")
+        is_preempted_and_goes_on(cluster, said.split()[0])
+
+
+def test_salloc_and_a_node_that_is_lost(tmp_path: Path) -> None:
+    with a_cluster(tmp_path, 3) as cluster:
+        salloc = ("salloc", "-I5", "-N2", TFRUN, "--run-dir", "first", "train.py")
+        said = cluster.call(*salloc, seconds=JOB_SECONDS)
+        assert "trained 2" in said and "2 workers" in said
+        places = [json.loads((cluster.work / f"place-{r}.json").read_text()) for r in range(2)]
+        assert [place["host"] for place in places] == ["n1", "n2"]
+        cluster.environment |= {"EPOCHS": "60", "PAUSE": "0.1"}
+        (cluster.work / "run").mkdir()
+        line = f"exec {TFRUN} --run-dir run -n 2:3 train.py"
+        sbatch = ("sbatch", "-N3", "--no-kill", "-o", "run/slurm.log", f"--wrap={line}")
+        cluster.call(*sbatch)
+        wait_until(lambda: "epoch 2" in log_of(cluster), "it trains", JOB_SECONDS)
+        cluster.lab.crash("n3")
+        wait_until(lambda: "with 2 workers after" in log_of(cluster), "it goes on", JOB_SECONDS)
+        wait_until(lambda: "trained 60" in log_of(cluster), "it ends", JOB_SECONDS)
+
+
+def is_preempted_and_goes_on(cluster: SlurmLab, job: str, *whom: str) -> None:
+    """Sends SIGTERM to a job of 100 epochs that writes run/slurm.log, and cancels it at last.
+
+    Args:
+      cluster: where the job is.
+      job: its number.
+      whom: the option of scancel that says which of its processes are meant.
+    """
     wait_until(lambda: "epoch 2 restart 0" in log_of(cluster), "it trains", JOB_SECONDS)
-    cluster.call("scancel", "--batch", "--signal=TERM", job)
+    cluster.call("scancel", *whom, "--signal=TERM", job)
     wait_until(lambda: "is requeued" in log_of(cluster), "it is requeued", 30)
     assert "preempted by SIGTERM" in log_of(cluster)
     # Slurm lets a requeued job wait for two minutes.

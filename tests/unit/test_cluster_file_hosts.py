@@ -55,6 +55,7 @@ def test_each_task_is_on_its_host_and_keeps_its_address() -> None:
     ]
     assert plan.workers == 4 and plan.chief == "chief:0"
     assert [plan.ports_of(agent) for agent in "abc"] == [0, 0, 0]
+    assert [plan.stated_ports_of(agent) for agent in "abc"] == [[2222], [2222, 2223], [2222]]
     tasks = start_messages(plan, SPEC, 0, dict.fromkeys("abc", ()), None)
     environment = tasks["b"][1]["environment"]
     config = json.loads(environment["TF_CONFIG"])

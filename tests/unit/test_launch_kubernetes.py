@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
 from click.testing import CliRunner
+from kubeflow.training import models as training
 from kubeflow_trainer_api import models
+from kubernetes import client
 
 from tfrun.cli.render import render
 from tfrun.cluster.group import group_of
@@ -84,6 +88,22 @@ def test_the_models_know_every_field(what):
     contained(job, models.IoK8sApiBatchV1Job.from_dict(job).to_dict())
     job_set = rendered(what, "jobset")["JobSet"]
     contained(job_set, models.JobsetV1alpha2JobSet.from_dict(job_set).to_dict())
+
+
+@pytest.mark.parametrize("what", [SMALL, FULL])
+def test_the_training_operators_models_know_every_field(what, monkeypatch):
+    for name, model in vars(training).items():
+        if name.startswith("KubeflowOrgV1"):  # the client looks for all classes in its own models
+            monkeypatch.setattr(client.models, name, model, raising=False)
+    api, job = client.ApiClient(), rendered(what, "tfjob")["TFJob"]
+
+    def read(document):
+        answer = SimpleNamespace(data=json.dumps(document))
+        return api.sanitize_for_serialization(api.deserialize(answer, "KubeflowOrgV1TFJob"))
+
+    assert read(job) == job
+    wrong = {**job, "spec": {**job["spec"], "tfReplicaSpec": {}}}
+    assert read(wrong) == job
 
 
 @pytest.mark.parametrize(("what", "kind"), CASES)

@@ -23,7 +23,7 @@ from typing import Any
 import aiohttp
 
 import tfrun
-from tfrun.cluster.ports import PortReservation, reserve_ports
+from tfrun.cluster.ports import PortReservation, check_free, reserve_ports
 from tfrun.control import messages, wire
 from tfrun.control.crew import Crew
 from tfrun.control.memory import save_memory
@@ -223,6 +223,8 @@ class Agent:
                 send=self._send,
             )
             self._ports = reserve_ports(message.ports)
+            for port in message.stated:
+                check_free(port)
             seconds = await self._spawner.prepare()
         except (TfrunError, OSError) as error:
             code = error.code if isinstance(error, TfrunError) else "TFRUN-301"

@@ -114,8 +114,9 @@ class Conductor:
         match action:
             case terms.PrepareAgents():
                 for agent in self.round.agents:
-                    ports = self.plan.ports_of(agent)
-                    self._send(agent, messages.Prepare(round=number, ports=ports))
+                    ports, stated = self.plan.ports_of(agent), self.plan.stated_ports_of(agent)
+                    prepare = messages.Prepare(round=number, ports=ports, stated=stated)
+                    self._send(agent, prepare)
             case terms.StartTasks():
                 self._start_tasks()
             case terms.ReplaceTask(task=task, failure=failure):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tfrun.control.wire import Message
@@ -192,11 +192,15 @@ class Refused(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Prepare(Message):
-    """Reserve `ports` ports for the round and have TensorFlow imported."""
+    """Reserve `ports` ports for the round and have TensorFlow imported.
+
+    `stated` are ports that a cluster file names for this machine's tasks: they have to be free.
+    """
 
     kind: ClassVar[str] = "prepare"
     round: int
     ports: int
+    stated: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -123,6 +123,13 @@ class Plan:
             return int(lacks_chief(self.fixed) and agent == chief)
         return 0 if self.external else self._tasks_by_agent[agent]
 
+    def stated_ports_of(self, agent: str) -> list[int]:
+        """Returns the ports that a cluster file names for the agent's tasks."""
+        if not self.fixed:
+            return []
+        keys = [self.tasks[task.name].key for task in self.planned if task.agent == agent]
+        return [self.fixed.address(key).port for key in keys if key in self.fixed]
+
 
 def make_plan(
     spec: JobSpec,
