@@ -6,13 +6,14 @@ Batches are of 64 samples of 28 x 28 float32 (or 256 where it says so) or of 64 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness import SCRIPTS, compare, record
@@ -33,7 +34,7 @@ def measured(what: str, directory: str) -> list[float]:
     return json.loads(out.read_text())
 
 
-def _next(values: Iterator[list[float]], number: int) -> list[float]:
+def _next(values: Iterator[Sequence[float]], number: int) -> list[float]:
     return [next(values)[number]]
 
 
@@ -64,13 +65,30 @@ NAMES = [
 ]
 
 
-def main(repeats: int = 5) -> None:
+def main(repeats: int = 5, kept: str = "") -> None:
+    """Measures, by turns.
+
+    Args:
+      repeats: how often.
+      kept: a directory with what was measured before, for a machine that is quiet for minutes only.
+    """
     both: dict[str, list[list[float]]] = {name: [] for name in NAMES}
-    with tempfile.TemporaryDirectory() as directory:
-        write_records(Path(directory, "records.tfrecord"))
+    with contextlib.nullcontext(kept) if kept else tempfile.TemporaryDirectory() as directory:
+        measurements, records = Path(directory, "both.json"), Path(directory, "records.tfrecord")
+        if measurements.exists():
+            both = json.loads(measurements.read_text())
+        else:
+            write_records(records)
         for _ in range(repeats):
             for name in NAMES:
                 both[name].append(measured(name, directory))
+        measurements.write_text(json.dumps(both))
+    report(both)
+
+
+def report(both: Mapping[str, Sequence[Sequence[float]]]) -> None:
+    """Records what was measured: for each pipeline, pairs as `measured` returns them."""
+    repeats = len(both["nothing"])
     for number, unit in enumerate(("ms to the first batch", "us of CPU a batch")):
         results = compare(
             {name: functools.partial(_next, iter(values), number) for name, values in both.items()},
@@ -104,4 +122,4 @@ def main(repeats: int = 5) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5, *sys.argv[2:3])

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tfrun.data import errors
 from tfrun.data.checksums import HEAD, TAIL, first_damaged
-from tfrun.data.gather import Gathered, Unreadable
+from tfrun.data.gather import Gathered, Unreadable, keep_freed_memory
 from tfrun.data.record_index import index_files
 
 _LARGE = 64 << 10
@@ -53,6 +53,7 @@ class RecordSource:
         self._maps = np.zeros(len(starts), np.uintp)  # where they begin in memory
         weakref.finalize(self, _close, self._files)
         self._kept: list[Gathered] = []
+        keep_freed_memory()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
