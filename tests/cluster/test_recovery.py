@@ -6,7 +6,9 @@ import functools
 import json
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -36,7 +38,9 @@ OPTIONS = {
 }
 
 
-def run(variant: str, kills: str) -> tuple[dict[str, Any], str, str]:
+def run(
+    variant: str, kills: str, extra: Mapping[str, str] = MappingProxyType({})
+) -> tuple[dict[str, Any], str, str]:
     """What the chief found, the CSV file, and the terminal."""
     env = {"TEST_DATA": variant if variant in ("dataset", "tf.data") else "arrays"}
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +48,8 @@ def run(variant: str, kills: str) -> tuple[dict[str, Any], str, str]:
             [TFRUN, "-n", "2", "--seed", "5", "--run-dir", f"{folder}/run"]
             + [str(SCRIPTS / "recovery_fit.py")],
             env=environment(
-                {**env, **OPTIONS.get(variant, {}), "KILLS": kills, "TEST_FOLDER": folder}
+                {**env, **OPTIONS.get(variant, {}), **extra}
+                | {"KILLS": kills, "TEST_FOLDER": folder}
             ),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

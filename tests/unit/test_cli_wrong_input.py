@@ -85,7 +85,7 @@ def test_the_spy_sees_processes(here: Jobs) -> None:
         (["-n"], "TFRUN-105", "-n"),
         (["-n", "train.py"], "TFRUN-105", "SCRIPT"),
         (["--ps", "-1", "train.py"], "TFRUN-105", "--ps"),
-        (["--communication", "mpi", "train.py"], "TFRUN-105", "'auto', 'ring', 'nccl'"),
+        (["--communication", "mpi", "train.py"], "TFRUN-105", "'auto', 'host', 'ring', 'nccl'"),
         (["--threads-per-worker", "0", "train.py"], "TFRUN-105", "--threads-per-worker"),
         (["--start-method", "spawn", "train.py"], "TFRUN-105", "--start-method"),
         (["--seed", "-1", "train.py"], "TFRUN-105", "--seed"),

@@ -24,6 +24,7 @@ NO_TENSORFLOW = (
     "tune",
     "job",
     "cluster",
+    "collective",
     "launch",
     "control",
     "observe",
@@ -38,7 +39,7 @@ LAYERS = (
         ("control",),
         ("worker",),
     ),
-    *(("engine", "train", "checkpoint"), ("data",), ("observe",)),
+    *(("engine", "train", "checkpoint"), ("collective",), ("data",), ("observe",)),
 )
 GROUND = ("job", "cluster")
 # Modules that any code may use, whatever their room, and why.

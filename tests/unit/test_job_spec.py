@@ -86,7 +86,7 @@ SPECS = st.builds(
     workers=st.integers(1, 9).map(lambda low: WorkerRange(low=low, high=2 * low)),
     ps=st.integers(0, 9),
     run_dir=st.text(),
-    communication=st.sampled_from(["auto", "ring", "nccl"]),
+    communication=st.sampled_from(["auto", "host", "ring", "nccl"]),
     threads_per_worker=st.none() | st.integers(1, 64),
     seed=st.integers(0, 2**31 - 1),
     sync_check=st.integers(0, 1000),

@@ -88,4 +88,6 @@ def external_environment(tf_config: str, round: int, run_dir: str) -> dict[str, 
         "LOCAL_WORLD_SIZE": "1",
         "TFRUN_ROUND": str(round),
         "TFRUN_RUN_DIR": run_dir,
+        # Each task is a job of its own, with a secret that the others do not know.
+        "TFRUN_COLLECTIVE_KEY": "",
     }

@@ -24,6 +24,7 @@ import aiohttp
 
 import tfrun
 from tfrun.cluster.ports import PortReservation, check_free, reserve_ports
+from tfrun.collective.handshake import key_of
 from tfrun.control import messages, wire
 from tfrun.control.crew import Crew
 from tfrun.control.memory import save_memory
@@ -214,11 +215,12 @@ class Agent:
             if message.ports > self._config["workers"] and not self.spec.ps:
                 # Workers of a machine that was lost come here: more share the cores.
                 self._environment |= self._environment_of(message.ports)
+            key = key_of(self._config["token"], message.round)
             self._crew = Crew(
                 message.round,
                 self.spec,
                 logs=self._logs,
-                environment=self._environment,
+                environment={**self._environment, "TFRUN_COLLECTIVE_KEY": key},
                 spawner=self._spawner,
                 send=self._send,
             )

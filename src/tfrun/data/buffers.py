@@ -19,9 +19,14 @@ _ALIGNMENT = 64  # TensorFlow takes an array over without a copy from such an ad
 
 
 class Buffers:
-    """Arrays on recycled memory, each on a 64-byte boundary; from any thread."""
+    """Arrays on recycled memory, each on a 64-byte boundary; from any thread.
 
-    def __init__(self) -> None:
+    Args:
+      largest: bytes; what is larger is given back to the system.
+    """
+
+    def __init__(self, largest: int = LARGEST) -> None:
+        self._largest = largest
         self._free: deque[memoryview] = deque(maxlen=KEPT)
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
@@ -31,7 +36,7 @@ class Buffers:
         # An array made of a memoryview is the base of all its views, also of views of views. So
         # when it dies, none is left: no tensor, no slice of one, no NumPy array of such a slice.
         root = np.frombuffer(memory, np.uint8)
-        if len(memory) <= LARGEST:
+        if len(memory) <= self._largest:
             weakref.finalize(root, self._free.append, memory).atexit = False
         begin = -root.ctypes.data % _ALIGNMENT
         return root[begin : begin + size].view(dtype).reshape(shape)

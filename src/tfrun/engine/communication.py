@@ -17,6 +17,7 @@ from tfrun.job.errors import UsageError
 CommunicationOptions = tf.distribute.experimental.CommunicationOptions
 Implementation = tf.distribute.experimental.CommunicationImplementation
 
+HOST = "host"
 # Measured on two processes, 160 tensors of 100 MB in all: one pack 320 ms, packs of 1 MiB 209,
 # 2 MiB 196, 4 MiB 164, 8 MiB 205. 11 MB take the same time in one pack or three.
 RING_BYTES_PER_PACK = 4 << 20
@@ -35,7 +36,8 @@ def options(explicit=None):
       `CommunicationOptions`, whose packs are tuned unless the user has stated their size.
 
     Raises:
-      UsageError: TFRUN-105, when TFRUN_COMMUNICATION has another value than auto, ring or nccl.
+      UsageError: TFRUN-105, when TFRUN_COMMUNICATION has another value than auto, host, ring or
+        nccl.
     """
     return CommunicationOptions(
         implementation=_from_environment(), bytes_per_pack=RING_BYTES_PER_PACK
@@ -45,14 +47,39 @@ def options(explicit=None):
 def _from_environment():
     name = os.environ.get("TFRUN_COMMUNICATION") or "auto"
     try:
-        return Implementation(name.upper())
+        # Where the host collective cannot be used, TensorFlow's ring can.
+        return Implementation("RING" if name == HOST else name.upper())
     except ValueError:
         raise UsageError(
             "TFRUN-105",
             f"{name!r} is not a way of communicating",
             where="TFRUN_COMMUNICATION",
-            expected="auto, ring or nccl",
+            expected="auto, host, ring or nccl",
         ) from None
+
+
+def uses_host(strategy, explicit) -> bool:
+    """Whether a strategy's workers talk through the host collective.
+
+    Args:
+      strategy: a multi-worker strategy.
+      explicit: the user's `CommunicationOptions`, or None; what they name is used instead.
+
+    Raises:
+      UsageError: TFRUN-105, when the workers have GPUs.
+    """
+    if os.environ.get("TFRUN_COMMUNICATION") != HOST or strategy.extended._num_workers == 1:
+        return False
+    if explicit is not None and explicit.implementation != Implementation.AUTO:
+        return False
+    if _has_gpu(strategy):
+        raise UsageError(
+            "TFRUN-105",
+            "the host collective is for workers without GPUs, and this one has some",
+            where="--communication host",
+            expected="auto, ring or nccl",
+        )
+    return True
 
 
 def settle(strategy, probe: Callable[[Any], bool] | None = None):

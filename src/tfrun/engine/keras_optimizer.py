@@ -18,7 +18,7 @@ from keras import optimizers
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from tfrun.engine import commit, keras_state, replica, step_clock
+from tfrun.engine import commit, host_collective, keras_state, replica, step_clock
 from tfrun.job.errors import TfrunError
 
 
@@ -117,7 +117,7 @@ def apply_deferred(run: replica.ReplicaRun) -> None:
 
 
 def all_reduce_sum(run: replica.ReplicaRun, values: Sequence) -> list:
-    """Sums each of `values` over the replicas, with one batched reduction for each dtype.
+    """Sums each of `values` over the replicas, in as few reductions as there can be.
 
     Args:
       run: the current run.
@@ -130,14 +130,22 @@ def all_reduce_sum(run: replica.ReplicaRun, values: Sequence) -> list:
         return list(values)
     results: list = [None] * len(values)
     since = step_clock.waiting(run, _tensors(values))
-    # TensorFlow concatenates the tensors of a pack, which asks for one dtype.
-    for dtype in dict.fromkeys(value.dtype for value in values):
-        members = [i for i, value in enumerate(values) if value.dtype == dtype]
+    for members in _reduced_together(run.context.strategy, values):
         sums = run.context.all_reduce(tf.distribute.ReduceOp.SUM, [values[i] for i in members])
         for i, total in zip(members, sums, strict=True):
             results[i] = total
     step_clock.waited(run, since, _tensors(results))
     return results
+
+
+def _reduced_together(strategy, values: Sequence) -> list[list[int]]:
+    """The positions of values that one reduction takes."""
+    everything = range(len(values))
+    if host_collective.is_used_by(strategy):
+        return [list(everything)]
+    # TensorFlow concatenates the tensors of a pack, which asks for one dtype.
+    dtypes = dict.fromkeys(value.dtype for value in values)
+    return [[i for i in everything if values[i].dtype == dtype] for dtype in dtypes]
 
 
 def check_scope(optimizer, strategy) -> None:

@@ -6,13 +6,15 @@ import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as upstream
 from tensorflow.python.distribute import distribute_lib
 
-from tfrun.engine import allocator, communication, step_clock, termination
+from tfrun.engine import allocator, communication, host_collective, step_clock, termination
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.worker import progress
 
 
 class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExtended):
     """Everything that is TensorFlow's own, and what tfrun changes in it."""
+
+    _host_calls: host_collective.Calls | None = None  # set where the host collective is used
 
     def _initialize_multi_worker(self, cluster_resolver):
         communication.configure_heartbeat(cluster_resolver)
@@ -25,6 +27,14 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
         if len(self.worker_devices) == 1 and not tf.executing_eagerly():
             return False
         return super()._use_merge_call()
+
+    def _get_variable_creator_initial_value(self, replica_id, device, primary_var, **kwargs):
+        calls = self._host_calls
+        if calls is None:
+            return super()._get_variable_creator_initial_value(
+                replica_id, device, primary_var, **kwargs
+            )
+        return lambda: host_collective.initial_value(calls, kwargs)
 
     def _replica_ctx_all_reduce(self, reduce_op, value, options=None):
         # TensorFlow forgets the strategy's own options here, the size of the packs among them.
@@ -45,7 +55,11 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         # Not upstream's __init__: it would make upstream's `extended`.
         distribute_lib.Strategy.__init__(self, extended)
         termination.give_back_sigterm()
-        communication.settle(self)
+        if communication.uses_host(self, communication_options):
+            with progress.meeting():
+                host_collective.adopt(self)
+        else:
+            communication.settle(self)
         if extended._in_multi_worker_mode():
             allocator.undo_generator_patch()
             self.step_clock = step_clock.StepClock()

@@ -24,6 +24,9 @@ PEER_PHRASES = (
     "failed to connect to all addresses",
     "heartbeat",
 )
+# How the host collective fails a graph: by an assertion, because what Python raises in a graph
+# comes out as UnknownError, with its traceback in the log.
+HOST_PHRASE = "PeerGone: Collective ops is aborted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,8 @@ def is_peer_error(error: Mapping[str, Any]) -> bool:
     if error.get("type") in PEER_ERRORS:
         return True
     message = str(error.get("message", ""))
+    if error.get("type") == "InvalidArgumentError":
+        return HOST_PHRASE in message
     return error.get("type") == "InternalError" and any(
         phrase in message for phrase in PEER_PHRASES
     )

@@ -12,7 +12,7 @@ from typing import Any
 from tfrun.job.errors import UsageError
 from tfrun.job.timeouts import Timeouts
 
-COMMUNICATIONS = ("auto", "ring", "nccl")
+COMMUNICATIONS = ("auto", "host", "ring", "nccl")
 START_METHODS = ("auto", "fork", "fresh")
 # No more digits than any training needs: int() refuses some thousands. And not "0s".
 _SNAPSHOT_EVERY = re.compile(r"auto|[0-9]{1,9}|(?=.*[1-9])[0-9]{1,9}(\.[0-9]{1,9})?s")
@@ -79,7 +79,7 @@ class JobSpec:
       workers: how many workers.
       ps: how many parameter servers; with them a chief is added that runs the script.
       run_dir: absolute path of the directory that receives everything the job writes.
-      communication: "auto", "ring" or "nccl".
+      communication: "auto", "host", "ring" or "nccl".
       threads_per_worker: intra-op threads of each worker; None shares the cores out.
       start_method: "fork" from the zygote, "fresh" processes, or "auto" for the platform's.
       seed: the global random seed that every worker starts with.

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfrun.engine import host_collective
 from tfrun.job.peers import PeersLeft
 from tfrun.train import preemption, snapshot
 from tfrun.train.snapshot import Place
@@ -192,6 +193,7 @@ def abort_collectives() -> None:
     """
     from tensorflow.python.eager import context
 
+    host_collective.abort("a peer has left the round")
     here: Any = context.context()
     here.abort_collective_ops(
         tf.errors.UNAVAILABLE, "Collective ops is aborted by: a peer has left the round"

@@ -18,8 +18,9 @@ from tfrun.job.errors import TfrunError
 
 with warnings.catch_warnings(record=True) as CAUGHT:
     warnings.simplefilter("always")
+    ways = tf.distribute.experimental.CommunicationImplementation
     strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy(
-        communication=tf.distribute.experimental.CommunicationImplementation.NCCL
+        communication=ways.AUTO if os.environ["TFRUN_COMMUNICATION"] == "host" else ways.NCCL
     )
 RANK, WORKERS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 rng = np.random.RandomState(0)

@@ -1,0 +1,1 @@
+"""The host collective: sums between the workers' memories, over TCP and through shared memory."""

@@ -1,0 +1,20 @@
+"""What can go wrong in a collective, for the code that calls it."""
+
+from __future__ import annotations
+
+
+class PeerGone(ConnectionError):
+    """A peer is dead, unreachable, or has left: nothing of this collective counts.
+
+    Attributes:
+      rank: the peer's rank.
+    """
+
+    def __init__(self, rank: int, reason: str) -> None:
+        # The first words are those that `job.failure` knows a peer's end by.
+        super().__init__(f"Collective ops is aborted by: rank {rank} {reason}")
+        self.rank = rank
+
+
+class Disagreement(RuntimeError):
+    """Two workers stand at different collectives: their scripts do not do the same."""

@@ -1,0 +1,158 @@
+"""How the workers of a round become a `Collective`: who is where, who connects with whom."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tfrun.collective.flat import Flat, partners
+from tfrun.collective.group import Collective
+from tfrun.collective.links import Inlet, Link, Patience, Pump
+from tfrun.collective.meet import Meeting
+from tfrun.collective.shared import Shared, barrier_partners, make
+from tfrun.collective.stamps import stamp
+
+MEET_SECONDS = 60.0
+_FORMING = stamp(0, 0, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Where a worker is.
+
+    Attributes:
+      host: the address that its peers reach it at.
+      port: of its `Meeting`.
+      memory: names the memory that it can share; equal for those that can share it with each
+        other, "" for who shares none.
+    """
+
+    host: str
+    port: int
+    memory: str
+
+    def text(self) -> str:
+        return f"{self.port} {self.memory or '-'} {self.host}"
+
+    @classmethod
+    def of(cls, text: str) -> Where:
+        port, memory, host = text.split(" ", 2)
+        return cls(host=host, port=int(port), memory="" if memory == "-" else memory)
+
+
+def memory_name(folder: Path | None) -> str:
+    """The name of the memory behind a directory, for `Where.memory`."""
+    if folder is None:
+        return ""
+    try:
+        found = folder.stat()
+        boot = Path("/proc/sys/kernel/random/boot_id")
+        machine = boot.read_text().strip() if boot.exists() else socket.gethostname()
+    except OSError:
+        return ""
+    return f"{machine}:{found.st_dev}:{found.st_ino}"
+
+
+def form(
+    meeting: Meeting,
+    rank: int,
+    world: int,
+    where: Callable[[int], Where],
+    *,
+    neighbours: range,
+    folder: Path | None = None,
+    patience: Patience | None = None,
+) -> Collective:
+    """Connects this worker with its peers; all workers call this.
+
+    Args:
+      meeting: this worker's, which listens; it is closed.
+      rank: this worker's.
+      world: how many workers.
+      where: tells where a peer is, once that is known.
+      neighbours: ranks that may be on this machine, this one among them.
+      folder: a directory in memory that is shared with those; None shares none.
+      patience: how long a silent peer is waited for.
+
+    Raises:
+      PeerGone: a peer has not come.
+    """
+    patience = patience or Patience()
+    open_links: dict[int, Link] = {}
+
+    def connect(ranks: set[int]) -> Mapping[int, Link]:
+        new = ranks - open_links.keys() - {rank}
+        addresses = {peer: (where(peer).host, where(peer).port) for peer in new}
+        open_links.update(meeting.links(addresses, new, MEET_SECONDS))
+        return open_links
+
+    with contextlib.closing(meeting):
+        group = Collective(rank, dict(connect(partners(rank, world))), world, patience)
+        try:
+            _share(group, neighbours, folder, where, connect, Pump(patience))
+        except BaseException:
+            group.close()
+            raise
+    return group
+
+
+def _share(
+    group: Collective,
+    neighbours: range,
+    folder: Path | None,
+    where: Callable[[int], Where],
+    connect: Callable[[set[int]], Mapping[int, Link]],
+    pump: Pump,
+) -> None:
+    """Has those that can share memory do so."""
+    rank, world = group.rank, group.world
+    own = memory_name(folder)
+    members = [rank]
+    if own:
+        members = [r for r in neighbours if r == rank or where(r).memory == own]
+    path = (folder or Path()) / f"collective-{members[0]}"
+    me, count = members.index(rank), len(members)
+    if count > 1:
+        near = {members[i] for pair in barrier_partners(me, count) for i in pair}
+        tree = {members[0]} if me else set(members)
+        links = connect(near | tree)
+        if not _made(path, me, members, links, pump):
+            members, me, count = [rank], 0, 1
+    # Everyone's first worker of its machine, on every worker.
+    leaders = np.zeros(world, np.int64)
+    leaders[rank] = members[0]
+    leaders = group.all_reduce([leaders])[0]
+    firsts = sorted(set(leaders.tolist()))
+    if len(firsts) == world:
+        return  # nobody shares anything
+    across = None
+    if rank in firsts and len(firsts) > 1:
+        position = firsts.index(rank)
+        needed = partners(position, len(firsts))
+        links = connect({firsts[i] for i in needed})
+        across = Flat(position, {i: links[firsts[i]] for i in needed}, len(firsts), pump)
+    links = connect(set())
+    local = {i: links[member] for i, member in enumerate(members) if member in links}
+    shared = Shared(path, me, count, local, pump, across, len(firsts))
+    group.share(shared, links.values())
+    group.all_reduce([np.zeros(1)])  # everyone has it open
+    if not me and count > 1:
+        path.unlink()  # so that it goes with the last one that has it open
+
+
+def _made(path: Path, me: int, members: list[int], links: Mapping[int, Link], pump: Pump) -> bool:
+    """Whether the first worker has made the file: it tells the others."""
+    if me == 0:
+        path.unlink(missing_ok=True)  # of a round before
+        made = make(path, len(members))
+        for member in members[1:]:
+            pump.run(links[member], [memoryview(bytes([made]))], links[member], [])
+        return made
+    answer = Inlet(np.empty(1, np.uint8))
+    pump.run(links[members[0]], [], links[members[0]], [answer])
+    return bool(answer.into[0])

@@ -1,0 +1,140 @@
+"""How the workers of a round find each other: each listens, the lower rank calls the higher one."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Collection, Mapping
+
+from tfrun.collective import handshake
+from tfrun.collective.errors import PeerGone
+from tfrun.collective.links import Link
+
+BACKLOG = 128
+HANDSHAKE_SECONDS = 10.0
+AT_ONCE = 64  # handshakes; more callers than that wait in the backlog
+RETRY_SECONDS = 0.05
+
+
+class Meeting:
+    """A worker's listening port, for as long as it meets its peers.
+
+    Args:
+      me: this worker's rank.
+      world: how many workers.
+      key: the round's secret, see `handshake.key_of`.
+      host: the address of this machine that its peers use; where it is none of this machine's own
+        (a pod's service, a forwarded port) all of them are listened on.
+    """
+
+    def __init__(self, me: int, world: int, key: str, host: str = "") -> None:
+        self._me, self._world, self._key = me, world, key
+        self._listening = _listen(host)
+        self._places = threading.Semaphore(AT_ONCE)
+        self._changed = threading.Condition()
+        self._came: dict[int, socket.socket] = {}
+        self._closed = False
+        threading.Thread(target=self._accept, name="tfrun meeting", daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return self._listening.getsockname()[1]
+
+    def links(
+        self, addresses: Mapping[int, tuple[str, int]], peers: Collection[int], seconds: float
+    ) -> dict[int, Link]:
+        """Connects with `peers`; those that call meanwhile and are not among them are kept.
+
+        Args:
+          addresses: host and port of each peer, by rank.
+          peers: their ranks.
+          seconds: how long it may take.
+
+        Raises:
+          PeerGone: one has not come, or is not to be reached.
+        """
+        deadline = time.monotonic() + seconds
+        found: dict[int, socket.socket] = {}
+        try:
+            for peer in sorted(peer for peer in peers if peer > self._me):
+                found[peer] = self._call(peer, addresses[peer], deadline)
+            with self._changed:
+                for peer in sorted(peer for peer in peers if peer < self._me):
+                    left = deadline - time.monotonic()
+                    if not self._changed.wait_for(lambda p=peer: p in self._came, max(0.0, left)):
+                        raise PeerGone(peer, f"has not connected within {seconds:g} s")
+                    found[peer] = self._came.pop(peer)
+            return {rank: Link(rank, connection) for rank, connection in found.items()}
+        except BaseException:
+            for connection in found.values():
+                connection.close()
+            raise
+
+    def close(self) -> None:
+        """Listens no more, and hangs up on who is not needed."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._listening.close()
+        with self._changed:
+            for connection in self._came.values():
+                connection.close()
+            self._came.clear()
+
+    def _call(self, peer: int, address: tuple[str, int], deadline: float) -> socket.socket:
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                connection = socket.create_connection(address, max(0.1, left))
+                try:
+                    connection.settimeout(HANDSHAKE_SECONDS)
+                    handshake.call(connection, self._key, me=self._me, peer=peer, world=self._world)
+                    return connection
+                except BaseException:
+                    connection.close()
+                    raise
+            except OSError as error:  # a full backlog, or a network that is being set up
+                if isinstance(error, handshake.Refused) or left < RETRY_SECONDS:
+                    where = f"{address[0]}:{address[1]}"
+                    raise PeerGone(peer, f"is not to be reached at {where}: {error}") from None
+                time.sleep(RETRY_SECONDS)
+
+    def _accept(self) -> None:
+        while not self._closed:
+            self._places.acquire()
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        try:
+            connection.settimeout(HANDSHAKE_SECONDS)
+            peer = handshake.answer(connection, self._key, me=self._me, world=self._world)
+            with self._changed:
+                if self._closed or peer in self._came:
+                    connection.close()
+                else:
+                    self._came[peer] = connection
+                    self._changed.notify_all()
+        except OSError:
+            connection.close()  # a stranger, or a peer that has died: it is not waited for here
+        finally:
+            self._places.release()
+
+
+def _listen(host: str) -> socket.socket:
+    """Returns a listening socket on the interface of `host`, else on all of them."""
+    with contextlib.suppress(OSError):
+        if host:
+            family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+            return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    if socket.has_dualstack_ipv6():
+        with contextlib.suppress(OSError):
+            return socket.create_server(
+                ("", 0), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
+            )
+    return socket.create_server(("", 0), backlog=BACKLOG)

@@ -1,0 +1,125 @@
+"""Many tensors in few arrays: where each stands, and in which dtype it is added up."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfrun.collective.stamps import checksum_of
+from tfrun.data.buffers import Buffers
+
+ALIGNMENT = 64  # bytes; TensorFlow takes over without a copy what begins there (facts 15)
+LOW_PRECISION = ("float16", "bfloat16")
+KEPT_BYTES = 8 << 30  # the largest buffer that is used again
+
+
+def sum_dtype(dtype: np.dtype) -> np.dtype:
+    """In which dtype numbers are added up and travel: those of low precision in float32."""
+    return np.dtype(np.float32) if dtype.name in LOW_PRECISION else dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a tensor stands.
+
+    Attributes:
+      pack: which array.
+      start: at which number of it.
+      shape: of the tensor.
+      dtype: of the tensor.
+    """
+
+    pack: int
+    start: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def stop(self) -> int:
+        return self.start + math.prod(self.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A place for each tensor, and dtype and length of each array."""
+
+    places: tuple[Place, ...]
+    packs: tuple[tuple[np.dtype, int], ...]
+
+    @property
+    def checksum(self) -> int:
+        """The same on two workers whose tensors are."""
+        return checksum_of((place.dtype, place.shape) for place in self.places)
+
+
+def layout_of(tensors: Sequence[NDArray]) -> Layout:
+    """Returns the layout of tensors of these shapes and dtypes: one array for each sum's dtype."""
+    order: dict[np.dtype, int] = {}
+    lengths: list[int] = []
+    places = []
+    for tensor in tensors:
+        dtype = sum_dtype(tensor.dtype)
+        pack = order.setdefault(dtype, len(order))
+        if pack == len(lengths):
+            lengths.append(0)
+        places.append(Place(pack=pack, start=lengths[pack], shape=tensor.shape, dtype=tensor.dtype))
+        step = max(1, ALIGNMENT // dtype.itemsize)
+        lengths[pack] += -(-tensor.size // step) * step
+    return Layout(places=tuple(places), packs=tuple(zip(order, lengths, strict=True)))
+
+
+class Packer:
+    """Packs and unpacks, on memory that is used again once nobody refers to it.
+
+    What `unpack` gives lies in that memory. TensorFlow takes it over as it is and holds on to it
+    for as long as it needs it, and so do arrays: only then it is written to again.
+    """
+
+    def __init__(self) -> None:
+        self._buffers = Buffers(largest=KEPT_BYTES)
+
+    def empty(self, layout: Layout) -> list[NDArray]:
+        """Returns arrays for packed tensors, with any content."""
+        return [self._buffers.array((length,), dtype) for dtype, length in layout.packs]
+
+    @staticmethod
+    def unpack(packs: Sequence[NDArray], layout: Layout) -> list[NDArray]:
+        """Returns the tensors; parts of the arrays, but where their dtype is of low precision."""
+        return [
+            packs[place.pack][place.start : place.stop]
+            .astype(place.dtype, copy=False)
+            .reshape(place.shape)
+            for place in layout.places
+        ]
+
+
+class Reader:
+    """Tensors as the arrays that they are packed into, without packing them all at once."""
+
+    def __init__(self, tensors: Sequence[NDArray], layout: Layout, pack: int) -> None:
+        self._parts = [
+            (place, tensor.reshape(-1))
+            for tensor, place in zip(tensors, layout.places, strict=True)
+            if place.pack == pack and tensor.size
+        ]
+        self._starts = [place.start for place, _ in self._parts]
+
+    def fill(self, into: NDArray, start: int) -> None:
+        """Copies what stands from `start` on, with zeros between the tensors."""
+        end, at = start + len(into), start
+        first = max(0, bisect.bisect_right(self._starts, start) - 1)
+        for place, flat in self._parts[first:]:
+            if place.start >= end:
+                break
+            begin, stop = max(start, place.start), min(end, place.stop)
+            if begin >= stop:
+                continue
+            into[at - start : begin - start] = 0
+            into[begin - start : stop - start] = flat[begin - place.start : stop - place.start]
+            at = stop
+        into[at - start :] = 0

@@ -1,0 +1,270 @@
+"""TensorFlow's strategies reduce, gather and broadcast through the host collective.
+
+`CrossDeviceOps` is where TensorFlow lets others do the work: what `fit`, custom loops, `reduce`,
+`gather` and metrics do ends there. Calls to Python in the graph take their place, one after the
+other on every worker: each reads and writes a variable of ours, and TensorFlow keeps the order of
+what uses the same variable, through functions, loops and conditions too.
+
+TensorFlow's own cluster stays: it is how the workers exchange addresses, and its servers tell
+whether a silent peer is alive.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.distribute import cross_device_ops, distribute_utils
+from tensorflow.python.distribute import values as distributed_values
+from tensorflow.python.eager import context
+from tensorflow.python.ops import resource_variable_ops
+
+from tfrun.collective.errors import PeerGone
+from tfrun.collective.form import MEET_SECONDS, Where, form, memory_name
+from tfrun.collective.group import Collective
+from tfrun.collective.links import Patience
+from tfrun.collective.meet import Meeting
+from tfrun.job.world import world as world_of_process
+
+ALIVE_MILLISECONDS = 2000
+_calls: Calls | None = None
+
+
+def current() -> Collective | None:
+    """This process's collective, once a strategy uses it."""
+    return _calls.group if _calls else None
+
+
+def is_used_by(strategy: Any) -> bool:
+    """True for a strategy whose workers talk through the host collective."""
+    return getattr(strategy.extended, "_host_calls", None) is not None
+
+
+def abort(reason: str) -> None:
+    """Makes the collective that runs fail, and all that follow; from any thread."""
+    if _calls is not None:
+        _calls.group.abort(reason)
+
+
+def adopt(strategy: Any) -> None:
+    """Has a multi-worker strategy use the host collective; all workers must call this.
+
+    Raises:
+      tf.errors.UnavailableError: a peer has gone meanwhile.
+    """
+    global _calls
+    extended = strategy.extended
+    try:
+        # One for the process: what two strategies do has to keep one order.
+        _calls = _calls or Calls(_connect(extended))
+    except PeerGone as error:
+        raise tf.errors.UnavailableError(None, None, str(error)) from None
+    extended._host_calls = _calls
+    for name in ("_cross_device_ops", "_host_cross_device_ops"):
+        setattr(extended, name, HostCrossDeviceOps(getattr(extended, name), _calls))
+
+
+def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
+    """The chief's initial value of a variable, on every worker.
+
+    Args:
+      calls: of a strategy.
+      kwargs: the arguments of the variable.
+    """
+    value: Any = kwargs["initial_value"]
+    value = value() if callable(value) else value
+    value = getattr(value, "wrapped_value", value)  # of a checkpoint that is being restored
+    return calls.broadcast(tf.convert_to_tensor(value, dtype=kwargs.get("dtype")))
+
+
+def _connect(extended: Any) -> Collective:
+    """Exchanges addresses through TensorFlow's coordination service, and connects."""
+    eager: Any = context.context()
+    rank, world = extended._id_in_cluster, extended._num_workers
+    number = os.environ.get("TFRUN_ROUND", "0")
+    tasks = _tasks(extended)
+    host = extended._cluster_spec.task_address(*tasks[rank]).rpartition(":")[0].strip("[]")
+    key = os.environ.get("TFRUN_COLLECTIVE_KEY") or _shared_key(eager, rank, number)
+    state, here = os.environ.get("TFRUN_STATE_DIR"), world_of_process()
+    shares = os.environ.get("TFRUN_SHARED_MEMORY") != "0"
+    folder = Path(state) if state and shares else None
+    first = rank - here.local_rank
+    meeting = Meeting(rank, world, key, host)
+
+    @functools.cache
+    def where(peer: int) -> Where:
+        name = f"tfrun/{number}/host/{peer}"
+        return Where.of(eager.get_config_key_value(name, int(1000 * MEET_SECONDS)))
+
+    mine = Where(host=host, port=meeting.port, memory=memory_name(folder))
+    eager.set_config_key_value(f"tfrun/{number}/host/{rank}", mine.text())
+    return form(
+        meeting,
+        rank,
+        world,
+        where,
+        neighbours=range(first, first + here.local_size),
+        folder=folder,
+        patience=Patience(check=_alive_check(tasks)),
+    )
+
+
+def _tasks(extended: Any) -> list[tuple[str, int]]:
+    """Type and index of each rank's task."""
+    cluster = extended._cluster_spec
+    return [
+        (job, index)
+        for job in ("chief", "worker")
+        if job in cluster.jobs
+        for index in range(cluster.num_tasks(job))
+    ]
+
+
+def _shared_key(eager: Any, rank: int, number: str) -> str:
+    """A secret of the chief's, where the workers were not started by one job of tfrun."""
+    name = f"tfrun/{number}/key"
+    if rank == 0:
+        eager.set_config_key_value(name, os.urandom(32).hex())
+    return eager.get_config_key_value(name, int(1000 * MEET_SECONDS))
+
+
+def _alive_check(tasks: Sequence[tuple[str, int]]) -> Callable[[int], str]:
+    """Asks a peer's server, which answers whatever its Python does; see `links.Patience`."""
+
+    def check(rank: int) -> str:
+        job, index = tasks[rank]
+        eager: Any = context.context()
+        try:
+            eager.check_collective_ops_peer_health(
+                f"/job:{job}/replica:0/task:{index}", timeout_in_ms=ALIVE_MILLISECONDS
+            )
+        except tf.errors.OpError as error:
+            return f"does not answer: {error.message}"
+        return ""
+
+    return check
+
+
+class Calls:
+    """Collectives as operations of a graph, or at once when TensorFlow executes eagerly."""
+
+    def __init__(self, group: Collective) -> None:
+        self.group = group
+        with tf.init_scope(), tf.device("CPU:0"):
+            # Past the strategy, as TensorFlow's own ordering tokens.
+            self._order = resource_variable_ops.ResourceVariable(0)
+
+    def all_reduce(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        sums = self._call(self.group.all_reduce, tensors, [t.dtype for t in tensors])
+        for total, tensor in zip(sums, tensors, strict=True):
+            total.set_shape(tensor.shape)
+        return sums
+
+    def all_gather(self, tensors: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
+        """Each tensor's parts of all workers, one after the other along its axis."""
+
+        def gather(arrays: list[np.ndarray]) -> list[np.ndarray]:
+            found = self.group.all_gather(arrays)
+            return [np.concatenate(p, axis=a) for p, a in zip(found, axes, strict=True)]
+
+        joined = self._call(gather, tensors, [t.dtype for t in tensors])
+        for whole, tensor, axis in zip(joined, tensors, axes, strict=True):
+            if tensor.shape.rank is not None:
+                shape = tensor.shape.as_list()
+                shape[axis] = None
+                whole.set_shape(shape)
+        return joined
+
+    def broadcast(self, tensor: tf.Tensor) -> tf.Tensor:
+        def send(arrays: list[np.ndarray]) -> list[np.ndarray]:
+            return [self.group.broadcast(arrays[0])]
+
+        (value,) = self._call(send, [tensor], [tensor.dtype])
+        value.set_shape(tensor.shape)
+        return value
+
+    def _call(
+        self,
+        function: Callable[[list[np.ndarray]], list[np.ndarray]],
+        tensors: Sequence[tf.Tensor],
+        dtypes: Sequence[tf.DType],
+    ) -> list[tf.Tensor]:
+        if tf.executing_eagerly():
+            try:
+                results = function([np.asarray(tensor) for tensor in tensors])
+            except PeerGone as error:
+                raise tf.errors.UnavailableError(None, None, str(error)) from None
+            return [tf.constant(r, t) for r, t in zip(results, dtypes, strict=True)]
+
+        def on_arrays(_, *arrays: np.ndarray) -> list[np.ndarray]:
+            try:
+                return [_said(""), *function(list(arrays))]
+            except PeerGone as error:
+                # Raised from here, TensorFlow would log a traceback of Python's.
+                return [_said(f"PeerGone: {error}"), *map(np.zeros_like, arrays)]
+
+        with tf.device("CPU:0"):
+            before = tf.raw_ops.ReadVariableOp(resource=self._order.handle, dtype=tf.int32)
+            failure, *results = tf.numpy_function(
+                on_arrays, [before, *tensors], [tf.string, *dtypes]
+            )
+            failure.set_shape([])
+            fine = tf.raw_ops.Assert(condition=tf.equal(failure, ""), data=[failure], summarize=1)
+            with tf.control_dependencies([fine]):
+                results = [tf.identity(result) for result in results]
+                tf.raw_ops.AssignVariableOp(resource=self._order.handle, value=tf.constant(0))
+        return results
+
+
+def _said(text: str) -> np.ndarray:
+    return np.array(text.encode(), object)
+
+
+class HostCrossDeviceOps(cross_device_ops.CollectiveAllReduce):
+    """`CollectiveAllReduce` of workers that have one device each, without collective ops."""
+
+    def __init__(self, upstream: Any, calls: Calls) -> None:
+        self.__dict__.update(upstream.__dict__)  # devices, group size, options, launchers
+        self._calls = calls
+
+    def _all_reduce(self, reduce_op, value, replica_id, options):
+        flat = tf.nest.flatten(value)
+        sparse = [i for i, v in enumerate(flat) if isinstance(v, tf.IndexedSlices)]
+        dense = [i for i, v in enumerate(flat) if not isinstance(v, tf.IndexedSlices)]
+        results: list[Any] = [None] * len(flat)
+        mean = self._group_size if reduce_op == tf.distribute.ReduceOp.MEAN else None
+        if dense:
+            tensors = [tf.convert_to_tensor(flat[i]) for i in dense]
+            for i, total in zip(dense, self._calls.all_reduce(tensors), strict=True):
+                results[i] = total / mean if mean else total
+        if sparse:
+            parts = [part for i in sparse for part in (flat[i].values, flat[i].indices)]
+            joined = self._calls.all_gather(parts, [0] * len(parts))
+            for position, i in enumerate(sparse):
+                values, indices = joined[2 * position : 2 * position + 2]
+                results[i] = tf.IndexedSlices(
+                    values / mean if mean else values, indices, flat[i].dense_shape
+                )
+        return tf.nest.pack_sequence_as(value, results)
+
+    def _all_reduce_per_replica_values(self, reduce_op, per_replica_values, options):
+        local = [value.values[0] for value in per_replica_values]
+        return [_mirrored(v) for v in self._all_reduce(reduce_op, local, 0, options)]
+
+    def _batch_all_gather(self, per_replica_values, axis, options):
+        local = [tf.convert_to_tensor(value.values[0]) for value in per_replica_values]
+        axis = int(tf.get_static_value(axis))
+        return [_mirrored(v) for v in self._calls.all_gather(local, [axis] * len(local))]
+
+    def __deepcopy__(self, memo):
+        return HostCrossDeviceOps(self, self._calls)
+
+
+def _mirrored(value):
+    wrap: Any = distributed_values.Mirrored
+    return distribute_utils.regroup((value,), wrap_class=wrap)
