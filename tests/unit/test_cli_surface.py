@@ -44,6 +44,7 @@ SURFACE = {
     "deterministic": (["--deterministic"], "TFRUN_DETERMINISTIC", False, False),
     "ledger": (["--ledger"], "TFRUN_LEDGER", False, False),
     "page": (["--page"], "TFRUN_PAGE", False, False),
+    "plain": (["--plain"], "TFRUN_PLAIN", False, False),
     "tensorboard": (["--tensorboard"], "TFRUN_TENSORBOARD", None, False),
 }
 # One value of each variable, and what the verb then gets.
@@ -78,6 +79,7 @@ VALUES = {
     "deterministic": ("1", True),
     "ledger": ("1", True),
     "page": ("1", True),
+    "plain": ("1", True),
     "tensorboard": ("boards", "boards"),
 }
 

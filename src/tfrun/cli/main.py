@@ -174,6 +174,7 @@ class _Command(click.Command):
 @click.option("--deterministic", is_flag=True, help="Have TensorFlow compute the same bits.")
 @click.option("--ledger", is_flag=True, help="Write down which samples each step consumes.")
 @click.option("--page", is_flag=True, help="Print a link to the job's live page.")
+@click.option("--plain", is_flag=True, help="Plain lines on a terminal too, no live block.")
 @click.option("--tensorboard", metavar="DIR", help="Write for TensorBoard, into DIR/<job>.")
 @click.argument("script", metavar="SCRIPT")
 @click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")

@@ -69,6 +69,7 @@ def run(
     ledger: bool,
     page: bool,
     tensorboard: str | None,
+    plain: bool,
     serving: Serving | None = None,
 ) -> int:
     """Runs the job and returns its exit code."""
@@ -155,6 +156,7 @@ def run(
         ledger=ledger,
         page=page,
         tensorboard=tensorboard,
+        plain=plain,
         place=place,
     )
 
@@ -202,11 +204,14 @@ def _start(
     ledger: bool,
     page: bool,
     tensorboard: str | None,
+    plain: bool,
     place: Place | None,
 ) -> int:
     """Makes the run directory, runs the job and says how it went."""
     from tfrun.launch.launcher import run_job
+    from tfrun.observe.board import goodput_line
     from tfrun.observe.events import EventLog
+    from tfrun.observe.live import is_possible
     from tfrun.observe.monitor import Monitor
     from tfrun.observe.summary import beginning, print_outcome, print_start
     from tfrun.observe.terminal import Terminal
@@ -236,6 +241,8 @@ def _start(
         events.listeners.append(board.event)
     try:
         monitor = Monitor(events, path)
+        if not plain and is_possible():
+            terminal.show_live(monitor.view)
         events.add("job", **beginning(spec, now, goes_on=goes_on))
         running = run_job(job, events, terminal, window=_window(spec), monitor=monitor, page=page)
         outcome = asyncio.run(running)
@@ -247,6 +254,8 @@ def _start(
     if outcome.exit_code == 0 and saved:
         run_dir_module.mark_finished(saved)
     print_outcome(outcome, spec, job.plan.chief, terminal.summary, time.time() - now)
+    if terminal.is_live:
+        print(f"tfrun: {goodput_line(monitor.view()['goodput'])}", file=sys.stderr)
     if outcome.preempted and place:
         from tfrun.launch.scheduler import preempted
 

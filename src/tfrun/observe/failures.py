@@ -6,6 +6,7 @@ from typing import Any
 
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure, Outcome
+from tfrun.observe.catalogue import advice
 
 MAX_TRACEBACK = 8000  # characters
 
@@ -42,6 +43,7 @@ def failure_json(outcome: Outcome) -> dict[str, Any] | None:
     cause = outcome.cause
     if cause is None:
         return None
+    known = advice(cause)
     traceback = str(cause.error.get("traceback") or cause.tail or "")
     return {
         **{"task": cause.task, "code": cause.code, "headline": headline(cause)},
@@ -49,7 +51,7 @@ def failure_json(outcome: Outcome) -> dict[str, Any] | None:
         "message": str(cause.error.get("message") or "")[:MAX_TRACEBACK],
         "traceback": traceback[-MAX_TRACEBACK:],
         **{"others": outcome.others, "others_text": others_text(outcome.others)},
-        **{"likely": None, "fix": None},
+        **{"likely": known and known.likely, "fix": known and known.fix},
         "log": log_of(cause.task),
     }
 

@@ -107,10 +107,11 @@ class Goodput:
         until = self._ended if self._ended is not None else now
         whole = max(0.0, until - self.began)
         parts = dict(self._parts)
-        if self._waits_since is not None:
-            parts["waiting"] += max(0.0, until - self._waits_since)
+        waits = 0.0 if self._waits_since is None else max(0.0, until - self._waits_since)
+        parts["waiting"] += waits
         if self._broken_since is not None:
-            parts["recovery"] += max(0.0, until - self._broken_since - self._waited)
+            broken = until - self._broken_since - self._waited - waits
+            parts["recovery"] += max(0.0, broken)
         if self._start is not None:
             parts["start"] = self._start
         elif self._first_step is None:
@@ -131,9 +132,9 @@ class Goodput:
 
 def goodput(events: Iterable[Event], now: float) -> dict[str, Any]:
     """Returns `Goodput.to_json` of a job's events, the last job's of several."""
-    found = Goodput()
+    found: Goodput | None = None
     for event in events:
-        if event["event"] == "job" or not found.began:
+        if event["event"] == "job" or found is None:
             found = Goodput(began=event["time"])
         found.add(event)
-    return found.to_json(now)
+    return (found or Goodput(began=now)).to_json(now)

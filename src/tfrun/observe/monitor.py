@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,14 +39,20 @@ class Monitor:
         self._began = self._told = time.time()
         self._count = 0
         self._usual = 0.0, 0.0  # when it was computed, and the own time of most
+        self._lock = threading.RLock()
         events.listeners.append(self.event)
 
     def view(self, *, heat: bool = False) -> dict[str, Any]:
-        """Returns the status of the job as it is now; see `JobView.to_json`."""
-        return self._view.to_json(time.time(), live=True, numbers=self._latest, heat=heat)
+        """Returns the status of the job as it is now; see `JobView.to_json`. From any thread."""
+        with self._lock:
+            return self._view.to_json(time.time(), live=True, numbers=self._latest, heat=heat)
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Takes an event that has been written."""
+        with self._lock:
+            self._event(event)
+
+    def _event(self, event: Mapping[str, Any]) -> None:
         kind = event["event"]
         if kind == "round" and event["state"] != "running":
             self._sum_up()
@@ -60,6 +67,10 @@ class Monitor:
           task: the worker.
           report: as train/step_meter.py sends it.
         """
+        with self._lock:
+            return self._reported(task, report)
+
+    def _reported(self, task: str, report: Mapping[str, Any]) -> str | None:
         now = time.time()
         found = numbers.read(now, report)
         if found is None or task not in self._view.workers.tasks:
@@ -78,7 +89,7 @@ class Monitor:
             return
         tasks, pending, self._pending = self._view.tasks, self._pending, []
         fields = summed(self._latest, pending, tasks)
-        if self._count % math.ceil(len(tasks) / TASKS_IN_EVENT):
+        if self._count % max(1, math.ceil(len(tasks) / TASKS_IN_EVENT)):
             del fields["tasks"]
         self._count, self._told = self._count + 1, time.time()
         self._events.add(numbers.REPORT, round=self._view.rounds.newest["number"], **fields)

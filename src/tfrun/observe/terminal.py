@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import sys
 import threading
@@ -12,8 +13,10 @@ from rich.panel import Panel
 from rich.text import Text
 
 from tfrun.job.failure import Failure
+from tfrun.observe.catalogue import advice
 from tfrun.observe.failures import headline, others_text
 from tfrun.observe.header import training_key, training_line
+from tfrun.observe.live import SECONDS, Screen, View
 
 TRACEBACK_LINES = 12
 
@@ -26,19 +29,30 @@ class Terminal:
         self._skipped: set[tuple[Any, Any]] = set()
         self._prefix_all, self._chief = prefix_all, chief
         self._partial: dict[tuple[str, str], str] = {}
-        self._queue: queue.SimpleQueue[tuple[TextIO | None, str] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[TextIO | None, str] | View | None]
+        self._queue = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="terminal", daemon=True)
         self._thread.start()
         self._midline = False
         self._muted = False
         self._training: Any = None
+        self.is_live = False
+
+    def show_live(self, view: View) -> None:
+        """From now on shows a block with the job's status below all that is printed.
+
+        Args:
+          view: gives the status, in another thread.
+        """
+        self.is_live = True
+        self._queue.put(view)
 
     def output(self, task: str, stream: str, text: str) -> None:
         """Shows a piece of a worker's output."""
         if self._muted and stream == "stderr":
             return
-        if self._prefix_all:
-            text = self._prefixed(task, stream, text)
+        if self._prefix_all or self.is_live:
+            text = self._whole_lines(task, stream, text)
         if text:
             self._queue.put((_file(stream), text))
             self._midline = not text.endswith("\n")
@@ -87,29 +101,51 @@ class Terminal:
     def _write_partial_lines(self) -> None:
         for (task, stream), text in self._partial.items():
             if text:
-                line = f"[{task.replace(':', ' ')}] {_last_state(text)}\n"
+                line = f"{self._prefix(task)}{_last_state(text)}\n"
                 self._queue.put((_file(stream), line))
         self._partial.clear()
 
-    def _prefixed(self, task: str, stream: str, text: str) -> str:
-        """Whole lines with the task's name; of a line redrawn with \\r only its last state."""
+    def _prefix(self, task: str) -> str:
+        return f"[{task.replace(':', ' ')}] " if self._prefix_all else ""
+
+    def _whole_lines(self, task: str, stream: str, text: str) -> str:
+        """Whole lines, maybe with the task's name; of one redrawn with \\r only its last state."""
         text = self._partial.get((task, stream), "") + text
         *lines, rest = text.split("\n")
         # A \r at the end does not erase yet: the next piece may be the line's end.
         self._partial[task, stream] = _last_state(rest) + "\r" * rest.endswith("\r")
-        name = task.replace(":", " ")
-        return "".join(f"[{name}] {_last_state(line)}\n" for line in lines)
+        return "".join(f"{self._prefix(task)}{_last_state(line)}\n" for line in lines)
 
     def _write(self) -> None:
-        while (item := self._queue.get()) is not None:
-            file, text = item
-            if file is None:  # as with `>&-`
-                continue
+        screen: Screen | None = None
+        while True:
             try:
-                file.write(_encodable(text, file.encoding))
+                item = self._queue.get(timeout=SECONDS if screen else None)
+            except queue.Empty:
+                item = (None, "")
+            if item is None:
+                break
+            with contextlib.suppress(OSError, ValueError):  # the reader has gone; logs have all
+                screen = self._take(item, screen)
+        if screen:
+            with contextlib.suppress(OSError, ValueError):
+                screen.close()
+
+    @staticmethod
+    def _take(item: Any, screen: Screen | None) -> Screen | None:
+        if callable(item):
+            return Screen(item)
+        file, text = item
+        if file is not None:  # it is as with `>&-`
+            text = _encodable(text, file.encoding)
+            if screen:
+                screen.show(file, text)
+            else:
+                file.write(text)
                 file.flush()
-            except (OSError, ValueError):
-                pass  # the reader has gone; the logs have everything
+        if screen:
+            screen.refresh()
+        return screen
 
 
 def _file(stream: str) -> TextIO | None:
@@ -153,6 +189,8 @@ def report_failure(
         shown = detail[-1:] if seen else detail[-TRACEBACK_LINES:]
         cut = ["…"] if len(detail) > len(shown) and not seen else []
         lines += [Text(line) for line in ["", *cut, *shown]]
+    if known := advice(failure):
+        lines += [Text(""), Text(f"Likely cause: {known.likely}."), Text(f"Fix: {known.fix}.")]
     lines.append(Text(""))
     if others:
         lines.append(Text(others_text(others)))

@@ -1,0 +1,126 @@
+"""Known failures are recognized by texts that real runs have given."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import socket
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tfrun.job.exits import ExitStatus
+from tfrun.job.failure import Failure, Outcome
+from tfrun.observe.catalogue import KNOWN, advice
+from tfrun.observe.failures import failure_json
+
+
+def known(error: BaseException | None = None, *, code: int = 1, oom: bool = False, tail: str = ""):
+    reported = {"type": type(error).__name__, "message": str(error)} if error else {}
+    failure = Failure(
+        task="worker:1",
+        time=1.0,
+        status=ExitStatus(code=code, out_of_memory=oom),
+        error=reported,
+        tail=tail,
+    )
+    found = advice(failure)
+    return found and found.name
+
+
+def raised(act: Callable[[], object]) -> BaseException:
+    try:
+        act()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_out_of_memory_by_the_kernel_and_by_numpy():
+    assert known(code=-9, oom=True) == "host memory, killed"
+    assert known(raised(lambda: np.empty((1 << 60,), np.int8))) == "host memory, refused"
+    assert known(MemoryError()) == "host memory, refused"
+
+
+def test_a_full_disk():
+    def write() -> None:
+        with open("/dev/full", "w") as file:  # noqa: PTH123
+            file.write("x" * 100_000)
+
+    assert known(raised(write)) == "disk full"
+
+
+def test_a_port_in_use():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = raised(lambda: socket.create_server(server.getsockname()))
+    assert isinstance(taken, OSError)
+    assert taken.errno == errno.EADDRINUSE
+    assert known(taken) == "port in use"
+
+
+def test_a_missing_package_file_and_permission():
+    assert known(raised(lambda: __import__("no_such_package"))) == "package missing"
+    assert known(raised(lambda: open("/no/such/file"))) == "file missing"  # noqa: SIM115, PTH123
+    assert known(PermissionError(13, "Permission denied", "/root/x")) == "permission"
+
+
+# What TensorFlow, Keras and NCCL have said.
+SAID = {
+    "OOM when allocating tensor with shape[8192,8192] and type float on /job:localhost/replica:0/"
+    "task:0/device:GPU:0 by allocator GPU_0_bfc": "GPU memory",
+    "OOM when allocating tensor with shape[1099511627776] and type float on "
+    "/job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu": "host memory, refused",
+    "NCCL WARN Bootstrap : no socket interface found": "NCCL without a network",
+    "ncclInternalError: internal error": "NCCL",
+    "Unexpected result of `train_function` (Empty Logs). This could be due to issues in input "
+    "pipeline that resulted in an empty dataset.": "no data",
+    'Input 0 of layer "dense" is incompatible with the layer: expected axis -1 of input shape to '
+    "have value 64, but received input with shape (None, 32)": "shapes",
+    "Received a label value of 12 which is outside the valid range of [0, 10).": "labels outside "
+    "of the classes",
+    "[Errno 24] Too many open files: 'data-00017'": "too many open files",
+    "DNN library initialization failed.": "GPU libraries",
+}
+
+
+@pytest.mark.parametrize(("text", "name"), SAID.items(), ids=list(SAID.values()))
+def test_what_was_said(text: str, name: str):
+    assert known(RuntimeError(text)) == name
+    assert known(tail=f"…\n{text}\n") == name
+
+
+@pytest.mark.parametrize(
+    ("signum", "name"),
+    [
+        (signal.SIGILL, "illegal instruction"),
+        (signal.SIGBUS, "bus error"),
+        (signal.SIGSEGV, "crash"),
+        (signal.SIGKILL, "killed"),
+    ],
+)
+def test_ends_by_signals(signum: int, name: str):
+    assert known(code=-signum) == name
+
+
+def test_nothing_is_made_up_about_other_failures():
+    assert known(ValueError("my own mistake")) is None
+    assert known(code=3) is None
+    assert known(RuntimeError("TFRUN-507: Permission denied")) is None  # it says itself what to do
+
+
+def test_the_report_tells_cause_and_fix():
+    failure = Failure(task="worker:2", time=1.0, status=ExitStatus(code=-7))
+    report = failure_json(Outcome(exit_code=1, cause=failure, others=3))
+    assert report is not None
+    assert report["likely"].startswith("/dev/shm is full")
+    assert "--shm-size" in report["fix"]
+    assert report["others_text"] == "3 other tasks were stopped because of it."
+    assert report["log"] == "logs/worker-2.log"
+
+
+def test_each_is_a_sentence_without_its_full_stop():
+    for one in KNOWN:
+        assert one.pattern or one.signum or one.out_of_memory
+        for text in (one.likely, one.fix):
+            assert not text.endswith(".")
