@@ -133,7 +133,7 @@ class Terminal:
 
     @staticmethod
     def _take(item: Any, screen: Screen | None) -> Screen | None:
-        if callable(item):
+        if not isinstance(item, tuple):
             return Screen(item)
         file, text = item
         if file is not None:  # it is as with `>&-`

@@ -1,0 +1,175 @@
+"""A job seen from another terminal: its time, its straggler, its stacks, its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from conftest import Jobs, wait_until
+
+# Its second worker is slow at reading until a file says that it is enough.
+SCRIPT = """
+import os, pathlib, time
+import keras, numpy as np, tensorflow as tf, tfrun
+
+rank = tfrun.world().rank
+with tfrun.strategy().scope():
+    layers = [keras.layers.Input((32,)), keras.layers.Dense(64), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile("sgd", "mse")
+
+def lag(x):
+    if rank == 1 and os.environ["MODE"] == "input":
+        time.sleep(0.02)
+    return x
+
+def read(x, y):
+    found = tf.numpy_function(lag, [x], x.dtype)
+    found.set_shape(x.shape)
+    return found, y
+
+x = np.random.default_rng(0).normal(size=(1280, 32)).astype("float32")
+data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(32).map(read)
+
+class Enough(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = pathlib.Path("enough").exists()
+
+model.fit(data, epochs=10_000, verbose=0, callbacks=[Enough()])
+print("the script has ended")
+"""
+
+
+def events(jobs: Jobs, kind: str) -> list[dict[str, Any]]:
+    path = jobs.directory / "run/events.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    found = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [event for event in found if event["event"] == kind]
+
+
+def tfrun(jobs: Jobs, *args: str) -> subprocess.CompletedProcess:
+    return jobs.run(*args, timeout=30)
+
+
+def status(jobs: Jobs) -> dict[str, Any]:
+    return json.loads(tfrun(jobs, "status", "run", "--json").stdout)
+
+
+def pid_of(jobs: Jobs, task: str) -> int:
+    return [e["pid"] for e in events(jobs, "worker_started") if e["task"] == task][-1]
+
+
+@pytest.fixture
+def job(jobs: Jobs, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen]:
+    jobs.script(SCRIPT)
+    process = jobs.start("-n", 2, "--run-dir", "run", "train.py", env={"MODE": request.param})
+    try:
+        wait_until(lambda: len(events(jobs, "progress")) > 1, "it trains", 60)
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("job", ["input"], indirect=True)
+def test_slow_input_is_named_and_the_job_answers_until_its_end(
+    jobs: Jobs, job: subprocess.Popen
+) -> None:
+    (straggler,) = wait_until(lambda: events(jobs, "straggler"), "the slow one is named")
+    assert (straggler["task"], straggler["slow_at"]) == ("worker:1", "input")
+
+    now = status(jobs)
+    assert (now["live"], now["state"], now["workers"]["up"]) == (True, "training", 2)
+    first, second = now["tasks"]
+    assert second["slow_at"] == "input"
+    assert second["split"]["input"] > 0.01  # it sleeps for 20 ms before each batch that it reads
+    # The first one waits for it, which is not its own time.
+    assert first["split"]["communication"] > first["split"]["input"]
+    assert first["own_seconds"] < second["own_seconds"] / 1.5
+    assert first["rss_bytes"] > 100 << 20
+
+    shown = tfrun(jobs, "status", "run").stdout
+    assert "worker 1 is slow (input)" in shown
+    assert shown.splitlines()[0].startswith("train · training · round 0 · 2 of 2 workers up")
+
+    mode = (jobs.directory / "run/control.json").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600
+
+    stacks = tfrun(jobs, "stacks", "run").stdout
+    assert "train.py" in stacks
+    assert "in run_fit" in stacks
+    assert len(events(jobs, "worker_started")) == 2  # nobody has died of being asked
+
+    (jobs.directory / "enough").touch()
+    out, err = job.communicate(timeout=60)
+    assert (job.returncode, out) == (0, "the script has ended\n")
+    assert err.count("worker 1 slows the others down: its input takes the time") == 1
+    now = status(jobs)
+    assert (now["live"], now["state"], now["exit_code"]) == (False, "finished", 0)
+    parts = now["goodput"]["parts"]
+    assert parts["training"] > 1
+    assert parts["start"] > 0.5
+    assert parts["tracing"] > 0.01
+    assert sum(parts.values()) == pytest.approx(now["goodput"]["seconds"], abs=0.1)
+    assert not (jobs.directory / "run/control.json").exists()
+    found = tfrun(jobs, "logs", "run", "--rank", "0", "--grep", "has ended").stdout
+    assert found == "the script has ended\n"
+    refused = tfrun(jobs, "stop", "run")
+    assert (refused.returncode, refused.stderr[:16]) == (2, "tfrun: TFRUN-109")
+
+
+@contextmanager
+def half_speed(pid: int) -> Iterator[None]:
+    """Stops a process for two thirds of the time, as a limit of its container would."""
+    over = threading.Event()
+
+    def throttle() -> None:
+        while not over.is_set():
+            os.kill(pid, signal.SIGSTOP)
+            over.wait(0.08)
+            os.kill(pid, signal.SIGCONT)
+            over.wait(0.04)
+
+    thread = threading.Thread(target=throttle)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("job", ["none"], indirect=True)
+def test_a_slow_processor_is_named_a_death_is_seen_and_stop_saves(
+    jobs: Jobs, job: subprocess.Popen
+) -> None:
+    with half_speed(pid_of(jobs, "worker:1")):
+        found = wait_until(lambda: events(jobs, "straggler"), "the slow one is named")
+    assert found[0]["task"] == "worker:1"
+
+    os.kill(pid_of(jobs, "worker:1"), signal.SIGKILL)
+    wait_until(lambda: events(jobs, "recovered"), "it goes on")
+    steps = wait_until(lambda: [e for e in events(jobs, "progress") if e["round"]], "steps")
+    now = status(jobs)
+    assert (now["state"], now["restarts"], now["round"]["number"]) == ("training", 1, 1)
+    assert now["rounds"][0]["how"].startswith("worker 1 was killed by SIGKILL")
+    assert now["training"]["step"] >= steps[0]["step"]
+    assert now["goodput"]["parts"]["recovery"] > 0
+
+    assert tfrun(jobs, "stop", "run").stdout == "the job saves its state and ends\n"
+    job.communicate(timeout=60)
+    assert job.returncode == 75
+    now = status(jobs)
+    assert (now["state"], now["exit_code"]) == ("preempted", 75)
+    listed = jobs.run("ls", ".", timeout=30).stdout
+    assert listed.splitlines()[1].split()[:2] == ["run", "preempted"]
