@@ -119,5 +119,5 @@ def test_what_the_ledger_does_not_cover_is_said(
         "each exactly once\n"
         "NOT COVERED: a pipeline: use tfrun.Dataset\n"
         'NOT COVERED: data0, shard="FILE": leave `shard` out\n'
-        "every sample exactly once · 2 epochs · 2 rounds\n"
+        "every covered sample exactly once · 2 epochs · 2 rounds\n"
     )

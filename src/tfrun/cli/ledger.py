@@ -60,8 +60,10 @@ def _lines(report: LedgerReport) -> Iterator[str]:
     jobs = f", {report.jobs} jobs" if report.jobs > 1 else ""
     rounds = f"{report.rounds} round" + ("s" if report.rounds != 1 else "")
     epochs = f"{len(report.epochs)} epoch" + ("s" if len(report.epochs) != 1 else "")
-    verdict = "every sample exactly once" if report.exact else "NOT every sample exactly once"
-    verdict = verdict if report.epochs else "no step was trained to its end"
+    covered = "covered " if report.not_covered else ""
+    verdict = f"every {covered}sample exactly once"
+    verdict = verdict if report.exact else f"NOT {verdict}"
+    verdict = verdict if report.epochs else f"no {covered}step was trained to its end"
     yield f"{verdict} · {epochs} · {rounds}{jobs}"
 
 
