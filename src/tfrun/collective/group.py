@@ -132,6 +132,11 @@ class Collective:
         self._shared = shared
         self._links |= {id(link): link for link in links}
 
+    @property
+    def shares_memory(self) -> bool:
+        """True where large sums go through memory: somewhere two workers share a machine."""
+        return self._shared is not None
+
     def abort(self, reason: str) -> None:
         """Makes what runs fail, and all that follows; from any thread."""
         self._over = self._over or PeerGone(self.rank, reason)

@@ -16,7 +16,6 @@ from tfrun.collective.errors import PeerGone
 
 SCRATCH_BYTES = 256 << 10  # fits in a core's cache, next to what it is added to
 SEND_BYTES = 1 << 20
-SOCKET_BYTES = 4 << 20
 LOOK_SECONDS = 1.0
 # A dead machine or link, by the kernel; TensorFlow's own survives a link that is down for 5 s.
 IDLE_SECONDS, PROBE_SECONDS, PROBES = 3, 1, 5
@@ -76,8 +75,8 @@ class Link:
 
 
 def _tune(tcp: socket.socket) -> None:
+    # The buffers' sizes are left to the kernel, which lets them grow with the link.
     tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    tcp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
     tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_SECONDS)

@@ -1,0 +1,51 @@
+"""The host collective between hosts, when one of them is cut off."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from machines import Hosts, needs_hosts, thorough
+
+from conftest import wait_until
+
+pytest_plugins = ["host_fixtures"]
+pytestmark = needs_hosts
+
+# Two workers of a host share its memory; between the hosts there is TCP.
+ENDLESS = """
+import os, pathlib, time
+import tensorflow as tf
+from tfrun.engine import host_collective
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+assert host_collective.current().world == strategy.num_replicas_in_sync
+context = tf.distribute.get_replica_context
+step = tf.function(lambda: strategy.run(lambda: context().all_reduce("SUM", tf.ones([100_000]))))
+assert float(step()[-1]) == strategy.num_replicas_in_sync
+pathlib.Path("running-" + os.environ["TFRUN_ROUND"] + "-" + os.environ["RANK"]).touch()
+while True:
+    step()
+    time.sleep(0.01)
+"""
+
+
+@thorough
+def test_the_others_go_on_when_a_host_is_cut_off(hosts: Hosts) -> None:
+    options = ("-H", "n1:2,n2:2,n3", "-n", "4:5", "--communication", "host")
+    process = hosts.start(ENDLESS, *options)
+    _wait_for(hosts, 0, 5)
+    hosts.lab.cut("n3")
+    began = time.monotonic()
+    _wait_for(hosts, 1, 4)
+    assert time.monotonic() - began <= 30  # TensorFlow's own cluster has to start again
+    os.kill(hosts.lab.pid_of(process), signal.SIGINT)
+    code, _, err = hosts.end(process, 20)
+    assert code == 130, err
+    assert "PeerGone" not in err and "Traceback" not in err
+
+
+def _wait_for(hosts: Hosts, number: int, workers: int) -> None:
+    wanted = [hosts.directory / f"running-{number}-{rank}" for rank in range(workers)]
+    what = f"{workers} workers run in round {number}"
+    wait_until(lambda: all(path.exists() for path in wanted), what, 60)

@@ -1,0 +1,75 @@
+"""Who shares memory with whom, and what happens where there is no room for it."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_collective_sums import at_once, collectives
+
+from tfrun.collective.flat import doubling_partners, partners
+from tfrun.collective.form import Where, memory_name
+from tfrun.collective.group import Collective
+from tfrun.collective.shared import barrier_partners
+
+
+def sums(groups: list[Collective], count: int = 200_000) -> None:
+    found = at_once([lambda g=g: g.all_reduce([np.full(count, g.rank + 1.0)]) for g in groups])
+    wanted = len(groups) * (len(groups) + 1) / 2
+    assert all((mine[0] == wanted).all() for mine in found)
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "fe80::1", "node-1.example"])
+@pytest.mark.parametrize("memory", ["", "boot:1:2"])
+def test_where_a_worker_is_survives_its_text(host: str, memory: str) -> None:
+    where = Where(host=host, port=1234, memory=memory)
+    assert Where.of(where.text()) == where
+
+
+def test_memory_has_a_name_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    assert memory_name(tmp_path / "a") == memory_name(tmp_path / "a" / ".") != ""
+    assert memory_name(tmp_path) != memory_name(tmp_path / "a")
+    assert memory_name(None) == memory_name(tmp_path / "not there") == ""
+
+
+def test_without_room_connections_do(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with collectives(4, machines=(2, 2), folder=str(tmp_path)) as groups:
+            assert not any(group.shares_memory for group in groups)
+            sums(groups)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_with_room_memory_is_shared(tmp_path: Path) -> None:
+    with collectives(3, machines=(2, 1), folder=str(tmp_path)) as groups:
+        assert all(group.shares_memory for group in groups)
+        sums(groups)
+
+
+@given(st.integers(2, 200))
+def test_whoever_one_needs_needs_one(count: int) -> None:
+    needed = [partners(me, count) for me in range(count)]
+    for me in range(count):
+        assert all(me in needed[peer] for peer in needed[me])
+        assert len(needed[me]) <= 2 + count.bit_length()
+        order = doubling_partners(me, count)
+        assert len(order) == len(set(order)) <= count.bit_length()
+
+
+@given(st.integers(2, 70))
+def test_a_barrier_hears_of_all(count: int) -> None:
+    knows = [{me} for me in range(count)]
+    for level in range(len(barrier_partners(0, count))):
+        heard = [barrier_partners(me, count)[level][1] for me in range(count)]
+        told = [barrier_partners(me, count)[level][0] for me in range(count)]
+        assert all(heard[told[me]] == me for me in range(count))
+        knows = [knows[me] | knows[heard[me]] for me in range(count)]
+    assert all(len(known) == count for known in knows)
