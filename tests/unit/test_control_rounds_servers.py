@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from control_rounds import RUNNING, SERVED, exited, lost, raised, walk
+from control_rounds import JOIN_A, READY_A, RUNNING, SERVED, exited, lost, raised, walk
 
+from tfrun.cluster.cluster_file import parse_cluster_file
 from tfrun.control.membership import StandingBy, growth
-from tfrun.control.plan import Site, make_plan
+from tfrun.control.plan import Site, fixed_plan, make_plan, start_messages
 from tfrun.control.preemption import goes_on_without
 from tfrun.control.recovery import Recovery, new_round
 from tfrun.control.reports import event_of
 from tfrun.control.round_servers import STEADY_SECONDS
 from tfrun.control.round_terms import (
+    GoOnWithout,
+    PlannedTask,
+    ReleaseTasks,
     ReplaceTask,
     Round,
     SetTimer,
@@ -23,10 +28,13 @@ from tfrun.control.round_terms import (
     StopTasks,
     TaskDone,
 )
+from tfrun.job.checks import check_roles
+from tfrun.job.errors import UsageError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
 from tfrun.job.restarts import Restarts
 from tfrun.job.spec import JobSpec, Program, WorkerRange
+from tfrun.job.world import world_from_environment
 
 SITES = [Site(agent="a", host="a", slots=1), Site(agent="b", host="b", slots=2)]
 
@@ -152,3 +160,76 @@ def test_a_server_is_not_started_on_a_machine_that_is_not_there() -> None:
     assert {task.agent for task in plan.planned} == {"a"}
     plan = make_plan(replace(spec("1:3"), ps=3), SITES)
     assert [task.agent for task in plan.planned if task.name.startswith("ps")] == ["a", "b", "a"]
+
+
+ASIDE = (
+    PlannedTask(name="worker:0", agent="a"),
+    PlannedTask(name="evaluator:0", agent="a", replaceable=True, is_aside=True),
+)
+
+
+def aside(*events: Any) -> tuple[Round, Any]:
+    round = Round(number=0, tasks=ASIDE, recovers=True, replacements=2)
+    return walk(JOIN_A, READY_A, *events, round=round)
+
+
+def test_a_job_goes_on_without_its_evaluator() -> None:
+    round, actions = aside(raised("evaluator:0"), exited("evaluator:0", 1))
+    assert (round.state, round.failures) == (State.RUNNING, ())
+    assert isinstance(actions[0], GoOnWithout) and actions[0].failure.task == "evaluator:0"
+    round, actions = aside(exited("evaluator:0", -9), exited("evaluator:0", -9))
+    assert isinstance(actions[0], ReplaceTask)
+    round, actions = aside(*[exited("evaluator:0", -9)] * 3)
+    assert round.state is State.RUNNING and isinstance(actions[0], GoOnWithout)
+    round, actions = walk(exited("worker:0", 0), round=round)
+    assert (round.state, round.root_cause) == (State.ENDED, None)
+
+
+def test_a_job_waits_for_its_evaluator() -> None:
+    round, actions = aside(TaskDone(task="worker:0"))
+    timer = SetTimer(state=State.RELEASING, seconds=round.timeouts.pause_timeout)
+    assert actions == (ReleaseTasks(), timer)
+    round, _ = walk(exited("worker:0", 0), round=round)
+    assert round.state is State.RELEASING
+    assert walk(exited("evaluator:0", 0), round=round)[0].state is State.ENDED
+    round, actions = aside(exited("evaluator:0", 0))
+    assert (round.state, round.done, actions) == (State.RUNNING, frozenset(), ())
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_an_evaluator_stands_outside_the_cluster(fixed: bool) -> None:
+    stated = replace(spec(), evaluator=True)
+    sites = [Site(agent="a", host="a", slots=2)]
+    plan, ports = make_plan(stated, sites), {"a": (1, 2, 3, 4)}
+    if fixed:
+        one = {"worker": ["a:7", "a:8"], "ps": ["a:9"], "chief": ["a:6"]}
+        cluster = parse_cluster_file(json.dumps(one), where="c.json")
+        plan, ports = fixed_plan(cluster, sites, evaluator=True), {"a": ()}
+    assert plan.ports_of("a") == len(ports["a"]) and plan.workers == 2
+    *_, last = plan.planned
+    assert (last.name, last.runs, last.is_aside) == ("evaluator:0", "script", True)
+    *others, told = start_messages(plan, stated, 0, ports, None)["a"]
+    assert json.loads(told["environment"]["TF_CONFIG"]) == {
+        "cluster": {}, "task": {"type": "evaluator", "index": 0}
+    }  # fmt: skip
+    here = world_from_environment(told["environment"])
+    assert (here.role, here.is_chief, here.size, here.in_job) == ("evaluator", False, 1, True)
+    assert all("evaluator" not in other["environment"]["TF_CONFIG"] for other in others)
+    assert [other["environment"]["WORLD_SIZE"] for other in others] == ["3"] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"max_staleness": 0}, "--ps"),
+        ({"evaluator": True, "external": "{}"}, "TF_CONFIG"),
+        ({"evaluator": True, "saves": False}, "--checkpoint-every off"),
+    ],
+)
+def test_roles_that_cannot_be(options: dict[str, Any], says: str) -> None:
+    none = {"ps": 0, "max_staleness": None, "evaluator": False, "external": "", "saves": True}
+    check_roles(**none)
+    check_roles(**{**none, "ps": 1, "max_staleness": 0, "evaluator": True})
+    with pytest.raises(UsageError, match=says) as caught:
+        check_roles(**{**none, **options})
+    assert caught.value.code == "TFRUN-107"

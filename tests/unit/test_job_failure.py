@@ -68,8 +68,10 @@ def test_the_names_are_those_of_tensorflows_classes() -> None:
     if spec is None or spec.origin is None:
         pytest.skip("TensorFlow is not installed")
     # The source, because importing TensorFlow takes seconds.
-    source = Path(spec.origin).parent / "python" / "framework" / "errors_impl.py"
-    classes = set(re.findall(r"^class (\w+)\(", source.read_text(), flags=re.MULTILINE))
+    python = Path(spec.origin).parent / "python"
+    sources = ("framework/errors_impl.py", "distribute/coordinator/cluster_coordinator.py")
+    text = "\n".join((python / source).read_text() for source in sources)
+    classes = set(re.findall(r"^class (\w+)\(", text, flags=re.MULTILINE))
     assert classes >= PEER_ERRORS
     assert "InternalError" in classes
 

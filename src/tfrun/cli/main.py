@@ -73,6 +73,13 @@ class _Command(click.Command):
 @click.option("--hostfile", metavar="FILE", help="A file with a host on each line.")
 @click.option("--cluster", metavar="FILE", help="A cluster in JSON, with the tasks' addresses.")
 @click.option("--ps", type=click.IntRange(min=0), default=0, help="Number of parameter servers.")
+@click.option(
+    "--max-staleness",
+    type=click.IntRange(min=0),
+    metavar="K",
+    help="With --ps: how many updates late a gradient may be applied.  [default: any number]",
+)
+@click.option("--evaluator", is_flag=True, help="Evaluate each checkpoint in a process aside.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT names a module, as in python -m.")
 @click.option("--run-dir", metavar="DIR", help="Where to write.  [default: tfrun-runs/<job>]")
 @click.option("--log-all", is_flag=True, help="Show every worker's output, prefixed.")

@@ -50,6 +50,8 @@ def run(
     rejoin_timeout: float,
     grace: float,
     ps: int,
+    max_staleness: int | None,
+    evaluator: bool,
     module: bool,
     run_dir: str | None,
     log_all: bool,
@@ -113,6 +115,13 @@ def run(
             "TF_CONFIG states a cluster, and so do -H, --hostfile or --cluster",
             fix="Unset TF_CONFIG, or leave out the hosts",
         )
+    checks.check_roles(
+        ps=ps,
+        max_staleness=max_staleness,
+        evaluator=evaluator,
+        external=external,
+        saves=checkpoint_every != "off",
+    )
     if serving and external:
         fix = "Unset TF_CONFIG"
         raise UsageError("TFRUN-107", "TF_CONFIG states a cluster that is not ours", fix=fix)
@@ -129,6 +138,8 @@ def run(
             program=program,
             workers=wanted,
             ps=ps,
+            max_staleness=max_staleness,
+            evaluator=evaluator,
             run_dir=run_dir or "",
             communication=communication,
             threads_per_worker=threads_per_worker,

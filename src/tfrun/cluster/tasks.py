@@ -17,10 +17,10 @@ class Task:
     """One process of a round.
 
     Attributes:
-      role: "chief", "worker" or "ps".
+      role: "chief", "worker", "ps" or "evaluator".
       index: the number among the tasks of this role, from 0.
       rank: the number among the training tasks (chief first, then workers), from 0; None for a
-        parameter server.
+        parameter server or the evaluator.
       host_index: which of the given hosts it runs on, from 0.
       local_rank: the rank among the training tasks of its host, from 0; None for a parameter
         server.
@@ -94,6 +94,19 @@ def assign_tasks(
     return (*training, *servers)
 
 
+def with_evaluator(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """Returns the tasks and an evaluator, beside the first of them. It takes no slot."""
+    aside = Task(
+        role="evaluator",
+        index=0,
+        rank=None,
+        host_index=tasks[0].host_index,
+        local_rank=None,
+        local_size=1,
+    )
+    return (*tasks, aside)
+
+
 def _counts_before(hosts: Sequence[str]) -> list[int]:
     """Returns how often each entry stands in the list before."""
     seen: Counter[str] = Counter()
@@ -146,7 +159,10 @@ def environment_for(
       tasks also `RANK` and `LOCAL_RANK`.
     """
     cluster = addresses if isinstance(addresses, ClusterSpec) else ClusterSpec.of(addresses)
-    assert task.key in cluster, (task, cluster)
+    if task.role == "evaluator":
+        # It stands outside, alone: a strategy that a script makes must not look for peers.
+        cluster, world_size = ClusterSpec(), 1
+    assert task.key in cluster or not cluster, (task, cluster)
     environment = {
         "TF_CONFIG": render(cluster, task.key),
         "WORLD_SIZE": str(world_size),

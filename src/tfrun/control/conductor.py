@@ -121,6 +121,10 @@ class Conductor:
                 self._start_tasks()
             case terms.ReplaceTask(task=task, failure=failure):
                 self._replace_task(task, recovery.describe(failure))
+            case terms.GoOnWithout(failure=failure):
+                how = recovery.describe(failure)
+                self.events.add("failure", task=failure.task, how=how, cause="script")
+                self.view.notice(f"{how}; the job goes on without it")
             case terms.SetTimer(state=state, seconds=seconds):
                 event = terms.TimedOut(state=state)
                 self._timers.set(state, seconds, lambda: self._feed(event))

@@ -13,7 +13,13 @@ from tfrun.cluster.address import Address
 from tfrun.cluster.cluster_file import lacks_chief, tasks_of, with_chief
 from tfrun.cluster.external import AWAIT_CHIEF, external_environment, external_task, serves
 from tfrun.cluster.spec import ClusterSpec
-from tfrun.cluster.tasks import Task, assign_tasks, cluster_of, environment_for
+from tfrun.cluster.tasks import (
+    Task,
+    assign_tasks,
+    cluster_of,
+    environment_for,
+    with_evaluator,
+)
 from tfrun.cluster.tf_config import parse_tf_config
 from tfrun.control.round_terms import PlannedTask
 from tfrun.job.errors import TfrunError
@@ -70,6 +76,9 @@ class Plan:
     # Cached: with a thousand machines each is asked for a thousand times while they join.
     @cached_property
     def planned(self) -> tuple[PlannedTask, ...]:
+        def aside(task: Task) -> bool:
+            return task.role == "evaluator" and not self.external
+
         with_ps = any(task.role == "ps" for task in self.tasks.values())
         if self.external:
             with_ps = bool(parse_tf_config(self.external).cluster.count("ps"))
@@ -78,7 +87,8 @@ class Plan:
                 name=name,
                 agent=self.sites[task.host_index].agent,
                 runs="server" if serves(task.role, with_ps) else "script",
-                replaceable=with_ps and task.role == "worker",
+                replaceable=(with_ps and task.role == "worker") or aside(task),
+                is_aside=aside(task),
             )
             for name, task in self.tasks.items()
         )
@@ -100,7 +110,8 @@ class Plan:
 
     @cached_property
     def _tasks_by_agent(self) -> Counter[str]:
-        return Counter(task.agent for task in self.planned)
+        """How many tasks of an agent are in the cluster."""
+        return Counter(task.agent for task in self.planned if not task.is_aside)
 
     @cached_property
     def workers(self) -> int:
@@ -157,18 +168,22 @@ def make_plan(
         tasks = (replace(alone, role=key.type, index=key.index),)
     else:
         tasks = assign_tasks(workers or spec.workers.high, spec.ps, slots_by_host=slots)
+        if spec.evaluator:
+            tasks = with_evaluator(tasks)
     named = {f"{task.role}:{task.index}": task for task in tasks}
     return Plan(tasks=named, sites=tuple(sites), external=external)
 
 
-def fixed_plan(cluster: ClusterSpec, sites: Sequence[Site]) -> Plan:
+def fixed_plan(cluster: ClusterSpec, sites: Sequence[Site], *, evaluator: bool = False) -> Plan:
     """Returns the plan of a cluster whose addresses are stated.
 
     Args:
       cluster: the cluster, of chief, workers and parameter servers.
       sites: its machines, as `hosts_of` has them, or one that takes all tasks.
+      evaluator: an evaluator is added.
     """
     tasks = tasks_of(cluster, [site.host for site in sites])
+    tasks = with_evaluator(tasks) if evaluator else tasks
     named = {f"{task.role}:{task.index}": task for task in tasks}
     return Plan(tasks=named, sites=tuple(sites), fixed=cluster)
 
@@ -202,7 +217,7 @@ def start_messages(
             reason = f"{agent} reserved {list(numbers)!r:.100}, not {plan.ports_of(agent)} ports"
             raise TfrunError("TFRUN-302", reason)
     free = {agent: iter(numbers) for agent, numbers in ports.items()}
-    tasks = tuple(plan.tasks.values())
+    tasks = tuple(task for task in plan.tasks.values() if task.role != "evaluator")
     cluster = plan.fixed or ClusterSpec()
     if plan.fixed and lacks_chief(cluster):
         cluster = with_chief(cluster, next(free[plan.planned[0].agent]))

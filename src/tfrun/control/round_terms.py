@@ -33,13 +33,15 @@ class PlannedTask:
     """A task of the round.
 
     `runs` is "script", or "server" for one that serves until the end. `replaceable`: nothing is
-    lost with its process, and another one takes its place.
+    lost with its process, and another one takes its place. `is_aside`: the job's end does not
+    depend on it.
     """
 
     name: str
     agent: str
     runs: str = "script"
     replaceable: bool = False
+    is_aside: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +98,10 @@ class Round:
     def has_servers(self) -> bool:
         """True when the training's state is on servers: no task has a copy that it could keep."""
         return any(task.runs == "server" for task in self.tasks)
+
+    def is_aside(self, task: str) -> bool:
+        """True for a task that the job's end does not depend on."""
+        return any(planned.name == task and planned.is_aside for planned in self.tasks)
 
     # Cached: of a thousand machines each that comes or goes asks again.
     @cached_property
@@ -307,6 +313,13 @@ class ReplaceTask:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GoOnWithout:
+    """A task that the job does not depend on has ended for good, by `failure`."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReleaseTasks:
     """Let the finished processes end, and stop the servers."""
 
@@ -359,6 +372,7 @@ Action = (
     PrepareAgents
     | StartTasks
     | ReplaceTask
+    | GoOnWithout
     | ReleaseTasks
     | LeaveTasks
     | SaveTasks

@@ -129,10 +129,12 @@ def _done(round: Round, event: TaskDone) -> Result:
 
 
 def _release_when_all_done(round: Round) -> Result:
-    scripts = {task.name for task in round.tasks if task.runs == "script"}
+    scripts = {task.name for task in round.tasks if task.runs == "script" and not task.is_aside}
     if round.done >= scripts:
         round = replace(round, state=State.RELEASING)
-        timer = SetTimer(state=State.RELEASING, seconds=round.timeouts.stop_grace * 5)
+        aside = any(task.is_aside for task in round.tasks)  # it has the last state before it
+        seconds = round.timeouts.pause_timeout if aside else round.timeouts.stop_grace * 5
+        timer = SetTimer(state=State.RELEASING, seconds=seconds)
         return end_when_over(round, (ReleaseTasks(), timer))
     return round, ()
 
@@ -159,6 +161,8 @@ def _exited_while_stopping(round: Round, event: TaskExited) -> Result:
 
 
 def _raised(round: Round, event: TaskRaised) -> Result:
+    if round.is_aside(event.task):
+        return round, ()  # its end follows
     return fail(with_error(round, event))
 
 

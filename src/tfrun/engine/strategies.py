@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfrun.cluster.tf_config import ClusterSpec, parse_tf_config
 from tfrun.engine import tpu
 from tfrun.job.errors import TfrunError
+from tfrun.job.world import world
 
 Devices = Sequence[str] | None
 
@@ -43,6 +44,10 @@ def strategy(
         raise TfrunError("TFRUN-501", f"{kind!r} is no kind of strategy", expected=expected)
     _install()
     cluster = parse_tf_config(os.environ.get("TF_CONFIG") or "{}").cluster
+    if world().role == "evaluator":  # alone, whatever the others train with
+        cluster = ClusterSpec()
+        kind = "auto" if kind in ("multi_worker", "parameter_server") else kind
+        options = {}
     chosen = _fitting(cluster, devices) if kind == "auto" else kind
     _check_fits(chosen, cluster, devices)
     if devices is not None:

@@ -39,6 +39,32 @@ def check_program(program: Program) -> None:
     raise UsageError("TFRUN-101", what, where="SCRIPT", expected="a Python file", fix=fix)
 
 
+def check_roles(
+    *, ps: int, max_staleness: int | None, evaluator: bool, external: str, saves: bool
+) -> None:
+    """Refuses options about roles that nobody could follow.
+
+    Args:
+      ps: parameter servers.
+      max_staleness: the value of --max-staleness.
+      evaluator: that of --evaluator.
+      external: the TF_CONFIG that was there already, or "".
+      saves: checkpoints are written.
+
+    Raises:
+      UsageError: TFRUN-107.
+    """
+    if max_staleness is not None and not ps and not external:
+        what = "--max-staleness is about gradients that parameter servers get"
+        raise UsageError("TFRUN-107", what, fix="Add --ps N, or leave it out")
+    if evaluator and external:
+        what = "TF_CONFIG states the cluster, and --evaluator adds a task to it"
+        raise UsageError("TFRUN-107", what, fix="Start one with the role evaluator in TF_CONFIG")
+    if evaluator and not saves:
+        what = "--evaluator evaluates checkpoints, and --checkpoint-every off writes none"
+        raise UsageError("TFRUN-107", what, fix="Leave out one of them")
+
+
 def _check_module(name: str) -> None:
     if all(part.isidentifier() for part in name.split(".")) and _is_runnable(name):
         return

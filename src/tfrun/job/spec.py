@@ -78,6 +78,9 @@ class JobSpec:
       program: what each training task runs.
       workers: how many workers.
       ps: how many parameter servers; with them a chief is added that runs the script.
+      max_staleness: with parameter servers, how many updates late a gradient may be applied; None
+        is any number.
+      evaluator: a process more evaluates each checkpoint.
       run_dir: absolute path of the directory that receives everything the job writes.
       communication: "auto", "host", "ring" or "nccl".
       threads_per_worker: intra-op threads of each worker; None shares the cores out.
@@ -99,6 +102,8 @@ class JobSpec:
     program: Program
     workers: WorkerRange = field(default_factory=WorkerRange)
     ps: int = 0
+    max_staleness: int | None = None
+    evaluator: bool = False
     run_dir: str
     communication: str = "auto"
     threads_per_worker: int | None = None

@@ -58,7 +58,7 @@ def world_from_environment(environment: Mapping[str, str]) -> World:
         local_rank=int(environment.get("LOCAL_RANK", 0)) if by_tfrun else 0,
         local_size=int(environment.get("LOCAL_WORLD_SIZE", 1)) if by_tfrun else 1,
         role=role,
-        is_chief=is_chief or not cluster,
+        is_chief=is_chief or (not cluster and role != "evaluator"),
         round=int(environment.get("TFRUN_ROUND", 0)),
         in_job=by_tfrun or bool(cluster),
     )

@@ -30,9 +30,13 @@ def local_job(spec: JobSpec, external: str = "", cluster: ClusterSpec | None = N
     """
     workers = 1 if external else spec.workers.high
     site = Site(agent="local", host=LOOPBACK, slots=workers)
+    if cluster:
+        plan = fixed_plan(cluster, [site], evaluator=spec.evaluator)
+    else:
+        plan = make_plan(spec, [site], external)
     return Job(
         spec=spec,
-        plan=fixed_plan(cluster, [site]) if cluster else make_plan(spec, [site], external),
+        plan=plan,
         backend=LocalBackend(site, Path(spec.run_dir, "logs")),
     )
 

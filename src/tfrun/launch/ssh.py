@@ -49,7 +49,10 @@ def ssh_job(
       UsageError: TFRUN-103 when the hosts have fewer slots than there are workers.
     """
     sites = [Site(agent=host.name, host=host.name, slots=host.slots) for host in hosts]
-    plan = fixed_plan(cluster, sites) if cluster else make_plan(spec, sites)
+    if cluster:
+        plan = fixed_plan(cluster, sites, evaluator=spec.evaluator)
+    else:
+        plan = make_plan(spec, sites)
     tasks = [task.agent for task in plan.planned]
     stand_by = spec.workers.low < spec.workers.high
     used = {host.name: host.destination for host in hosts if stand_by or host.name in tasks}

@@ -41,6 +41,8 @@ def print_start(terminal: Terminal, spec: JobSpec, serves: str = "") -> None:
     parts = [spec.program.name, f"{workers} worker" + ("s" if workers != 1 else "")]
     if spec.ps:
         parts.append(f"{spec.ps} parameter server" + ("s" if spec.ps != 1 else ""))
+    if spec.evaluator:
+        parts.append("an evaluator")
     parts.append(f"run directory {_short(spec.run_dir)}")
     terminal.notice(" · ".join(parts))
 

@@ -14,7 +14,7 @@ import keras
 from tfrun.data import errors, global_batch, resume
 from tfrun.job.errors import UsageError
 from tfrun.job.world import world
-from tfrun.train import header, hooks
+from tfrun.train import evaluator, header, hooks
 from tfrun.train.agree import any_worker, mean_over_workers, multi_worker_strategy
 from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, SyncCheck, Watched
 from tfrun.train.leaving import keeping_state
@@ -31,8 +31,10 @@ _OURS = (SharedLogs, SharedStop, SyncCheck, SampleCounter, Report, Watched)
 
 def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Runs Keras's `fit`, or goes on with one that an earlier run of the script has begun."""
-    strategy = multi_worker_strategy(model)
     call = inspect.signature(original).bind(model, *args, **kwargs)
+    if evaluator.is_evaluator():
+        return evaluator.run_fit(model, call.arguments)
+    strategy = multi_worker_strategy(model)
     if in_local_mode() and strategy is not None:
         raise refused("model.fit")
     trial = None if in_local_mode() else running()

@@ -14,6 +14,7 @@ from tfrun.job.failure import is_peer_error
 from tfrun.job.peers import PeersLeft
 from tfrun.job.spec import Program
 from tfrun.job.trial import from_environment
+from tfrun.job.world import world
 from tfrun.worker import channel, chief_watch, memory, progress, script, sigterm, stacks
 
 PEER_ERROR_SECONDS = 1.0
@@ -41,6 +42,7 @@ def live(task: Mapping[str, Any]) -> NoReturn:
         else:
             if (trial := from_environment(os.environ)) and trial.memory:
                 memory.limit(trial.memory)
+            _set_aside()
             _seed(task["seed"])
             _listen()
             progress.dump_stacks_on_signal()
@@ -129,6 +131,13 @@ def _listen() -> None:
 
     leaving.listen()
     preemption.listen()
+
+
+def _set_aside() -> None:
+    """An evaluator keeps nothing for a successor, and shows no progress of the training."""
+    if world().role == "evaluator":
+        for name in ("TFRUN_STATE_DIR", "TFRUN_LEDGER"):
+            os.environ.pop(name, None)
 
 
 def _seed(seed: int) -> None:

@@ -52,6 +52,9 @@ def worker_environment(
         shared["TFRUN_CHECKPOINT_DIR"] = spec.checkpoint_dir
         shared["TFRUN_CHECKPOINT_EVERY"] = spec.checkpoint_every
         shared["TFRUN_KEEP"] = str(spec.keep)
+    shared.pop("TFRUN_MAX_STALENESS", None)
+    if spec.max_staleness is not None:
+        shared["TFRUN_MAX_STALENESS"] = str(spec.max_staleness)
     shared.pop("TFRUN_LEDGER", None)
     if spec.ledger:
         shared["TFRUN_LEDGER"] = str(spec.ledger)
