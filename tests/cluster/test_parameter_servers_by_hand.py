@@ -49,9 +49,9 @@ def test_servers_wait_for_the_chief_and_end_after_it(jobs: Jobs) -> None:
 
     def by_tf_config(role: str) -> subprocess.Popen:
         text = json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}})
-        return jobs.start("--run-dir", role, "train.py", env={"TF_CONFIG": text})
+        return jobs.start("--run-dir", "run", "train.py", env={"TF_CONFIG": text})
 
-    of_file = ("serve", "--role", "ps", "--cluster", "cluster.json", "--run-dir", "ps")
+    of_file = ("serve", "--role", "ps", "--cluster", "cluster.json", "--run-dir", "run")
     server, worker = jobs.start(*of_file), by_tf_config("worker")
     code, out, err = ends(by_tf_config("chief"))
     assert (code, out) == (0, "40.0 /job:ps/\n"), err
@@ -59,4 +59,5 @@ def test_servers_wait_for_the_chief_and_end_after_it(jobs: Jobs) -> None:
         code, out, err = ends(process)
         assert (code, out) == (0, ""), err
         assert f"{name} 0 serves until the chief has ended" in err and "finished in" in err
-        assert (jobs.directory / name / "logs" / f"{name}-0.log").exists()
+        run = jobs.directory / "run"
+        assert (run / f"{name}-0" / "logs" / f"{name}-0.log").exists()

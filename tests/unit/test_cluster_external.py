@@ -9,6 +9,7 @@ import pytest
 
 from tfrun.cluster.external import (
     AWAIT_CHIEF,
+    external_aside,
     external_environment,
     external_task,
     external_tf_config,
@@ -52,6 +53,7 @@ def test_which_task_it_is(role: str, ps: bool, named: str, is_one: bool) -> None
     task = {"type": role, "index": int(role == "worker")}
     text = json.dumps({"cluster": cluster, "task": task})
     assert (str(external_task(text)), is_server(text)) == (named, is_one)
+    assert (external_aside(text) is not None) == (is_one or role == "evaluator")
     spec = JobSpec(program=Program(target="t.py"), run_dir="/run", ps=0)
     plan = make_plan(spec, [Site(agent="local", host="127.0.0.1", slots=1)], text)
     (task,) = plan.planned

@@ -182,7 +182,13 @@ def test_a_tfjob_is_what_the_operator_looks_for():
     (container,) = replicas["Worker"]["template"]["spec"]["containers"]
     assert container["name"] == "tensorflow"
     assert container["ports"] == [{"name": "tfjob-port", "containerPort": 2222}]
-    for change in ({"workers": workers("1:2")}, {"ps": 1}, {"per_pod": 2}):
+    with_ps = Deployment(**{**vars_of(SMALL), "ps": 2})
+    replicas = rendered(with_ps, "tfjob")["TFJob"]["spec"]["tfReplicaSpecs"]
+    counts = {role: spec["replicas"] for role, spec in replicas.items()}
+    assert counts == {"Chief": 1, "Worker": SMALL.pods, "PS": 2}
+    (container,) = replicas["PS"]["template"]["spec"]["containers"]
+    assert {"name": "TFRUN_CHIEF_AWAY", "value": "900"} in container["env"]
+    for change in ({"workers": workers("1:2")}, {"per_pod": 2}):
         with pytest.raises(UsageError, match="TFRUN-107"):
             manifests(Deployment(**{**vars_of(SMALL), **change}), "tfjob")
 

@@ -9,11 +9,11 @@ import threading
 import pytest
 
 from tfrun.cluster.address import Address
-from tfrun.cluster.external import AWAIT_CHIEF
-from tfrun.job.errors import TfrunError
+from tfrun.cluster.external import AWAIT_CHIEF, CHIEF_AWAY
+from tfrun.job.errors import TfrunError, UsageError
 from tfrun.worker import chief_watch
 from tfrun.worker.chief_watch import (
-    REFUSED_SECONDS,
+    AWAY_SECONDS,
     SILENT_SECONDS,
     Answer,
     Chief,
@@ -37,8 +37,8 @@ def verdict(*looks: tuple[float, Answer], until: float = 100.0) -> Verdict:
         ([(0, Answer.REFUSED), (99, Answer.SILENT)], Verdict.GO_ON),
         ([(0, Answer.REFUSED), (100, Answer.REFUSED)], Verdict.NEVER_CAME),
         ([(5, Answer.THERE), (500, Answer.THERE)], Verdict.GO_ON),
-        ([(5, Answer.THERE), (5 + REFUSED_SECONDS - 1, Answer.REFUSED)], Verdict.GO_ON),
-        ([(5, Answer.THERE), (5 + REFUSED_SECONDS, Answer.REFUSED)], Verdict.ENDED),
+        ([(5, Answer.THERE), (5 + AWAY_SECONDS - 1, Answer.REFUSED)], Verdict.GO_ON),
+        ([(5, Answer.THERE), (5 + AWAY_SECONDS, Answer.REFUSED)], Verdict.ENDED),
         # started anew in between
         ([(0, Answer.THERE), (4, Answer.REFUSED), (5, Answer.THERE), (8, Answer.REFUSED)],
          Verdict.GO_ON),
@@ -59,16 +59,21 @@ def test_where_the_chief_is() -> None:
     found = chief_to_await({AWAIT_CHIEF: "60", "TF_CONFIG": whole})
     assert found == Chief(address=Address(host="::1", port=22), seconds=60)
     assert chief_to_await({"TF_CONFIG": whole}) is None
+    patient = chief_to_await({AWAIT_CHIEF: "60", CHIEF_AWAY: "300", "TF_CONFIG": whole})
+    assert patient is not None and patient.away == 300
+    with pytest.raises(UsageError, match="TFRUN-105"):
+        chief_to_await({AWAIT_CHIEF: "60", CHIEF_AWAY: "long", "TF_CONFIG": whole})
     nobody = tf_config(worker=["a:1"], ps=["b:1"])
     assert chief_to_await({AWAIT_CHIEF: "60", "TF_CONFIG": nobody}) is None
 
 
 def test_a_chief_that_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chief_watch, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(chief_watch, "REFUSED_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = Address(host="127.0.0.1", port=server.getsockname()[1])
-        watching = threading.Thread(target=await_chief, args=(Chief(address=address, seconds=9),))
+        watching = threading.Thread(
+            target=await_chief, args=(Chief(address=address, seconds=9, away=0.2),)
+        )
         watching.start()
         connection, _ = server.accept()
         connection.close()

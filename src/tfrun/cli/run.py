@@ -16,7 +16,7 @@ from tfrun.checkpoint.policy import parse as parse_interval
 from tfrun.cli.experiment import say
 from tfrun.cli.hosts import remote_of, stated_cluster, stated_hosts
 from tfrun.cluster.cluster_file import hosts_of, is_local, workers_of
-from tfrun.cluster.external import external_tf_config, is_server
+from tfrun.cluster.external import external_aside, external_tf_config, is_server
 from tfrun.cluster.hosts import Host
 from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.tasks import assign_tasks
@@ -106,6 +106,10 @@ def run(
         workers=(wanted.low, wanted.high) if workers is not None else None,
         ps=ps or None,
     )
+    aside = external_aside(external)
+    if aside is not None:  # the directory may be shared with the chief, who alone saves there
+        checkpoint_dir = checkpoint_dir or (run_dir and str(Path(run_dir, "checkpoints")))
+        run_dir = run_dir and str(Path(run_dir, f"{aside.type}-{aside.index}"))
     # The hosts look for themselves as well, and a server runs nothing of the script.
     if (not machines or not remote_dir) and not (external and is_server(external)):
         checks.check_program(program)
@@ -163,6 +167,7 @@ def run(
         ),
         lambda spec: _job(spec, external, machines, remote, fixed, place, stated, serving),
         fresh=fresh,
+        saves=aside is None,
         keeps_seed=seed is None,
         ledger=ledger,
         page=page,
@@ -211,6 +216,7 @@ def _start(
     make_job: Callable[[JobSpec], Job],
     *,
     fresh: bool,
+    saves: bool,
     keeps_seed: bool,
     ledger: bool,
     page: bool,
@@ -230,7 +236,9 @@ def _start(
     now = time.time()
     path = run_dir_module.create(spec.run_dir or None, spec.program.name, now)
     saved, goes_on, seed = "", False, spec.seed
-    if spec.checkpoint_every != "off":
+    if not saves:
+        saved = spec.checkpoint_dir and str(Path(spec.checkpoint_dir).resolve())
+    elif spec.checkpoint_every != "off":
         last = run_dir_module.last_job(path)
         saved = run_dir_module.checkpoints(path, spec.checkpoint_dir, fresh=fresh, now=now)
         goes_on = Path(saved).exists()
@@ -262,7 +270,7 @@ def _start(
             board.close()
         terminal.close()
         events.close()
-    if outcome.exit_code == 0 and saved:
+    if outcome.exit_code == 0 and saved and saves:
         run_dir_module.mark_finished(saved)
     print_outcome(outcome, spec, job.plan.chief, terminal.summary, time.time() - now)
     if terminal.is_live:

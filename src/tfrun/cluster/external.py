@@ -11,6 +11,7 @@ from tfrun.cluster.tf_config import check_against, parse_tf_config
 from tfrun.job.world import world_from_environment
 
 AWAIT_CHIEF = "TFRUN_AWAIT_CHIEF"  # to a server: end when the chief has; seconds that it may take
+CHIEF_AWAY = "TFRUN_CHIEF_AWAY"  # seconds after which a chief that is gone has ended
 
 
 def external_tf_config(
@@ -75,6 +76,14 @@ def is_server(tf_config: str) -> bool:
     """Whether the task of this TF_CONFIG is such a one."""
     config = parse_tf_config(tf_config)
     return config.task is not None and serves(config.task.type, bool(config.cluster.count("ps")))
+
+
+def external_aside(tf_config: str) -> TaskKey | None:
+    """Returns the task of this TF_CONFIG if it trains nothing: a server, or the evaluator."""
+    if not tf_config:
+        return None
+    task = external_task(tf_config)
+    return task if is_server(tf_config) or task.type == "evaluator" else None
 
 
 def external_environment(tf_config: str, round: int, run_dir: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfrun.cluster import group
+from tfrun.cluster.external import CHIEF_AWAY
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import WorkerRange
 from tfrun.job.timeouts import Timeouts
@@ -24,6 +25,7 @@ INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 GRACE_MARGIN = 20  # seconds of the grace period that are not for saving: the notice, and leaving
 LEAST_GRACE = int(Timeouts.preempt_grace) + GRACE_MARGIN
 TFJOB_PORT = 2222  # the training operator writes it into TF_CONFIG
+TFJOB_AWAY = 900  # seconds; its back-off between two starts of a container ends at 300
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -319,14 +321,20 @@ def _tfjob(what: Deployment) -> list[Manifest]:
     elastic = what.workers.low < what.workers.high
     for option, wrong in (
         ("-n MIN:MAX", elastic),
-        ("--ps", what.ps),
         ("--per-pod", what.per_pod > 1),
     ):
         if wrong:
             fix = "Take --kind job or jobset"
             raise UsageError("TFRUN-107", f"{option} and --kind tfjob do not go together", fix=fix)
+    roles = {"Worker": what.pods}
+    if what.ps:
+        roles = {"Chief": 1, **roles, "PS": what.ps}
     container = {**_container(what), "name": "tensorflow"}  # the operator looks for this name
     container["ports"] = [{"name": "tfjob-port", "containerPort": TFJOB_PORT}]
+    if what.ps:
+        # The operator starts a chief that has failed again, and removes the servers of one that has
+        # not: they wait.
+        container["env"].append({"name": CHIEF_AWAY, "value": str(TFJOB_AWAY)})
     return [
         {
             "apiVersion": "kubeflow.org/v1",
@@ -335,8 +343,8 @@ def _tfjob(what: Deployment) -> list[Manifest]:
             "spec": {
                 "runPolicy": {"backoffLimit": 3 * what.pods, "cleanPodPolicy": "Running"},
                 "tfReplicaSpecs": {
-                    "Worker": {
-                        "replicas": what.pods,
+                    role: {
+                        "replicas": replicas,
                         "restartPolicy": "OnFailure",
                         "template": {
                             "metadata": {"labels": _labels(what)},
@@ -348,6 +356,7 @@ def _tfjob(what: Deployment) -> list[Manifest]:
                             },
                         },
                     }
+                    for role, replicas in roles.items()
                 },
             },
         }

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tfrun.cluster.address import Address
-from tfrun.cluster.external import AWAIT_CHIEF
+from tfrun.cluster.external import AWAIT_CHIEF, CHIEF_AWAY
 from tfrun.cluster.tf_config import TaskKey, parse_tf_config
-from tfrun.job.errors import TfrunError
+from tfrun.job.errors import TfrunError, UsageError
 
 LOOK_SECONDS = 1.0
-REFUSED_SECONDS = 5.0  # nobody listens there: long enough for a chief that is started anew
+AWAY_SECONDS = 5.0  # nobody listens there: long enough for a chief that is started anew at once
 SILENT_SECONDS = 60.0  # nothing answers: a network that breaks, or a machine that is very busy
 
 
@@ -46,11 +46,13 @@ class Watch:
 
     Attributes:
       until: when it has to have come.
+      away: for how many seconds nobody may listen there.
       seen: when it was there last; None before it has come.
       answered: when its machine answered last, if only by refusing.
     """
 
     until: float
+    away: float = AWAY_SECONDS
     seen: float | None = None
     answered: float = 0.0
 
@@ -60,18 +62,19 @@ class Watch:
             return replace(self, seen=now, answered=now), Verdict.GO_ON
         if self.seen is None:
             return self, Verdict.NEVER_CAME if now >= self.until else Verdict.GO_ON
-        refused = answer is Answer.REFUSED and now - self.seen >= REFUSED_SECONDS
+        refused = answer is Answer.REFUSED and now - self.seen >= self.away
         watch = replace(self, answered=now) if answer is Answer.REFUSED else self
-        silent = now - watch.answered >= SILENT_SECONDS
+        silent = now - watch.answered >= max(SILENT_SECONDS, self.away)
         return watch, Verdict.ENDED if refused or silent else Verdict.GO_ON
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chief:
-    """Where the chief is, and for how many seconds to wait for it."""
+    """Where the chief is, for how many seconds to wait for it, and for how many when it is gone."""
 
     address: Address
     seconds: float
+    away: float = AWAY_SECONDS
 
 
 def chief_to_await(environment: Mapping[str, str]) -> Chief | None:
@@ -83,7 +86,20 @@ def chief_to_await(environment: Mapping[str, str]) -> Chief | None:
     cluster = parse_tf_config(environment.get("TF_CONFIG") or "{}").cluster
     if not seconds or not cluster.count("chief"):
         return None
-    return Chief(address=cluster.address(TaskKey(type="chief", index=0)), seconds=float(seconds))
+    return Chief(
+        address=cluster.address(TaskKey(type="chief", index=0)),
+        seconds=float(seconds),
+        away=_seconds(environment.get(CHIEF_AWAY)),
+    )
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return float(text) if text else AWAY_SECONDS
+    except ValueError:
+        raise UsageError(
+            "TFRUN-105", f"{text!r:.60} is no time", where=CHIEF_AWAY, expected="seconds"
+        ) from None
 
 
 def for_this_process() -> Callable[[], None] | None:
@@ -98,7 +114,7 @@ def await_chief(chief: Chief) -> None:
     Raises:
       TfrunError: TFRUN-303 when it has not come in time.
     """
-    watch = Watch(until=time.monotonic() + chief.seconds)
+    watch = Watch(until=time.monotonic() + chief.seconds, away=chief.away)
     while True:
         watch, verdict = watch.after(_look(chief.address), time.monotonic())
         if verdict is Verdict.ENDED:
