@@ -132,6 +132,32 @@ def test_kinds_that_do_not_fit_the_cluster_are_refused(jobs: Jobs) -> None:
     assert wrong(jobs, *cases, TF_CONFIG=json.dumps(two)) == ["TFRUN-503"] * 4
 
 
+SERVED = """
+import json, tensorflow as tf, tfrun
+from tfrun.engine.install import install
+install()
+found = []
+for make in (tf.distribute.MultiWorkerMirroredStrategy, lambda: tfrun.strategy("multi_worker"),
+             lambda: tfrun.strategy("mirrored")):
+    try:
+        make()
+    except tfrun.TfrunError as error:
+        found.append(str(error))
+print(json.dumps(found))
+"""
+
+
+def test_what_does_not_fit_parameter_servers_is_refused_and_does_not_wait(jobs: Jobs) -> None:
+    cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+    text = json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}})
+    said = json.loads(python(jobs, SERVED, TF_CONFIG=text))
+    assert len(said) == 3 and all(text.startswith("TFRUN-503") for text in said)
+    assert "kind='parameter_server'" in said[2]
+    alone = json.dumps({"cluster": cluster, "task": {"type": "evaluator", "index": 0}})
+    kinds = "import tfrun\nprint(*{type(tfrun.strategy(k)).__name__ for k in ('auto', %r)})"
+    assert python(jobs, kinds % "parameter_server", TF_CONFIG=alone) == "OneDeviceStrategy\n"
+
+
 def test_without_a_tpu_the_answer_comes_at_once(jobs: Jobs) -> None:
     """No name, an unknown one, a port where nobody listens, a server that is no TPU's."""
     server = subprocess.Popen(

@@ -8,6 +8,7 @@ from tensorflow.python.distribute import distribute_lib
 
 from tfrun.engine import allocator, communication, host_collective, step_clock, termination
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
+from tfrun.job.errors import TfrunError
 from tfrun.worker import progress
 
 
@@ -49,6 +50,7 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
     """
 
     def __init__(self, cluster_resolver=None, communication_options=None):
+        _refuse_servers(cluster_resolver)
         chosen = communication.options(communication_options)
         with progress.meeting():
             extended = MultiWorkerExtended(self, cluster_resolver, chosen)
@@ -63,6 +65,19 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         if extended._in_multi_worker_mode():
             allocator.undo_generator_patch()
             self.step_clock = step_clock.StepClock()
+
+
+def _refuse_servers(cluster_resolver) -> None:
+    """TensorFlow would wait for workers that run its server only, and for ever."""
+    resolver = cluster_resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if "ps" in resolver.cluster_spec().jobs:
+        raise TfrunError(
+            "TFRUN-503",
+            "MultiWorkerMirroredStrategy does not fit: the job has parameter servers",
+            where="TF_CONFIG cluster.ps",
+            expected="a ParameterServerStrategy",
+            fix="Use tfrun.strategy(), or start the job without --ps",
+        )
 
 
 class ExperimentalMultiWorkerMirrored(

@@ -82,7 +82,8 @@ def _check_fits(kind: str, cluster: ClusterSpec, devices: Devices) -> None:
     alone = ("one_device", "mirrored", "central_storage")
     if kind in alone and cluster.trainers > 1:
         # Each worker would train its own model on all the data, and nobody would notice.
-        raise _misfit(kind, f"the job has {cluster.trainers} workers", "Use kind='multi_worker'")
+        right = "parameter_server" if cluster.count("ps") else "multi_worker"
+        raise _misfit(kind, f"the job has {cluster.trainers} workers", f"Use kind={right!r}")
     if devices is not None and kind not in alone:
         raise _misfit(kind, "it finds its devices itself", "Leave out devices")
     if kind == "one_device" and devices is not None and len(devices) != 1:
