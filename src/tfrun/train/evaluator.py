@@ -73,7 +73,9 @@ def _data(arguments: Mapping[str, Any]) -> dict[str, Any]:
             fix="Pass it to fit, or leave out --evaluator",
         )
     names = ("x", "y", "sample_weight")
-    found = dict(zip(names, data, strict=False)) if isinstance(data, tuple | list) else {"x": data}
+    found: dict[str, Any] = {"x": data}
+    if isinstance(data, tuple | list):
+        found = dict(zip(names, data, strict=False))
     more = {to: arguments[name] for name, to in _ARGUMENTS.items() if arguments.get(name)}
     if "batch_size" not in more and isinstance(data, tuple | list) and arguments.get("batch_size"):
         more["batch_size"] = arguments["batch_size"]
