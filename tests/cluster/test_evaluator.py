@@ -8,8 +8,14 @@ import re
 from conftest import Jobs
 
 SCRIPT = """
-import sys
+import os, sys, time
 import keras, numpy as np, tfrun
+
+def wait_for_the_failure():
+    log, until = os.path.join(os.environ["TFRUN_RUN_DIR"], "events.jsonl"), time.monotonic() + 60
+    while '"event": "failure"' not in open(log).read() and time.monotonic() < until:
+        time.sleep(0.05)
+
 x = np.random.default_rng(0).normal(size=(96, 4)).astype("float32")
 y = x.sum(axis=1)
 with tfrun.strategy().scope():
@@ -18,6 +24,8 @@ with tfrun.strategy().scope():
 here = tfrun.world()
 if here.role == "evaluator" and "fails" in sys.argv:
     raise ValueError("only here")
+if here.role != "evaluator" and sys.argv[1:]:
+    wait_for_the_failure()
 data = {} if "none" in sys.argv else {"validation_data": (x, y)}
 history = model.fit(x, y, batch_size=24, epochs=6, verbose=0, shuffle=False, **data)
 if here.role == "evaluator":

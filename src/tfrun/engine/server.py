@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
+
+_running: list[Any] = []
 
 
 def serve(until: Callable[[], None] | None = None) -> None:
@@ -31,4 +34,5 @@ def serve(until: Callable[[], None] | None = None) -> None:
         config=config,
         start=True,
     )
+    _running.append(server)  # its end is the process's: TensorFlow cannot take it down
     (until or server.join)()
