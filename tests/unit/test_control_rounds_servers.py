@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from control_rounds import JOIN_A, READY_A, RUNNING, SERVED, exited, lost, raised, walk
+from control_rounds import JOIN_A, READY_A, RUNNING, SERVED, exited, left, lost, raised, walk
 
 from tfrun.cluster.cluster_file import parse_cluster_file
 from tfrun.control.membership import StandingBy, growth
@@ -183,6 +183,13 @@ def test_a_job_goes_on_without_its_evaluator() -> None:
     assert round.state is State.RUNNING and isinstance(actions[0], GoOnWithout)
     round, actions = walk(exited("worker:0", 0), round=round)
     assert (round.state, round.root_cause) == (State.ENDED, None)
+
+
+@pytest.mark.parametrize("said", [raised("evaluator:0"), left("evaluator:0")])
+def test_an_evaluator_does_not_decide_how_a_round_ends(said: Any) -> None:
+    round, _ = aside(exited("worker:0", -9), said, exited("evaluator:0", 1))
+    assert (round.state, round.recoverable) == (State.ENDED, True)
+    assert [failure.task for failure in round.failures] == ["worker:0"]
 
 
 def test_a_job_waits_for_its_evaluator() -> None:

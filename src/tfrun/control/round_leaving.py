@@ -63,6 +63,10 @@ def running_timed_out(round: Round, event: TimedOut) -> Result:
 
 
 def exited_while_leaving(round: Round, event: TaskExited) -> Result:
+    if round.is_aside(event.task):  # however it ends
+        return _go_on_leaving(
+            round, replace(round, exits={**round.exits, event.task: event.status})
+        )
     after = with_late_exit(round, event)
     if event.status.code == 0:
         after = replace(after, done=after.done | {event.task})
@@ -70,6 +74,8 @@ def exited_while_leaving(round: Round, event: TaskExited) -> Result:
 
 
 def raised_while_leaving(round: Round, event: TaskRaised) -> Result:
+    if round.is_aside(event.task):
+        return round, ()
     return _go_on_leaving(round, with_error(round, event))
 
 
