@@ -10,10 +10,11 @@ import recovery_cost
 import seed_cnn
 import start
 import tables
+import watching
 
 for benchmark in (
     *(command_line, agents, start, all_reduce, seed_cnn, data),
-    *(recovery, random_kills, recovery_cost),
+    *(recovery, random_kills, recovery_cost, watching),
 ):
     benchmark.main()
 tables.main()
