@@ -34,6 +34,9 @@ KbdInteractiveAuthentication no
 UsePAM no
 LogLevel VERBOSE
 StrictModes no
+Match User asker
+  PubkeyAuthentication no
+  PasswordAuthentication yes
 """
 # An alias in the system-wide file, as people have them in ~/.ssh/config.
 SSH_CONFIG = """
@@ -45,6 +48,10 @@ Host alias-of-*
   HostKeyAlias n2
 Host alias-of-n2
   HostName n2
+Host behind
+  HostName n2
+  HostKeyAlias n2
+  ProxyJump n3
 Host crowd-*
   HostName n2
   HostKeyAlias n2

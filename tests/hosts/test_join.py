@@ -77,3 +77,26 @@ def test_a_cluster_by_hand(hosts: Hosts) -> None:
     finally:
         for started in (early.process, process, *(machine.process for machine in joined)):
             hosts.kill(started)
+
+
+@thorough
+@pytest.mark.timeout(300)
+def test_a_job_grows_when_somebody_joins(hosts: Hosts) -> None:
+    hosts.environment |= {"WAITS": "0:20:regroup:1"}
+    process = hosts.start(
+        *(SCRIPT.read_text(), "serve", "-n", "1:2", "--listen", PORT, "--run-dir", "run"),
+        *("--seed", "5", "--join-timeout", "16"),
+    )
+    late = None
+    try:
+        wait_until((hosts.directory / "waiting-0").exists, "it trains alone", SECONDS)
+        late = Joined(hosts, "n2", "--token-file", "run/token")
+        code, out, err = hosts.end(process)
+        assert code == 0, err
+        assert "tfrun: n2 joined; resumed at step 20 with 2 workers" in err
+        assert "ended with 2" in out
+        assert late.process.wait(SECONDS) == 0, late.said
+        assert [event["lost_steps"] for event in hosts.events("grown")] == [0]
+    finally:
+        for started in (process, *([late.process] if late else [])):
+            hosts.kill(started)

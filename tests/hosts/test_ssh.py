@@ -55,10 +55,13 @@ def test_three_hosts_train_the_example(hosts: Hosts) -> None:
 
 @thorough
 def test_a_host_file_and_fewer_workers_than_slots(hosts: Hosts) -> None:
-    (hosts.directory / "hosts").write_text("n2 slots=2  # the rest is not needed\nn3\n")
+    lines = "behind slots=2  # a jump host; the rest is not needed\nn1\n"
+    (hosts.directory / "hosts").write_text(lines)
     code, _, err = hosts.run(PLACE, "--hostfile", "hosts", "-n", "2")
     assert code == 0, err
     assert [place["host"] for place in places(hosts, 2)] == ["n2", "n2"]
+    log = (hosts.lab.directory / "n2.sshd.log").read_text()
+    assert "Connection from 10.66.0.3 " in log and "Connection from 10.66.0.1 " not in log
 
 
 @thorough
@@ -126,6 +129,7 @@ def test_each_missing_host_is_named_with_its_reason_until_the_time_is_over(hosts
     ("args", "code", "says"),
     [
         (["-H", "n1,stranger"], "TFRUN-304", "permission denied"),
+        (["-H", "asker@n2"], "TFRUN-304", "Permission denied (password)"),
         (["-H", "n1,localhost"], "TFRUN-304", "host key is unknown"),
         (["-H", "n2", "--remote-python", "/no/python"], "TFRUN-305", "/no/python cannot be run"),
         (["-H", "n2", "--remote-python", "/bin/true"], "TFRUN-301", "could not start"),

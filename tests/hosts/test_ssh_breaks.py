@@ -28,13 +28,17 @@ def test_a_host_crashes(hosts: Hosts) -> None:
 
 
 def test_a_host_is_cut_off(hosts: Hosts) -> None:
-    process = hosts.start(ENDLESS, "-H", "n1,n2,n3", "--max-restarts", "0")
+    args = ("-H", "n1,n2,n3", "--max-restarts", "0", "--run-dir", "run")
+    process = hosts.start(ENDLESS, *args)
     hosts.wait_until_running(3)
     hosts.lab.cut("n3")
-    began = time.monotonic()
+    began, cut = time.monotonic(), time.time()
     code, _, err = hosts.end(process, 30)
     assert time.monotonic() - began <= 10
     assert code == 1
+    (lost,) = hosts.events("agent_lost")
+    print(f"noticed {lost['time'] - cut:.2f} s after the cut")
+    assert lost["time"] - cut <= 5.5  # 5 s, and this machine's load
     assert "TFRUN-301" in err and "the agent n3 was lost" in err
     # Nobody can tell it so: it ends its workers by itself.
     wait_until(lambda: not hosts.lab.processes("n3"), "the cut host ends its workers", 10)

@@ -24,6 +24,7 @@ from tfrun.observe import numbers
 from tfrun.worker import sigterm
 
 REASON_SECONDS = 0.3
+LEAST_SLEEP = 0.02
 OPEN = (State.JOINING, State.PREPARING, State.RUNNING, State.LEAVING)
 
 
@@ -212,7 +213,9 @@ class Controller(Conductor):
     async def _watch(self) -> None:
         timeouts = self.spec.timeouts
         while True:
-            await asyncio.sleep(timeouts.heartbeat_interval)
+            # At the very moment: what is looked at once a second is noticed a second late.
+            due = self._members.until_silent(time.monotonic(), timeouts.heartbeat_timeout)
+            await asyncio.sleep(min(max(due, LEAST_SLEEP), timeouts.heartbeat_interval))
             for member in self._members.silent(time.monotonic(), timeouts.heartbeat_timeout):
                 self.left(member.agent, f"silent for {timeouts.heartbeat_timeout:.0f} s")
             self._reconsider()

@@ -69,7 +69,12 @@ class Members:
 
     def silent(self, now: float, seconds: float) -> list[Member]:
         """Returns those that have said nothing for so long."""
-        return [member for member in self._here.values() if now - member.heard > seconds]
+        return [member for member in self._here.values() if now - member.heard >= seconds]
+
+    def until_silent(self, now: float, seconds: float) -> float:
+        """Returns in how many seconds one of them will have said nothing for `seconds`."""
+        heard = min((member.heard for member in self._here.values()), default=now)
+        return heard + seconds - now
 
     def broadcast(self, message: wire.Message) -> None:
         for member in self._here.values():
