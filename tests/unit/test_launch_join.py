@@ -20,7 +20,7 @@ from tfrun.control.plan import Whereabouts
 from tfrun.control.server import ControlServer
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.timeouts import Timeouts
-from tfrun.launch import join as module
+from tfrun.launch import join as module, waiting
 from tfrun.launch.enrolment import Enrolment
 from tfrun.launch.join import Join, Joining
 
@@ -30,8 +30,9 @@ ENROL = {"name": "n", "identity": "i", "slots": 1, "version": tfrun.__version__}
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in {"TRY_SECONDS": 0.05, "TELL_SECONDS": 0.1, "ANSWER_SECONDS": 0.2}.items():
+    for name, seconds in {"TRY_SECONDS": 0.05, "ANSWER_SECONDS": 0.2}.items():
         monkeypatch.setattr(module, name, seconds)
+    monkeypatch.setattr(waiting, "SAY_SECONDS", 0.1)
 
 
 def kept_out(port: int, token: str = TOKEN, host: str = "127.0.0.1", **more) -> tuple[str, str]:

@@ -19,10 +19,11 @@ from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.python import python_command
 from tfrun.launch.group import ANY_INTERFACE, Meeting, write_config
+from tfrun.launch.join_reason import why_not_in
+from tfrun.launch.waiting import Waiting
 from tfrun.worker import lineage, sigterm
 
 POLL_SECONDS = 0.25
-SAY_SECONDS = 5.0
 
 
 def run_member(
@@ -118,31 +119,31 @@ async def _serve(
 
 async def _look(meeting: Meeting, timeout: float) -> tuple[str, str, dict[str, Any]]:
     """Asks again and again, until the launcher answers."""
-    loop = asyncio.get_running_loop()
-    began = said = loop.time()
+    waiting = Waiting("the launcher", timeout, _say)
     reason = meeting.why
-    while loop.time() - began < timeout:
+    while not waiting.is_over:
         found = await asyncio.to_thread(meeting.find)
         if found:
             try:
                 job = await _ask(*found)
             except (aiohttp.ClientError, OSError, asyncio.TimeoutError, ValueError) as error:
-                reason = f"{found[0]} does not answer: {error or type(error).__name__}"
+                reason = f"{found[0]} does not answer: {why_not_in(error).text}"
             else:
                 if job["version"] != tfrun.__version__:
                     what = f"the launcher has tfrun {job['version']}, here is {tfrun.__version__}"
                     raise TfrunError("TFRUN-306", what, fix="Install the same version everywhere")
                 return (*found, job["spec"])
-        if loop.time() - said > SAY_SECONDS:
-            said = loop.time()
-            waited = f"{said - began:.0f} s"
-            print(f"tfrun: waiting for the launcher ({waited}): {reason}", file=sys.stderr)
+        waiting.because(reason)
         await asyncio.sleep(POLL_SECONDS)
     raise TfrunError(
         "TFRUN-306",
         f"no launcher was found in {timeout:.0f} s: {reason}",
         fix="See what the first task says, and whether all see the same run directory",
     )
+
+
+def _say(line: str) -> None:
+    print(f"tfrun: {line}", file=sys.stderr)
 
 
 async def _ask(url: str, token: str) -> dict[str, Any]:

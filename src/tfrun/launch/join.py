@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import subprocess
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,11 +25,11 @@ from tfrun.job.python import python_command
 from tfrun.job.spec import JobSpec
 from tfrun.launch.join_reason import why_not_in
 from tfrun.launch.remote import FAILURE
+from tfrun.launch.waiting import Waiting
 from tfrun.worker import lineage, sigterm
 
 TRY_SECONDS = 1.0  # between two attempts
 ANSWER_SECONDS = 4.0
-TELL_SECONDS = 5.0
 GONE_SECONDS = 60.0  # one that was in looks for its job again for so long
 LEAVE_SECONDS = 10.0
 
@@ -100,8 +99,8 @@ class Join:
 
     async def _get_in(self) -> messages.Enrolled | None:
         """Asks until there is an answer; None when the job is over."""
-        began = told = time.monotonic()
         patience = GONE_SECONDS if self._was_in else self._joining.timeout
+        waiting = Waiting(str(self._joining.address), patience, self._say)
         while not self._left:
             try:
                 answer = await self._ask(self._enrolling())
@@ -116,13 +115,9 @@ class Join:
                     ) from None
             else:
                 return self._in(answer)
-            now = time.monotonic()
-            if now - began > patience:
+            if waiting.is_over:
                 raise self._given_up(reason.text, patience)
-            if now - told >= TELL_SECONDS:
-                told = now
-                waited = f"waiting for {self._joining.address} ({now - began:.0f} s)"
-                self._say(f"{waited}: {reason.text}")
+            waiting.because(reason.text)
             await asyncio.sleep(TRY_SECONDS)
         return None
 
