@@ -20,7 +20,8 @@ from tfrun.control.plan import Whereabouts
 from tfrun.control.server import ControlServer
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.timeouts import Timeouts
-from tfrun.launch import join as module, waiting
+from tfrun.launch import join as module
+from tfrun.launch import waiting
 from tfrun.launch.enrolment import Enrolment
 from tfrun.launch.join import Join, Joining
 
