@@ -4,6 +4,7 @@ import agents
 import all_reduce
 import command_line
 import data
+import page
 import random_kills
 import recovery
 import recovery_cost
@@ -13,7 +14,7 @@ import tables
 import watching
 
 for benchmark in (
-    *(command_line, agents, start, all_reduce, seed_cnn, data),
+    *(command_line, agents, page, start, all_reduce, seed_cnn, data),
     *(recovery, random_kills, recovery_cost, watching),
 ):
     benchmark.main()

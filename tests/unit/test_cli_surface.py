@@ -250,6 +250,11 @@ VERB_SURFACE = {
         "run_dir": (["--run-dir"], None),
         "json_file": (["--json"], None),
     },
+    "profile": {
+        "steps": (["--steps"], 20),
+        "folder": (["--dir"], None),
+        "timeout": (["--timeout"], 300.0),
+    },
     "render kubernetes": {
         "workers": (["-n", "--workers"], "1"),
         "image": (["--image"], "image"),
@@ -334,6 +339,7 @@ VERB_ARGUMENTS = {
     "join": (["--token-file", "f", "h:1"], {"token_file": "f", "address": "h:1"}),
     "ledger": (["some-run"], {"run": "some-run"}),
     "page": (["some-run"], {"run": "some-run"}),
+    "profile": (["some-run"], {"run": "some-run"}),
     **{
         verb: (["some-run"], {"run": "some-run"})
         for verb in ("status", "top", "logs", "stop", "stacks")

@@ -12,6 +12,8 @@ from control_port import TOKEN, Served, closed, hello, prepare, receive, send, w
 
 from tfrun.control import messages, server, wire
 from tfrun.control.rounds import State
+from tfrun.observe.access import Access
+from tfrun.observe.watch import Watch
 
 
 async def untouched(served: Served) -> None:
@@ -208,5 +210,38 @@ def test_a_thousand_malformed_connections_do_not_disturb_the_job(tmp_path: Path)
         second = await served.join("b")
         for socket in (first, second):
             assert await receive(socket) == messages.Prepare(round=0, ports=1)
+
+    with_server(tmp_path, test)
+
+
+def test_who_may_look_becomes_no_agent(tmp_path: Path) -> None:
+    """Not by the status token, nor by a page's session, nor as the job's own user."""
+
+    async def test(served: Served) -> None:
+        access = Access("the-status-token", knows_users=True)
+        watch = Watch(tmp_path, lambda heat: {"state": "training"}, access)
+        shown = server.ControlServer(served.controller, TOKEN, watch=watch)
+        await shown.start("127.0.0.1")
+        url = f"http://127.0.0.1:{shown.port}"
+        session = access.redeem(access.new_key())
+        try:
+            for headers in (
+                {},
+                {"Authorization": "Bearer the-status-token"},
+                {"Cookie": f"tfrun-{shown.port}={session}"},
+            ):
+                async with served.session.get(f"{url}/status", headers=headers) as answer:
+                    assert (answer.status, await answer.json()) == (200, {"state": "training"})
+                for path in ("/agent", "/job", "/other"):
+                    async with served.session.get(url + path, headers=headers) as answer:
+                        assert answer.status == 401, (path, headers)
+                async with served.session.post(f"{url}/join", headers=headers) as answer:
+                    assert answer.status == 401
+            agent = {"Authorization": f"Bearer {TOKEN}"}
+            async with served.session.get(f"{url}/job", headers=agent) as answer:
+                assert answer.status == 200
+        finally:
+            await shown.close()
+        await untouched(served)
 
     with_server(tmp_path, test)

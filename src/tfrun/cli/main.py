@@ -31,6 +31,7 @@ VERBS = {
     "ls": "List the runs in this directory.",
     "page": "Show a running or finished job in the browser.",
     "parity": "Train a script's first steps on 1, 2, … workers, and say where they part.",
+    "profile": "Trace the same steps of all workers of a running job, for TensorBoard.",
     "render": "Write manifests that run a job on Kubernetes.",
     "serve": "Run a script on machines that join by hand.",
     "stacks": "Show where the workers of a running job stand now.",

@@ -245,8 +245,9 @@ def _start(
         if goes_on and keeps_seed and type(last.get("seed")) is int:
             seed = last["seed"]  # the same order of samples, and the same dropout, as before
     number = run_dir_module.next_ledger(path) if ledger else 0
+    keras = str(Path(tensorboard, path.name, "keras").resolve()) if tensorboard else ""
     spec = dataclasses.replace(
-        spec, run_dir=str(path), checkpoint_dir=saved, seed=seed, ledger=number
+        spec, run_dir=str(path), checkpoint_dir=saved, seed=seed, ledger=number, tensorboard=keras
     )
     run_dir_module.write_job(path, {"started": now, "pid": os.getpid(), **spec.to_json()})
     job = make_job(spec)

@@ -31,6 +31,7 @@ from tfrun.control.memory import save_memory
 from tfrun.control.remote_logs import LAST_PIECES, SEND_SECONDS, RemoteLogs
 from tfrun.control.state_dir import StateDir, remove_if_left, state_dir
 from tfrun.control.tls import trusting
+from tfrun.job import profile
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import EXIT_LOST, EXIT_PREEMPTED
 from tfrun.job.spec import JobSpec
@@ -193,6 +194,9 @@ class Agent:
                 crew.regroup()
             case messages.TakeStacks() if crew := self._crew_of(message.round):
                 self._later(crew.take_stacks())
+            case messages.Profile() if crew := self._crew_of(message.round):
+                wanted = {"first": message.first, "steps": message.steps}
+                crew.profile(profile.Request(**wanted, folder=message.folder, name=message.name))
             case messages.SaveMemory():
                 self._later(self._save_memory(message.round))
             case messages.StopRound() if crew := self._crew_of(message.round):

@@ -18,6 +18,7 @@ from tfrun.control.members import Member, Send
 from tfrun.control.plan import Site
 from tfrun.control.reports import event_of, memory_event
 from tfrun.control.round_terms import State
+from tfrun.job import profile
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
 from tfrun.observe import numbers
@@ -112,6 +113,13 @@ class Controller(Conductor):
         self._stacks = {}
         self._members.broadcast(messages.TakeStacks(round=self.round.number))
         return self._stacks
+
+    def ask_for_profile(self, request: profile.Request) -> None:
+        """Has all workers trace some of their steps; they report when that is done."""
+        wanted = {"first": request.first, "steps": request.steps}
+        where = {"folder": request.folder, "name": request.name}
+        number = self.round.number
+        self._members.broadcast(messages.Profile(round=number, **wanted, **where))
 
     def receive(self, member: Member, message: wire.Message) -> None:
         """Takes a message of an agent that has joined."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.control import messages, wire
+from tfrun.job import profile
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
@@ -156,6 +157,13 @@ class Crew:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(worker.kept.wait(), KEEP_SECONDS)
         worker.interrupt(signal.SIGKILL)
+
+    def profile(self, request: profile.Request) -> None:
+        """Has each worker trace some of its steps."""
+        profile.write(Path(self._environment["TFRUN_STATE_DIR"]), request)
+        for worker in self._workers.values():
+            if not worker.serves:
+                worker.profile()
 
     async def take_stacks(self) -> None:
         """Sends the Python stacks of each worker."""

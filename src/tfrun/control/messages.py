@@ -261,6 +261,18 @@ class TakeStacks(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Profile(Message):
+    """Have each worker trace some of its steps, as `job.profile.Request` says."""
+
+    kind: ClassVar[str] = "profile"
+    round: int
+    first: int
+    steps: int
+    folder: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class StopRound(Message):
     """Send `signal` to workers now and SIGKILL to those still there `grace` seconds later.
 

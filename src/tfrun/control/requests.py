@@ -1,20 +1,25 @@
-"""What a person asks of a running job over the control port: to stop, and for its stacks."""
+"""What a person asks of a running job over the control port: to stop, for stacks, for traces."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 from tfrun.control.controller import Controller
+from tfrun.control.round_terms import State
+from tfrun.job import profile
 from tfrun.observe.access import for_owner
+from tfrun.observe.monitor import Monitor
 
 STACKS_SECONDS = 4.0  # more than an agent takes
 
 
-def routes(controller: Controller) -> list[web.RouteDef]:
+def routes(controller: Controller, monitor: Monitor) -> list[web.RouteDef]:
     """Returns the routes; only whoever shows the status token is let in."""
 
     async def stop(request: web.Request) -> web.StreamResponse:
@@ -33,7 +38,27 @@ def routes(controller: Controller) -> list[web.RouteDef]:
         texts = {task: found.get(task, "") for task in sorted(wanted)}
         return web.json_response({"round": controller.round.number, "stacks": texts})
 
-    return [web.post("/stop", for_owner(stop)), web.post("/stacks", for_owner(stacks))]
+    async def traces(request: web.Request) -> web.StreamResponse:
+        body, training = await _body(request), monitor.view()["training"]
+        steps, folder = body.get("steps"), body.get("folder")
+        if type(steps) is not int or not 0 < steps <= profile.MOST_STEPS:
+            raise web.HTTPBadRequest(text="steps is no number of steps\n")
+        if not isinstance(folder, str) or not Path(folder).is_absolute():
+            raise web.HTTPBadRequest(text="folder is no absolute path\n")
+        if controller.round.state is not State.RUNNING or training is None:
+            return web.json_response({"problem": "nothing is being trained yet"})
+        wanted = profile.Request(
+            first=profile.first_step(training["step"], training["step_seconds"]),
+            steps=steps,
+            folder=folder,
+            name=time.strftime("%Y_%m_%d_%H_%M_%S"),
+        )
+        controller.ask_for_profile(wanted)
+        tasks = [task.name for task in controller.round.tasks if task.runs == "script"]
+        return web.json_response({"name": wanted.name, "first": wanted.first, "tasks": tasks})
+
+    acts = {"/stop": stop, "/stacks": stacks, "/profile": traces}
+    return [web.post(path, for_owner(act)) for path, act in acts.items()]
 
 
 async def _body(request: web.Request) -> dict[str, Any]:

@@ -95,6 +95,8 @@ class JobSpec:
       checkpoint_every: how often one is written: "500" (steps), "600s", "10m", "epoch".
       keep: how many checkpoints are kept.
       ledger: number of the job in its run directory's ledger, from 1; 0 writes none.
+      tensorboard: absolute path of the folder that Keras writes its logs for TensorBoard into; ""
+        is none.
       log_all: show every worker's output on the terminal, not only the chief's.
       timeouts: all waiting times, in seconds.
     """
@@ -117,6 +119,7 @@ class JobSpec:
     checkpoint_every: str = "10m"
     keep: int = 5
     ledger: int = 0
+    tensorboard: str = ""
     log_all: bool = False
     timeouts: Timeouts = field(default_factory=Timeouts)
 

@@ -63,7 +63,7 @@ async def run_job(
         monitor=monitor,
     )
     watch, status_token = _watch_of(spec, monitor, backend) if monitor else (None, "")
-    more = requests.routes(controller) if watch else ()
+    more = requests.routes(controller, monitor) if monitor else ()
     server = ControlServer(
         controller, token, door.desk and door.desk(controller), watch=watch, more=more
     )

@@ -14,7 +14,7 @@ import keras
 from tfrun.data import errors, global_batch, resume
 from tfrun.job.errors import UsageError
 from tfrun.job.world import world
-from tfrun.train import evaluator, header, hooks
+from tfrun.train import board, evaluator, header, hooks
 from tfrun.train.agree import any_worker, mean_over_workers, multi_worker_strategy
 from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, SyncCheck, Watched
 from tfrun.train.leaving import keeping_state
@@ -83,6 +83,7 @@ def _fit(
 ) -> Any:
     """Runs Keras's `fit` with the callbacks arranged so that all workers stay together."""
     given = _flat(call.arguments.get("callbacks"))
+    given += board.wanted(given)
     if strategy is None:
         if channel.is_open() and world().is_chief and not in_local_mode():
             counter = SampleCounter()

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tfrun.job.world import world
+from tfrun.train import profiler
 from tfrun.worker import channel
 
 SECONDS = 1.0  # between two reports
@@ -59,6 +60,7 @@ class StepMeter:
         self._clear()
         self._began = self._returned = time.perf_counter()
         self._rests = True
+        profiler.own.listen()
 
     # --- a step -----------------------------------------------------------------------------
 
@@ -133,6 +135,7 @@ class StepMeter:
           logs: Keras's, of the last step.
         """
         self._place = {"epoch": epoch, "in_epoch": in_epoch, "step": step}
+        profiler.own.step_done(step)
         if self._is_first:  # it was traced: it says nothing about those that follow
             self._is_first = False
             self._aside["tracing"] = self._inside
@@ -144,6 +147,7 @@ class StepMeter:
 
     def closes(self) -> None:
         """The training is over, for now: what has not been told is."""
+        profiler.own.closes()
         if self._steps or self._aside:
             self._send(None)
 

@@ -60,6 +60,9 @@ def worker_environment(
         shared["TFRUN_LEDGER"] = str(spec.ledger)
     if spec.deterministic:
         shared["TFRUN_DETERMINISTIC"] = "1"
+    shared.pop("TFRUN_TENSORBOARD", None)
+    if spec.tensorboard:
+        shared["TFRUN_TENSORBOARD"] = spec.tensorboard
     if spec.sync_check:
         shared["TFRUN_SYNC_CHECK"] = str(spec.sync_check)
     return shared

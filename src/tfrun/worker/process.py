@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from tfrun.job import profile
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import is_peer_error
 from tfrun.worker import lineage, progress, sigterm
@@ -150,6 +151,10 @@ class WorkerProcess:
     def look(self) -> None:
         """Has it find out whether its main thread goes on."""
         self._say(progress.LOOK)
+
+    def profile(self) -> None:
+        """Tells it that a request to trace some steps lies ready."""
+        self._say(profile.WORD)
 
     def regroup(self) -> None:
         """Tells it to leave between two steps, because there could be more workers."""

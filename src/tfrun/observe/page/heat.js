@@ -17,13 +17,13 @@ export function heatColour(value, low, high) {
   return CIVIDIS[under].map((one, i) => Math.round(one + (CIVIDIS[under + 1][i] - one) * (at - under)));
 }
 
-// Between which times the colours go: from the median to twice that, or more where more are slow.
+// Between which times the colours go: what is usual is near the quiet end, what is twice that is not.
 export function heatRange(values) {
   const known = values.filter(isNumber).sort((a, b) => a - b);
   if (!known.length) return [0, 1];
   const at = (part) => known[Math.min(known.length - 1, Math.floor(part * known.length))];
   const median = at(0.5);
-  return [0.5 * median, Math.max(1.75 * median, Math.min(at(0.995), 4 * median))];
+  return [0.75 * median, Math.max(1.75 * median, Math.min(at(0.995), 4 * median))];
 }
 
 export class Heat {
@@ -139,9 +139,11 @@ export class Heat {
     }
     context.fillStyle = colour("quiet");
     context.textAlign = "right";
-    const every = Math.ceil(14 / high);
-    for (let row = 0; row < this.tasks.length; row += every) {
-      context.fillText(taskName(this.tasks[row]), LEFT - 7, Math.max(7, (row + 0.5) * high));
+    for (let row = 0, next = 0; row < this.tasks.length; row += 1) {
+      const y = Math.max(7, (row + 0.5) * high);
+      if (y < next) continue;
+      context.fillText(taskName(this.tasks[row]), LEFT - 7, y);
+      next = y + 13;
     }
     context.textAlign = "left";
     context.fillText(clock(this.time[0]), LEFT, height - 7);

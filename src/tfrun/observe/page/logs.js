@@ -8,7 +8,10 @@ const lastState = (line) => line.replace(/\r+$/, "").replace(/^.*\r/s, "").repla
 export class Logs {
   constructor({ select, follow, find, pre }) {
     Object.assign(this, { select, follow, find, pre, name: "", next: null, text: "" });
-    select.addEventListener("change", () => this.open(select.value));
+    select.addEventListener("change", () => {
+      this.isChosen = true;
+      this.open(select.value);
+    });
     find.addEventListener("input", () => this.write());
     // Who scrolls up wants to read.
     pre.addEventListener("scroll", () => {
@@ -27,11 +30,12 @@ export class Logs {
       this.select.replaceChildren(...names.map((name) => new Option(name.replace(/\.log$/, ""), name)));
       if (this.name) this.select.value = this.name;
     }
-    if (!this.name && names.length) await this.open(names[0]);
+    // The first worker's, as soon as there is one, until somebody chooses another.
+    if (names.length && !this.isChosen && this.name !== names[0]) await this.open(names[0]);
   }
 
   async open(name, show = false) {
-    Object.assign(this, { name, next: null, text: "" });
+    Object.assign(this, { name, next: null, text: "", isChosen: this.isChosen || show });
     if (this.select.value !== name) this.select.value = name;
     this.decoder = new TextDecoder();
     this.follow.checked = true;

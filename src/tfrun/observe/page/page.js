@@ -70,6 +70,7 @@ function showHead(view) {
       list.append(cell);
     }
   }
+  list.lastChild.hidden = Boolean(view.ended);
   figures.forEach(([, value, rest], at) => {
     const [text, small] = list.children[at].lastChild.childNodes;
     if (text.data !== value) text.data = value;
@@ -222,7 +223,7 @@ function showTables() {
   }));
 }
 
-let view = {}, shown = {}, due = false, heatAsked = 0;
+let view = {}, shown = {}, due = false, heatAsked = 0, updates = 0;
 
 function render() {
   due = false;
@@ -239,7 +240,8 @@ function render() {
     if (heatAsked && view.live) heat.add(view.now, view.tasks ?? []);
   }
   shown = view;
-  performance.mark("tfrun-rendered");
+  if (!updates) performance.mark("tfrun-rendered");
+  document.body.dataset.updates = String((updates += 1));
 }
 
 async function askHeat() {
