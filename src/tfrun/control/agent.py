@@ -195,8 +195,7 @@ class Agent:
             case messages.TakeStacks() if crew := self._crew_of(message.round):
                 self._later(crew.take_stacks())
             case messages.Profile() if crew := self._crew_of(message.round):
-                wanted = {"first": message.first, "steps": message.steps}
-                crew.profile(profile.Request(**wanted, folder=message.folder, name=message.name))
+                self._profile(crew, message)
             case messages.SaveMemory():
                 self._later(self._save_memory(message.round))
             case messages.StopRound() if crew := self._crew_of(message.round):
@@ -246,6 +245,13 @@ class Agent:
                 round=message.round, ports=list(self._ports.ports), import_seconds=seconds
             )
         )
+
+    @staticmethod
+    def _profile(crew: Crew, message: messages.Profile) -> None:
+        request = profile.Request(
+            first=message.first, steps=message.steps, folder=message.folder, name=message.name
+        )
+        crew.profile(request)
 
     async def _save_memory(self, number: int) -> None:
         folder = Path(self._environment["TFRUN_STATE_DIR"])

@@ -116,10 +116,15 @@ class Controller(Conductor):
 
     def ask_for_profile(self, request: profile.Request) -> None:
         """Has all workers trace some of their steps; they report when that is done."""
-        wanted = {"first": request.first, "steps": request.steps}
-        where = {"folder": request.folder, "name": request.name}
-        number = self.round.number
-        self._members.broadcast(messages.Profile(round=number, **wanted, **where))
+        self._members.broadcast(
+            messages.Profile(
+                round=self.round.number,
+                first=request.first,
+                steps=request.steps,
+                folder=request.folder,
+                name=request.name,
+            )
+        )
 
     def receive(self, member: Member, message: wire.Message) -> None:
         """Takes a message of an agent that has joined."""
