@@ -27,6 +27,11 @@ class ExactReader:
         self._feed: Feed | None = None
         self._nothing_left = False
 
+    @property
+    def steps(self) -> int | None:
+        """Batches of an epoch."""
+        return self._dataset.steps_per_epoch
+
     def go_to(self, place: Position, *, goes_on: bool = False) -> None:
         """Has the next epoch begin there.
 
@@ -88,6 +93,12 @@ class PipelineReader:
         self._begun, self._given = 0, dataset
         is_plain = isinstance(dataset, tf.data.Dataset)
         self._made: Any = strategy.experimental_distribute_dataset(dataset) if is_plain else dataset
+
+    @property
+    def steps(self) -> int | None:
+        """Batches of an epoch; None where nobody knows."""
+        size = _size(self._given)
+        return size if size is not None and size >= 0 else None
 
     def go_to(self, place: Position, *, goes_on: bool = False) -> None:
         """Has the next epoch begin there; never before where it has been."""

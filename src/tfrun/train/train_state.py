@@ -123,6 +123,8 @@ class TrainState:
             dataset, epochs = self._trial.dataset(dataset), self._trial.epochs(epochs)
         self._begin_with(dataset)
         reader = self._reader(dataset, epochs - self.epoch)
+        if world().is_chief and not self._is_done:
+            channel.emit("fit_begin", epochs=epochs, steps=reader.steps)
         try:
             yield from self._batches(reader, epochs)
         finally:
