@@ -117,6 +117,10 @@ class Podman:
             command, capture_output=True, text=True, timeout=SECONDS, check=True, cwd=self.shared
         )
         self._documents = {d["kind"]: d for d in yaml.safe_load_all(done.stdout)}
+        subdomain = self._documents["Service"]["metadata"]["name"]
+        with (self._lab.directory / "hosts").open("a") as file:  # what all pods have
+            for number in range(1, len(self._lab.names) + 1):
+                file.write(f"{NET}.{number} {NAME}-{number - 1}.{subdomain}\n")
 
     def apply(self) -> None:
         """Starts the pods."""
@@ -130,14 +134,9 @@ class Podman:
 
     def pod(self, index: int) -> dict[str, Any]:
         """Returns a pod as it is when its container is started."""
-        count = len(self._lab.names)
         template = copy.deepcopy(self._documents["Job"]["spec"]["template"])
         template["metadata"] |= {"name": f"{NAME}-{index}", "annotations": {INDEX: str(index)}}
         spec = template["spec"]
-        subdomain = spec["subdomain"]
-        spec["hostAliases"] = [
-            {"ip": f"{NET}.{i + 1}", "hostnames": [f"{NAME}-{i}.{subdomain}"]} for i in range(count)
-        ]
         (container,) = spec["containers"]
         ports = {port["name"]: port["containerPort"] for port in container.pop("ports")}
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
