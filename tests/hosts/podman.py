@@ -195,8 +195,9 @@ class Podman:
         for name in self._lab.names:
             self.call(name, "pod", "rm", "--force", "--all", "--time", "1")
             self.call(name, "secret", "rm", "--all")
-        for group in Path("/sys/fs/cgroup").glob("*/libpod_parent"):
-            with contextlib.suppress(OSError):  # others may have pods
+        # podman leaves its groups of processes behind; those of pods that run refuse to go.
+        for group in sorted(Path("/sys/fs/cgroup").glob("*/libpod_parent/**"), reverse=True):
+            with contextlib.suppress(OSError):
                 group.rmdir()
 
     def call(self, name: str, *words: str, fails: bool = False, seconds: float = SECONDS) -> str:
