@@ -16,7 +16,7 @@ from kubeflow_trainer_api import models
 from kubernetes import client
 
 from tfrun.cli.render import render
-from tfrun.cluster.group import group_of
+from tfrun.cluster.group import group_of, health_port
 from tfrun.job.errors import UsageError
 from tfrun.job.timeouts import Timeouts
 from tfrun.launch.kubernetes import KINDS, Deployment, manifests
@@ -181,7 +181,11 @@ def test_a_tfjob_is_what_the_operator_looks_for():
     replicas = rendered(SMALL, "tfjob")["TFJob"]["spec"]["tfReplicaSpecs"]
     (container,) = replicas["Worker"]["template"]["spec"]["containers"]
     assert container["name"] == "tensorflow"
-    assert container["ports"] == [{"name": "tfjob-port", "containerPort": 2222}]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports["tfjob-port"] == 2222
+    plain = {e["name"]: e["value"] for e in container["env"]}
+    for probe in ("startupProbe", "livenessProbe"):
+        assert ports[container[probe]["httpGet"]["port"]] == health_port(plain)
     with_ps = Deployment(**{**vars_of(SMALL), "ps": 2})
     replicas = rendered(with_ps, "tfjob")["TFJob"]["spec"]["tfReplicaSpecs"]
     counts = {role: spec["replicas"] for role, spec in replicas.items()}

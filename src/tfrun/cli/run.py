@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from tfrun.cli.experiment import say
 from tfrun.cli.hosts import remote_of, stated_cluster, stated_hosts
 from tfrun.cluster.cluster_file import hosts_of, is_local, workers_of
 from tfrun.cluster.external import external_aside, external_tf_config, is_server
+from tfrun.cluster.group import health_port
 from tfrun.cluster.hosts import Host
 from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.tasks import assign_tasks
@@ -208,7 +210,7 @@ def _job(
         return serve_job(spec, serving, say)
     if machines:
         return ssh_job(spec, machines, remote, fixed)
-    return local_job(spec, external, fixed)
+    return replace(local_job(spec, external, fixed), health=health_port(os.environ))
 
 
 def _start(

@@ -9,6 +9,10 @@ the same command on several machines:
     TFRUN_GROUP_TOKEN_FILE  a file with the job's secret, the same for all
     TFRUN_GROUP_ADDRESS     where the others reach this one; by default at its name
     TFRUN_GROUP_SLOTS       how many workers each takes; by default 1
+
+A process that runs one task of a TF_CONFIG is of no such group, and has no port for others:
+
+    TFRUN_HEALTH_PORT       where it answers at /healthz; by default nowhere
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from tfrun.job.errors import UsageError
 
 INDEX, PORT, SLOTS = "TFRUN_GROUP_INDEX", "TFRUN_GROUP_PORT", "TFRUN_GROUP_SLOTS"
 TOKEN_FILE, ADDRESS, HOSTS = "TFRUN_GROUP_TOKEN_FILE", "TFRUN_GROUP_ADDRESS", "TFRUN_GROUP"
+HEALTH_PORT = "TFRUN_HEALTH_PORT"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +85,15 @@ def group_of(environment: Mapping[str, str]) -> Group | None:
         address=environment.get(ADDRESS, ""),
         slots=_number({SLOTS: "1", **environment}, SLOTS, 1, 65535),
     )
+
+
+def health_port(environment: Mapping[str, str]) -> int:
+    """Returns the port on which to say that this process lives; 0 for none.
+
+    Raises:
+      UsageError: TFRUN-212 when it is no port.
+    """
+    return _number(environment, HEALTH_PORT, 1, 65535) if environment.get(HEALTH_PORT) else 0
 
 
 def _number(environment: Mapping[str, str], name: str, low: int, high: int) -> int:

@@ -90,9 +90,13 @@ class Door:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What the launcher runs: the specification, who does what, and how the agents start."""
+    """What the launcher runs: the specification, who does what, and how the agents start.
+
+    `health` is a port on which it says that it lives; 0 is none.
+    """
 
     spec: JobSpec
     plan: Plan
     backend: Backend
     door: Door = field(default_factory=Door)
+    health: int = 0

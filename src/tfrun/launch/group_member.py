@@ -6,19 +6,18 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-from aiohttp import web
 
 import tfrun
-from tfrun.control.server import HEALTH
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.python import python_command
-from tfrun.launch.group import ANY_INTERFACE, Meeting, write_config
+from tfrun.launch import health
+from tfrun.launch.group import Meeting, write_config
 from tfrun.launch.join_reason import why_not_in
 from tfrun.launch.waiting import Waiting
 from tfrun.worker import lineage, sigterm
@@ -51,29 +50,8 @@ def run_member(
 async def _member(
     agent: str, slots: int, meeting: Meeting, timeout: float, environment: Mapping[str, str]
 ) -> int:
-    async with _health(meeting.port):
+    async with health.served(meeting.port):
         return await _serve(agent, slots, meeting, timeout, environment)
-
-
-@contextlib.asynccontextmanager
-async def _health(port: int) -> AsyncIterator[None]:
-    """Answers whoever asks whether this process lives, where a port is known for that."""
-    if not port:
-        yield
-        return
-    app = web.Application()
-    app.router.add_get(HEALTH, lambda request: _ok())
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, ANY_INTERFACE, port).start()
-        yield
-    finally:
-        await runner.cleanup()
-
-
-async def _ok() -> web.Response:
-    return web.Response(text="ok")
 
 
 async def _serve(

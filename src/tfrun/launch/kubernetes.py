@@ -258,13 +258,11 @@ def _pod(what: Deployment, prefix: str) -> Manifest:
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
         for name, path in fields.items()
     ]
-    probe = {"httpGet": {"path": "/healthz", "port": "control"}, "timeoutSeconds": 5}
     container |= {
         "ports": [{"name": "control", "containerPort": CONTROL_PORT}],
-        "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 60},
-        "livenessProbe": {**probe, "periodSeconds": 10, "failureThreshold": 6},
-        "readinessProbe": {**probe, "periodSeconds": 10},
+        **_lives("control"),
     }
+    container["readinessProbe"] = {**_asked("control"), "periodSeconds": 10}
     container["volumeMounts"] += [{"name": "token", "mountPath": TOKEN_DIR, "readOnly": True}]
     secret = {"secretName": what.secret or f"{what.name}-token"}
     return {
@@ -275,6 +273,19 @@ def _pod(what: Deployment, prefix: str) -> Manifest:
         "containers": [container],
         "volumes": [*_volumes(what), {"name": "token", "secret": secret}],
     }
+
+
+def _lives(port: str) -> Manifest:
+    """Returns the probes that have a container ended which does not answer any more."""
+    asked = _asked(port)
+    return {
+        "startupProbe": {**asked, "periodSeconds": 2, "failureThreshold": 60},
+        "livenessProbe": {**asked, "periodSeconds": 10, "failureThreshold": 6},
+    }
+
+
+def _asked(port: str) -> Manifest:
+    return {"httpGet": {"path": "/healthz", "port": port}, "timeoutSeconds": 5}
 
 
 def _container(what: Deployment) -> Manifest:
@@ -330,7 +341,12 @@ def _tfjob(what: Deployment) -> list[Manifest]:
     if what.ps:
         roles = {"Chief": 1, **roles, "PS": what.ps}
     container = {**_container(what), "name": "tensorflow"}  # the operator looks for this name
-    container["ports"] = [{"name": "tfjob-port", "containerPort": TFJOB_PORT}]
+    ports = {"tfjob-port": TFJOB_PORT, "health": CONTROL_PORT}
+    container["ports"] = [{"name": name, "containerPort": port} for name, port in ports.items()]
+    container["env"] += [{"name": group.HEALTH_PORT, "value": str(CONTROL_PORT)}]
+    # No readiness: the operator's Services may name only pods that are ready, and the pods look
+    # for each other before.
+    container |= _lives("health")
     if what.ps:
         # The operator starts a chief that has failed again, and removes the servers of one that has
         # not: they wait.

@@ -20,6 +20,7 @@ from tfrun.job.errors import UsageError
 from tfrun.job.exits import EXIT_INTERRUPTED, EXIT_PREEMPTED
 from tfrun.job.failure import Outcome
 from tfrun.job.spec import JobSpec
+from tfrun.launch import health
 from tfrun.launch.backend import Backend, Door, Job
 from tfrun.launch.local import LocalBackend
 from tfrun.launch.missing import tell_who_is_missing
@@ -84,19 +85,20 @@ async def run_job(
         loop.add_signal_handler(signum, controller.interrupt, signum.name)
     watching: list[asyncio.Task[None]] = []
     try:
-        with mark, reached:
-            controller.start()
-            await backend.start(server.port, {"token": token, "spec": spec.to_json()})
-            watching = [
-                asyncio.create_task(_watch(backend, controller)),
-                asyncio.create_task(tell_who_is_missing(controller, backend.whereabouts, view)),
-            ]
-            await controller.ended.wait()
-            # The connections stay until the agents have read the last message and closed them.
-            await backend.close(spec.timeouts.agent_exit)
-            outcome = _outcome(controller)
-            # Before those who look are let go: it is the last that they see.
-            events.add("job_ended", **end_of(outcome))
+        async with health.served(job.health):
+            with mark, reached:
+                controller.start()
+                await backend.start(server.port, {"token": token, "spec": spec.to_json()})
+                watching = [
+                    asyncio.create_task(_watch(backend, controller)),
+                    asyncio.create_task(tell_who_is_missing(controller, backend.whereabouts, view)),
+                ]
+                await controller.ended.wait()
+                # The connections stay until the agents have read the last message and closed them.
+                await backend.close(spec.timeouts.agent_exit)
+                outcome = _outcome(controller)
+                # Before those who look are let go: it is the last that they see.
+                events.add("job_ended", **end_of(outcome))
     finally:
         for task in watching:
             task.cancel()

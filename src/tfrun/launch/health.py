@@ -1,0 +1,42 @@
+"""Answers whoever asks whether this process lives, as Kubernetes does of its pods."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from tfrun.cluster.group import HEALTH_PORT
+from tfrun.control.server import HEALTH
+from tfrun.job.errors import UsageError
+from tfrun.launch.group import ANY_INTERFACE
+
+
+@contextlib.asynccontextmanager
+async def served(port: int) -> AsyncIterator[None]:
+    """Answers at `/healthz` on the port, on all interfaces; on none with port 0.
+
+    Raises:
+      UsageError: TFRUN-212 when the port cannot be listened on.
+    """
+    if not port:
+        yield
+        return
+    app = web.Application()
+    app.router.add_get(HEALTH, _ok)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, ANY_INTERFACE, port).start()
+        except OSError as error:
+            what = f"port {port} cannot be listened on: {error.strerror}"
+            raise UsageError("TFRUN-212", what, where=HEALTH_PORT) from None
+        yield
+    finally:
+        await runner.cleanup()
+
+
+async def _ok(request: web.Request) -> web.Response:
+    return web.Response(text="ok")
