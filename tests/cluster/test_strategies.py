@@ -185,7 +185,7 @@ def test_auto_follows_the_job(jobs: Jobs) -> None:
     jobs.script("import tfrun\nprint(type(tfrun.strategy()).__name__)")
     assert jobs.run("train.py").stdout == "OneDeviceStrategy\n"
     assert jobs.run("-n", 2, "train.py").stdout == "MultiWorkerMirrored\n"
-    assert jobs.run("-n", 2, "--ps", 1, "train.py").stdout == "ParameterServerStrategyV2\n"
+    assert jobs.run("-n", 2, "--ps", 1, "train.py").stdout == "ParameterServer\n"
 
 
 def test_a_coordinator_schedules_on_workers_and_servers(jobs: Jobs) -> None:

@@ -253,6 +253,11 @@ class Dataset:
         return Dataset(dataclasses.replace(self._plan, **changes))
 
     @property
+    def plan(self) -> Plan:
+        """All that decides what is read."""
+        return self._plan
+
+    @property
     def samples(self) -> int:
         """Number of samples in an epoch."""
         return self._plan.order.samples

@@ -74,8 +74,22 @@ class FeedAdapter(data_adapter.DataAdapter):
         return self.feed.dataset.samples % self.feed.dataset.batch_size
 
 
+# (strategy, options) → an epoch iterator of its own kind, or None; see `for_strategy`.
+_makers: list[Any] = []
+
+
+def for_strategy(maker: Any) -> None:
+    """Asks `maker(strategy, options)` first for the epoch iterator of a model; once each."""
+    if maker not in _makers:
+        _makers.append(maker)
+
+
 class FeedEpochIterator(trainer.TFEpochIterator):
     """Keras's own epoch iterator, but for a `tfrun.Dataset`."""
+
+    def __new__(cls, distribute_strategy=None, *args: Any, **kwargs: Any) -> Any:
+        made = (maker(distribute_strategy, kwargs) for maker in _makers)
+        return next((one for one in made if one is not None), None) or super().__new__(cls)
 
     def __init__(self, distribute_strategy=None, *args: Any, **kwargs: Any) -> None:
         dataset = kwargs.get("x")

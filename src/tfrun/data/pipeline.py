@@ -124,7 +124,7 @@ def _of_files(plan: Plan, replicas: Replicas, reader: Reader, start: int, stop: 
 
 def _map_samples(batches, plan: Plan, size: int | None) -> tf.data.Dataset:
     """Applies the stages sample by sample, several steps at a time, in order."""
-    functions = [_stage_function(stage, number) for number, stage in enumerate(plan.stages)]
+    functions = [stage_function(stage, number) for number, stage in enumerate(plan.stages)]
 
     @tf.autograph.experimental.do_not_convert
     def step(*batch):
@@ -148,7 +148,8 @@ def _ahead() -> int:
     return max(2, tf.config.threading.get_inter_op_parallelism_threads() or _cores())
 
 
-def _stage_function(stage: Stage, number: int):
+def stage_function(stage: Stage, number: int):
+    """Returns what applies a stage to (sample, keys) in `tf.data.Dataset.map`."""
     # `if` and `for` on tensors work in the user's function, as in `tf.data.Dataset.map`, which
     # would not look into it here, because it is called from a function of ours.
     autograph = tf.__internal__.autograph

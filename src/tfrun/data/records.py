@@ -81,6 +81,20 @@ class RecordSource:
         records[:] = data
         return [records]
 
+    def located(self, indices: NDArray[np.int64]) -> list[NDArray]:
+        """Returns where records are, for a reader in a graph.
+
+        Returns:
+          Paths, bytes of shape [k]; and int64 of shape [k, 3]: the first byte of a record's data,
+          its length, and how many bytes of the file follow it.
+        """
+        files = np.searchsorted(self._ends, indices, side="right")
+        begins, sizes = self._starts[indices] + HEAD, self._sizes[indices] - HEAD - TAIL
+        ends = np.array([Path(path).stat().st_size for path in self._paths])[files]
+        paths = np.array([os.fsencode(path) for path in self._paths], object)[files]
+        places = np.stack([begins, sizes, ends - begins - sizes], axis=1).astype(np.int64)
+        return [paths, places]
+
     def _pieces(
         self, files: NDArray[np.int64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> tuple[NDArray[np.uintp], list[bytes]]:
@@ -147,6 +161,10 @@ class FileSource:
 
     def __len__(self) -> int:
         return len(self._paths)
+
+    def located(self, indices: NDArray[np.int64]) -> list[NDArray]:
+        """Returns the paths, for a reader in a graph."""
+        return [self._paths[indices]]
 
     def read(self, indices: NDArray[np.int64]) -> list[NDArray]:
         paths = self._paths[indices]

@@ -27,7 +27,7 @@ _RANDOM = {
     *("Multinomial", "RandomCrop", "SampleDistortedBoundingBoxV2"),
 }
 _IGNORE_STATE = 1  # tensorflow/core/framework/dataset_options.proto, ExternalStatePolicy
-_PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
+PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
 
 def why_not(dataset: Any) -> list[str]:
@@ -42,7 +42,7 @@ def why_not(dataset: Any) -> list[str]:
     for op, attributes in _ops(dataset):
         if op in _RANDOM:
             found.append(f"a function in it draws random numbers, not tf.random.stateless_… ({op})")
-        elif op in _PYTHON:
+        elif op in PYTHON:
             found.append("Python code makes its elements (from_generator, py_function)")
         elif "deterministic" in attributes and attributes["deterministic"].s == b"false":
             found.append(f"a step in it does not keep the order (deterministic=False in {op})")
@@ -51,6 +51,11 @@ def why_not(dataset: Any) -> list[str]:
         elif op.startswith("DataServiceDataset"):
             found.append("the tf.data service gives out its elements")
     return list(dict.fromkeys(found))
+
+
+def has_python(dataset: tf.data.Dataset) -> bool:
+    """Whether Python code makes a pipeline's elements: only this process can then."""
+    return any(op in PYTHON for op, _ in _ops(dataset))
 
 
 def has_cache(dataset: Any) -> bool:

@@ -19,6 +19,7 @@ def install() -> None:
         multi_worker,
         step_clock,
     )
+    from tfrun.engine.parameter_server import lookup, strategy, updates, variables
 
     multi_worker.replace_upstream()
     keras_optimizer.reduce_gradients_first()
@@ -28,3 +29,8 @@ def install() -> None:
     control_flow.capture_outside_conditions()
     coordinator_log.make_quiet()
     distributed_variable.let_variables_be_numbers()
+    strategy.replace_upstream()
+    variables.repair_assign_add()
+    lookup.read_rows_only()
+    lookup.repair_gradients()
+    updates.update_on_servers()

@@ -110,8 +110,10 @@ def _multi_worker(**options: Any) -> tf.distribute.Strategy:
 
 
 def _parameter_server(**options: Any) -> tf.distribute.Strategy:
+    from tfrun.engine.parameter_server.strategy import ParameterServer
+
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    return tf.distribute.ParameterServerStrategy(resolver, **options)
+    return ParameterServer(resolver, **options)
 
 
 def _central_storage(devices: Sequence[str] | None = None) -> tf.distribute.Strategy:

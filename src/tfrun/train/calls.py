@@ -31,10 +31,16 @@ def before_next(action: Callable[[], None]) -> None:
     _before_next.append(action)
 
 
-def target(strategy: Any | None, folder: Path) -> Place | None:
-    """Where the script's earlier run had come to; None in a first run. A collective, once."""
+def target(strategy: Any | None, folder: Path, *, on_servers: bool = False) -> Place | None:
+    """Where the script's earlier run had come to; None in a first run. A collective, once.
+
+    Args:
+      strategy: the multi-worker strategy; None for one worker alone.
+      folder: this machine's snapshots.
+      on_servers: the state is on parameter servers, and only checkpoints keep it.
+    """
     if not _target:
-        durable.fetch_into(folder)
+        durable.fetch_into(folder, rather_disk=on_servers)
         done = finished.last(folder)
         found = [snapshot.latest(folder), Place(call=done + 1) if done >= 0 else None]
         mine = max((place for place in found if place is not None), default=None)

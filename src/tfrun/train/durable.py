@@ -155,10 +155,14 @@ def _make() -> Durable | None:
     return _durable[0]
 
 
-def fetch_into(folder: Path) -> None:
+def fetch_into(folder: Path, *, rather_disk: bool = False) -> None:
     """Brings what an earlier job in this run directory has saved into the snapshots' folder.
 
     Does nothing where there are snapshots: they are newer.
+
+    Args:
+      folder: the snapshots' folder.
+      rather_disk: nobody keeps snapshots there but this function: it takes the newest checkpoint.
 
     Raises:
       TfrunError: TFRUN-702 when there is no room for it: nobody wants to begin anew unasked.
@@ -166,9 +170,11 @@ def fetch_into(folder: Path) -> None:
     directory = os.environ.get(DIRECTORY)
     if not directory or not world().is_chief:
         return
-    if snapshot.latest(folder) is not None or finished.last(folder) >= 0:
+    there = snapshot.latest(folder) is not None or finished.last(folder) >= 0
+    if there and not rather_disk:
         return
-    for path in Path(directory, finished.CALLS).glob("call-*.safetensors"):
+    calls = Path(directory, finished.CALLS).glob("call-*.safetensors")
+    for path in () if there else calls:
         with contextlib.suppress(OSError):
             _copy(path, folder / path.name)
     stored = Store(directory, read_only=True).newest()

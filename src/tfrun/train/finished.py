@@ -45,7 +45,7 @@ def record(
     if path.exists():  # another worker of this machine was quicker
         return
     arrays: dict[str, NDArray] = {
-        name: variables.copies(variable)[0].numpy()
+        name: variables.read(variables.copies(variable)[0]).numpy()
         for name, variable in variables.state_variables(model).items()
     }
     position = data.position if isinstance(data, Dataset) else None

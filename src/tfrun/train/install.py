@@ -11,6 +11,7 @@ import keras
 from tfrun.data import keras_feed
 from tfrun.train import loops, saving
 from tfrun.train.local_mode import note_assignment
+from tfrun.train.parameter_server import install as parameter_server
 
 Runner = Callable[..., Any]
 
@@ -32,6 +33,8 @@ def install() -> None:
     if hasattr(keras.Model.fit, "_tfrun_original"):
         return
     keras_feed.install()
+    keras_feed.for_strategy(parameter_server.epochs_of)
+    parameter_server.install()
     for name, run in _LOOPS.items():
         _replace(keras.Model, name, functools.partial(_around_method, run))
     for name in ("save", "save_weights", "export"):

@@ -19,6 +19,7 @@ from tfrun.train.agree import any_worker, mean_over_workers, multi_worker_strate
 from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, SyncCheck, Watched
 from tfrun.train.leaving import keeping_state
 from tfrun.train.local_mode import alone, forget_functions, in_local_mode, refused
+from tfrun.train.parameter_server import install as parameter_server
 from tfrun.train.report import Report, SampleCounter
 from tfrun.train.session import Session
 from tfrun.train.snapshot import state_dir
@@ -34,6 +35,9 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
     call = inspect.signature(original).bind(model, *args, **kwargs)
     if evaluator.is_evaluator():
         return evaluator.run_fit(model, call.arguments)
+    if parameter_server.strategy_of(model) is not None:
+        with parameter_server.calling(model):
+            return _fit_on_servers(original, model, call)
     strategy = multi_worker_strategy(model)
     if in_local_mode() and strategy is not None:
         raise refused("model.fit")
@@ -65,6 +69,28 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
             raise
         finally:
             session.close()
+
+
+def _fit_on_servers(original: Method, model: keras.Model, call: inspect.BoundArguments) -> Any:
+    """Runs Keras's `fit` on parameter servers, or goes on with one from the last checkpoint."""
+    from tfrun.train.parameter_server.session import ServerSession
+
+    resume.request(None, None)
+    folder = state_dir()
+    if folder is None:
+        return _fit(original, model, call, None, lambda callbacks: callbacks)
+    session = ServerSession(model, call, folder)
+    given = _flat(call.arguments.get("callbacks"))
+    if session.is_done:
+        history = session.replay(given, functools.partial(_build, original, call))
+        if history is not None:
+            return history
+    try:
+        history = _fit(original, model, call, None, session.arrange)
+        session.record(history, given)
+        return history
+    finally:
+        session.close()
 
 
 def _build(original: Method, call: inspect.BoundArguments) -> None:
@@ -161,6 +187,9 @@ def _run_loop(
     original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any], batch_hooks: tuple
 ) -> tuple[Any, Any | None]:
     """Returns the result, and the strategy if all workers ran it together."""
+    if parameter_server.strategy_of(model) is not None:
+        with parameter_server.calling(model):
+            return original(model, *args, **kwargs), None
     strategy = multi_worker_strategy(model)
     if strategy is None:
         return original(model, *args, **kwargs), None

@@ -47,10 +47,17 @@ class Session:
       strategy: its multi-worker strategy, None for one worker alone.
       call: `fit`'s arguments.
       folder: this machine's snapshots.
+      on_servers: the state is on parameter servers, and only checkpoints keep it.
     """
 
     def __init__(
-        self, model: Any, strategy: Any | None, call: inspect.BoundArguments, folder: Path
+        self,
+        model: Any,
+        strategy: Any | None,
+        call: inspect.BoundArguments,
+        folder: Path,
+        *,
+        on_servers: bool = False,
     ) -> None:
         self._model, self._strategy, self._folder = model, strategy, folder
         self._number = calls.begin()
@@ -62,7 +69,7 @@ class Session:
         self._kept: Snapshot | None = None
         self._training: preemption.Training | None = None
         self._periodic, self._recovers = interval(), snapshot.recovers()
-        self._target = calls.target(strategy, folder)
+        self._target = calls.target(strategy, folder, on_servers=on_servers)
         self._stepped = False
         self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
         self._progress = progress.own()

@@ -114,6 +114,8 @@ def read(variable: Any) -> tf.Tensor:
 
     It is done at every step. What is left out is moving the value to another device.
     """
+    if not isinstance(variable, tf.Variable):  # sharded over parameter servers
+        return tf.convert_to_tensor(variable)
     return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
 
 
@@ -139,7 +141,7 @@ def digest(found: Iterable[Any]) -> str:
     """SHA-256 over the bytes of this worker's copies."""
     total = hashlib.sha256()
     for variable in found:
-        total.update(copies(variable)[0].numpy().tobytes())
+        total.update(read(copies(variable)[0]).numpy().tobytes())
     return total.hexdigest()
 
 

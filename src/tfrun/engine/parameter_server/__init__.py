@@ -1,0 +1,1 @@
+"""Parameter servers: each update once, atomic, where the variable is, and rows only."""

@@ -1,0 +1,224 @@
+"""A step of a worker on the servers: each server's part is one op, done once, as a whole.
+
+A closure that TensorFlow's coordinator retries, because its worker died, has perhaps been applied
+on some servers. Each server therefore remembers the numbers of the steps that it has applied, in a
+ring, and a step whose number stands there does nothing on that server. That test and all updates
+on one server are one `If` op, which is not lowered into the graph around it: it starts when all
+its inputs are there, and has nothing to wait for. At last the *commit* on the first server counts
+the step: one `scatter_nd_add` into one variable, with the metrics and the staleness.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+RING = 1 << 16  # steps that a server remembers; no two steps in flight are further apart
+STALENESS = 64  # bins of the histogram; the last one holds all above
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A part of a step on one server.
+
+    Attributes:
+      device: the server.
+      inputs: tensors that it waits for.
+      run: takes them; makes the ops that change variables, and returns them.
+    """
+
+    device: str
+    inputs: Sequence[Any]
+    run: Callable[..., Sequence[Any]]
+
+
+@dataclass(kw_only=True)
+class Step:
+    """The step that is being traced: collects what it does to the servers."""
+
+    works: list[Work] = field(default_factory=list)
+
+
+_here = threading.local()
+
+
+def current() -> Step | None:
+    """The step of `fit` that is traced in this thread; None in a custom loop."""
+    return getattr(_here, "step", None)
+
+
+@contextlib.contextmanager
+def step() -> Iterator[Step]:
+    before, _here.step = current(), Step()
+    try:
+        yield _here.step
+    finally:
+        _here.step = before
+
+
+def run_now(works: Sequence[Work]) -> None:
+    """Does the parts, each on its server, without remembering that they were done."""
+    for device, parts in _by_device(works):
+        with tf.device(device):
+            _run(parts, [tf.nest.flatten(list(part.inputs)) for part in parts])
+
+
+def _run(parts: Sequence[Work], inputs: Sequence[Sequence[Any]]) -> list[Any]:
+    done = []
+    for part, given in zip(parts, inputs, strict=True):
+        done += part.run(*given)
+    return [op for op in done if op is not None]
+
+
+def _by_device(works: Sequence[Work]) -> list[tuple[str, list[Work]]]:
+    found: dict[str, list[Work]] = {}
+    for work in works:
+        found.setdefault(work.device, []).append(work)
+    return list(found.items())
+
+
+class Ledger:
+    """What the servers remember of the steps that were applied.
+
+    Args:
+      servers: their devices.
+      totals: how many numbers the metrics of a step are.
+
+    Attributes:
+      rings: by device, int64 of shape [RING]: the numbers of the steps that were applied there.
+      counts: float64 of shape [1 + STALENESS + totals + RING] on the first server: steps, the
+        histogram of their staleness, sums of the metrics' numbers, and a ring. In one variable
+        because one op changes it.
+    """
+
+    def __init__(self, servers: Sequence[str], totals: int) -> None:
+        self.totals = totals
+        self.rings: dict[str, tf.Variable] = {}
+        for server in servers:
+            with tf.device(server):
+                self.rings[server] = tf.Variable(
+                    tf.fill([RING], tf.constant(-1, tf.int64)), trainable=False
+                )
+        with tf.device(servers[0]):
+            start = tf.concat(
+                [
+                    tf.zeros([1 + STALENESS + totals], tf.float64),
+                    tf.fill([RING], tf.constant(-1.0, tf.float64)),
+                ],
+                0,
+            )
+            self.counts = tf.Variable(start, trainable=False)
+
+    # --- in the graph of a step --------------------------------------------------------------
+
+    def version(self) -> tf.Tensor:
+        """Steps that were applied before this one began to read."""
+        return self.counts.sparse_read(tf.constant([0], tf.int64))
+
+    def apply(self, number: tf.Tensor, works: Sequence[Work]) -> list[tf.Tensor]:
+        """Does each server's parts, unless it has done them for this step.
+
+        Args:
+          number: of the step, a scalar int64, never used for another one.
+          works: the parts.
+
+        Returns:
+          A tensor from each server, for what has to wait for it.
+        """
+        return [self._on_server(device, number, parts) for device, parts in _by_device(works)]
+
+    def _on_server(self, device: str, number: tf.Tensor, parts: Sequence[Work]) -> tf.Tensor:
+        ring = self.rings[_ring_of(device, self.rings)]
+        inputs = [tf.nest.flatten(list(part.inputs)) for part in parts]
+        place = tf.reshape(tf.math.floormod(number, RING), [1])
+
+        def apply():
+            marked = tf.raw_ops.ResourceScatterNdUpdate(
+                ref=ring.handle, indices=tf.reshape(place, [1, 1]), updates=tf.reshape(number, [1])
+            )
+            with tf.control_dependencies(
+                [op for op in [marked, *_run(parts, inputs)] if op is not None]
+            ):
+                return tf.constant(1)
+
+        with tf.device(device):
+            fresh = tf.reshape(ring.sparse_read(place), []) < number
+            return one_op(fresh, apply)
+
+    def commit(
+        self, number: tf.Tensor, version: tf.Tensor, metrics: tf.Tensor, after: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
+        """Counts the step, once all servers have applied it; once.
+
+        Args:
+          number: of the step.
+          version: from `version`, of shape [1].
+          metrics: float64 of shape [totals]: what the step adds to the metrics.
+          after: what `apply` has returned.
+        """
+        head = 1 + STALENESS + self.totals
+        waited = tf.cast(tf.add_n(list(after)) if after else tf.constant(0), tf.float64) * 0.0
+        place = tf.reshape(tf.math.floormod(number, RING) + head, [1])
+
+        def count():
+            now = self.counts.sparse_read(tf.concat([tf.constant([0], tf.int64), place], 0))
+            late = tf.clip_by_value(tf.cast(now[:1] - version, tf.int64), 0, STALENESS - 1)
+            rest = tf.range(1 + STALENESS, head, dtype=tf.int64)
+            rows = tf.concat([tf.constant([0], tf.int64), 1 + late, rest, place], 0)
+            one = tf.constant([1.0, 1.0], tf.float64)
+            ring = tf.reshape(tf.cast(number, tf.float64), [1]) - now[1:] + waited
+            add = tf.raw_ops.ResourceScatterNdAdd(
+                ref=self.counts.handle,
+                indices=tf.expand_dims(rows, 1),
+                updates=tf.concat([one, metrics, ring], 0),
+            )
+            with tf.control_dependencies([add] if add is not None else []):
+                return tf.constant(1)
+
+        with tf.device(self.counts.device):
+            fresh = tf.reshape(self.counts.sparse_read(place), []) < tf.cast(number, tf.float64)
+            return one_op(fresh, count)
+
+    # --- on the chief ------------------------------------------------------------------------
+
+    def read(self) -> Any:
+        """Returns numpy float64 of shape [1 + STALENESS + totals]."""
+        size = 1 + STALENESS + self.totals
+        return self.counts.sparse_read(tf.range(size, dtype=tf.int64)).numpy()
+
+    def staleness(self) -> list[int]:
+        """Steps by how many updates late they were applied; the last bin holds all above."""
+        return self.read()[1 : 1 + STALENESS].astype(int).tolist()
+
+    def clear_metrics(self) -> None:
+        """Sets the metrics' sums to zero; no step may be in flight."""
+        rows = tf.range(1 + STALENESS, 1 + STALENESS + self.totals, dtype=tf.int64)
+        zeros = tf.zeros([self.totals], tf.float64)
+        self.counts.scatter_nd_update(tf.expand_dims(rows, 1), zeros)
+
+
+def one_op(condition: tf.Tensor, then: Callable[[], tf.Tensor]) -> tf.Tensor:
+    """Returns `then()` where `condition` holds and else 0, as one op on the current device.
+
+    `tf.cond` is lowered into switches by default: each op in it would start when its own inputs
+    are there. TensorFlow has no public way to say so (tensorflow/python/ops/cond_v2.py).
+    """
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
+    result = tf.cond(condition, then, lambda: tf.constant(0))
+    for op in graph.get_operations()[before:]:
+        if op.type in ("If", "StatelessIf"):
+            op._set_attr("_lower_using_switch_merge", tf.compat.v1.AttrValue(b=False))
+    return result
+
+
+def _ring_of(device: str, rings: Any) -> str:
+    for server in rings:
+        if tf.DeviceSpec.from_string(server).task == tf.DeviceSpec.from_string(device).task:
+            return server
+    raise KeyError(device)

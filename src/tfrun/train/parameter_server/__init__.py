@@ -1,0 +1,1 @@
+"""`fit`, `evaluate` and `predict` on parameter servers: the chief schedules, workers compute."""

@@ -1,0 +1,171 @@
+"""The chief's part of a pass: it schedules steps and hears of each one that has ended."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute.coordinator import coordinator_context
+
+from tfrun.engine.parameter_server.unit import RING
+from tfrun.train.parameter_server.feeds import Feed
+from tfrun.train.parameter_server.pipelines import PipelineFeed
+from tfrun.train.parameter_server.schedule import Flight, latest, may_begin
+
+POLL_SECONDS = 0.5  # so often an error of the coordinator is looked for while nothing ends
+_NOTHING = object()
+
+
+class Run:
+    """One pass over data: steps in flight, and their results.
+
+    Args:
+      coordinator: of the strategy.
+      function: the step, a concrete function.
+      feed: the batches.
+      resource: what workers hold of it.
+      places: (epoch, step) of the batches, in the order in which they are begun.
+      number: of the first step; each step has one of its own.
+
+    Attributes:
+      number: of the next step.
+      applied: steps that have ended and had a batch.
+    """
+
+    def __init__(
+        self,
+        coordinator: Any,
+        function: Any,
+        feed: Feed,
+        resource: Any,
+        places: Iterator[tuple[int, int]],
+        number: int,
+    ) -> None:
+        self._coordinator, self._function = coordinator, function
+        self._feed, self._resource, self._places = feed, resource, places
+        self._workers = coordinator.strategy.workers
+        self._bound = coordinator.strategy.max_staleness
+        self._flight, self.number = Flight(), number
+        self._first = number
+        self._ended: queue.SimpleQueue[tuple[int, int, Any]] = queue.SimpleQueue()
+        self._exhausted: set[int] = set()
+        self._moved = threading.Condition()
+        self._stopped = self._all_begun = False
+        self.applied = 0
+
+    def results(self) -> Iterator[tuple[int, Any]]:
+        """Yields (number of the batch in this pass, from 0; the step's result) as they end."""
+        while True:
+            self._begin()
+            if not self._flight.begun:
+                return
+            yield from self._wait()
+
+    def drain(self) -> list[tuple[int, Any]]:
+        """Waits for all steps in flight, begins none; returns the results."""
+        found = []
+        while self._flight.begun:
+            found += self._wait()
+        return found
+
+    def stop(self) -> None:
+        """Begins no further step, and waits for those in flight."""
+        self._stopped = True
+        with self._moved:
+            self._moved.notify_all()
+        self.drain()
+
+    def _begin(self) -> None:
+        while not self._stopped and not self._all_begun:
+            if latest(self._exhausted, self._workers):
+                return
+            if not may_begin(
+                self._flight,
+                self.number,
+                workers=self._workers,
+                max_staleness=self._bound,
+                ring=RING,
+            ):
+                return
+            place = next(self._places, None)
+            if place is None:
+                self._all_begun = True
+                return
+            arguments = [tf.convert_to_tensor(one) for one in self._feed.arguments(*place)]
+            number, self.number = self.number, self.number + 1
+            self._flight = self._flight.begins(number)
+            closure = self._closure(number, tf.constant(number, tf.int64), arguments)
+            # The public `schedule` takes functions of graphs only, and tells nobody of their end.
+            self._coordinator._cluster.schedule(closure, (self._resource,), {})
+
+    def _closure(self, number: int, tensor: tf.Tensor, arguments: list[tf.Tensor]) -> Any:
+        def step(resource):
+            here: Any = coordinator_context.get_current_dispatch_context()
+            worker: int = here.worker_index
+            if worker in self._exhausted:
+                self._wait_for_others()
+                self._ended.put((number, 0, _NOTHING))
+                return
+            batch, held = number - self._first, _as_list(resource)
+            try:
+                result = self._function(tensor, *arguments, *held)
+            except tf.errors.OutOfRangeError:
+                # The pipeline of this worker has ended; the others' may not have.
+                self._exhausted.add(worker)
+                result = _NOTHING
+            else:
+                if isinstance(self._feed, PipelineFeed):
+                    batch = self._feed.read(worker)
+            self._ended.put((number, batch, result))
+            with self._moved:
+                self._moved.notify_all()
+
+        return step
+
+    def _wait_for_others(self) -> None:
+        """Nothing is left for this worker: it must not take the others' turns at full speed."""
+        with self._moved:
+            if not self._stopped and not latest(self._exhausted, self._workers):
+                self._moved.wait(POLL_SECONDS)
+
+    def _wait(self) -> list[tuple[int, Any]]:
+        """Waits for at least one step to end; returns the batches and results of all that have.
+
+        Raises:
+          tf.errors.OpError: a step failed, and not for want of its worker.
+        """
+        found = []
+        while not found:
+            try:
+                found.append(self._ended.get(timeout=POLL_SECONDS))
+            except queue.Empty:
+                self._coordinator.done()  # raises what a closure has raised
+        while not self._ended.empty():
+            found.append(self._ended.get())
+        for number, _, _ in found:
+            self._flight = self._flight.ends(number)
+        done = [(batch, result) for _, batch, result in found if result is not _NOTHING]
+        self.applied += len(done)
+        return done
+
+
+def _as_list(resource: Any) -> list[Any]:
+    return list(resource) if isinstance(resource, list | tuple) else [resource]
+
+
+class Rate:
+    """True at most once in so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._last = seconds, 0.0
+
+    def due(self) -> bool:
+        now = time.monotonic()
+        if now - self._last < self._seconds:
+            return False
+        self._last = now
+        return True

@@ -1,0 +1,104 @@
+"""One `fit` on parameter servers that may be cut off: saved to the disk, resumed from there.
+
+The servers hold the state, and their end is the end of it: there is no snapshot in anybody's
+memory. A checkpoint is taken between two steps of nobody: those in flight are waited for.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tfrun.train import callback_state, finished, keeper
+from tfrun.train.durable import durable
+from tfrun.train.parameter_server.epochs import carry_over, running
+from tfrun.train.parameter_server.run import Rate
+from tfrun.train.session import Session
+from tfrun.train.snapshot import Snapshot
+from tfrun.worker import channel
+
+REPORT_SECONDS = 1.0
+
+
+class ServerKeeper(keeper.Keeper):
+    """Keeps no copy of what the servers hold: only the chief's own schedule changes it."""
+
+    def state(self) -> Snapshot | None:
+        """The state after all steps that were begun, which are waited for."""
+        run, told = running(), self.place
+        if run is not None:
+            self.place = replace(told, step=run.quiesce())
+        try:
+            return super().state()
+        finally:
+            self.place = told
+
+    def restore(self, kept: Snapshot, *, takes_metrics: bool) -> None:
+        super().restore(kept, takes_metrics=takes_metrics)
+        if "metrics" in kept.arrays:
+            carry_over(self._model, kept.arrays["metrics"])
+
+    def _hold_everything(self) -> None:
+        self._look_at_variables()
+        self._held_metrics = self._metrics()
+        arrays: dict[str, NDArray] = {}
+        self._held_callbacks = callback_state.take(self._callbacks, arrays), arrays
+
+
+class ServerSession(Session):
+    """What recovery has to do with a `fit` on parameter servers.
+
+    Args:
+      model: the model.
+      call: `fit`'s arguments.
+      folder: where the chief's machine keeps what `fit` calls have returned.
+    """
+
+    def __init__(self, model: Any, call: inspect.BoundArguments, folder: Path) -> None:
+        super().__init__(model, None, call, folder, on_servers=True)
+        self._recovers, self._progress = False, None
+        self._report = Rate(REPORT_SECONDS)
+
+    def train_begins(self) -> None:
+        super().train_begins()
+        before = self._keeper
+        assert before is not None
+        self._keeper = ServerKeeper(self._model, None, self._callbacks, call=self._number)
+
+    def step_ended(self) -> None:
+        assert self._keeper is not None
+        if not self._stepped:
+            self._stepped = True
+            channel.emit("first_step", step=self._iterations())
+        place, logs = self._keeper.place, self._keeper.logs
+        self._meter.ended(epoch=place.epoch, in_epoch=place.step, step=self._steps, logs=logs)
+        if self._report.due():
+            self._tell_applied()
+        self._save_if_due(epoch_ended=False)
+
+    def epoch_ended(self, epoch: int, *, last: bool) -> None:
+        super().epoch_ended(epoch, last=last)
+        self._tell_applied()
+        workspaces = getattr(self._model, "_tfrun_workspaces", {})
+        for (kind, _), workspace in workspaces.items():
+            if kind == "train":
+                channel.emit("staleness", histogram=workspace.ledger.staleness())
+
+    def failed(self, error: BaseException) -> None:
+        """A lost server ends the round: the controller sees to it."""
+
+    def _record(self, history: Any, callbacks: Any) -> None:
+        finished.record(self._folder, self._number, self._model, history, callbacks, self._data)
+        if (saving := durable()) is not None:
+            saving.keep_call(finished.path_of(self._folder, self._number))
+        channel.emit("applied", key=[self._number + 1, 0, 0], step=self._iterations())
+
+    def _tell_applied(self) -> None:
+        assert self._keeper is not None
+        place = self._keeper.place
+        key = [self._number, place.epoch, place.step]
+        channel.emit("applied", key=key, step=self._iterations())

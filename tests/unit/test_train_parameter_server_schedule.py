@@ -1,0 +1,55 @@
+"""When a step on parameter servers may begin: no order of endings exceeds the bound."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tfrun.train.parameter_server.schedule import AHEAD, Flight, latest, may_begin
+
+RING = 50
+
+
+def begins(flight: Flight, number: int, bound: int | None, workers: int = 4) -> bool:
+    return may_begin(flight, number, workers=workers, max_staleness=bound, ring=RING)
+
+
+@pytest.mark.parametrize("bound", [0, 1, 2, 5, None])
+@pytest.mark.parametrize("workers", [1, 3, 8])
+def test_no_order_of_endings_exceeds_the_bound(bound: int | None, workers: int) -> None:
+    drawn = random.Random(0)
+    flight, number, worst = Flight(), 0, 0
+    for _ in range(3000):
+        while begins(flight, number, bound, workers):
+            flight, number = flight.begins(number), number + 1
+        assert flight.begun, "nothing in flight, and nothing may begin"
+        assert len(flight.begun) <= AHEAD * workers
+        assert max(flight.begun) - min(flight.begun) < RING
+        # The newest first, mostly: that is what makes the others late.
+        ended = max(flight.begun) if drawn.random() < 0.9 else drawn.choice(list(flight.begun))
+        worst = max(worst, flight.applied - flight.begun[ended])
+        flight = flight.ends(ended)
+    if bound is not None:
+        assert worst <= bound
+        assert worst == min(bound, worst)
+    if bound in (1, 2) and workers > 1:
+        assert worst == bound, "the bound is used"
+
+
+def test_one_at_a_time_without_staleness() -> None:
+    flight = Flight()
+    assert begins(flight, 0, 0)
+    assert not begins(flight.begins(0), 1, 0)
+    assert begins(flight.begins(0).ends(0), 1, 0)
+
+
+def test_a_step_that_never_ends_holds_the_others_within_the_ring() -> None:
+    flight = Flight().begins(0)
+    assert begins(flight, RING - 1, None)
+    assert not begins(flight, RING, None)
+
+
+def test_data_ends_when_all_workers_have_read_theirs() -> None:
+    assert not latest({0}, 2)
+    assert latest({0, 1}, 2)
