@@ -67,8 +67,12 @@ def _outcome(
 
 
 def environment(extra: dict[str, str]) -> dict[str, str]:
-    """One thread a worker, no GPU, TensorFlow's chatter off."""
+    """One thread a worker, no GPU, TensorFlow's chatter off.
+
+    TEST_COMMUNICATION=host runs all these tests with that collective.
+    """
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TFRUN_", "TF_CONFIG"))}
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "1", "CUDA_VISIBLE_DEVICES": "-1"}
     threads = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    return {**inherited, **quiet, **threads, **extra}
+    way = {"TFRUN_COMMUNICATION": os.environ.get("TEST_COMMUNICATION", "auto")}
+    return {**inherited, **quiet, **threads, **way, **extra}
