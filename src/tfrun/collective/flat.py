@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tfrun.collective.links import Inlet, Link, Pump
+from tfrun.collective.links import Link
+from tfrun.collective.pump import Inlet, Pump
 from tfrun.collective.stamps import agree
 
 

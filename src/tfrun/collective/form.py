@@ -12,8 +12,9 @@ import numpy as np
 
 from tfrun.collective.flat import Flat, partners
 from tfrun.collective.group import Collective
-from tfrun.collective.links import Inlet, Link, Patience, Pump
+from tfrun.collective.links import Link, Patience
 from tfrun.collective.meet import Meeting
+from tfrun.collective.pump import Inlet, Pump
 from tfrun.collective.shared import Shared, barrier_partners, make
 from tfrun.collective.stamps import stamp
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tfrun.collective.blocks import Blocks
 from tfrun.collective.errors import Disagreement, PeerGone
 from tfrun.collective.flat import Flat
-from tfrun.collective.links import Link, Patience, Pump
-from tfrun.collective.packing import ALIGNMENT, Packer, Reader, layout_of
+from tfrun.collective.links import Link, Patience
+from tfrun.collective.packing import Packer, Reader, layout_of
+from tfrun.collective.pump import Pump
 from tfrun.collective.shared import Fill, Shared
 from tfrun.collective.stamps import checksum_of, stamp
 
@@ -99,21 +101,11 @@ class Collective:
         checksum = checksum_of(kinds)
         with _Call(self):
             shapes = self._shapes([tensor.shape for tensor in tensors], checksum)
-            starts = [_starts(ranks_shapes, kinds) for ranks_shapes in shapes]
-            blocks = [np.empty(start[-1], np.uint8) for start in starts]
-            for tensor, start in zip(tensors, starts[self.rank][:-1], strict=True):
-                flat = np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)
-                blocks[self.rank][start : start + len(flat)] = flat
-            total = sum(len(block) for block in blocks)
+            blocks = Blocks([dtype for dtype, _ in kinds], shapes)
+            blocks.fill(self.rank, tensors)
             if self.world > 1:
-                self._flat.gather(blocks, self._stamp(checksum, total))
-        return [
-            [
-                _part(blocks[rank], starts[rank][i], shapes[rank][i], dtype)
-                for rank in range(self.world)
-            ]
-            for i, (dtype, _) in enumerate(kinds)
-        ]
+                self._flat.gather(blocks.bytes, self._stamp(checksum, blocks.size))
+        return blocks.tensors()
 
     def broadcast(self, tensor: NDArray, root: int = 0) -> NDArray:
         """Gives every worker the root's tensor, bit for bit; shape and dtype are equal on all."""
@@ -211,17 +203,3 @@ def _again(error: BaseException) -> BaseException:
     if isinstance(error, Disagreement):
         return Disagreement(str(error))
     return PeerGone(-1, f"of an earlier failure: {error!r}")
-
-
-def _starts(shapes: Sequence[tuple[int, ...]], kinds: Sequence[tuple[np.dtype, int]]) -> list[int]:
-    """At which byte of a block each tensor begins, and the block's length."""
-    starts = [0]
-    for shape, (dtype, _) in zip(shapes, kinds, strict=True):
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        starts.append(starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
-    return starts
-
-
-def _part(block: NDArray, start: int, shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    return block[start : start + size].view(dtype).reshape(shape)

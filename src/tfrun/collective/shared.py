@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfrun.collective.flat import Flat
-from tfrun.collective.links import Inlet, Link, Pump
+from tfrun.collective.links import Link
+from tfrun.collective.pump import Inlet, Pump
 from tfrun.collective.stamps import agree
 
 PIECE_BYTES = 1 << 20

@@ -6,7 +6,14 @@ import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as upstream
 from tensorflow.python.distribute import distribute_lib
 
-from tfrun.engine import allocator, communication, host_collective, step_clock, termination
+from tfrun.engine import (
+    allocator,
+    communication,
+    host_calls,
+    host_collective,
+    step_clock,
+    termination,
+)
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.job.errors import TfrunError
 from tfrun.worker import progress
@@ -15,7 +22,7 @@ from tfrun.worker import progress
 class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExtended):
     """Everything that is TensorFlow's own, and what tfrun changes in it."""
 
-    _host_calls: host_collective.Calls | None = None  # set where the host collective is used
+    _host_calls: host_calls.Calls | None = None  # set where the host collective is used
 
     def _initialize_multi_worker(self, cluster_resolver):
         communication.configure_heartbeat(cluster_resolver)

@@ -1,0 +1,123 @@
+"""Bytes that flow out through one connection and in through another, at once, without a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfrun.collective.links import Link, Patience
+
+SCRATCH_BYTES = 256 << 10  # fits in a core's cache, next to what it is added to
+SEND_BYTES = 1 << 20
+
+
+@dataclass(eq=False)
+class Inlet:
+    """Where received bytes go.
+
+    Attributes:
+      into: one-dimensional array, contiguous.
+      adds: they are added to what is there; else they replace it.
+    """
+
+    into: NDArray
+    adds: bool = False
+    bytes: memoryview = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bytes = self.into.view(np.uint8).data
+
+
+class Pump:
+    """Moves bytes out through one link and in through another, at the same time."""
+
+    def __init__(self, patience: Patience) -> None:
+        self.patience = patience
+        self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
+        self._scratch_bytes = self._scratch.data
+
+    def run(
+        self,
+        out: Link,
+        sends: Sequence[memoryview],
+        source: Link,
+        inlets: Sequence[Inlet],
+        *,
+        ahead: int | None = None,
+        kept: int = 0,
+    ) -> None:
+        """Sends all of `sends` and fills all of `inlets`.
+
+        Args:
+          out: where to send to.
+          sends: what to send.
+          source: where to receive from; may be `out`.
+          inlets: where to.
+          ahead: so many bytes of `sends` are there already; what follows them is what comes in.
+            None: all are there.
+          kept: so many of the first bytes that come in are not sent on.
+
+        Raises:
+          PeerGone: one of the two peers is; what is in the inlets is worth nothing then.
+        """
+        sends, inlets = [s for s in sends if len(s)], [i for i in inlets if len(i.bytes)]
+        to_send, to_get = sum(map(len, sends)), sum(len(i.bytes) for i in inlets)
+        sent = got = 0
+        sending, send_at = 0, 0  # which one, and where in it
+        filling, fill_at, held = 0, 0, 0  # held: bytes in the scratch that make no whole number
+        while sent < to_send or got < to_get:
+            moved = 0
+            may_send = to_send if ahead is None else min(to_send, ahead + max(0, got - kept))
+            if sent < may_send:
+                view = sends[sending]
+                stop = min(len(view), send_at + min(may_send - sent, SEND_BYTES))
+                moved = count = out.send(view[send_at:stop])
+                sent += count
+                send_at += count
+                if send_at == len(view):
+                    sending, send_at = sending + 1, 0
+            if got < to_get:
+                inlet = inlets[filling]
+                room = len(inlet.bytes) - fill_at
+                if inlet.adds:
+                    stop = min(SCRATCH_BYTES, room)
+                    count = source.receive(self._scratch_bytes[held:stop])
+                    if count:
+                        done = self._add(inlet.into, fill_at, held + count)
+                        held += count - done
+                        fill_at += done
+                        got += done
+                else:
+                    count = source.receive(inlet.bytes[fill_at : fill_at + SEND_BYTES])
+                    fill_at += count
+                    got += count
+                moved += count
+                if fill_at == len(inlet.bytes):
+                    filling, fill_at = filling + 1, 0
+            if not moved:
+                reading = source if got < to_get else None
+                may_send = to_send if ahead is None else min(to_send, ahead + max(0, got - kept))
+                self.patience.wait(reading, out if sent < may_send else None)
+
+    def _add(self, into: NDArray, at: int, count: int) -> int:
+        """Adds the numbers in the first `count` bytes of the scratch, as far as they are whole.
+
+        Args:
+          into: what to add to.
+          at: from which byte on.
+          count: bytes.
+
+        Returns:
+          The bytes of the whole numbers; what is left over begins the scratch now.
+        """
+        size = into.itemsize
+        whole = count // size
+        part = into[at // size : at // size + whole]
+        np.add(part, self._scratch[: whole * size].view(into.dtype), out=part)
+        rest = count - whole * size
+        if rest:
+            self._scratch[:rest] = self._scratch[whole * size : count].copy()
+        return whole * size
