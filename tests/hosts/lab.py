@@ -177,6 +177,12 @@ class Lab:
         """Plugs the cable in again."""
         call("ip", "-n", self._namespace(name), "link", "set", "eth0", "up")
 
+    def slow(self, name: str, rate: str) -> None:
+        """Lets a host send no more than `rate`, such as "100mbit"."""
+        limit = ("root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms")
+        enter = ("ip", "netns", "exec", self._namespace(name))
+        call(*enter, "tc", "qdisc", "add", "dev", "eth0", *limit)
+
     def boot(self, name: str) -> None:
         """Starts a machine that has crashed."""
         (self.directory / f"{name}.pid").unlink()
