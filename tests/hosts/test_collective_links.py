@@ -36,7 +36,7 @@ def where(peer):
     while not path.exists():
         time.sleep(0.01)
     return Where(host=f"{net}.{peer + 1}", port=int(path.read_text()), memory="")
-group = form(meeting, rank, 3, where, neighbours=range(rank, rank + 1))
+group = form(meeting, rank, 3, where)
 small, large = np.full(10, rank + 1.0), np.full(100_000, rank + 1.0, np.float32)
 for number in range(1_000_000):
     try:

@@ -33,7 +33,7 @@ port, count = int(sys.argv[1]), int(sys.argv[2])
 folder = Path(sys.argv[3]) if sys.argv[3] else None
 meeting = Meeting(0, 2, "secret", "127.0.0.1")
 peer = Where(host="127.0.0.1", port=port, memory=memory_name(folder))
-group = form(meeting, 0, 2, lambda rank: peer, neighbours=range(2), folder=folder)
+group = form(meeting, 0, 2, lambda rank: peer, folder=folder)
 tensor = np.ones(count, np.float32)
 while True:
     group.all_reduce([tensor])
@@ -55,7 +55,6 @@ class Peer:
             1,
             2,
             lambda rank: Where(host="127.0.0.1", port=0, memory=memory_name(mine)),
-            neighbours=range(2),
             folder=mine,
             patience=patience,
         )

@@ -56,7 +56,6 @@ def collectives(
             rank,
             world,
             places.__getitem__,
-            neighbours=range(world),
             folder=folders[rank],
             patience=Patience(timeout=timeout),
         )

@@ -65,7 +65,6 @@ def form(
     world: int,
     where: Callable[[int], Where],
     *,
-    neighbours: range,
     folder: Path | None = None,
     patience: Patience | None = None,
 ) -> Collective:
@@ -76,8 +75,7 @@ def form(
       rank: this worker's.
       world: how many workers.
       where: tells where a peer is, once that is known.
-      neighbours: ranks that may be on this machine, this one among them.
-      folder: a directory in memory that is shared with those; None shares none.
+      folder: a directory in the memory that this worker can share; None shares none.
       patience: how long a silent peer is waited for.
 
     Raises:
@@ -95,7 +93,7 @@ def form(
     with contextlib.closing(meeting):
         group = Collective(rank, dict(connect(partners(rank, world))), world, patience)
         try:
-            _share(group, neighbours, folder, where, connect, Pump(patience))
+            _share(group, folder, where, connect, Pump(patience))
         except BaseException:
             group.close()
             raise
@@ -104,7 +102,6 @@ def form(
 
 def _share(
     group: Collective,
-    neighbours: range,
     folder: Path | None,
     where: Callable[[int], Where],
     connect: Callable[[set[int]], Mapping[int, Link]],
@@ -112,10 +109,7 @@ def _share(
 ) -> None:
     """Has those that can share memory do so."""
     rank, world = group.rank, group.world
-    own = memory_name(folder)
-    members = [rank]
-    if own:
-        members = [r for r in neighbours if r == rank or where(r).memory == own]
+    members = _members(rank, world, memory_name(folder), where)
     path = (folder or Path()) / f"collective-{members[0]}"
     me, count = members.index(rank), len(members)
     if count > 1:
@@ -144,6 +138,19 @@ def _share(
     group.all_reduce([np.zeros(1)])  # everyone has it open
     if not me and count > 1:
         path.unlink()  # so that it goes with the last one that has it open
+
+
+def _members(rank: int, world: int, memory: str, where: Callable[[int], Where]) -> list[int]:
+    """The ranks next to each other that share this worker's memory, itself among them.
+
+    Workers of a machine are neighbours in rank (cluster/tasks.py), so nobody else is asked.
+    """
+    first, last = rank, rank
+    while memory and first > 0 and where(first - 1).memory == memory:
+        first -= 1
+    while memory and last < world - 1 and where(last + 1).memory == memory:
+        last += 1
+    return list(range(first, last + 1))
 
 
 def _made(path: Path, me: int, members: list[int], links: Mapping[int, Link], pump: Pump) -> bool:

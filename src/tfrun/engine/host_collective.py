@@ -26,7 +26,6 @@ from tfrun.collective.group import Collective
 from tfrun.collective.links import Patience
 from tfrun.collective.meet import Meeting
 from tfrun.engine.host_calls import Calls
-from tfrun.job.world import world as world_of_process
 
 ALIVE_MILLISECONDS = 2000
 _calls: Calls | None = None
@@ -87,10 +86,9 @@ def _connect(extended: Any) -> Collective:
     tasks = _tasks(extended)
     host = extended._cluster_spec.task_address(*tasks[rank]).rpartition(":")[0].strip("[]")
     key = os.environ.get("TFRUN_COLLECTIVE_KEY") or _shared_key(eager, rank, number)
-    state, here = os.environ.get("TFRUN_STATE_DIR"), world_of_process()
+    state = os.environ.get("TFRUN_STATE_DIR")
     shares = os.environ.get("TFRUN_SHARED_MEMORY") != "0"
     folder = Path(state) if state and shares else None
-    first = rank - here.local_rank
     meeting = Meeting(rank, world, key, host)
 
     @functools.cache
@@ -105,7 +103,6 @@ def _connect(extended: Any) -> Collective:
         rank,
         world,
         where,
-        neighbours=range(first, first + here.local_size),
         folder=folder,
         patience=Patience(check=_alive_check(tasks)),
     )
