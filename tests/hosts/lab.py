@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -210,6 +211,33 @@ class Lab:
             **{"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err},
             env=env,
         )
+
+    def call(
+        self,
+        name: str,
+        command: Sequence[str],
+        cwd: Path,
+        env: dict[str, str],
+        *,
+        fails: bool = False,
+        seconds: float = SECONDS,
+    ) -> str:
+        """Returns what a command on a host prints, on both of its outputs.
+
+        `fails`: it may end with another code than 0, or be killed after `seconds`.
+        """
+        with (self.directory / f"said-{uuid.uuid4().hex}").open("w+b") as said:
+            process = self.start(name, list(command), cwd, env, said, said)
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                os.kill(self.pid_of(process), 9)
+                process.wait(SECONDS)
+                code = None
+            said.seek(0)
+            text = said.read().decode(errors="replace")
+        assert fails or code == 0, (name, command, code, text[-4000:])
+        return text
 
     @staticmethod
     def pid_of(process: subprocess.Popen) -> int:

@@ -14,7 +14,6 @@ import copy
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -204,18 +203,6 @@ class Podman:
         """Returns what `podman words…` prints on a host."""
         store = self._directory / f"store-{name}"
         where = ["--root", str(store), "--runroot", f"/run/{NAME}", "--storage-driver", "vfs"]
-        said = self._directory / f"said-{name}"
-        with said.open("w+") as out:
-            process = self._lab.start(
-                name, ["podman", *where, *words], self._directory, self.environment, out, out
-            )
-            try:
-                code = process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                os.kill(self._lab.pid_of(process), signal.SIGKILL)
-                process.wait(SECONDS)
-                code = None
-            out.seek(0)
-            text = out.read()
-        assert fails or code == 0, (name, words, code, text[-3000:])
-        return text
+        command = ["podman", *where, *words]
+        cwd, env = self._directory, self.environment
+        return self._lab.call(name, command, cwd, env, fails=fails, seconds=seconds)

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -132,18 +129,8 @@ class SlurmLab:
         return [text for text in running if not _is_slurms(text)]
 
     def _run(self, name: str, command: Sequence[str], *, fails: bool, seconds: float) -> str:
-        with (self._directory / f"said-{uuid.uuid4().hex}").open("w+b") as said:
-            process = self.lab.start(name, list(command), self.work, self.environment, said, said)
-            try:
-                code = process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                os.kill(self.lab.pid_of(process), signal.SIGKILL)
-                process.wait(SECONDS)
-                code = None
-            said.seek(0)
-            text = said.read().decode()
-        assert fails or code == 0, (name, command, code, text[-4000:])
-        return text
+        given = (command, self.work, self.environment)
+        return self.lab.call(name, *given, fails=fails, seconds=seconds)
 
 
 def _is_slurms(text: str) -> bool:
