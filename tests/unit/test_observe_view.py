@@ -170,3 +170,20 @@ def test_events_of_another_version_are_left_out():
     odd = [{"time": 1.0, "event": name} for name in ("round", "progress", "worker_exited", "new")]
     view = reduce([{"event": "job"}, {"time": "now", "event": "job"}, *odd])
     json.dumps(view.to_json(2.0), allow_nan=False)
+
+
+def test_a_day_is_some_thousands_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    _, monitor = begun(tmp_path)
+    clock = [time.time()]
+    monkeypatch.setattr("tfrun.observe.monitor.time", type("T", (), {"time": lambda: clock[0]}))
+    step = 0
+    for every, seconds in ((1, 3600), (5, 86_400)):
+        while clock[0] - monitor._began < seconds:
+            clock[0] += every
+            step += 10
+            monitor.reported("worker:0", report(step))
+    found = [e for e in read_events(tmp_path / "events.jsonl") if e["event"] == "progress"]
+    assert 1000 < len(found) < 4000
+    assert len({e["step"] for e in found}) == len(found)
+    # Nothing is lost by writing less often: all steps are in the sums.
+    assert sum(e["steps"] for e in found) >= 0.99 * step

@@ -6,7 +6,6 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import TextIO
 
 import click
 
@@ -54,25 +53,26 @@ class _Tails:
 
     def __init__(self, folder: Path, rank: int | None, wanted: re.Pattern[str] | None) -> None:
         self._folder, self._rank, self._wanted = folder, rank, wanted
-        self._open: dict[Path, TextIO] = {}
-        self._rest: dict[Path, str] = {}
+        self._read: dict[Path, int] = {}  # bytes
+        self._rest: dict[Path, bytes] = {}
 
     @property
     def found(self) -> int:
-        return len(self._open)
+        return len(self._read)
 
     def show(self, *, last: bool = False) -> bool:
         """Prints what is new; with `last` also a line that has not ended."""
         shown = False
         for path in self._paths():
-            file = self._open.get(path)
-            if file is None:
-                file = self._open[path] = path.open(errors="replace", newline="\n")
-            *lines, rest = (self._rest.get(path, "") + file.read()).split("\n")
+            with path.open("rb") as file:  # a thousand of them cannot stay open
+                file.seek(self._read.get(path, 0))
+                text = self._rest.get(path, b"") + file.read()
+                self._read[path] = file.tell()
+            *lines, rest = text.split(b"\n")
             if last and rest:
-                lines, rest = [*lines, rest], ""
+                lines, rest = [*lines, rest], b""
             self._rest[path] = rest
-            for line in lines:
+            for line in (one.decode("utf-8", "replace") for one in lines):
                 if self._wanted is None or self._wanted.search(line):
                     shown = True
                     print(self._prefixed(path, line))
