@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -39,7 +40,10 @@ def logs(*, run: str | None, rank: int | None, follow: bool, grep: str | None) -
             time.sleep(LOOK_SECONDS)
             shown = tails.show() or shown
         shown = tails.show(last=True) or shown
-    except (KeyboardInterrupt, BrokenPipeError):
+    except KeyboardInterrupt:
+        return 0
+    except BrokenPipeError:  # `| head`; what Python flushes at its end goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if not shown and not tails.found:
         which = f"of rank {rank} " if rank is not None else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -62,8 +63,12 @@ class Screen:
         now = time.monotonic()
         if now - self._drawn >= SECONDS:
             self._drawn = now
-            shown = board(self._view(), events=EVENTS, workers=MOST_WORKERS)
-            self._live.update(shown, refresh=True)
+            try:
+                shown = board(self._view(), events=EVENTS, workers=MOST_WORKERS)
+            except Exception:  # a mistake of ours must not cost the user's output
+                self._drawn = math.inf
+            else:
+                self._live.update(shown, refresh=True)
 
     def close(self) -> None:
         """Takes the block away."""
