@@ -24,7 +24,8 @@ export class Logs {
     const answer = await fetch("logs");
     if (!answer.ok) return;
     const names = (await answer.json()).logs.map((log) => log.name);
-    const rank = (name) => [name.endsWith(".agent.log"), Number(/-(\d+)\.log$/.exec(name)?.[1] ?? 0)];
+    // Those who train first, then servers, agents and zygotes.
+    const rank = (name) => [!/^(chief|worker)-\d+\.log$/.test(name), Number(/-(\d+)\.log$/.exec(name)?.[1] ?? 0)];
     names.sort((a, b) => rank(a)[0] - rank(b)[0] || a.replace(/\d+\.log$/, "").localeCompare(b.replace(/\d+\.log$/, "")) || rank(a)[1] - rank(b)[1]);
     if (names.join() !== [...this.select.options].map((option) => option.value).join()) {
       this.select.replaceChildren(...names.map((name) => new Option(name.replace(/\.log$/, ""), name)));

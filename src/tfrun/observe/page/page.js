@@ -18,7 +18,7 @@ const LINES = ["c0", "c2", "c4", "c5"];
 const PARTS = ["compute", "communication", "input", "other"];
 const SPENT = {
   training: "c0", evaluation: "c5", checkpoint: "c2", tracing: "c4", start: "input", recovery: "c1", redone: "c3",
-  waiting: "wait", other: "other",
+  waiting: "wait", end: "quiet", other: "other",
 };
 
 // The key of the link has done its work; it is good for nothing any more, and need not be seen.
