@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -163,7 +165,17 @@ def test_arrays_and_scalars_come_back() -> None:
     assert decoded[2] == (5,)
 
 
-@pytest.mark.parametrize("value", [object(), print, {"a": object()}, {1, 2}, np.array([object()])])
+def test_tensors_come_back() -> None:
+    arrays: dict = {}
+    encoded = snapshot.encode([tf.constant([0.5, 0.25]), tf.constant(3)], arrays, "x")
+    vector, number = snapshot.decode(json.loads(json.dumps(encoded)), arrays)
+    assert tf.is_tensor(vector) and vector.numpy().tolist() == [0.5, 0.25]
+    assert tf.is_tensor(number) and (number.dtype, int(number)) == (tf.int32, 3)
+
+
+@pytest.mark.parametrize(
+    "value", [object(), print, tf.Variable(1.0), {"a": object()}, {1, 2}, np.array([object()])]
+)
 def test_what_is_no_plain_data_is_refused(value) -> None:
     with pytest.raises(TypeError, match="no plain data"):
         snapshot.encode(value, {}, "x")

@@ -197,8 +197,14 @@ class Crew:
     def leave(self) -> None:
         """Tells the workers that a peer of theirs has gone."""
         self._leaving = True
-        for worker in self._workers.values():
+        state = Path(self._environment["TFRUN_STATE_DIR"])
+        for name, worker in self._workers.items():
             worker.leave()
+            reading = progress.read(progress.path_of(state, name))
+            if reading and reading.phase is progress.Phase.MEETING:
+                # It waits for that peer with Python's lock held, so it hears nothing for seconds;
+                # and it has done nothing yet that could be lost.
+                worker.signal(signal.SIGKILL)
 
     async def stop(self, signum: signal.Signals, grace: float, names: Collection[str] = ()) -> None:
         """Signals the workers of these names, or all; SIGKILLs those still there after `grace`.

@@ -21,6 +21,7 @@ from tfrun.data.dataset import Dataset
 from tfrun.data.position import Position
 from tfrun.train import callback_state, keeper, no_room, random_state, snapshot, variables
 from tfrun.train.snapshot import Place, Snapshot
+from tfrun.worker import channel
 
 CHECKPOINT_DIRECTORY, CALLS = "TFRUN_CHECKPOINT_DIR", "calls"
 BUDGET = 1 << 30  # bytes of shared memory for the models of all calls
@@ -49,9 +50,15 @@ def record(
         for name, variable in variables.state_variables(model).items()
     }
     position = data.position if isinstance(data, Dataset) else None
+    try:
+        encoded = snapshot.encode(dict(history.history), arrays, "history")
+    except TypeError as error:
+        text = f"What this `fit` returns cannot be kept: in its History, {error}. Training goes on;"
+        channel.emit("notice", text=f"{text} a failure after this `fit` would do it again.")
+        return
     values = {
         "optimizers": variables.trained(model.variables, variables.optimizers_of(model)),
-        "history": snapshot.encode(dict(history.history), arrays, "history"),
+        "history": encoded,
         "epoch": list(history.epoch),
         "params": {k: v for k, v in (history.params or {}).items() if isinstance(v, int)},
         "callbacks": callback_state.take(callbacks, arrays),

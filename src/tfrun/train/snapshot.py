@@ -252,6 +252,9 @@ def encode(value: Any, arrays: dict[str, NDArray], name: str) -> Any:
         case dict() if type(value) is dict:
             pairs = [[encode(k, arrays, name), encode(v, arrays, name)] for k, v in value.items()]
             return {"dict": pairs}
+    # A callback may remember one. By its name: who only copies snapshots has no TensorFlow.
+    if type(value).__name__ == "EagerTensor" and value.dtype.is_numpy_compatible:
+        return {"tensor": encode(value.numpy(), arrays, name)}
     raise TypeError(f"a {type(value).__name__} is no plain data")
 
 
@@ -262,6 +265,10 @@ def decode(value: Any, arrays: Mapping[str, NDArray]) -> Any:
             return [decode(item, arrays) for item in value]
         case {"array": key}:
             return arrays[key]
+        case {"tensor": item}:
+            import tensorflow as tf
+
+            return tf.constant(decode(item, arrays))
         case {"scalar": item}:
             return decode(item, arrays)[()]
         case {"tuple": items}:
