@@ -263,6 +263,21 @@ def test_a_failing_source_ends_fit_with_its_own_error():
     pairs = Broken((X[i], X[i, :1]) for i in range(100))
     with pytest.raises(TfrunError, match="TFRUN-608"):
         model().fit(Dataset.from_source(pairs, batch_size=50), verbose=0)
+    with tf.distribute.MirroredStrategy(["cpu:0"]).scope():
+        looks_first = model()  # at a batch, for its shapes
+    with pytest.raises(TfrunError, match="TFRUN-608"):
+        looks_first.fit(Dataset.from_source(pairs, batch_size=50), verbose=0)
+
+
+def test_a_failure_of_long_ago_is_not_taken_for_another():
+    data = Dataset.from_source(Broken((X[i], Y[i]) for i in range(100)), batch_size=32)
+    with pytest.raises(TfrunError, match="TFRUN-608") as failed:
+        list(data)
+    with pytest.raises(tf.errors.InternalError), data.coded_errors():
+        raise tf.errors.InternalError(None, None, "something else")
+    # It was read ahead before the context began.
+    with pytest.raises(TfrunError, match="TFRUN-608"), data.coded_errors():
+        raise failed.value.__cause__
 
 
 def test_two_replicas_in_one_process_get_consecutive_parts():

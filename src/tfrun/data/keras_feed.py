@@ -27,10 +27,24 @@ def install() -> None:
     read_directly()
     # `fit`, `evaluate` and `predict` look the class up under this name each time.
     trainer.TFEpochIterator = FeedEpochIterator
+    cls = trainer.TensorFlowTrainer
+    cls._maybe_symbolic_build = _coding_errors(cls._maybe_symbolic_build)
     for cls in (tf.distribute.Strategy, tf.compat.v1.distribute.Strategy):
         original = cls.experimental_distribute_dataset
         if not hasattr(original, "_tfrun_original"):
             cls.experimental_distribute_dataset = _distributing(original)
+
+
+def _coding_errors(original):
+    """Building a model reads the first batch, and Keras catches nothing there."""
+
+    @functools.wraps(original)
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        feeds = isinstance(iterator, FeedEpochIterator)
+        with iterator.coded_errors() if feeds else contextlib.nullcontext():
+            return original(self, iterator=iterator, data_batch=data_batch)
+
+    return _maybe_symbolic_build
 
 
 def _distributing(original):
@@ -162,10 +176,13 @@ class FeedEpochIterator(trainer.TFEpochIterator):
         else:
             self._armed = done
 
+    def coded_errors(self) -> contextlib.AbstractContextManager:
+        """A context in which an error of a `tfrun.Dataset` is its own; no other data has any."""
+        return self._feed.dataset.coded_errors() if self._feed else contextlib.nullcontext()
+
     @contextlib.contextmanager
     def catch_stop_iteration(self):
-        coded = self._feed.dataset.coded_errors() if self._feed else contextlib.nullcontext()
-        with coded, super().catch_stop_iteration():
+        with self.coded_errors(), super().catch_stop_iteration():
             yield
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -39,6 +40,10 @@ class Replicas:
     total: int = 1
 
 
+def _last_failures() -> deque[Exception]:
+    return deque(maxlen=100)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """All that decides what the pipeline yields, but for the place to start and the replicas.
@@ -57,7 +62,7 @@ class Plan:
     batch: int
     stages: tuple[Stage, ...] = ()
     prefetch: int = 2
-    failures: list[Exception] = field(default_factory=list, compare=False)
+    failures: deque[Exception] = field(default_factory=_last_failures, compare=False)
 
     @property
     def steps(self) -> int:
@@ -86,15 +91,19 @@ class Plan:
 class CodedErrors:
     """A context in which TensorFlow's error about the source gives way to the source's own."""
 
-    def __init__(self, failures: list[Exception]) -> None:
+    def __init__(self, failures: Iterable[Exception]) -> None:
         self._failures = failures
 
     def __enter__(self) -> None:
-        self._failures.clear()
+        pass
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if isinstance(error, tf.errors.OpError) and self._failures:
-            raise self._failures[0] from error
+        if not isinstance(error, tf.errors.OpError):
+            return
+        # What was read ahead may have failed long before, and something else may fail now.
+        for failure in tuple(self._failures):
+            if f"{type(failure).__name__}: {failure}" in error.message:
+                raise failure from error
 
 
 def make_plan(source: Source, batch_size: int, shuffle: bool, seed: int, on_error: OnError) -> Plan:

@@ -56,7 +56,8 @@ def draw(path: Path, results: Sequence[Result], chosen: Result, title: str) -> N
     axes.set_ylabel("samples/s", color="tab:blue")
     memory = axes.twinx()
     memory.plot(batches, [r.memory / 1e9 for r in ran], "s--", color="tab:gray", markersize=4)
-    memory.set_ylim(bottom=0)
+    # Mostly a flat line, which would lie on the frame.
+    memory.set_ylim(0, 1.15 * memory.get_ylim()[1])
     memory.set_ylabel("peak memory of a worker (GB)", color="tab:gray")
     handles, labels = axes.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
