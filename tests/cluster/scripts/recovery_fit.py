@@ -1,7 +1,8 @@
 """Two `fit` calls whose workers kill themselves where KILLS says; the chief writes what came out.
 
-KILLS: "round:rank:fit:epoch:where", where is a step, "b" (the epoch begins), "v" (validation) or
-"e" (it ends); several with spaces between.
+KILLS: "round:rank:fit:epoch:where", where is a step, "b" (the epoch begins), "v" (validation), "e"
+(it ends) or "s" (a file of weights is being written); several with spaces between. As `fit` 9 count
+the calls between the two: "v" is `evaluate`, "p" is `predict`.
 """
 
 from __future__ import annotations
@@ -49,8 +50,17 @@ class Kill(keras.callbacks.Callback):
     def on_test_batch_end(self, batch, logs=None):
         self.at("v")
 
+    def on_predict_batch_end(self, batch, logs=None):
+        self.at("p")
+
     def on_epoch_end(self, epoch, logs=None):
         self.at("e")
+
+
+class Output(keras.layers.Dense):
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        killer.at("s")
 
 
 class OwnStep(keras.Model):
@@ -114,7 +124,7 @@ def build():
     x = keras.layers.Conv2D(4, 3)(inputs)
     x = keras.layers.BatchNormalization()(x)
     x = keras.layers.Flatten()(keras.layers.Dropout(0.2)(x))
-    outputs = keras.layers.Dense(10)(keras.layers.Dense(16, activation="relu")(x))
+    outputs = Output(10)(keras.layers.Dense(16, activation="relu")(x))
     model = {"own": OwnStep, "gan": Gan}.get(STEP, keras.Model)(inputs, outputs)
     model.compile(
         optimizer=keras.optimizers.Adam(0.01),
@@ -133,6 +143,7 @@ def data():
     return {"x": X, "y": Y, "batch_size": 20}
 
 
+killer = Kill(0)
 strategy = tfrun.strategy()
 with strategy.scope():
     model = build()
@@ -148,9 +159,10 @@ remembers = Remembers()
 callbacks = [early, plateau, decay, best, table, remembers]
 inputs = data()
 first = model.fit(
-    **inputs, epochs=3, validation_data=VALID, callbacks=[*callbacks, Kill(0)], verbose=2
+    **inputs, epochs=3, validation_data=VALID, callbacks=[*callbacks, killer], verbose=2
 )
-between = model.evaluate(*VALID, verbose=0)
+between = model.evaluate(*VALID, verbose=0, callbacks=[Kill(9)])
+between.append(float(model.predict(VALID[0], verbose=0, callbacks=[Kill(9)]).sum()))
 print("between the two", flush=True)
 second = model.fit(**inputs, epochs=2, callbacks=[Kill(1)], verbose=2)
 digest = hashlib.sha256()
