@@ -7,9 +7,9 @@ from harness import numbers, record, tfrun
 ROUNDS = 40
 
 
-def main(steps: int = 60) -> None:
+def main() -> None:
     results, ratios = {}, {}
-    for name, kind in (("small dense model", "small"), ("seed CNN", "cnn")):
+    for name, kind, steps in (("small dense model", "small", 60), ("seed CNN", "cnn", 24)):
         times = tfrun(2, "watching.py", kind, str(steps), str(ROUNDS))
         plain, watched = times[:ROUNDS], times[ROUNDS:]
         results[f"{name}, not watched"] = numbers(plain)
