@@ -100,10 +100,11 @@ def test_a_survivor_that_is_stuck_in_its_own_python_has_its_last_step_kept(tmp_p
 
 def test_the_only_worker_is_stuck_and_keeps_its_step(tmp_path: Path) -> None:
     script = str(SCRIPTS / "stuck.py")
-    options = ("--seed", "3", "--snapshot-every", "0", "--hang-timeout", "3")
+    options = ("--seed", "3", "--snapshot-every", "0", "--hang-timeout", "3", "--deterministic")
     shown = run(tmp_path, *options, script=script, workers=1, fault="stuck")
     assert "worker 0 has stood still for " in shown
     assert "resumed at step 10 with 1 worker" in shown
+    assert "\ndeterministic\n" in shown
 
 
 def test_the_only_worker_goes_on_from_its_last_snapshot(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import time
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.config import is_op_determinism_enabled
 
 import tfrun
 
@@ -59,4 +60,5 @@ model.fit(x, x.sum(1), batch_size=16, epochs=3, verbose=0, callbacks=[Stuck()])
 digest = hashlib.sha256()
 for variable in [*model.variables, *model.optimizer.variables]:
     digest.update(variable.numpy().tobytes())
+print("deterministic" if is_op_determinism_enabled() else "as it comes")
 print("WEIGHTS", digest.hexdigest(), [0, 1, 2])
