@@ -61,7 +61,7 @@ def test_a_thousand_workers_cost_no_thousand_elements(tmp_path: Path) -> None:
             assert browser.problems() == []
         finally:
             job.kill()
-            job.wait(20)
+            job.communicate(timeout=20)
 
 
 # Of each row of the heat map's pixels: how far its colour is from the usual one, 0 to 255.

@@ -66,9 +66,9 @@ def print_report(report: Report, console: Console) -> None:
     """Prints the table, and below it where the runs part and why that may be."""
     table = Table(title=None, show_edge=False, pad_edge=False)
     for name in ("workers", "steps", "loss", "largest difference"):
-        table.add_column(name, justify="right")
-    table.add_column("in", no_wrap=True)
-    table.add_column("equal")
+        table.add_column(name, justify="right", no_wrap=name != "largest difference")
+    table.add_column("in", overflow="fold")  # a variable's path may be longer than the terminal
+    table.add_column("equal", no_wrap=True)
     for number, run in enumerate(report.runs):
         largest = run.largest if number else None
         loss = run.logs.get("loss")

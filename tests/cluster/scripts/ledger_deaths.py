@@ -43,15 +43,15 @@ def step_begins(training: int, step: int) -> None:
 
 
 class Steps(keras.callbacks.Callback):
-    def __init__(self, training: int) -> None:
+    def __init__(self, training: int, steps_an_epoch: int = 8) -> None:
         super().__init__()
-        self.training, self.epoch = training, 0
+        self.training, self.steps, self.epoch = training, steps_an_epoch, 0
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
 
     def on_train_batch_begin(self, batch, logs=None):
-        step_begins(self.training, self.epoch * 8 + batch)
+        step_begins(self.training, self.epoch * self.steps + batch)
 
 
 class Predicted(keras.losses.Loss):
@@ -87,7 +87,7 @@ train = tfrun.Dataset.from_arrays((rows, ids), batch_size=BATCH, shuffle=True, s
 model.fit(train, epochs=3, verbose=0, callbacks=[Steps(1)], validation_data=(rows, ids))
 # 2: a part of an epoch of another dataset, and its rest.
 other = tfrun.Dataset.from_arrays((rows, ids), batch_size=BATCH, shuffle=True, seed=4)
-model.fit(other, epochs=2, steps_per_epoch=4, verbose=0, callbacks=[Steps(2)])
+model.fit(other, epochs=2, steps_per_epoch=4, verbose=0, callbacks=[Steps(2, 4)])
 # 3: a custom loop.
 state = tfrun.TrainState(model=model, optimizer=model.optimizer)
 

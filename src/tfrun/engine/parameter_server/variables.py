@@ -25,7 +25,8 @@ def strategy_of(variable: Any) -> Any | None:
     value = getattr(variable, "_value", None) if is_keras(variable) else variable
     if isinstance(value, ShardedVariable):
         value = value.variables[0]
-    return getattr(value, "_tfrun_parameter_server", None)
+    # Not getattr: a distributed variable that lacks an attribute enters its strategy's scope.
+    return getattr(value, "__dict__", {}).get("_tfrun_parameter_server")
 
 
 def is_keras(variable: Any) -> bool:
