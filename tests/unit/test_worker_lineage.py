@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import psutil
 import pytest
 
 from conftest import wait_until
+from tfrun.worker import lineage
 
 CHILD = {
     "kernel": "lineage.die_with_parent(os.getppid()); print('ready', flush=True); signal.pause()",
@@ -34,6 +36,15 @@ def test_a_child_ends_with_its_killed_parent(way: str) -> None:
         pid = int(process.stdout.readline())
         process.kill()
     wait_until(lambda: not _runs(pid), "the child ended", 5)
+
+
+def test_a_process_without_a_group_of_its_own_is_told_from_a_signalled_one() -> None:
+    with subprocess.Popen(["sleep", "60"]) as same:
+        assert not lineage.kill_group(same.pid, signal.SIGKILL)
+        same.kill()
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as leader:
+        assert lineage.kill_group(leader.pid, signal.SIGTERM)
+        assert leader.wait(5) == -signal.SIGTERM
 
 
 def _runs(pid: int) -> bool:

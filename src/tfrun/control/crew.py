@@ -22,6 +22,7 @@ from tfrun.worker.memory import oom_kills
 from tfrun.worker.process import WorkerProcess
 from tfrun.worker.spawn import Spawner
 
+MEETING_SECONDS = 0.5  # to look at who has begun to wait in TensorFlow's start
 KEEP_SECONDS = 5.0  # for a worker that stands still, to keep its state
 
 Send = Callable[[wire.Message], None]
@@ -197,13 +198,20 @@ class Crew:
     def leave(self) -> None:
         """Tells the workers that a peer of theirs has gone."""
         self._leaving = True
-        state = Path(self._environment["TFRUN_STATE_DIR"])
-        for name, worker in self._workers.items():
+        for worker in self._workers.values():
             worker.leave()
-            reading = progress.read(progress.path_of(state, name))
+        self._kill_those_that_meet(self._workers.values())
+
+    def _kill_those_that_meet(self, workers: Collection[WorkerProcess]) -> None:
+        """Ends who waits in TensorFlow's start for a peer that does not come any more.
+
+        It does so with Python's lock held, so it hears nothing for seconds; and it has done
+        nothing yet that could be lost.
+        """
+        state = Path(self._environment["TFRUN_STATE_DIR"])
+        for worker in workers:
+            reading = progress.read(progress.path_of(state, worker.name))
             if reading and reading.phase is progress.Phase.MEETING:
-                # It waits for that peer with Python's lock held, so it hears nothing for seconds;
-                # and it has done nothing yet that could be lost.
                 worker.signal(signal.SIGKILL)
 
     async def stop(self, signum: signal.Signals, grace: float, names: Collection[str] = ()) -> None:
@@ -221,7 +229,10 @@ class Crew:
             # One that has raised is leaving by itself and still runs its exit handlers.
             if not worker.raised or signum is signal.SIGKILL:
                 worker.signal(signum)
-        await self._wait_for(workers, grace)
+        until = time.monotonic() + grace
+        while any(not worker.exited.is_set() for worker in workers) and time.monotonic() < until:
+            await self._wait_for(workers, min(MEETING_SECONDS, until - time.monotonic()))
+            self._kill_those_that_meet(workers)
         for worker in workers:
             worker.signal(signal.SIGKILL)
 
@@ -247,7 +258,7 @@ class Crew:
     async def _wait_for(workers: Collection[WorkerProcess], timeout: float) -> None:
         exits = [asyncio.create_task(worker.exited.wait()) for worker in workers]
         if exits:
-            await asyncio.wait(exits, timeout=timeout)
+            await asyncio.wait(exits, timeout=max(0.0, timeout))
         for waiting in exits:
             waiting.cancel()
 

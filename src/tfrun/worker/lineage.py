@@ -58,10 +58,15 @@ def kill_descendants(keep: frozenset[int] = frozenset()) -> list[int]:
     return killed
 
 
-def kill_group(pid: int, signum: int) -> None:
-    """Signals the process group that `pid` leads, if there is still one."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+def kill_group(pid: int, signum: int) -> bool:
+    """Signals the process group that `pid` leads; False when there is none, or none yet."""
+    try:
         os.killpg(pid, signum)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _prctl(option: int, value: int) -> None:

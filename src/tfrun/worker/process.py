@@ -120,7 +120,8 @@ class WorkerProcess:
         """Signals the worker and all that it started."""
         if self.pid is not None and not self.exited.is_set():
             self._sent.add(signum)
-            lineage.kill_group(self.pid, signum)
+            if not lineage.kill_group(self.pid, signum):
+                self.ask(signum)  # forked a moment ago, it has not come to `setsid` yet
 
     def interrupt(self, signum: int) -> None:
         """Signals the worker's own process, for a fault of its own: its end then is news.
