@@ -121,7 +121,9 @@ class FeedEpochIterator(trainer.TFEpochIterator):
         if isinstance(dataset, Dataset):
             self._feed = _feed(dataset, distribute_strategy, kwargs, epochs)
             kwargs = {**kwargs, "x": FeedAdapter(self._feed), "class_weight": None}
-        super().__init__(distribute_strategy, *args, **kwargs)
+        trained_on = contextlib.nullcontext() if self._training else ledger.not_trained_on()
+        with trained_on:
+            super().__init__(distribute_strategy, *args, **kwargs)
 
     def _enumerate_iterator(self):
         if self._feed is not None:
