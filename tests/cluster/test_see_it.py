@@ -158,7 +158,8 @@ def test_a_slow_processor_is_named_a_death_is_seen_and_stop_saves(
 ) -> None:
     with half_speed(pid_of(jobs, "worker:1")):
         found = wait_until(lambda: events(jobs, "straggler"), "the slow one is named")
-    assert (found[0]["task"], found[0]["slow_at"]) == ("worker:1", "compute")
+    # A process that is stopped for half of the time is so between its steps, too.
+    assert found[0]["task"] == "worker:1" and found[0]["slow_at"] in ("compute", "callbacks")
 
     os.kill(pid_of(jobs, "worker:1"), signal.SIGKILL)
     wait_until(lambda: events(jobs, "recovered"), "it goes on")

@@ -118,4 +118,5 @@ def test_the_environment_of_the_task(free_port):
         "LOCAL_WORLD_SIZE": "1",
         "TFRUN_ROUND": "2",
         "TFRUN_RUN_DIR": "/run",
+        "TFRUN_COLLECTIVE_KEY": "",
     }

@@ -120,9 +120,11 @@ def test_a_stopped_peer_is_asked_about_and_given_up(tmp_path: Path) -> None:
 def test_a_late_peer_is_waited_for_without_a_processor() -> None:
     with collectives(2, timeout=None) as (first, second):
         used = time.process_time()
-        threading.Timer(1.5, lambda: second.all_reduce([np.ones(3)])).start()
+        late = threading.Timer(1.5, lambda: second.all_reduce([np.ones(3)]))
+        late.start()
         assert first.all_reduce([np.ones(3)])[0].tolist() == [2.0, 2.0, 2.0]
         assert time.process_time() - used < 0.3
+        late.join(10)
 
 
 def failure_of(group: Collective, tensor: np.ndarray) -> str:

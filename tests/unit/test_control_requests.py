@@ -57,7 +57,7 @@ def with_job(folder: Path, test: Callable[[], Any], stacks: str = "") -> list[st
         controller.interrupt = signals.append  # type: ignore[method-assign]
         access = Access(STATUS_TOKEN, knows_users=False)
         watch = Watch(folder, lambda heat: monitor.view(heat=heat), access)
-        more = requests.routes(controller)
+        more = requests.routes(controller, monitor)
         server = ControlServer(controller, TOKEN, watch=watch, more=more)
         await server.start("127.0.0.1")
         controller.start()
