@@ -73,11 +73,28 @@ def alone(script: str, *args: str, python: str, **environment: str) -> list[floa
 
 def legacy_python() -> str:
     """Returns the interpreter of an environment with legacy Keras, made on the first call."""
-    series = ".".join(_tensorflow().split(".")[:2])
-    # With its dependencies it would bring the full `tensorflow`.
-    return environment(
-        "legacy", f"tensorflow-cpu=={_tensorflow()}", alone=[f"tf_keras=={series}.*"]
-    )
+    return environment("legacy", f"tensorflow-cpu=={_tensorflow()}", alone=[_legacy_keras()])
+
+
+def torch_python() -> str:
+    """The interpreter of an environment with PyTorch."""
+    return environment("torch", "torch==2.13.0", "numpy")
+
+
+def jax_python() -> str:
+    """The interpreter of an environment with Keras 3 on JAX."""
+    return environment("jax", "jax", "jaxlib", "keras", "numpy")
+
+
+def ray_python() -> str:
+    """The interpreter of an environment with Ray, TensorFlow and legacy Keras."""
+    packages = f"tensorflow-cpu=={_tensorflow()}", "ray[train]==2.60.0"
+    return environment("ray", *packages, alone=[_legacy_keras()])
+
+
+def _legacy_keras() -> str:
+    """Of TensorFlow's series; with its dependencies it would bring the full `tensorflow`."""
+    return f"tf_keras=={'.'.join(_tensorflow().split('.')[:2])}.*"
 
 
 def environment(name: str, *packages: str, alone: Sequence[str] = ()) -> str:
@@ -101,6 +118,10 @@ def environment(name: str, *packages: str, alone: Sequence[str] = ()) -> str:
             _pip(python, "--no-deps", *alone)
         complete.touch()
     return str(python)
+
+
+class DidNotRun(Exception):
+    """A contender failed, took too long, or came to no new step."""
 
 
 class CannotInstall(Exception):
@@ -203,10 +224,6 @@ def record(
         **({"not run": not_run} if not_run else {}),
     }
     path.write_text(json.dumps(everything, indent=2) + "\n")
-
-
-class DidNotRun(Exception):
-    """A contender failed, or took too long."""
 
 
 def _check(processes: Sequence[subprocess.Popen]) -> None:

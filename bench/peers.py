@@ -12,7 +12,17 @@ import sys
 from collections.abc import Callable, Sequence
 
 import harness
-from harness import alone, by_hand, compare_what_runs, environment, legacy_python, record, tfrun
+from harness import (
+    alone,
+    by_hand,
+    compare_what_runs,
+    jax_python,
+    legacy_python,
+    ray_python,
+    record,
+    tfrun,
+    torch_python,
+)
 
 TITLES = {
     "cnn": "seed CNN against its peers",
@@ -61,23 +71,9 @@ def contenders(name: str, workers: int) -> dict[str, Contender]:
 
 def torchrun(name: str, workers: int) -> list[float]:
     """DistributedDataParallel."""
-    python = environment("torch", "torch==2.13.0", "numpy")
     script = str(harness.SCRIPTS / "peer_torch.py")
     processes = ["--standalone", "--nproc-per-node", str(workers)]
-    return alone("torch.distributed.run", *processes, script, name, python=python)
-
-
-def jax_python() -> str:
-    """The interpreter of an environment with Keras 3 on JAX."""
-    return environment("jax", "jax", "jaxlib", "keras", "numpy")
-
-
-def ray_python() -> str:
-    """The interpreter of an environment with Ray, TensorFlow and legacy Keras."""
-    tensorflow = harness._tensorflow()
-    series = ".".join(tensorflow.split(".")[:2])
-    packages = f"tensorflow-cpu=={tensorflow}", "ray[train]==2.60.0"
-    return environment("ray", *packages, alone=[f"tf_keras=={series}.*"])
+    return alone("torch.distributed.run", *processes, script, name, python=torch_python())
 
 
 if __name__ == "__main__":

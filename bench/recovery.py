@@ -17,7 +17,7 @@ from pathlib import Path
 import harness
 import restarts
 import steps
-from harness import SCRIPTS, CannotInstall, numbers, record
+from harness import SCRIPTS, CannotInstall, DidNotRun, numbers, record
 from steps import BETWEEN, STEPS_AN_EPOCH, Recovery
 
 from tfrun.drill import events as reading
@@ -38,7 +38,7 @@ def main(kills: int = 20, peer_kills: int = 5) -> None:
     for name, peer in PEERS.items():
         try:
             found[name] = peer(peer_kills)
-        except (CannotInstall, restarts.DidNotRun) as error:
+        except (CannotInstall, DidNotRun) as error:
             not_run[name] = str(error)
     seconds = {name: numbers([kill.seconds for kill in all]) for name, all in found.items()}
     redone = {name: numbers([float(kill.redone) for kill in all]) for name, all in found.items()}

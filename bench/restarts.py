@@ -21,17 +21,13 @@ from typing import Any
 import harness
 import psutil
 import steps
-from harness import SCRIPTS, environment, legacy_python
+from harness import SCRIPTS, DidNotRun, legacy_python, ray_python, torch_python
 from steps import BETWEEN, STEPS_AN_EPOCH, Recovery
 
 from tfrun.worker import lineage
 
 START_SECONDS = 120.0
 POLL_SECONDS = 0.005
-
-
-class DidNotRun(Exception):
-    """A contender came to no new step, or did not start."""
 
 
 def under_tensorflow(kills: int) -> list[Recovery]:
@@ -58,7 +54,7 @@ def under_torchrun(kills: int) -> list[Recovery]:
     By default its agent keeps one store for all restarts, and workers then find the addresses of
     those that have died (pytorch/pytorch#135712): the variable has it make a new one each time.
     """
-    python = environment("torch", "torch==2.13.0", "numpy")
+    python = torch_python()
     torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
     def start(epochs: str, shared: Mapping[str, str], log: Path) -> list[subprocess.Popen]:
@@ -71,10 +67,7 @@ def under_torchrun(kills: int) -> list[Recovery]:
 
 def under_ray(kills: int) -> list[Recovery]:
     """Ray Train's TensorflowTrainer, which needs legacy Keras; Ray starts the workers again."""
-    tensorflow = harness._tensorflow()
-    series = ".".join(tensorflow.split(".")[:2])
-    packages = f"tensorflow-cpu=={tensorflow}", "ray[train]==2.60.0"
-    python = environment("ray", *packages, alone=[f"tf_keras=={series}.*"])
+    python = ray_python()
 
     def start(epochs: str, shared: Mapping[str, str], log: Path) -> list[subprocess.Popen]:
         variables = {**shared, "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}

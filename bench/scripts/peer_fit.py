@@ -6,8 +6,8 @@ TensorFlow's strategy, or tfrun's in its place; each worker draws its part of a 
 """
 
 import sys
-import time
 
+import clock
 import pinned
 import tensorflow as tf
 import workloads
@@ -26,19 +26,6 @@ x, y = workloads.samples(name)
 batch = PER_WORKER[name] * strategy.num_replicas_in_sync
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(1000).repeat().batch(batch)
 
-
-class Clock(keras.callbacks.Callback):
-    def __init__(self):
-        super().__init__()
-        self.times = []
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.start = time.perf_counter()
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.times.append((time.perf_counter() - self.start) / STEPS[name] * 1000)
-
-
-clock = Clock()
-model.fit(data, epochs=EPOCHS, steps_per_epoch=STEPS[name], verbose=0, callbacks=[clock])
-pinned.write(clock.times[1:])
+timed = clock.of(keras, STEPS[name])
+model.fit(data, epochs=EPOCHS, steps_per_epoch=STEPS[name], verbose=0, callbacks=[timed])
+pinned.write(timed.times[1:])

@@ -8,8 +8,8 @@ TF_CONFIG tells the processes of each other, as it does the others.
 import json
 import os
 import sys
-import time
 
+import clock
 import pinned
 import workloads
 from workloads import EPOCHS, PER_WORKER, STEPS
@@ -47,18 +47,6 @@ class Batches(keras.utils.PyDataset):
         return (found if len(found) > 1 else found[0]), labels[rows]
 
 
-class Clock(keras.callbacks.Callback):
-    def __init__(self):
-        super().__init__()
-        self.times = []
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.start = time.perf_counter()
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.times.append((time.perf_counter() - self.start) / STEPS[name] * 1000)
-
-
-clock = Clock()
-model.fit(Batches(), epochs=EPOCHS, verbose=0, callbacks=[clock])
-pinned.write(clock.times[1:])
+timed = clock.of(keras, STEPS[name])
+model.fit(Batches(), epochs=EPOCHS, verbose=0, callbacks=[timed])
+pinned.write(timed.times[1:])

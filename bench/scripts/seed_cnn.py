@@ -1,8 +1,8 @@
 """Milliseconds a step of `fit` with the seed CNN, 64 samples a worker, by epoch."""
 
 import sys
-import time
 
+import clock
 import cnn
 import pinned
 import tensorflow as tf
@@ -20,19 +20,6 @@ x, y = cnn.samples()
 batch = cnn.PER_WORKER * strategy.num_replicas_in_sync
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(cnn.SAMPLES).repeat().batch(batch)
 
-
-class Clock(keras.callbacks.Callback):
-    def __init__(self):
-        super().__init__()
-        self.times = []
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.start = time.perf_counter()
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.times.append((time.perf_counter() - self.start) / STEPS * 1000)
-
-
-clock = Clock()
-model.fit(data, epochs=EPOCHS, steps_per_epoch=STEPS, verbose=0, callbacks=[clock])
-pinned.write(clock.times[1:])
+timed = clock.of(keras, STEPS)
+model.fit(data, epochs=EPOCHS, steps_per_epoch=STEPS, verbose=0, callbacks=[timed])
+pinned.write(timed.times[1:])

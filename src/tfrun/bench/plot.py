@@ -8,7 +8,7 @@ from typing import Any
 
 from tfrun.bench.report import Report
 from tfrun.bench.sizes import written
-from tfrun.job.errors import UsageError
+from tfrun.tune.curve import write
 
 
 def draw(path: Path, report: Report) -> None:
@@ -38,9 +38,4 @@ def draw(path: Path, report: Report) -> None:
     axes.set_title(f"all-reduce between {report.workers} workers")
     axes.grid(alpha=0.3)
     axes.legend()
-    try:
-        figure.savefig(path, format="png", dpi=150, bbox_inches="tight")
-    except OSError as error:
-        raise UsageError(
-            "TFRUN-105", f"{str(path)!r} cannot be written: {error.strerror}", where="--plot"
-        ) from None
+    write(path, figure)

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tfrun.bench import KIND
 from tfrun.bench.report import Report, fastest_first, way_of
 from tfrun.job.errors import TfrunError
 from tfrun.launch.child import Job, ends_children_on_signals, failed
@@ -15,7 +16,6 @@ from tfrun.launch.child import Job, ends_children_on_signals, failed
 Say = Callable[[str], None]
 
 MODULE = "tfrun.bench.worker"
-KIND = "measured"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,15 @@ def draw(path: Path, results: Sequence[Result], chosen: Result, title: str) -> N
     unique = dict(zip(labels, handles, strict=True))
     axes.legend(unique.values(), unique.keys(), loc="lower right")
     axes.set_title(title)
+    write(path, figure)
+
+
+def write(path: Path, figure: Any) -> None:
+    """Writes a figure of matplotlib's as PNG.
+
+    Raises:
+      UsageError: TFRUN-105 where the file cannot be written.
+    """
     try:
         figure.savefig(path, format="png", dpi=150, bbox_inches="tight")
     except OSError as error:
