@@ -32,7 +32,7 @@ with tfrun.strategy().scope():
 
 def lag(x):
     if rank == 1 and os.environ["MODE"] == "input":
-        time.sleep(0.02)
+        time.sleep(0.05)
     return x
 
 def read(x, y):
@@ -95,7 +95,7 @@ def test_slow_input_is_named_and_the_job_answers_until_its_end(
     assert (now["live"], now["state"], now["workers"]["up"]) == (True, "training", 2)
     first, second = now["tasks"]
     assert second["slow_at"] == "input"
-    assert second["split"]["input"] > 0.01  # it sleeps for 20 ms before each batch that it reads
+    assert second["split"]["input"] > 0.01  # it sleeps for 50 ms before each batch that it reads
     # The first one waits for it, which is not its own time.
     assert first["split"]["communication"] > first["split"]["input"]
     assert first["own_seconds"] < second["own_seconds"] / 1.5

@@ -48,7 +48,7 @@ def test_a_job_that_is_told_to_end_and_a_disk_that_fills_up(jobs: Jobs) -> None:
         return
     assert disk["ok"] and disk["weights_equal"] is True, (disk, done.stdout, done.stderr)
     assert 0 <= disk["noticed"] < 15
-    assert "tfrun-drill" not in Path("/proc/mounts").read_text()
+    assert str(jobs.directory) not in Path("/proc/mounts").read_text()
 
 
 @pytest.mark.slow

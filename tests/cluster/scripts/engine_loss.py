@@ -46,21 +46,21 @@ if RANK == WORKERS - 1:
     delay = random.Random(int(os.environ["TEST_SEED"])).uniform(0.3, 0.6)
     threading.Timer(delay, os.kill, (os.getpid(), SIGNAL)).start()
 
-lost_at = started = time.monotonic()
-error = ""
+started = time.monotonic()
+noticed, error = 0.0, ""
 while time.monotonic() - started < 40:
     before = time.monotonic()
     try:
         train()
     except tf.errors.OpError as failure:
-        lost_at, error = before, type(failure).__name__
+        noticed, error = time.monotonic() - before, type(failure).__name__
         break
 
 steps = int(optimizer.iterations.numpy())
 weight, velocity = momentum_after(steps)
 result = {
     "error": error,
-    "seconds to notice": time.monotonic() - lost_at,
+    "seconds to notice": noticed,
     "steps": steps,
     "weights": [bool(tf.reduce_all(w.value == weight)) for w in weights],
     "momenta": [

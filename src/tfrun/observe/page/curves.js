@@ -129,10 +129,18 @@ export class Plot {
     });
   }
 
+  // Where there is something to read: rounds begin with points at which nothing was measured.
+  points() {
+    return [...this.x.keys()].filter((at) => this.lines.some((line) => isNumber(line.values[at])));
+  }
+
   nearest(px) {
-    if (!this.x.length || !this.px) return -1;
-    let best = 0;
-    this.x.forEach((x, at) => { if (Math.abs(this.px(x) - px) < Math.abs(this.px(this.x[best]) - px)) best = at; });
+    if (!this.px) return -1;
+    let best = -1, least = Infinity;
+    for (const at of this.points()) {
+      const far = Math.abs(this.px(this.x[at]) - px);
+      if (far < least) { best = at; least = far; }
+    }
     return best;
   }
 
@@ -145,10 +153,11 @@ export class Plot {
   }
 
   key(key) {
-    const last = this.x.length - 1, now = this.chosen < 0 ? last : this.chosen;
+    const points = this.points(), last = points.length - 1;
+    const after = points.findIndex((at) => at >= this.chosen), now = this.chosen < 0 || after < 0 ? last : after;
     const to = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: last }[key];
     if (to === undefined || last < 0) return null;
-    const text = this.choose(Math.max(0, Math.min(last, to)));
+    const text = this.choose(points[Math.max(0, Math.min(last, to))]);
     return { text, x: this.px(this.x[this.chosen]), y: 20 };
   }
 }
