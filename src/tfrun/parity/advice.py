@@ -35,7 +35,7 @@ def advice(comparison: Comparison, *, has_random_layers: bool) -> str:
             "number of workers."
         )
     if parting.before:
-        growth = max(d.far for d in parting.differences) / parting.before
+        growth = max(d.weight for d in parting.differences) / parting.before
         if growth < 10:
             return (
                 "The difference has grown slowly from step to step, as rounding does: sums are "
@@ -63,6 +63,13 @@ def _sudden(parting: Parting, has_random_layers: bool) -> str:
             "The loss of a step differs from equal weights: it saw other samples (a batch or a "
             "shard by rank, a shuffle without seed), or the loss is not a mean over the batch. "
             "Let tfrun.Dataset, or `fit` itself, share the global batch out."
+        )
+    if parting.step > 1 and parting.before:
+        return (
+            "All steps before it are equal but for rounding, and so is its loss: something begins "
+            "here to depend on the number of workers (a schedule, a callback, clipping that did "
+            "not bite before). If it goes no further, rounding was amplified by an activation at "
+            "its kink: --tolerance sets how much of it is none."
         )
     return (
         "The loss is equal and the update is not: the gradients are added up otherwise (a sum "

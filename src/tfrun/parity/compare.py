@@ -15,6 +15,12 @@ from tfrun.parity.records import Record
 # one whose gradient is nothing but rounding.
 FLOOR = 1e-3
 
+# A variable may be so many times the tolerance away, a loss or metric may not. Where an activation
+# or a maximum stands at its kink, rounding decides which way the gradient goes, and a small one
+# moves by 1e-4 of itself while no loss feels it (examples/digits.py: the bias of the convolution,
+# at step 8). A sum instead of a mean, other samples or another rate move it by 1e-2 and more.
+VARIABLES = 100
+
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
@@ -25,11 +31,18 @@ class Difference:
       name: of the loss or metric, or the variable's path.
       far: the distance, relative to the value in the first run; infinite where only one run has
         it, or has a number.
+      step: after which.
     """
 
     kind: str
     name: str
     far: float
+    step: int
+
+    @property
+    def weight(self) -> float:
+        """`far`, in which 1e-5 means as much in a variable as in a loss."""
+        return self.far / VARIABLES if self.kind != "log" and self.step else self.far
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +52,7 @@ class Parting:
     Attributes:
       step: its number; 0 is before the first one.
       differences: those above the tolerance; losses and metrics first, then the farthest.
-      before: the largest difference in the step before it, 0 without one.
+      before: the largest weight in the step before it, 0 without one.
     """
 
     step: int
@@ -56,7 +69,7 @@ class Comparison:
       steps: that it has made.
       expected_steps: that the first run has made.
       logs: its losses and metrics after the last step that both have made.
-      largest: the largest difference in any step that both have made.
+      largest: the one of most weight in any step that both have made.
       parting: None where they never part.
     """
 
@@ -81,7 +94,8 @@ def compare(
       workers: of the other run.
       first: the records of the first one.
       other: of the other.
-      tolerance: the largest relative difference that is none.
+      tolerance: the largest relative difference in a loss or metric that is none; in a variable,
+        once it is trained, `VARIABLES` times as much is none.
     """
     theirs = {record.step: record for record in other}
     largest, parting, before = None, None, 0.0
@@ -89,12 +103,12 @@ def compare(
         if mine.step not in theirs:
             continue
         found = sorted(differences(mine, theirs[mine.step]), key=_rank)
-        above = tuple(d for d in found if d.far > tolerance)
+        above = tuple(d for d in found if d.weight > tolerance)
         if above and parting is None:
             parting = Parting(step=mine.step, differences=above, before=before)
-        top = max(found, key=lambda d: d.far, default=None)
-        before = top.far if top else 0.0
-        if top is not None and (largest is None or top.far > largest.far):
+        top = max(found, key=lambda d: d.weight, default=None)
+        before = top.weight if top else 0.0
+        if top is not None and (largest is None or top.weight > largest.weight):
             largest = top
     shared = [record for record in first if record.step in theirs]
     return Comparison(
@@ -114,7 +128,7 @@ def differences(first: Record, other: Record) -> Iterator[Difference]:
         if name in first.logs and name in other.logs:
             a, b = np.array([first.logs[name]]), np.array([other.logs[name]])
             far = distance(a, b, 1)
-        yield Difference(kind="log", name=name, far=far)
+        yield Difference(kind="log", name=name, far=far, step=first.step)
     for name in {**first.sketches, **other.sketches}:
         kind, _, rest = name.partition("/")
         far = math.inf
@@ -126,7 +140,7 @@ def differences(first: Record, other: Record) -> Iterator[Difference]:
             continue  # some are made by the first step only
         if first.sizes.get(name) == other.sizes.get(name):
             far = distance(first.sketches[name], other.sketches[name], first.sizes[name])
-        yield Difference(kind=kind, name=rest.partition("/")[2], far=far)
+        yield Difference(kind=kind, name=rest.partition("/")[2], far=far, step=first.step)
 
 
 def distance(first: NDArray, other: NDArray, size: int) -> float:

@@ -24,7 +24,7 @@ class Parity:
       program: the script and its arguments.
       worlds: the numbers of workers; the first one is what the others are compared with.
       steps: training steps in each run.
-      tolerance: the largest relative difference that is none.
+      tolerance: the largest relative difference in a loss or metric that is none.
       seed: of all runs.
       deterministic: the jobs' own option.
       folder: where the runs write, an absolute path.

@@ -22,7 +22,7 @@ class Report:
     Attributes:
       script: the program, as it was stated.
       seed: of all runs.
-      tolerance: the largest relative difference that is none.
+      tolerance: the largest relative difference in a loss or metric that is none.
       has_random_layers: the model draws random numbers.
       runs: the first run beside itself, then the others.
     """
