@@ -40,7 +40,7 @@ EPILOG = (
     type=click.FloatRange(min=0),
     default=1e-5,
     show_default=True,
-    help="The largest relative difference of a loss or metric that is none; 100 times in variables.",
+    help="The largest relative difference of a loss that is none; 100 times in variables.",
 )
 @click.option(
     "--seed",
