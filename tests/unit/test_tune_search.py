@@ -13,7 +13,7 @@ from tfrun.tune import curve
 from tfrun.tune.outcome import outcome
 from tfrun.tune.report import Report, print_report
 from tfrun.tune.scale import parse_worlds, scaled
-from tfrun.tune.search import Result, best, next_batch
+from tfrun.tune.search import Result, best, ended_at_most, next_batch
 
 
 def search(rate, *, start=8, most=65536):
@@ -53,6 +53,21 @@ def test_nothing_fits():
 def test_no_batch_is_larger_than_wanted():
     tried, _ = search(float, most=50)
     assert tried == [8, 16, 32]
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [
+        (float, True),
+        (lambda batch: min(batch, 16), False),
+        (lambda b: b if b < 30 else None, False),
+    ],
+)
+def test_it_is_told_when_only_the_largest_batch_that_is_wanted_ended_it(rate, told):
+    tried: dict[int, Result] = {}
+    while batch := next_batch(tried, start=8, most=50):
+        tried[batch] = Result(batch=batch, rate=rate(batch), ended_by="")
+    assert ended_at_most(tried, most=50) is told
 
 
 MEASURED = {

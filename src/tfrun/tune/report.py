@@ -23,6 +23,7 @@ class Report:
       results: of all batches that were tried, the smallest first.
       chosen: the best one.
       scaled: what follows from it for more workers.
+      most: the largest batch that was allowed, where that alone ended the search; else None.
     """
 
     script: str
@@ -30,6 +31,7 @@ class Report:
     results: tuple[Result, ...]
     chosen: Result
     scaled: tuple[Scaled, ...]
+    most: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -49,6 +51,9 @@ def print_report(report: Report, console: Console) -> None:
             ms, rate = f"{result.milliseconds:.1f}", f"{result.rate:,.0f}"
             table.add_row(str(result.batch), ms, rate, f"{result.memory / 1e9:.2f}", mark)
     console.print(table)
+    if report.most is not None:
+        note = f"It ended at --most {report.most}: a larger batch may have a higher rate still."
+        console.print(note, highlight=False)
     for row in report.scaled:
         console.print(_line(row), highlight=False)
 

@@ -59,6 +59,12 @@ def next_batch(tried: Mapping[int, Result], *, start: int, most: int) -> int | N
     return middle if top < middle < limit else None
 
 
+def ended_at_most(tried: Mapping[int, Result], *, most: int) -> bool:
+    """Whether nothing but `most` ended the search: the best batch is the largest, and it ran."""
+    chosen = best(tried)
+    return chosen is not None and chosen.batch == max(tried) and chosen.batch * 2 > most
+
+
 def best(tried: Mapping[int, Result]) -> Result | None:
     """Returns the result with the highest rate; None when nothing ran."""
     ran = [result for result in tried.values() if result.rate is not None]

@@ -14,7 +14,7 @@ from tfrun.launch.child import Job, ends_children_on_signals, failed
 from tfrun.tune.outcome import outcome
 from tfrun.tune.report import Report
 from tfrun.tune.scale import scaled
-from tfrun.tune.search import Result, best, next_batch
+from tfrun.tune.search import Result, best, ended_at_most, next_batch
 
 Say = Callable[[str], None]
 
@@ -79,6 +79,7 @@ def run_tune(tune: Tune, say: Say) -> Report:
         workers=tune.workers,
         results=tuple(tried[batch] for batch in sorted(tried)),
         chosen=chosen,
+        most=tune.most if ended_at_most(tried, most=tune.most) else None,
         scaled=tuple(
             scaled(
                 chosen.batch,
