@@ -15,7 +15,7 @@ from tfrun.engine import (
     termination,
 )
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
-from tfrun.job.errors import TfrunError
+from tfrun.job.errors import TfrunError, UsageError
 from tfrun.worker import progress
 
 
@@ -26,7 +26,12 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
 
     def _initialize_multi_worker(self, cluster_resolver):
         communication.configure_heartbeat(cluster_resolver)
-        super()._initialize_multi_worker(cluster_resolver)
+        try:
+            super()._initialize_multi_worker(cluster_resolver)
+        except RuntimeError as error:
+            if "at program startup" not in str(error):
+                raise
+            raise _too_late() from error
 
     def _use_merge_call(self):
         # One replica in a process has nobody to merge with. Without merging, an optimizer may
@@ -72,6 +77,16 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         if extended._in_multi_worker_mode():
             allocator.undo_generator_patch()
             self.step_clock = step_clock.StepClock()
+
+
+def _too_late() -> UsageError:
+    return UsageError(
+        "TFRUN-510",
+        "TensorFlow has already computed something, and can join no other workers any more",
+        where="the script, above tfrun.strategy() or MultiWorkerMirroredStrategy()",
+        expected="the strategy before the first tensor, variable, dataset or model",
+        fix="Call tfrun.strategy() right after the imports",
+    )
 
 
 def _refuse_servers(cluster_resolver) -> None:
