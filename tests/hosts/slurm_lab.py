@@ -49,6 +49,7 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 KILL_WAIT = 5
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 SECONDS = 30
+TAIL = 6000  # characters
 
 
 def why_not() -> str:
@@ -122,6 +123,13 @@ class SlurmLab:
         """Returns a job's state, as scontrol has it."""
         said = self.call("scontrol", "show", "job", "--oneliner", job)
         return said.partition("JobState=")[2].partition(" ")[0]
+
+    def told(self) -> str:
+        """Returns the ends of what Slurm and the job have written, for a test that has failed."""
+        logs = [*self._directory.glob("slurm*.log"), *self.work.rglob("*.log")]
+        tails = [f"== {path}\n{path.read_text(errors='replace')[-TAIL:]}" for path in sorted(logs)]
+        queue = self.call("scontrol", "show", "job", "--oneliner", fails=True)
+        return "\n".join([*tails, "== the queue", queue, "== what runs", *self.left()])
 
     def left(self) -> list[str]:
         """Returns what still runs on any host, besides Slurm itself."""

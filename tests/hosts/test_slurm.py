@@ -22,6 +22,7 @@ REASON = why_not()
 pytestmark = [
     pytest.mark.skipif(bool(REASON), reason=f"no Slurm to test with: {REASON}"),
     thorough,
+    pytest.mark.timeout(500),
 ]
 
 WHERE = """
@@ -65,8 +66,12 @@ def a_cluster(tmp_path: Path, count: int, *, munge: bool = False) -> Iterator[Sl
         slurm = SlurmLab(lab, tmp_path / "slurm", tmp_path / "work", munge=munge)
         slurm.up()
         (slurm.work / "train.py").write_text(FIT)
-        yield slurm
-        wait_until(lambda: not slurm.left(), f"nothing is left behind: {slurm.left()}", 10)
+        try:
+            yield slurm
+            wait_until(lambda: not slurm.left(), "nothing is left behind", 10)
+        except BaseException:
+            print(slurm.told())
+            raise
     finally:
         lab.down()
 
@@ -169,15 +174,16 @@ def is_preempted_and_goes_on(cluster: SlurmLab, job: str, *whom: str) -> None:
     cluster.call("scancel", *whom, "--signal=TERM", job)
     wait_until(lambda: "is requeued" in log_of(cluster), "it is requeued", 30)
     assert "preempted by SIGTERM" in log_of(cluster)
-    # Slurm lets a requeued job wait for two minutes.
+    # Slurm lets a requeued job wait for two minutes. Ten seconds are what it needs itself: its
+    # nodes may still be busy with forgetting the first run.
     wait_until(lambda: cluster.state(job) == "PENDING", "it waits", 30)
-    cluster.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+    cluster.call("scontrol", "update", f"JobId={job}", "StartTime=now+10")
     wait_until(lambda: " restart 1" in log_of(cluster), "it goes on", JOB_SECONDS)
     first = log_of(cluster).partition(" restart 1")[0].rpartition("epoch ")[2]
     assert int(first) >= 2
     cluster.call("scancel", job)
     wait_until(lambda: cluster.state(job) == "CANCELLED", "it is cancelled", 30)
-    wait_until(lambda: not cluster.left(), f"nothing is left: {cluster.left()}", 10)
+    wait_until(lambda: not cluster.left(), "nothing is left", 10)
     began = time.monotonic()
     while time.monotonic() - began < 2:  # nor is it put into the queue again
         assert cluster.state(job) == "CANCELLED"
