@@ -12,7 +12,8 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -75,6 +76,16 @@ mkdir /run/sshd
 [ -z "$3" ] || mount -t tmpfs tmpfs "$3"
 exec /usr/sbin/sshd -D -e -f "$2/$1.sshd_config"
 """
+# Writes down all that goes over the wires, and says when it has begun.
+TAP = """
+import socket, sys
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as wires:
+    wires.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 26)
+    with open(sys.argv[1], "wb", buffering=0) as file:
+        print("listening", flush=True)
+        while True:
+            file.write(wires.recv(1 << 17))
+"""
 
 
 def why_not() -> str:
@@ -100,6 +111,14 @@ def why_not() -> str:
 
 def _path() -> str:
     return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+
+def certificate(directory: Path, address: str) -> tuple[str, str]:
+    """Makes a certificate for an IP address; returns its file and that of its key."""
+    cert, key = str(directory / "cert.pem"), str(directory / "key.pem")
+    made = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=tfrun", "-keyout", key, "-out", cert]
+    call("openssl", "req", "-x509", *made, "-addext", f"subjectAltName=IP:{address}")
+    return cert, key
 
 
 def call(*command: object) -> str:
@@ -198,6 +217,22 @@ class Lab:
             "tcp flags & (syn | ack) == syn drop"
         )
         call("ip", "netns", "exec", self._namespace(name), "nft", rules)
+
+    @contextmanager
+    def wiretap(self) -> Iterator[Callable[[bytes], bool]]:
+        """Listens between the hosts; whether some bytes have been heard."""
+        path = self.directory / f"heard-{uuid.uuid4().hex}"
+        enter = ("ip", "netns", "exec", self._namespace("sw"))
+        with subprocess.Popen(
+            [*enter, sys.executable, "-c", TAP, str(path)],
+            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE},
+            env={**os.environ, "PATH": _path()},
+        ) as tap:
+            try:
+                assert tap.stdout and tap.stdout.readline() == b"listening\n"
+                yield lambda what: what in path.read_bytes()
+            finally:
+                tap.kill()
 
     # --- what runs on hosts -------------------------------------------------------------------
 

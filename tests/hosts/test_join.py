@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from lab import TFRUN
+from lab import TFRUN, certificate
 from machines import Hosts, needs_hosts, thorough
 
 from conftest import wait_until
@@ -37,15 +36,12 @@ class Joined:
 @thorough
 @pytest.mark.timeout(300)
 def test_a_cluster_by_hand(hosts: Hosts) -> None:
-    cert, key = hosts.directory / "cert.pem", hosts.directory / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=tfrun"]
-    command += ["-addext", "subjectAltName=IP:10.66.0.1", "-keyout", key, "-out", cert]
-    subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
+    cert, key = certificate(hosts.directory, "10.66.0.1")
     hosts.environment |= {"WAITS": "0:20:agent_lost:1"}
-    tls = ("--tls-cert", str(cert), "--tls-key", str(key))
+    tls = ("--tls-cert", cert, "--tls-key", key)
     (hosts.directory / "wrong").write_text("another-token-of-length")
     (hosts.directory / "wrong").chmod(0o600)
-    trust = ("--tls-ca", str(cert), "--token-file")
+    trust = ("--tls-ca", cert, "--token-file")
     early = Joined(hosts, "n2", *trust, "wrong")  # before anybody listens
     wait_until(lambda: "connection refused" in early.said, "it waits for the port", SECONDS)
     process = hosts.start(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from lab import TFRUN, Lab
+from lab import TFRUN, Lab, certificate
 from machines import thorough
 from slurm_lab import PATH, SlurmLab, why_not
 
@@ -76,6 +76,17 @@ def a_cluster(tmp_path: Path, count: int, *, munge: bool = False) -> Iterator[Sl
         lab.down()
 
 
+# What a listener on the network could take part with: what agents say to the control port, and what
+# srun tells them.
+SECRETS = (b"Authorization: Bearer", b'"token"')
+
+
+def encrypt(slurm: SlurmLab) -> None:
+    """Has every tfrun use TLS, with a certificate that is for none of the hosts."""
+    cert, key = certificate(slurm.work, "10.99.0.1")
+    slurm.environment |= {"TFRUN_TLS_CERT": cert, "TFRUN_TLS_KEY": key}
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[SlurmLab]:
     """Two nodes."""
@@ -106,9 +117,11 @@ def test_eleven_nodes_in_slurms_order(tmp_path: Path) -> None:
 
 
 def test_srun_starts_every_worker(cluster: SlurmLab) -> None:
-    said = cluster.call(
-        *("srun", "-I5", "-N2", "-n3", TFRUN, "--run-dir", "run", "train.py"), seconds=JOB_SECONDS
-    )
+    encrypt(cluster)
+    srun = ("srun", "-I5", "-N2", "-n3", TFRUN, "--run-dir", "run", "train.py")
+    with cluster.lab.wiretap() as heard:
+        said = cluster.call(*srun, seconds=JOB_SECONDS)
+        assert not [secret for secret in SECRETS if heard(secret)]
     assert "trained 2" in said and "3 workers" in said
     places = [json.loads((cluster.work / f"place-{rank}.json").read_text()) for rank in range(3)]
     assert [place["host"] for place in places] == ["n1", "n1", "n2"]
@@ -126,8 +139,12 @@ def test_tasks_that_do_not_see_the_run_directory(cluster: SlurmLab) -> None:
 
 def test_preemption_requeues_and_the_job_goes_on(cluster: SlurmLab) -> None:
     cluster.environment |= {"EPOCHS": "100", "PAUSE": "0.1"}
-    job = cluster.call(TFRUN, "submit", "slurm", "-N", "2", "--run-dir", "run", "train.py")
-    is_preempted_and_goes_on(cluster, job.split()[0], "--batch")
+    encrypt(cluster)
+    submit = (TFRUN, "submit", "slurm", "-N", "2", "--run-dir", "run", "train.py")
+    with cluster.lab.wiretap() as heard:
+        is_preempted_and_goes_on(cluster, cluster.call(*submit).split()[0], "--batch")
+        assert not [secret for secret in SECRETS if heard(secret)]
+    assert not list((cluster.work / "run").glob(".slurm-*"))
 
 
 @pytest.mark.skipif(not shutil.which("munged", path=PATH), reason="not installed: munged")
@@ -147,7 +164,9 @@ def test_all_tasks_of_srun_are_preempted(tmp_path: Path) -> None:
 def test_salloc_and_a_node_that_is_lost(tmp_path: Path) -> None:
     with a_cluster(tmp_path, 3) as cluster:
         salloc = ("salloc", "-I5", "-N2", TFRUN, "--run-dir", "first", "train.py")
-        said = cluster.call(*salloc, seconds=JOB_SECONDS)
+        with cluster.lab.wiretap() as heard:  # without TLS all is in clear
+            said = cluster.call(*salloc, seconds=JOB_SECONDS)
+            assert all(heard(secret) for secret in SECRETS)
         assert "trained 2" in said and "2 workers" in said
         places = [json.loads((cluster.work / f"place-{r}.json").read_text()) for r in range(2)]
         assert [place["host"] for place in places] == ["n1", "n2"]

@@ -48,6 +48,8 @@ SURFACE = {
     "page": (["--page"], "TFRUN_PAGE", False, False),
     "plain": (["--plain"], "TFRUN_PLAIN", False, False),
     "tensorboard": (["--tensorboard"], "TFRUN_TENSORBOARD", None, False),
+    "tls_cert": (["--tls-cert"], "TFRUN_TLS_CERT", None, False),
+    "tls_key": (["--tls-key"], "TFRUN_TLS_KEY", None, False),
 }
 # One value of each variable, and what the verb then gets.
 VALUES = {
@@ -85,6 +87,8 @@ VALUES = {
     "page": ("1", True),
     "plain": ("1", True),
     "tensorboard": ("boards", "boards"),
+    "tls_cert": ("cert.pem", "cert.pem"),
+    "tls_key": ("key.pem", "key.pem"),
 }
 
 
@@ -271,6 +275,7 @@ VERB_SURFACE = {
         "storage": (["--storage"], "10Gi"),
         "storage_class": (["--storage-class"], ""),
         "secret": (["--secret"], ""),
+        "tls_secret": (["--tls-secret"], ""),
         "env": (["--env"], ()),
         "workdir": (["--workdir"], ""),
         "grace": (["--grace"], 90),
@@ -283,8 +288,6 @@ VERB_SURFACE = {
         "listen": (["--listen"], None),
         "slots": (["--slots"], 1),
         "token_file": (["--token-file"], None),
-        "tls_cert": (["--tls-cert"], None),
-        "tls_key": (["--tls-key"], None),
         **{name: (opts, default) for name, (opts, _, default, _) in SERVED.items()},
     },
     "logs": {

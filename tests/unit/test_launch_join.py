@@ -223,7 +223,7 @@ def test_tls(tmp_path: Path) -> None:
 
     async def test(served: Served, port: int, desk: Enrolment) -> None:
         def joining(authority: str) -> dict:
-            return {"tls": {"authority": authority, "names": True}}
+            return {"tls": {"authority": authority}}
 
         error, _ = await asyncio.to_thread(kept_out, port, **joining(""))
         assert "TFRUN-320: its certificate is not trusted" in error and "--tls-ca" in error
@@ -240,4 +240,4 @@ def test_tls(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no certificate and its key"):
         tls.showing(key, cert)
     with pytest.raises(UsageError, match="has no certificates"):
-        tls.trusting({"authority": key, "names": True})
+        tls.trusting({"authority": key})

@@ -32,7 +32,11 @@ FULL = Deployment(
     **{"storage_class": "nfs", "token": "t0ken", "environment": {"A": "b=c"}, "directory": "/w"},
     grace=120,
 )
+ENCRYPTED = Deployment(
+    name="train", image="i:1", command=["train.py"], token="t0ken", tls_secret="own"
+)
 CASES = [(what, kind) for what in (SMALL, FULL) for kind in KINDS]
+CASES += [(ENCRYPTED, kind) for kind in KINDS if kind != "tfjob"]
 
 
 def rendered(what: Deployment, kind: str) -> dict[str, dict[str, Any]]:
@@ -82,7 +86,7 @@ def test_the_schemas_can_refuse():
         kubernetes_validate.validate(wrong, "1.30", strict=True)
 
 
-@pytest.mark.parametrize("what", [SMALL, FULL])
+@pytest.mark.parametrize("what", [SMALL, FULL, ENCRYPTED])
 def test_the_models_know_every_field(what):
     job = rendered(what, "job")["Job"]
     contained(job, models.IoK8sApiBatchV1Job.from_dict(job).to_dict())
@@ -157,6 +161,24 @@ def test_the_pods_find_each_other(kind):
         assert job["spec"]["completions"] == job["spec"]["parallelism"] == 8
 
 
+@pytest.mark.parametrize("kind", ["job", "jobset"])
+def test_the_pods_show_your_certificate(kind):
+    pod = pod_of(rendered(ENCRYPTED, kind))
+    (container,) = pod["containers"]
+    plain = {e["name"]: e["value"] for e in container["env"] if "value" in e}
+    secrets = {v["name"]: v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v}
+    mounts = {m["name"]: m for m in container["volumeMounts"]}
+    assert secrets["tls"] == "own" and mounts["tls"]["readOnly"]
+    # The keys that a Secret of the type kubernetes.io/tls has; the options of tfrun.
+    where = mounts["tls"]["mountPath"]
+    assert plain["TFRUN_TLS_CERT"] == f"{where}/tls.crt"
+    assert plain["TFRUN_TLS_KEY"] == f"{where}/tls.key"
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["scheme"] == "HTTPS"
+    (other,) = pod_of(rendered(SMALL, kind))["containers"]
+    assert "scheme" not in other["livenessProbe"]["httpGet"] and "TLS" not in str(other)
+
+
 def vars_of(what: Deployment) -> dict[str, Any]:
     return {name: getattr(what, name) for name in what.__dataclass_fields__}
 
@@ -192,7 +214,7 @@ def test_a_tfjob_is_what_the_operator_looks_for():
     assert counts == {"Chief": 1, "Worker": SMALL.pods, "PS": 2}
     (container,) = replicas["PS"]["template"]["spec"]["containers"]
     assert {"name": "TFRUN_CHIEF_AWAY", "value": "900"} in container["env"]
-    for change in ({"workers": workers("1:2")}, {"per_pod": 2}):
+    for change in ({"workers": workers("1:2")}, {"per_pod": 2}, {"tls_secret": "own"}):
         with pytest.raises(UsageError, match="TFRUN-107"):
             manifests(Deployment(**{**vars_of(SMALL), **change}), "tfjob")
 

@@ -11,6 +11,7 @@ from tfrun.cli.submit import submit
 from tfrun.cluster.slurm import Step
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import WorkerRange
+from tfrun.launch.meeting import Found
 from tfrun.launch.slurm_requeue import why_not
 from tfrun.launch.slurm_script import Submission, batch_script
 from tfrun.launch.slurm_step import meeting_of
@@ -85,19 +86,21 @@ def step(rank: int) -> Step:
 def test_the_tasks_of_a_step_meet_by_a_file_of_their_own(tmp_path):
     launcher, member = meeting_of(step(0), tmp_path), meeting_of(step(1), tmp_path)
     assert member.find() is None
-    launcher.announce(1234, "secret", tmp_path)
-    assert member.find() == ("http://n1:1234", "secret")
+    launcher.announce(1234, "secret")
+    assert member.find() == Found(url="http://n1:1234", token="secret")
     (path,) = tmp_path.iterdir()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    launcher.announce(1235, "another", tmp_path)  # a file that a killed one has left
-    assert member.find() == ("http://n1:1235", "another")
+    launcher.announce(1235, "another", "PEM")  # a file that a killed one has left
+    found = member.find()
+    assert found == Found(url="https://n1:1235", token="another", certificate="PEM")
+    assert found.tls == {"only": "PEM"}
     launcher.close()
     assert not list(tmp_path.iterdir())
 
 
 def test_a_link_is_not_followed(tmp_path):
     member = meeting_of(step(1), tmp_path)
-    meeting_of(step(0), tmp_path).announce(1234, "secret", tmp_path)
+    meeting_of(step(0), tmp_path).announce(1234, "secret")
     (path,) = tmp_path.iterdir()
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")

@@ -52,7 +52,7 @@ def join(
 
     wanted = None
     if tls_ca:
-        wanted = {"authority": "" if tls_ca == "system" else tls_ca, "names": True}
+        wanted = {"authority": "" if tls_ca == "system" else tls_ca}
         tls.trusting(wanted)  # what is wrong with it is to be known now
     joining = Joining(
         address=parse_address(address, where="HOST:PORT"),

@@ -181,6 +181,12 @@ class _Command(click.Command):
 @click.option("--fresh", is_flag=True, help="Do not go on from the run directory's checkpoints.")
 @click.option("--deterministic", is_flag=True, help="Have TensorFlow compute the same bits.")
 @click.option("--ledger", is_flag=True, help="Write down which samples each step consumes.")
+@click.option(
+    "--tls-cert",
+    metavar="FILE",
+    help="Certificate, in PEM: encrypt with TLS what agents on a network are told.",
+)
+@click.option("--tls-key", metavar="FILE", help="Its private key, in PEM.")
 @click.option("--page", is_flag=True, help="Print a link to the job's live page.")
 @click.option("--plain", is_flag=True, help="Plain lines on a terminal too, no live block.")
 @click.option("--tensorboard", metavar="DIR", help="Write for TensorBoard, into DIR/<job>.")

@@ -85,6 +85,12 @@ def render() -> None:
     metavar="NAME",
     help='A Secret with the key "token".  [default: make one]',
 )
+@click.option(
+    "--tls-secret",
+    default="",
+    metavar="NAME",
+    help="A Secret of the type kubernetes.io/tls: the pods' control connections use it.",
+)
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable of the containers.")
 @click.option(
     "--workdir", default="", metavar="DIR", help="Working directory.  [default: the image's]"
@@ -117,6 +123,7 @@ def kubernetes(
     storage: str,
     storage_class: str,
     secret: str,
+    tls_secret: str,
     env: tuple[str, ...],
     workdir: str,
     grace: int,
@@ -151,6 +158,7 @@ def kubernetes(
         storage_class=storage_class,
         secret=secret,
         token=secrets.token_urlsafe(32),
+        tls_secret=tls_secret,
         environment=dict(pair.split("=", 1) for pair in env),
         directory=workdir,
         grace=grace,

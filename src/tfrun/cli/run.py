@@ -30,6 +30,7 @@ from tfrun.job.timeouts import Timeouts
 from tfrun.launch.ssh_command import Remote
 
 if TYPE_CHECKING:
+    from tfrun.control.tls import Certificate
     from tfrun.launch.backend import Job
     from tfrun.launch.scheduler import Place
     from tfrun.launch.serve import Serving
@@ -74,6 +75,8 @@ def run(
     page: bool,
     tensorboard: str | None,
     plain: bool,
+    tls_cert: str | None,
+    tls_key: str | None,
     serving: Serving | None = None,
 ) -> int:
     """Runs the job and returns its exit code."""
@@ -85,6 +88,7 @@ def run(
     if fixed and not is_local(fixed):
         machines = hosts_of(fixed)
     place = None if machines or fixed or serving or "TF_CONFIG" in os.environ else _place()
+    certificate = _certificate(tls_cert, tls_key, place or serving)
     stated = WorkerRange.parse(workers) if workers is not None else None
     slots = workers_of(fixed) if fixed else sum(host.slots for host in machines) or 1
     ps = fixed.count("ps") if fixed else ps
@@ -136,7 +140,7 @@ def run(
     elif place and place.is_member:
         from tfrun.launch.scheduler import serve
 
-        return serve(place, run_dir or "", join_timeout)
+        return serve(place, run_dir or "", join_timeout, certificate)
     elif serving is None or serving.slots:  # a machine that only launches needs no TensorFlow
         checks.check_tensorflow()
     return _start(
@@ -167,7 +171,9 @@ def run(
                 hang_timeout=hang_timeout,
             ),
         ),
-        lambda spec: _job(spec, external, machines, remote, fixed, place, stated, serving),
+        lambda spec: _job(
+            spec, external, machines, remote, fixed, place, stated, serving, certificate
+        ),
         fresh=fresh,
         saves=aside is None,
         keeps_seed=seed is None,
@@ -188,6 +194,21 @@ def _place() -> Place | None:
     return place_of(os.environ)
 
 
+def _certificate(
+    cert: str | None, key: str | None, network: Place | Serving | None
+) -> Certificate | None:
+    """What a control port that others reach over the network shows; None is without TLS."""
+    if not (cert or key):
+        return None
+    from tfrun.control import tls
+
+    if not network:
+        what = "the control port of this job is on no network: loopback, or inside SSH"
+        fix = "Leave out --tls-cert and --tls-key"
+        raise UsageError("TFRUN-107", what, where="--tls-cert", fix=fix)
+    return tls.stated(cert, key)
+
+
 def _job(
     spec: JobSpec,
     external: str,
@@ -197,6 +218,7 @@ def _job(
     place: Place | None,
     stated: WorkerRange | None,
     serving: Serving | None,
+    certificate: Certificate | None,
 ) -> Job:
     from tfrun.launch.local import local_job
     from tfrun.launch.serve import serve_job
@@ -205,9 +227,9 @@ def _job(
     if place:
         from tfrun.launch.scheduler import job_of
 
-        return job_of(place, spec, stated.high if stated else None)
+        return job_of(place, spec, stated.high if stated else None, certificate)
     if serving:
-        return serve_job(spec, serving, say)
+        return serve_job(spec, serving, certificate, say)
     if machines:
         return ssh_job(spec, machines, remote, fixed)
     return replace(local_job(spec, external, fixed), health=health_port(os.environ))

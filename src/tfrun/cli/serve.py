@@ -56,8 +56,6 @@ OWN: list[click.Parameter] = [
         metavar="FILE",
         help="The job's secret; made when it is not there.  [default: <run-dir>/token]",
     ),
-    click.Option(["--tls-cert"], metavar="FILE", help="Certificate, in PEM: encrypt with TLS."),
-    click.Option(["--tls-key"], metavar="FILE", help="Its private key, in PEM."),
 ]
 
 
@@ -66,8 +64,6 @@ def _serve(
     listen: str | None,
     slots: int,
     token_file: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
     cluster: str | None,
     role: str | None,
     index: int,
@@ -94,18 +90,8 @@ def _serve(
         raise UsageError("TFRUN-105", "the number of workers is missing", where="-n")
     if not options["script"]:
         raise UsageError("TFRUN-105", "the script is missing", where="SCRIPT")
-    if bool(tls_cert) != bool(tls_key):
-        fix = "Give both, or none"
-        raise UsageError("TFRUN-107", "--tls-cert and --tls-key belong together", fix=fix)
     host, port = _listen(listen) if listen else (EVERYWHERE[0], 0)
-    serving = Serving(
-        host=host,
-        port=port,
-        slots=slots,
-        token_file=token_file or "",
-        cert=tls_cert or "",
-        key=tls_key or "",
-    )
+    serving = Serving(host=host, port=port, slots=slots, token_file=token_file or "")
     return verb.run(**options, **absent, serving=serving)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from tfrun.control.controller import Controller
 from tfrun.control.plan import Plan, Whereabouts
 from tfrun.control.server import Desk
+from tfrun.control.tls import Certificate
 from tfrun.job.spec import JobSpec
 
 
@@ -86,6 +87,13 @@ class Door:
     tls: ssl.SSLContext | None = None
     certificate: str = ""
     desk: MakeDesk | None = None
+
+    @classmethod
+    def showing(cls, certificate: Certificate | None, **more: Any) -> Door:
+        """Returns a door that shows a certificate; None is without TLS."""
+        if certificate is None:
+            return cls(**more)
+        return cls(tls=certificate.context, certificate=certificate.cert, **more)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 Slurm's `srun tfrun train.py` and Kubernetes' pods are such groups. Each process becomes an agent;
 the first one is the launcher too, and the others look for it. They connect to its control port
-over the network, with the job's token: `Meeting` is how they come by both.
+over the network, with the job's token: a `Meeting` is how they come by both.
 """
 
 from __future__ import annotations
@@ -11,40 +11,16 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from tfrun.control import tls
 from tfrun.control.plan import Site, Whereabouts, make_plan
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import AgentEnd, Door, Job
-from tfrun.launch.local import LocalBackend
+from tfrun.launch.local import LOOPBACK, LocalBackend
+from tfrun.launch.meeting import Meeting
 
 ANY_INTERFACE = "0.0.0.0"
-
-
-class Meeting(Protocol):
-    """How the others of a group find the launcher.
-
-    Attributes:
-      port: the control port; 0 is any free one.
-      token: the job's secret if it is given, "" for one of the launcher's making.
-      why: what those that do not come may wait for, as one clause.
-    """
-
-    port: int
-    token: str
-    why: str
-
-    def announce(self, port: int, token: str, run_dir: Path) -> None:
-        """Says where the launcher is; OSError when it cannot be said."""
-        ...
-
-    def find(self) -> tuple[str, str] | None:
-        """Returns the launcher's URL and the token; None when it is not there yet."""
-        ...
-
-    def close(self) -> None:
-        """Takes back what `announce` has left."""
-        ...
 
 
 def group_job(
@@ -55,6 +31,7 @@ def group_job(
     *,
     returns: bool,
     address: str = "",
+    certificate: tls.Certificate | None = None,
 ) -> Job:
     """Returns the job of a group whose launcher this process is.
 
@@ -65,16 +42,17 @@ def group_job(
       meeting: how the others find it.
       returns: somebody starts the others again when they end.
       address: where the others reach this machine; by default at its name.
+      certificate: what the control port shows; None is without TLS.
 
     Raises:
       UsageError: TFRUN-103 when there are fewer processes than workers.
     """
     (site,) = (site for site in sites if site.agent == own)
     plan = make_plan(spec, sites)
-    backend = GroupBackend(site, sites, spec, meeting, returns=returns)
+    door = Door.showing(certificate, port=meeting.port, token=meeting.token)
+    backend = GroupBackend(site, sites, spec, meeting, returns=returns, certificate=certificate)
     if address:
         backend.whereabouts.addresses[own] = address
-    door = Door(port=meeting.port, token=meeting.token)
     return Job(spec=spec, plan=plan, backend=backend, door=door)
 
 
@@ -91,9 +69,10 @@ class GroupBackend:
         meeting: Meeting,
         *,
         returns: bool,
+        certificate: tls.Certificate | None,
     ) -> None:
-        self._run_dir, self._meeting = Path(spec.run_dir), meeting
-        self._local = LocalBackend(own, self._run_dir / "logs")
+        self._meeting, self._pem = meeting, certificate.pem if certificate else ""
+        self._local = LocalBackend(own, Path(spec.run_dir, "logs"))
         others = {site.agent for site in sites} - {own.agent}
         self.whereabouts = Whereabouts(
             waiting=dict.fromkeys(others, meeting.why),
@@ -102,7 +81,10 @@ class GroupBackend:
         )
 
     async def start(self, port: int, config: dict[str, Any]) -> None:
-        await asyncio.to_thread(self._meeting.announce, port, config["token"], self._run_dir)
+        await asyncio.to_thread(self._meeting.announce, port, config["token"], self._pem)
+        if self._pem:
+            own = {"url": f"https://{LOOPBACK}:{port}/agent", "tls": tls.only(self._pem)}
+            config = {**config, **own}
         await self._local.start(port, config)
 
     async def agent_ended(self) -> AgentEnd:

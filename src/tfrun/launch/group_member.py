@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import ssl
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +14,14 @@ from typing import Any
 import aiohttp
 
 import tfrun
+from tfrun.control.tls import trusting
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.python import python_command
 from tfrun.launch import health
-from tfrun.launch.group import Meeting, write_config
+from tfrun.launch.group import write_config
 from tfrun.launch.join_reason import why_not_in
+from tfrun.launch.meeting import Found, Meeting
 from tfrun.launch.waiting import Waiting
 from tfrun.worker import lineage, sigterm
 
@@ -26,7 +29,13 @@ POLL_SECONDS = 0.25
 
 
 def run_member(
-    agent: str, slots: int, meeting: Meeting, *, timeout: float, environment: Mapping[str, str]
+    agent: str,
+    slots: int,
+    meeting: Meeting,
+    *,
+    timeout: float,
+    environment: Mapping[str, str],
+    shows: ssl.SSLContext | None = None,
 ) -> int:
     """Serves the group's launcher until it lets this process go.
 
@@ -36,6 +45,7 @@ def run_member(
       meeting: how the launcher is found.
       timeout: seconds within which it has to be there.
       environment: what the agent gets.
+      shows: the certificate with which it says that it lives; None is without TLS.
 
     Returns:
       The agent's exit code: 0 at the job's end, 74 when the launcher was lost, 75 when the job was
@@ -44,14 +54,12 @@ def run_member(
     Raises:
       TfrunError: TFRUN-306 when there is no launcher in time, or another tfrun.
     """
-    return asyncio.run(_member(agent, slots, meeting, timeout, environment))
 
+    async def live() -> int:
+        async with health.served(meeting.port, shows):
+            return await _serve(agent, slots, meeting, timeout, environment)
 
-async def _member(
-    agent: str, slots: int, meeting: Meeting, timeout: float, environment: Mapping[str, str]
-) -> int:
-    async with health.served(meeting.port):
-        return await _serve(agent, slots, meeting, timeout, environment)
+    return asyncio.run(live())
 
 
 async def _serve(
@@ -66,7 +74,7 @@ async def _serve(
     if not looking.done():
         looking.cancel()
         return 128 + signal.SIGTERM
-    url, token, spec = looking.result()
+    found, spec = looking.result()
     lineage.adopt_orphans()
     logs = Path(spec["run_dir"], "logs")
     await asyncio.to_thread(logs.mkdir, parents=True, exist_ok=True)
@@ -81,8 +89,9 @@ async def _serve(
         )
     # The launcher decides what Ctrl-C means, and says so.
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    told = {"agent": agent, "workers": slots, "url": f"{url}/agent", "token": token, "spec": spec}
-    write_config(process, {**told, "silence": spec["timeouts"]["heartbeat_timeout"]})
+    told = {"agent": agent, "workers": slots, "url": f"{found.url}/agent", "token": found.token}
+    told |= {"tls": found.tls, "silence": spec["timeouts"]["heartbeat_timeout"], "spec": spec}
+    write_config(process, told)
     ending = asyncio.create_task(process.wait())
     try:
         await asyncio.wait({ending, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -95,7 +104,7 @@ async def _serve(
         await asyncio.to_thread(lineage.kill_descendants)
 
 
-async def _look(meeting: Meeting, timeout: float) -> tuple[str, str, dict[str, Any]]:
+async def _look(meeting: Meeting, timeout: float) -> tuple[Found, dict[str, Any]]:
     """Asks again and again, until the launcher answers."""
     waiting = Waiting("the launcher", timeout, _say)
     reason = meeting.why
@@ -103,14 +112,14 @@ async def _look(meeting: Meeting, timeout: float) -> tuple[str, str, dict[str, A
         found = await asyncio.to_thread(meeting.find)
         if found:
             try:
-                job = await _ask(*found)
+                job = await _ask(found)
             except (aiohttp.ClientError, OSError, asyncio.TimeoutError, ValueError) as error:
-                reason = f"{found[0]} does not answer: {why_not_in(error).text}"
+                reason = f"{found.url} does not answer: {why_not_in(error).text}"
             else:
                 if job["version"] != tfrun.__version__:
                     what = f"the launcher has tfrun {job['version']}, here is {tfrun.__version__}"
                     raise TfrunError("TFRUN-306", what, fix="Install the same version everywhere")
-                return (*found, job["spec"])
+                return found, job["spec"]
         waiting.because(reason)
         await asyncio.sleep(POLL_SECONDS)
     raise TfrunError(
@@ -124,12 +133,12 @@ def _say(line: str) -> None:
     print(f"tfrun: {line}", file=sys.stderr)
 
 
-async def _ask(url: str, token: str) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {token}"}
+async def _ask(found: Found) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {found.token}"}
     time = aiohttp.ClientTimeout(total=5)
     async with (
         aiohttp.ClientSession(headers=headers, timeout=time) as session,
-        session.get(f"{url}/job") as answer,
+        session.get(f"{found.url}/job", ssl=trusting(found.tls)) as answer,
     ):
         answer.raise_for_status()
         return await answer.json()

@@ -6,18 +6,21 @@ from pathlib import Path
 
 from tfrun.cluster.group import TOKEN_FILE, Group
 from tfrun.control.plan import Site
+from tfrun.control.tls import Certificate
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import Job
 from tfrun.launch.group import group_job
+from tfrun.launch.meeting import Found
 
 
 class FixedMeeting:
     """The launcher is where the environment says."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, certificate: Certificate | None = None) -> None:
         """Args:
         group: this process's group.
+        certificate: what the launcher shows, which all have; None is without TLS.
 
         Raises:
           UsageError: TFRUN-212 when there is no secret.
@@ -31,20 +34,22 @@ class FixedMeeting:
             what = f"{group.token_file!r:.200} is empty"
             raise UsageError("TFRUN-212", what, where=TOKEN_FILE)
         self.port, self.token = group.port, token
-        self._url = f"http://{group.hosts[0]}:{group.port}"
+        url = f"{'https' if certificate else 'http'}://{group.hosts[0]}:{group.port}"
+        pem = certificate.pem if certificate else ""
+        self._found = Found(url=url, token=token, certificate=pem)
         self.why = "it has not connected yet"
 
-    def announce(self, port: int, token: str, run_dir: Path) -> None:
+    def announce(self, port: int, token: str, certificate: str = "") -> None:
         pass  # all know
 
-    def find(self) -> tuple[str, str] | None:
-        return self._url, self.token
+    def find(self) -> Found | None:
+        return self._found
 
     def close(self) -> None:
         pass
 
 
-def pods_job(spec: JobSpec, group: Group) -> Job:
+def pods_job(spec: JobSpec, group: Group, certificate: Certificate | None) -> Job:
     """Returns the job of a group whose first process this is.
 
     Raises:
@@ -52,5 +57,6 @@ def pods_job(spec: JobSpec, group: Group) -> Job:
     """
     pairs = zip(group.agents, group.hosts, strict=True)
     sites = [Site(agent=agent, host=host, slots=group.slots) for agent, host in pairs]
-    meeting = FixedMeeting(group)
-    return group_job(spec, sites, group.agent, meeting, returns=True, address=group.address)
+    meeting = FixedMeeting(group, certificate)
+    own = {"returns": True, "address": group.address, "certificate": certificate}
+    return group_job(spec, sites, group.agent, meeting, **own)

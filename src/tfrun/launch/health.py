@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
 
 from aiohttp import web
@@ -14,8 +15,12 @@ from tfrun.launch.group import ANY_INTERFACE
 
 
 @contextlib.asynccontextmanager
-async def served(port: int) -> AsyncIterator[None]:
+async def served(port: int, shows: ssl.SSLContext | None = None) -> AsyncIterator[None]:
     """Answers at `/healthz` on the port, on all interfaces; on none with port 0.
+
+    Args:
+      port: the port.
+      shows: the certificate that it shows; None is without TLS.
 
     Raises:
       UsageError: TFRUN-212 when the port cannot be listened on.
@@ -29,7 +34,7 @@ async def served(port: int) -> AsyncIterator[None]:
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, ANY_INTERFACE, port).start()
+            await web.TCPSite(runner, ANY_INTERFACE, port, ssl_context=shows).start()
         except OSError as error:
             what = f"port {port} cannot be listened on: {error.strerror}"
             raise UsageError("TFRUN-212", what, where=HEALTH_PORT) from None

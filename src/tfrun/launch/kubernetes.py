@@ -20,6 +20,8 @@ from tfrun.job.timeouts import Timeouts
 KINDS = ("job", "jobset", "tfjob")
 CONTROL_PORT = 29401
 TOKEN_DIR = "/var/run/secrets/tfrun"
+TLS_DIR = "/var/run/secrets/tfrun-tls"
+TLS_FILES = {"TFRUN_TLS_CERT": "tls.crt", "TFRUN_TLS_KEY": "tls.key"}  # kubernetes.io/tls
 RUN_MOUNT = "/tfrun"
 INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 GRACE_MARGIN = 20  # seconds of the grace period that are not for saving: the notice, and leaving
@@ -53,6 +55,7 @@ class Deployment:
       storage, storage_class: of the claim that is made.
       secret: a secret with the key "token"; "" to make one.
       token: the secret's content.
+      tls_secret: a secret of the type kubernetes.io/tls; "" is without TLS.
       environment: variables of the containers.
       directory: their working directory; "" for the image's.
       grace: seconds between SIGTERM and SIGKILL.
@@ -74,6 +77,7 @@ class Deployment:
     storage_class: str = ""
     secret: str = ""
     token: str = ""
+    tls_secret: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: str = ""
     grace: int = 90
@@ -258,34 +262,42 @@ def _pod(what: Deployment, prefix: str) -> Manifest:
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
         for name, path in fields.items()
     ]
-    container |= {
-        "ports": [{"name": "control", "containerPort": CONTROL_PORT}],
-        **_lives("control"),
-    }
-    container["readinessProbe"] = {**_asked("control"), "periodSeconds": 10}
-    container["volumeMounts"] += [{"name": "token", "mountPath": TOKEN_DIR, "readOnly": True}]
-    secret = {"secretName": what.secret or f"{what.name}-token"}
+    asked = _asked("control", "HTTPS" if what.tls_secret else "HTTP")
+    container["ports"] = [{"name": "control", "containerPort": CONTROL_PORT}]
+    container |= _lives(asked)
+    container["readinessProbe"] = {**asked, "periodSeconds": 10}
+    secrets = {"token": (what.secret or f"{what.name}-token", TOKEN_DIR)}
+    if what.tls_secret:
+        secrets["tls"] = (what.tls_secret, TLS_DIR)
+        files = {name: f"{TLS_DIR}/{file}" for name, file in TLS_FILES.items()}
+        container["env"] += [{"name": name, "value": value} for name, value in files.items()]
+    container["volumeMounts"] += [
+        {"name": name, "mountPath": path, "readOnly": True} for name, (_, path) in secrets.items()
+    ]
+    mounted = [
+        {"name": name, "secret": {"secretName": secret}} for name, (secret, _) in secrets.items()
+    ]
     return {
         # Their variables, TFRUN_PORT of a service "tfrun", would be options.
         "enableServiceLinks": False,
         "restartPolicy": "Never",  # another pod comes, perhaps on another machine
         "terminationGracePeriodSeconds": what.grace,
         "containers": [container],
-        "volumes": [*_volumes(what), {"name": "token", "secret": secret}],
+        "volumes": [*_volumes(what), *mounted],
     }
 
 
-def _lives(port: str) -> Manifest:
+def _lives(asked: Manifest) -> Manifest:
     """Returns the probes that have a container ended which does not answer any more."""
-    asked = _asked(port)
     return {
         "startupProbe": {**asked, "periodSeconds": 2, "failureThreshold": 60},
         "livenessProbe": {**asked, "periodSeconds": 10, "failureThreshold": 6},
     }
 
 
-def _asked(port: str) -> Manifest:
-    return {"httpGet": {"path": "/healthz", "port": port}, "timeoutSeconds": 5}
+def _asked(port: str, scheme: str = "HTTP") -> Manifest:
+    secure = {} if scheme == "HTTP" else {"scheme": scheme}  # whose certificate it is, nobody asks
+    return {"httpGet": {"path": "/healthz", "port": port, **secure}, "timeoutSeconds": 5}
 
 
 def _container(what: Deployment) -> Manifest:
@@ -333,6 +345,7 @@ def _tfjob(what: Deployment) -> list[Manifest]:
     for option, wrong in (
         ("-n MIN:MAX", elastic),
         ("--per-pod", what.per_pod > 1),
+        ("--tls-secret", bool(what.tls_secret)),  # its pods tell each other nothing
     ):
         if wrong:
             fix = "Take --kind job or jobset"
@@ -346,7 +359,7 @@ def _tfjob(what: Deployment) -> list[Manifest]:
     container["env"] += [{"name": group.HEALTH_PORT, "value": str(CONTROL_PORT)}]
     # No readiness: the operator's Services may name only pods that are ready, and the pods look
     # for each other before.
-    container |= _lives("health")
+    container |= _lives(_asked("health"))
     if what.ps:
         # The operator starts a chief that has failed again, and removes the servers of one that has
         # not: they wait.

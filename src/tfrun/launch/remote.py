@@ -19,10 +19,13 @@ from tfrun.control import agent
 from tfrun.job.checks import check_program, check_tensorflow
 from tfrun.job.errors import TfrunError
 from tfrun.job.spec import JobSpec
+from tfrun.launch.meeting import FileMeeting
 from tfrun.launch.sync import unpack
 
 GREETING = "tfrun-remote-greeting "
 FAILURE = "tfrun-remote-failure "
+SEE_SECONDS = 15.0  # for a shared file system to show a new file
+POLL_SECONDS = 0.25
 
 
 def main() -> None:
@@ -83,6 +86,8 @@ async def settle(config: dict[str, Any], lifeline: asyncio.StreamReader) -> None
     if "agents" in config:  # srun tells all nodes the same
         config["agent"] = node = os.environ["SLURMD_NODENAME"]
         config["workers"] = config["agents"][node]
+    if "meeting" in config:
+        await _meet(config)
     remote = config["remote"]
     os.environ.update(remote["environment"])
     spec = JobSpec.from_json(config["spec"])
@@ -102,6 +107,23 @@ async def settle(config: dict[str, Any], lifeline: asyncio.StreamReader) -> None
         check_tensorflow()
     except TfrunError as error:
         raise _cannot(f"{error.what}, in {directory!r}") from None
+
+
+async def _meet(config: dict[str, Any]) -> None:
+    """Reads in a file of the run directory what srun must not pass on.
+
+    Raises:
+      TfrunError: TFRUN-305 when it is not there.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SEE_SECONDS
+    meeting = FileMeeting(Path(config["meeting"]))
+    while not (found := await asyncio.to_thread(meeting.find)):
+        if loop.time() > deadline:
+            where = str(Path(config["meeting"]).parent)
+            raise _cannot(f"it does not see the run directory {where!r} of the launcher's node")
+        await asyncio.sleep(POLL_SECONDS)
+    config |= {"url": f"{found.url}/agent", "token": found.token, "tls": found.tls}
 
 
 def _cannot(what: str) -> TfrunError:

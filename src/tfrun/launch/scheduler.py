@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tfrun.cluster.group import Group, group_of
 from tfrun.cluster.slurm import Allocation, Step, own_gpus, slurm_place
+from tfrun.control.tls import Certificate
 from tfrun.job.run_dir import safe_name
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import Job
@@ -53,22 +54,30 @@ def run_dir_of(place: Place, program: str) -> str:
     return str(Path("tfrun-runs", f"{safe_name(program)}-slurm-{place.job}{step}"))
 
 
-def job_of(place: Place, spec: JobSpec, workers: int | None) -> Job:
+def job_of(
+    place: Place, spec: JobSpec, workers: int | None, certificate: Certificate | None
+) -> Job:
     """Returns the job that this process launches.
+
+    Args:
+      place: where this process is.
+      spec: the job.
+      workers: the value of -n, None when it is not given.
+      certificate: what the control port shows on a network; None is without TLS.
 
     Raises:
       UsageError: TFRUN-103 when there is no place for so many workers.
     """
     if isinstance(place, Group):
-        return pods_job(spec, place)
+        return pods_job(spec, place, certificate)
     if isinstance(place, Step):
-        return step_job(spec, place)
+        return step_job(spec, place, certificate)
     if [name for name, _ in place.nodes] == [place.here]:
         return local_job(spec)
-    return slurm_job(spec, place, workers=workers)
+    return slurm_job(spec, place, workers=workers, certificate=certificate)
 
 
-def serve(place: Place, run_dir: str, timeout: float) -> int:
+def serve(place: Place, run_dir: str, timeout: float, certificate: Certificate | None) -> int:
     """Takes part in the job that another process launches; returns the exit code.
 
     Raises:
@@ -76,7 +85,9 @@ def serve(place: Place, run_dir: str, timeout: float) -> int:
     """
     own = {"timeout": timeout, "environment": os.environ}
     if isinstance(place, Group):
-        return run_member(place.agent, place.slots, FixedMeeting(place), **own)
+        shows = certificate.context if certificate else None
+        meeting = FixedMeeting(place, certificate)
+        return run_member(place.agent, place.slots, meeting, shows=shows, **own)
     assert isinstance(place, Step)
     meeting = meeting_of(place, Path(run_dir).absolute())
     return run_member(place.agent, 1, meeting, **own)

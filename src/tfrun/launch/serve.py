@@ -35,23 +35,26 @@ class Serving:
       port: the port; 0 is any free one.
       slots: how many workers this machine takes itself; may be 0.
       token_file: where the token is, or is to be; "" is in the run directory.
-      cert, key: files of a certificate and its key; "" is without TLS.
     """
 
     host: str = EVERYWHERE[0]
     port: int = 0
     slots: int = 1
     token_file: str = ""
-    cert: str = ""
-    key: str = ""
 
 
-def serve_job(spec: JobSpec, serving: Serving, say: Callable[[str], None]) -> Job:
+def serve_job(
+    spec: JobSpec,
+    serving: Serving,
+    certificate: tls.Certificate | None,
+    say: Callable[[str], None],
+) -> Job:
     """Returns the job.
 
     Args:
       spec: the job.
       serving: who gets in, and how.
+      certificate: what the control port shows; None is without TLS.
       say: shows a person a line.
 
     Raises:
@@ -59,31 +62,25 @@ def serve_job(spec: JobSpec, serving: Serving, say: Callable[[str], None]) -> Jo
     """
     path = Path(serving.token_file or Path(spec.run_dir, TOKEN_FILE))
     secret = token.read_or_make(path)
-    context = tls.showing(serving.cert, serving.key) if serving.cert else None
     address = _reached_at(serving.host)
     here = _name()
     own = [Site(agent=here, host=address, slots=serving.slots)] if serving.slots else []
     left = max(0, spec.workers.high - serving.slots)
     places = [Site(agent=f"machine {i + 1}", host="", slots=1) for i in range(left)]
     known = Whereabouts(places=frozenset(place.agent for place in places))
-    backend = ServeBackend(own, spec, serving, address, path, known, say)
 
     def desk(controller: Controller) -> Desk:
         enrolment = Enrolment(controller=controller, whereabouts=known, own_address=address)
         enrolment.reserve(here)
         return enrolment.answer
 
+    door = Door.showing(certificate, token=secret, port=serving.port, desk=desk)
+    pem = certificate.pem if certificate else ""
     return Job(
         spec=spec,
         plan=make_plan(spec, [*own, *places]),
-        backend=backend,
-        door=Door(
-            token=secret,
-            port=serving.port,
-            tls=context,
-            certificate=serving.cert if context else "",
-            desk=desk,
-        ),
+        backend=ServeBackend(own, spec, serving, pem, address, path, known, say),
+        door=door,
     )
 
 
@@ -95,6 +92,7 @@ class ServeBackend:
         own: list[Site],
         spec: JobSpec,
         serving: Serving,
+        pem: str,
         address: str,
         token_file: Path,
         known: Whereabouts,
@@ -104,34 +102,34 @@ class ServeBackend:
         own: this machine, or nothing.
         spec: the job.
         serving: who gets in, and how.
+        pem: the certificate that is shown, in PEM; "" is without TLS.
         address: where others reach this machine.
         token_file: where the token is.
         known: what is known of the machines.
         say: shows a person a line.
         """
         self.whereabouts, self.listen_host = known, serving.host
-        self._spec, self._serving, self._say = spec, serving, say
+        self._spec, self._serving, self._pem, self._say = spec, serving, pem, say
         self._address, self._token_file = address, token_file
         self._local = [LocalBackend(site, Path(spec.run_dir, "logs")) for site in own]
 
     async def start(self, port: int, config: dict[str, Any]) -> None:
         serving = self._serving
         command = f"tfrun join {Address(host=self._address, port=port)} --token-file FILE"
-        command += " --tls-ca CERTIFICATE" if serving.cert else ""
+        command += " --tls-ca CERTIFICATE" if self._pem else ""
         if self.whereabouts.places:
             self._say(f"on each other machine, with a copy of {self._token_file}: {command}")
-        if not serving.cert and not is_loopback(serving.host):
+        if not self._pem and not is_loopback(serving.host):
             self._say("without --tls-cert the token crosses the network in clear")
         for place in self.whereabouts.places:
             self.whereabouts.waiting[place] = f"run there: {command}"
         self.whereabouts.expected.update(self.whereabouts.places)
-        scheme = "https" if serving.cert else "http"
+        scheme = "https" if self._pem else "http"
         reached = LOOPBACK if serving.host == EVERYWHERE[0] else serving.host
         reached = "::1" if serving.host == EVERYWHERE[1] else reached
         more = {
             "url": f"{scheme}://{Address(host=reached, port=port)}/agent",
-            # Our own certificate, whatever the name in it.
-            "tls": {"authority": serving.cert, "names": False} if serving.cert else None,
+            "tls": tls.only(self._pem) if self._pem else None,
         }
         for local in self._local:
             await local.start(port, {**config, **more})

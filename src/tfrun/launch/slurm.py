@@ -2,7 +2,8 @@
 
 Its standard input carries the configuration with the job's token to all of them, and then stays
 open: when this side is gone, however it ended, the agents read an end of file. They connect to the
-control port over the cluster's network.
+control port over the cluster's network. With TLS, the token and the certificate are in a file in
+the run directory instead: what srun passes on crosses that network in clear.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from typing import Any
 import tfrun
 from tfrun.cluster.slurm import Allocation
 from tfrun.control.plan import Site, Whereabouts, make_plan
+from tfrun.control.tls import Certificate
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
-from tfrun.launch.backend import AgentEnd, Job
+from tfrun.launch.backend import AgentEnd, Door, Job
 from tfrun.launch.group import ANY_INTERFACE, write_config
+from tfrun.launch.meeting import FileMeeting
 from tfrun.launch.remote import FAILURE, GREETING
 from tfrun.launch.slurm_command import agent_environment, labelled, srun_agents
 
@@ -31,23 +34,32 @@ STEP_SECONDS = 3.0  # for Slurm to end a step
 ENDED = "srun has ended"
 
 
-def slurm_job(spec: JobSpec, allocation: Allocation, *, workers: int | None) -> Job:
+def slurm_job(
+    spec: JobSpec,
+    allocation: Allocation,
+    *,
+    workers: int | None,
+    certificate: Certificate | None = None,
+) -> Job:
     """Returns the job that runs `spec` on the nodes of an allocation, as many as it needs.
 
     Args:
       spec: the job.
       allocation: the nodes.
       workers: the value of -n, None when it is not given.
+      certificate: what the control port shows; None is without TLS.
 
     Raises:
       UsageError: TFRUN-103 when the nodes have fewer slots than there are workers.
     """
+    door = Door.showing(certificate)
     sites = [Site(agent=n, host=n, slots=slots) for n, slots in allocation.slots(workers)]
     plan = make_plan(spec, sites)
     tasks = [task.agent for task in plan.planned]
     used = {site.agent: tasks.count(site.agent) for site in sites if site.agent in tasks}
-    backend = SlurmBackend(used, spec, host=allocation.here or socket.gethostname())
-    return Job(spec=spec, plan=plan, backend=backend)
+    host = allocation.here or socket.gethostname()
+    backend = SlurmBackend(used, spec, host=host, pem=certificate.pem if certificate else "")
+    return Job(spec=spec, plan=plan, backend=backend, door=door)
 
 
 class SlurmBackend:
@@ -55,12 +67,15 @@ class SlurmBackend:
 
     listen_host = ANY_INTERFACE
 
-    def __init__(self, tasks: dict[str, int], spec: JobSpec, *, host: str) -> None:
+    def __init__(self, tasks: dict[str, int], spec: JobSpec, *, host: str, pem: str = "") -> None:
         """Args:
         tasks: the number of tasks that will share each node, in Slurm's order.
         spec: the job.
         host: this machine, as the nodes know it.
+        pem: the certificate that the control port shows, in PEM; "" is without TLS.
         """
+        path = Path(spec.run_dir, f".slurm-agents-{host}-{os.getpid()}.json")
+        self._meeting, self._pem = FileMeeting(path, host), pem
         self._tasks, self._spec, self._host = tasks, spec, host
         self._process: asyncio.subprocess.Process | None = None
         self._reading: list[asyncio.Task[None]] = []
@@ -73,6 +88,9 @@ class SlurmBackend:
         )
 
     async def start(self, port: int, config: dict[str, Any]) -> None:
+        if self._pem:
+            await asyncio.to_thread(self._meeting.announce, port, config["token"], self._pem)
+            config = {"meeting": str(self._meeting.path), "spec": config["spec"]}
         self._process = process = await asyncio.create_subprocess_exec(
             *srun_agents(list(self._tasks)),
             stdin=subprocess.PIPE,
@@ -101,6 +119,8 @@ class SlurmBackend:
         return await self._ended.get()
 
     async def close(self, timeout: float) -> None:
+        if self._pem:
+            await asyncio.to_thread(self._meeting.close)
         if self._process is None:
             return
         assert self._process.stdin is not None
