@@ -225,7 +225,8 @@ class Lab:
         enter = ("ip", "netns", "exec", self._namespace("sw"))
         with subprocess.Popen(
             [*enter, sys.executable, "-c", TAP, str(path)],
-            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             env={**os.environ, "PATH": _path()},
         ) as tap:
             try:
