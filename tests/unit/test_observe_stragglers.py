@@ -11,20 +11,26 @@ USUAL = {"input": 0.002, "compute": 0.010, "communication": 0.008, "other": 0.00
 
 
 def numbers(
-    steps: int = 10, time: float = 100.0, split: dict[str, float] | None = None, **parts: float
+    steps: int = 10,
+    time: float = 100.0,
+    split: dict[str, float] | None = None,
+    network: float | None = None,
+    **parts: float,
 ) -> Numbers:
     split = {**USUAL, **(split or {}), **parts}
     report = {"epoch": 0, "in_epoch": 1, "step": 1, "steps": steps, "rss": 1, "cpu": 1.0}
+    if network is not None:
+        report |= {"network": steps * network, "network_to": "10.0.0.3"}
     seconds = steps * sum(split.values())
     found = read(time, {**report, "seconds": seconds, "split": [steps * s for s in split.values()]})
     assert found is not None
     return found
 
 
-def judged(mine: list[Numbers], others: int = 3) -> list:
+def judged(mine: list[Numbers], others: int = 3, theirs: Numbers | None = None) -> list:
     """The verdicts on a worker that reports these, one after the other."""
     suspicion, verdicts = Suspicion(), []
-    latest = {f"worker:{i}": numbers() for i in range(1, others + 1)}
+    latest = {f"worker:{i}": theirs or numbers() for i in range(1, others + 1)}
     for report in mine:
         suspicion, verdict = judge("worker:0", suspicion, {**latest, "worker:0": report})
         verdicts.append(verdict)
@@ -45,6 +51,36 @@ def test_those_that_wait_for_the_slow_one_are_not_slow():
     waits = numbers(communication=0.5)
     assert (waits.step_seconds or 0.0) > 0.5
     assert judged([waits] * 10) == [None] * 10
+
+
+def test_a_narrow_network_is_its_own():
+    """All wait for the one link; the one that sends through it is named."""
+    wide = numbers(network=0.002, communication=0.3)
+    verdicts = judged([numbers(network=0.29, communication=0.3)] * 5, theirs=wide)
+    (verdict,) = (v for v in verdicts if v)
+    assert (verdict.slow_at, verdict.network_to) == ("network", "10.0.0.3")
+    assert verdict.own_seconds == pytest.approx(0.303)
+    assert verdict.usual_seconds == pytest.approx(0.015)
+    fields = {"own_seconds": 0.303, "usual_seconds": 0.015, "network_to": "10.0.0.3"}
+    said = sentence({"task": "worker:0", "slow_at": "network", **fields})
+    assert "its network to 10.0.0.3 takes the time" in said
+
+
+def test_a_network_that_is_narrow_for_all_is_nobodys():
+    narrow = numbers(network=0.29, communication=0.3)
+    assert not any(judged([narrow] * 10, theirs=narrow))
+    # Nor does it hide a worker that is slow in itself.
+    slow = numbers(network=0.29, communication=0.3, compute=0.05)
+    assert [v.slow_at for v in judged([slow] * 5, theirs=narrow) if v] == ["compute"]
+
+
+def test_those_that_send_to_no_other_machine_are_no_measure_of_a_network():
+    assert not any(judged([numbers(network=0.29, communication=0.3)] * 10))
+
+
+def test_what_is_hidden_behind_computing_holds_nobody_up():
+    found = numbers(network=0.5, communication=0.1)
+    assert found.network_seconds == 0.1
 
 
 def test_not_before_so_many_steps():

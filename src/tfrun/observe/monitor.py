@@ -38,7 +38,7 @@ class Monitor:
         self._suspicions: dict[str, stragglers.Suspicion] = {}
         self._began = self._told = time.time()
         self._count = 0
-        self._usual = 0.0, 0.0  # when it was computed, and the own time of most
+        self._usual = 0.0, stragglers.usual_of([])  # when it was computed, and what most take
         self._lock = threading.RLock()
         events.listeners.append(self.event)
 
@@ -99,7 +99,7 @@ class Monitor:
         if len(self._latest) >= stragglers.MANY:
             # A thousand workers report each second: not each is compared with all the others.
             if now - self._usual[0] > SECONDS:
-                self._usual = now, stragglers.usual_of(self._latest)
+                self._usual = now, stragglers.usual_of(self._latest.values())
             if not stragglers.may_count(self._latest[task], before, self._usual[1]):
                 return None
         self._suspicions[task], verdict = stragglers.judge(task, before, self._latest)
@@ -111,6 +111,7 @@ class Monitor:
         fields = {
             **{"task": task, "slow_at": verdict.slow_at, "factor": verdict.factor},
             **{"own_seconds": verdict.own_seconds, "usual_seconds": verdict.usual_seconds},
+            **({"network_to": verdict.network_to} if verdict.network_to else {}),
         }
         self._events.add("straggler", **fields)
         return stragglers.sentence(fields)

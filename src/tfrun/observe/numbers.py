@@ -27,6 +27,9 @@ class Numbers:
       steps: done since the report before.
       seconds: that they took.
       split: the seconds of one step in each of `PARTS`; None where unknown.
+      network_seconds: for which one step's sending was held up by the network; None where nobody
+        knows, or nothing is sent to another machine.
+      network_to: the address that this was sent to.
       rss: bytes of memory.
       cpu: processors in use.
       gpu: bytes of the GPUs' memory; None without any.
@@ -44,6 +47,8 @@ class Numbers:
     rss: int
     cpu: float
     gpu: int | None = None
+    network_seconds: float | None = None
+    network_to: str = ""
     logs: Mapping[str, Any] = field(default_factory=dict)
     aside: Mapping[str, float] = field(default_factory=dict)
 
@@ -54,9 +59,14 @@ class Numbers:
 
     @functools.cached_property
     def own_seconds(self) -> float | None:
-        """How long this worker itself took for a step: what it did not wait for others."""
+        """How long this worker itself took for a step: what it did not wait for others.
+
+        Its own sending through a narrow network is a part of that.
+        """
         whole = self.step_seconds
-        return None if whole is None else rounded(max(0.0, whole - (self.waited or 0.0)))
+        if whole is None:
+            return None
+        return rounded(max(0.0, whole - (self.waited or 0.0) + (self.network_seconds or 0.0)))
 
     @property
     def waited(self) -> float | None:
@@ -80,7 +90,9 @@ def read(time: float, report: Mapping[str, Any]) -> Numbers | None:
         return None
     parts = dict(zip(PARTS, map(number, split), strict=True))
     each = {k: None if v is None or not steps else rounded(v / steps) for k, v in parts.items()}
-    gpu = number(report.get("gpu"))
+    gpu, network = number(report.get("gpu")), number(report.get("network"))
+    if network is not None and steps:  # what backpropagation has hidden holds nobody up
+        network = rounded(max(0.0, min(network / steps, each["communication"] or 0.0)))
     return Numbers(
         **{"time": time, "epoch": epoch, "in_epoch": in_epoch, "step": step, "steps": steps},
         seconds=seconds,
@@ -88,6 +100,8 @@ def read(time: float, report: Mapping[str, Any]) -> Numbers | None:
         rss=int(number(report.get("rss")) or 0),
         cpu=number(report.get("cpu")) or 0.0,
         gpu=None if gpu is None else int(gpu),
+        network_seconds=network if steps else None,
+        network_to=str(report.get("network_to") or "")[:64],
         logs=logs_of(report.get("logs")),
         aside=_numbers(report.get("aside")),
     )

@@ -1,12 +1,13 @@
 """Who is slow, and at what: pure decisions about the workers' own times.
 
 Workers that train together take equally long for a step, because the fast ones wait. What tells
-the slow one from them is its own time: what it did not spend on waiting for others.
+the slow one from them is its own time: what it did not spend on waiting for others. The time that
+the network takes for its own sending is its own, too (worker/network.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -40,6 +41,19 @@ class Suspicion:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Usual:
+    """What workers take for a step, in seconds: medians.
+
+    Attributes:
+      own: themselves, without the network.
+      network: to send to another machine; None where none of them does.
+    """
+
+    own: float
+    network: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """A worker has become a straggler, or has ceased to be one.
 
@@ -48,6 +62,7 @@ class Verdict:
       factor: its own time over the median of the others'.
       own_seconds, usual_seconds: its own time of a step, and that median.
       slow_at: "input", "compute", "network" or "callbacks".
+      network_to: the address to which its network is slow.
     """
 
     slow: bool
@@ -55,6 +70,7 @@ class Verdict:
     own_seconds: float
     usual_seconds: float
     slow_at: str
+    network_to: str = ""
 
 
 def judge(
@@ -68,15 +84,14 @@ def judge(
       latest: each worker's newest report of this round.
     """
     mine = latest[task]
-    own = mine.own_seconds
     others = [
         found
         for name, found in latest.items()
         if name != task and found.own_seconds is not None and mine.time - found.time < FRESH_SECONDS
     ]
-    if own is None or not others or mine.waited is None:
+    if mine.own_seconds is None or not others or mine.waited is None:
         return before, None
-    usual = median(found.own_seconds or 0.0 for found in others)
+    own, usual = _lag(mine, usual_of(others))
     factor = own / usual if usual > 0 else 1.0
     if before.named:
         counts = factor < BACK_FACTOR
@@ -87,22 +102,27 @@ def judge(
     now = replace(before, steps=before.steps + mine.steps, reports=before.reports + 1)
     if now.steps < STEPS or now.reports < REPORTS:
         return now, None
+    cause = _cause(mine, others)
     verdict = Verdict(
         slow=not before.named,
         factor=round(factor, 2),
         own_seconds=own,
         usual_seconds=usual,
-        slow_at=_cause(mine, others),
+        slow_at=cause,
+        network_to=mine.network_to if cause == "network" else "",
     )
     return Suspicion(named=not before.named), verdict
 
 
-def usual_of(latest: Mapping[str, Numbers]) -> float:
-    """Returns the median of all workers' own times; 0 where none is known."""
-    return median([found.own_seconds for found in latest.values() if found.own_seconds] or [0.0])
+def usual_of(reports: Iterable[Numbers]) -> Usual:
+    """Returns the medians of reports; 0 where nothing is known."""
+    reports = list(reports)
+    own = [_alone(found) for found in reports if found.own_seconds is not None]
+    sent = [found.network_seconds for found in reports if found.network_seconds is not None]
+    return Usual(own=median(own or [0.0]), network=median(sent) if sent else None)
 
 
-def may_count(mine: Numbers, before: Suspicion, usual: float) -> bool:
+def may_count(mine: Numbers, before: Suspicion, usual: Usual) -> bool:
     """Whether `judge`, which looks at all the others, could come to anything but "nothing".
 
     Args:
@@ -112,7 +132,8 @@ def may_count(mine: Numbers, before: Suspicion, usual: float) -> bool:
     """
     if before != Suspicion() or mine.own_seconds is None:
         return True
-    return mine.own_seconds > CERTAIN * FACTOR * usual
+    own, others = _lag(mine, usual)
+    return own > CERTAIN * FACTOR * others
 
 
 def sentence(event: Mapping[str, Any]) -> str:
@@ -121,10 +142,11 @@ def sentence(event: Mapping[str, Any]) -> str:
     Args:
       event: of the kind "straggler".
     """
+    to = event.get("network_to")
     what = {
         "input": "its input takes",
         "compute": "its own computing takes",
-        "network": "its network takes",
+        "network": f"its network{f' to {to}' if to else ''} takes",
         "callbacks": "its callbacks, or other Python between the steps, take",
     }[event["slow_at"]]
     own, usual = 1000 * event["own_seconds"], 1000 * event["usual_seconds"]
@@ -134,12 +156,32 @@ def sentence(event: Mapping[str, Any]) -> str:
     )
 
 
-def _cause(mine: Numbers, others: list[Numbers]) -> str:
+def _alone(found: Numbers) -> float:
+    """The seconds of a step that wait neither for others nor for the network."""
+    return max(0.0, (found.own_seconds or 0.0) - (found.network_seconds or 0.0))
+
+
+def _lag(mine: Numbers, usual: Usual) -> tuple[float, float]:
+    """What a worker takes and what is usual: with or without the network, where it is slower.
+
+    Those whose peers are all on their own machine are no measure of a network. And one that all
+    find equally narrow must not hide a worker that is slow in itself.
+    """
+    alone, sends = _alone(mine), mine.network_seconds
+    pairs = [(alone, usual.own)]
+    if sends is not None and usual.network is not None:
+        pairs.append((alone + sends, usual.own + usual.network))
+    return max(pairs, key=lambda pair: pair[0] / pair[1] if pair[1] > 0 else 1.0)
+
+
+def _cause(mine: Numbers, others: Sequence[Numbers]) -> str:
     """The part of a step in which it loses most against the others."""
 
     def excess(part: str) -> float:
+        if part == "communication":
+            usual = usual_of(others).network
+            return 0.0 if usual is None else (mine.network_seconds or 0.0) - usual
         known = [value for found in others if (value := found.split.get(part)) is not None]
         return (mine.split.get(part) or 0.0) - (median(known) if known else 0.0)
 
-    own_parts = [part for part in PARTS if part != "communication"]
-    return CAUSES[max(own_parts, key=excess)]
+    return CAUSES[max(PARTS, key=excess)]

@@ -133,6 +133,7 @@ class Workers:
             "samples_per_second": rate and batch and round(rate * batch, 1),
             "step_seconds": seconds,
             "own_seconds": numbers and numbers.own_seconds,
+            "network_seconds": numbers and numbers.network_seconds,
             "split": numbers and dict(numbers.split),
             "rss_bytes": (numbers and numbers.rss) or None,
             "cpu_share": numbers and numbers.cpu,

@@ -9,6 +9,9 @@ Its parts, in seconds, of the steps since the report before:
 - compute: the rest of the step.
 - other: between two steps of an epoch: callbacks, the script's own code; and what TensorFlow needs
   to call a step and to return from it.
+
+And "network": how long the network took to send what was sent (worker/network.py), a part of
+"communication" that no peer is to blame for.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Any, Protocol
 from tfrun.job.world import world
 from tfrun.train import profiler
 from tfrun.worker import channel
+from tfrun.worker.network import Network, other_hosts
 
 SECONDS = 1.0  # between two reports
 REPORTS_PER_SECOND = 500  # of all workers together: what one controller takes with ease
@@ -55,6 +59,7 @@ class StepMeter:
         self._aside_since: tuple[float, Any] = (0.0, None)
         self._place = {"epoch": 0, "in_epoch": 0, "step": 0}
         self._aside: dict[str, float] = {}
+        self._network = Network(other_hosts())
         self._cpu, self._since = time.process_time(), time.monotonic()
         self._due = self._since + self._every
         self._clear()
@@ -80,6 +85,7 @@ class StepMeter:
         self._calls += 1
         self._inside += now - self._began
         self._returned = now
+        self._network.sample()
 
     def fetching(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The batches of a script's loop, which waits for them between its steps."""
@@ -164,6 +170,8 @@ class StepMeter:
             "rss": resident(),
             "cpu": round(share, 3),
         }
+        if network := self._network.seconds():
+            fields["network"], fields["network_to"] = round(network[0], 6), network[1]
         if self._aside:
             fields["aside"] = {kind: round(s, 4) for kind, s in self._aside.items()}
         if logs and world().is_chief:

@@ -1,0 +1,184 @@
+"""How long this process's sending is held up by the network, as Linux's TCP tells of it.
+
+In a ring all workers wait for the slowest link, so no worker's own clocks can tell a narrow network
+from a peer that comes late. The kernel can: it keeps, of each connection, how fast its last
+packets were acknowledged (`tcpi_delivery_rate`), and for how long anything was on its way
+(`tcpi_busy_time`) without the receiver's being full (`tcpi_rwnd_limited`); see linux/tcp.h and
+net/ipv4/tcp_rate.c. What a second's bytes need at that rate is the network's time. Whose collective
+it is does not matter: the host collective's, TensorFlow's ring and NCCL's sockets are all
+connections of this process.
+
+Only connections to the cluster's other machines count.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ipaddress
+import json
+import os
+import socket
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+SAMPLE_SECONDS = 0.05  # between two looks at the rates
+SAMPLES = 20  # of a rate, of which the best counts: a busy peer acknowledges late at times
+LOOK_SECONDS = 1.0  # between two looks for connections
+MOST_HOSTS = 256  # whose names are looked up
+_ESTABLISHED = 1
+_INFO_BYTES = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """What the kernel says of a connection since it began.
+
+    Attributes:
+      bytes: acknowledged by the peer.
+      rate: bytes a second of the last ones; 0 before the first.
+      seconds: for which something was on its way and the receiver had room.
+    """
+
+    bytes: int
+    rate: int
+    seconds: float
+
+
+def read_info(info: bytes) -> Sent | None:
+    """Reads Linux's `struct tcp_info`; None of one that is not connected, or of an old kernel."""
+    if len(info) < 192 or info[0] != _ESTABLISHED:
+        return None
+    (acked,) = struct.unpack_from("Q", info, 120)
+    rate, busy, full = struct.unpack_from("QQQ", info, 160)
+    return Sent(bytes=acked, rate=rate, seconds=max(0, busy - full) / 1e6)
+
+
+def held_up(before: Sent, now: Sent, rate: int) -> float:
+    """Returns the seconds that the network took for what was sent between two looks.
+
+    Args:
+      before: at the first look.
+      now: at the second.
+      rate: the best one of late, bytes a second.
+    """
+    if rate <= 0:
+        return 0.0
+    return max(0.0, min((now.bytes - before.bytes) / rate, now.seconds - before.seconds))
+
+
+@dataclass
+class _Connection:
+    before: Sent = field(default_factory=lambda: Sent(bytes=0, rate=0, seconds=0.0))
+    now: Sent = field(default_factory=lambda: Sent(bytes=0, rate=0, seconds=0.0))
+    rates: deque[int] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+
+
+class Network:
+    """The connections of this process to the cluster's other machines.
+
+    Args:
+      hosts: their addresses.
+    """
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        self._hosts = frozenset(hosts)
+        self._libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+        self._buffer = ctypes.create_string_buffer(_INFO_BYTES)
+        self._connections: dict[tuple[int, str], _Connection] = {}
+        self._sampled = self._looked = 0.0
+
+    def sample(self) -> None:
+        """Looks how fast the connections are; a few microseconds, and mostly nothing."""
+        if self._libc is None or not self._hosts:
+            return
+        now = time.monotonic()
+        if now - self._sampled < SAMPLE_SECONDS:
+            return
+        self._sampled = now
+        if now - self._looked >= LOOK_SECONDS:
+            self._looked = now
+            self._find()
+        for key, connection in list(self._connections.items()):
+            found = self._info(key[0])
+            if found is None or found.bytes < connection.now.bytes:  # closed, or another one
+                del self._connections[key]
+            else:
+                connection.now = found
+                connection.rates.append(found.rate)
+
+    def seconds(self) -> tuple[float, str] | None:
+        """Returns how long the network took since the last call, and for sending to which address.
+
+        Of the slowest connection: they send at the same time. None where there is none.
+        """
+        self.sample()
+        found = []
+        for (_, peer), connection in self._connections.items():
+            rate = max(connection.rates, default=0)
+            found.append((held_up(connection.before, connection.now, rate), peer))
+            connection.before = connection.now
+        return max(found, default=None)
+
+    def _find(self) -> None:
+        for name in os.listdir("/proc/self/fd"):
+            if (fd := int(name)) and self._info(fd) and (peer := self._peer(fd)) in self._hosts:
+                self._connections.setdefault((fd, peer), _Connection())
+
+    def _info(self, fd: int) -> Sent | None:
+        # Not through `socket.socket(fileno=fd)`, which may change how others' sockets block.
+        size = ctypes.c_uint32(_INFO_BYTES)
+        assert self._libc
+        buffer = self._buffer
+        if self._libc.getsockopt(fd, socket.IPPROTO_TCP, socket.TCP_INFO, buffer, _ref(size)):
+            return None
+        return read_info(buffer.raw[: size.value])
+
+    def _peer(self, fd: int) -> str:
+        size = ctypes.c_uint32(_INFO_BYTES)
+        assert self._libc
+        if self._libc.getpeername(fd, self._buffer, _ref(size)):
+            return ""
+        return address_of(self._buffer.raw[: size.value])
+
+
+_ref = ctypes.byref
+
+
+def address_of(name: bytes) -> str:
+    """Returns the IP address in a `sockaddr`; "" for other kinds."""
+    (family,) = struct.unpack_from("H", name) if len(name) >= 2 else (0,)
+    if family == socket.AF_INET:
+        return socket.inet_ntop(family, name[4:8])
+    if family == socket.AF_INET6:
+        address = ipaddress.IPv6Address(name[8:24])
+        return str(address.ipv4_mapped or address)
+    return ""
+
+
+def other_hosts(environment: Mapping[str, str] = os.environ) -> set[str]:
+    """Returns the addresses of the cluster's machines but this one, by TF_CONFIG."""
+    try:
+        config = json.loads(environment.get("TF_CONFIG") or "{}")
+        tasks = [task for role in config.get("cluster", {}).values() for task in role]
+        mine = config["cluster"][config["task"]["type"]][config["task"]["index"]]
+        names = dict.fromkeys(_host(task) for task in tasks)
+        here = _addresses(_host(mine))
+        found = {ip for name in list(names)[:MOST_HOSTS] for ip in _addresses(name)}
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        return set()
+    return {ip for ip in found - here if not ipaddress.ip_address(ip).is_loopback}
+
+
+def _host(task: str) -> str:
+    return task.rpartition(":")[0].strip("[]")
+
+
+def _addresses(host: str) -> set[str]:
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+    except OSError:
+        return set()
