@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tfrun.cli.runs import EPILOG, context, found, run_argument
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 SECONDS = 1.0
+EVENTS = 5
 
 
 @click.command(context_settings=context("top"), epilog=EPILOG)
@@ -23,13 +29,20 @@ def top(*, run: str | None) -> int:
     from tfrun.observe.board import board, goodput_line
 
     console = Console(highlight=False)
+
+    def shown(status: Mapping[str, Any]) -> RenderableType:
+        high = console.height - 1 if console.is_terminal else None
+        return board(status, events=EVENTS, height=high)
+
     now = asking.status(folder)
     try:
-        with Live(board(now, events=5), console=console, auto_refresh=False) as live:
+        with Live(shown(now), console=console, auto_refresh=False) as live:
             while now["ended"] is None and now["state"] != "lost":
                 time.sleep(SECONDS)
                 now = asking.status(folder)
-                live.update(board(now, events=5), refresh=True)
+                if now["ended"] is None:
+                    live.update(shown(now), refresh=True)
+            live.update(board(now, events=EVENTS), refresh=True)  # the last one is in full
     except KeyboardInterrupt:
         return 0
     console.print(goodput_line(now["goodput"]))

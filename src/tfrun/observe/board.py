@@ -13,6 +13,8 @@ from rich.text import Text
 
 MOST_LOGS = 6
 MOST_WORKERS = 16
+MOST_STRAGGLERS = 3
+BAR_WIDTH = 30
 _STYLES = {
     **{"training": "green", "finished": "green", "failed": "red bold", "lost": "red bold"},
     **{"recovering": "yellow", "waiting": "yellow", "saving": "yellow", "stopping": "yellow"},
@@ -22,25 +24,42 @@ _LEVELS = {"warning": "yellow", "error": "red"}
 Status = Mapping[str, Any]
 
 
-def board(status: Status, *, events: int = 3, workers: int = MOST_WORKERS) -> RenderableType:
+def board(
+    status: Status, *, events: int = 3, workers: int = MOST_WORKERS, height: int | None = None
+) -> RenderableType:
     """Returns what shows a job.
 
     Args:
       status: as `JobView.to_json` gives it.
       events: how many of the last ones to show.
       workers: a table of as many workers at most; those that stand out come first. 0 is no table.
+      height: it is drawn again and again on so many lines: what is too long is cut, so that
+        nothing jumps, and there are fewer workers and events when the terminal is low. None: it
+        is drawn once, in full.
     """
     lines: list[RenderableType] = [_head(status)]
     training = status.get("training")
     if training:
-        lines += [*_bar(training), *_numbers(training, status)]
+        lines += [_bar(training), *_numbers(training, status)]
     lines += [Text(line, "yellow") for line in _stragglers(status)]
+    if height is not None:
+        events, workers = _room(height - len(lines), events, workers)
     if workers and status["tasks"]:
-        lines.append(_table(status["tasks"], workers))
+        lines.append(_table(status["tasks"], workers, cuts=height is not None))
     lines += [_event(event) for event in status["events"][-events:]] if events else []
     if status.get("failure"):
         lines += _failure(status["failure"])
+    if height is not None:
+        for line in lines:
+            if isinstance(line, Text):
+                line.no_wrap, line.overflow = True, "ellipsis"
     return Group(*lines)
+
+
+def _room(lines: int, events: int, workers: int) -> tuple[int, int]:
+    """How many events and workers there is room for; the table has two lines more."""
+    events = max(0, min(events, lines // 4))
+    return events, max(0, min(workers, lines - events - 2))
 
 
 def duration(seconds: float) -> str:
@@ -98,62 +117,69 @@ def _head(status: Status) -> Text:
     return text
 
 
-def _bar(training: Mapping[str, Any]) -> Iterator[RenderableType]:
+def _bar(training: Mapping[str, Any]) -> RenderableType:
     epoch, epochs = training["epoch"] + 1, training["epochs"]
     step, steps = training["step_in_epoch"], training["steps_per_epoch"]
     where = f"epoch {epoch}/{epochs} " if epochs else f"epoch {epoch} "
     where += f"step {step}/{steps}" if steps else f"step {training['step']:,}"
     if training["done"] is None:
-        yield Text(where)
-        return
+        return Text(where)
     grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(max_width=BAR_WIDTH)
+    grid.add_column(no_wrap=True)
     left = training["seconds_left"]
     more = f"{100 * training['done']:.0f} %"
     more += f", {duration(left)} left" if left and training["done"] < 1 else ""
-    grid.add_row(Text(where), ProgressBar(total=1.0, completed=training["done"], width=30), more)
-    yield grid
+    grid.add_row(Text(where), ProgressBar(total=1.0, completed=training["done"]), more)
+    return grid
 
 
 def _numbers(training: Mapping[str, Any], status: Status) -> Iterator[RenderableType]:
     logs = list(training["logs"].items())[:MOST_LOGS]
-    rates = []
-    if training["samples_per_second"]:
-        rate, count = training["samples_per_second"], max(1, status["workers"]["up"])
-        each = f" ({rate / count:,.0f} a worker)" if count > 1 else ""
-        rates.append(f"{rate:,.0f} samples/s{each}")
-    rates += [line] if (line := split_line(training)) else []
     shown = [f"{k} {v:.4g}" if isinstance(v, int | float) else f"{k} {v}" for k, v in logs]
     if shown:
         yield Text(" · ".join(shown))
-    if rates:
-        yield Text(" · ".join(rates))
+    if training["samples_per_second"]:
+        rate, count = training["samples_per_second"], max(1, status["workers"]["up"])
+        each = f" ({rate / count:,.0f} a worker)" if count > 1 else ""
+        yield Text(f"{rate:,.0f} samples/s{each}")
+    if line := split_line(training):
+        yield Text(line)
 
 
 def _stragglers(status: Status) -> Iterator[str]:
-    for found in status["stragglers"]:
-        if found["until"] is None:
-            name = found["task"].replace(":", " ")
-            yield f"{name} is slow ({found['slow_at']}): {found['factor']:.1f} times the others"
+    slow = [found for found in status["stragglers"] if found["until"] is None]
+    for found in slow[:MOST_STRAGGLERS]:
+        name = found["task"].replace(":", " ")
+        yield f"{name} is slow ({found['slow_at']}): {found['factor']:.1f} times the others"
+    if len(slow) > MOST_STRAGGLERS:
+        yield f"… {len(slow) - MOST_STRAGGLERS} more are slow"
 
 
-def _table(tasks: Sequence[Mapping[str, Any]], most: int) -> Table:
-    def stands_out(task: Mapping[str, Any]) -> tuple[bool, bool, float]:
-        return task["state"] == "running", not task["slow_at"], -(task["own_seconds"] or 0.0)
+def _table(tasks: Sequence[Mapping[str, Any]], most: int, *, cuts: bool) -> Table:
+    def stands_out(task: Mapping[str, Any]) -> tuple[bool, bool]:
+        # Not by their times, which would shuffle the lines each time.
+        return task["state"] == "running", not task["slow_at"]
 
     chosen = tasks if len(tasks) <= most else sorted(tasks, key=stands_out)[:most]
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name in ("worker", "host", "state"):
-        table.add_column(name)
+    table.add_column("worker", no_wrap=True)
+    table.add_column("host")
+    table.add_column("state")
     for name in ("step", "own", "memory", "CPU"):
-        table.add_column(name, justify="right")
-    table.add_column("slow at")
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("slow at", no_wrap=True)
     for task in chosen:
         state = task["status"] or task["state"]
-        memory = f"{task['rss_bytes'] / 2**20:,.0f} MB" if task["rss_bytes"] else ""
+        memory = f"{task['rss_bytes'] / 2**20:,.0f} MiB" if task["rss_bytes"] else ""
         cpu = f"{100 * task['cpu_share']:.0f} %" if task["cpu_share"] is not None else ""
         times = [task["step_seconds"], task["own_seconds"]]
         shown = [milliseconds(s) if s is not None else "" for s in times]
-        row = (task["task"].replace(":", " "), task["host"] or "", state, *shown, memory, cpu)
+        # A cell that is cut, in a column that may be narrower: the others keep their widths.
+        how = "ellipsis" if cuts else "fold"
+        texts = (Text(t, no_wrap=cuts, overflow=how) for t in (task["host"] or "", state))
+        row = (task["task"].replace(":", " "), *texts, *shown, memory, cpu)
         style = "red" if task["state"] in ("failed", "gone") else "yellow" * bool(task["slow_at"])
         table.add_row(*row, task["slow_at"] or "", style=style)
     if len(chosen) < len(tasks):

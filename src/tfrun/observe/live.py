@@ -18,6 +18,7 @@ from tfrun.observe.board import board
 SECONDS = 0.5  # between two looks at the job
 MOST_WORKERS = 8
 EVENTS = 3
+ABOVE = 3
 
 View = Callable[[], Mapping[str, Any]]
 
@@ -64,7 +65,9 @@ class Screen:
         if now - self._drawn >= SECONDS:
             self._drawn = now
             try:
-                shown = board(self._view(), events=EVENTS, workers=MOST_WORKERS)
+                # What scrolls above it keeps some lines, in a low terminal too.
+                high = max(1, self._console.height - ABOVE)
+                shown = board(self._view(), events=EVENTS, workers=MOST_WORKERS, height=high)
             except Exception:  # a mistake of ours must not cost the user's output
                 self._drawn = math.inf
             else:

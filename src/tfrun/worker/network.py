@@ -24,6 +24,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 SAMPLE_SECONDS = 0.05  # between two looks at the rates
 SAMPLES = 20  # of a rate, of which the best counts: a busy peer acknowledges late at times
@@ -124,8 +125,9 @@ class Network:
         return max(found, default=None)
 
     def _find(self) -> None:
-        for name in os.listdir("/proc/self/fd"):
-            if (fd := int(name)) and self._info(fd) and (peer := self._peer(fd)) in self._hosts:
+        for path in Path("/proc/self/fd").iterdir():
+            fd = int(path.name)
+            if self._info(fd) and (peer := self._peer(fd)) in self._hosts:
                 self._connections.setdefault((fd, peer), _Connection())
 
     def _info(self, fd: int) -> Sent | None:
