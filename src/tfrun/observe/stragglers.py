@@ -2,7 +2,7 @@
 
 Workers that train together take equally long for a step, because the fast ones wait. What tells
 the slow one from them is its own time: what it did not spend on waiting for others. The time that
-the network takes for its own sending is its own, too (worker/network.py).
+the network takes for its own sending is its own, too (train/network.py).
 """
 
 from __future__ import annotations

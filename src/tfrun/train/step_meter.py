@@ -10,7 +10,7 @@ Its parts, in seconds, of the steps since the report before:
 - other: between two steps of an epoch: callbacks, the script's own code; and what TensorFlow needs
   to call a step and to return from it.
 
-And "network": how long the network took to send what was sent (worker/network.py), a part of
+And "network": how long the network took to send what was sent (train/network.py), a part of
 "communication" that no peer is to blame for.
 """
 
@@ -25,8 +25,8 @@ from typing import Any, Protocol
 
 from tfrun.job.world import world
 from tfrun.train import profiler
+from tfrun.train.network import Network, other_hosts
 from tfrun.worker import channel
-from tfrun.worker.network import Network, other_hosts
 
 SECONDS = 1.0  # between two reports
 REPORTS_PER_SECOND = 500  # of all workers together: what one controller takes with ease

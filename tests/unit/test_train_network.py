@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tfrun.worker.network import Network, Sent, address_of, held_up, other_hosts, read_info
+from tfrun.train.network import Network, Sent, address_of, held_up, other_hosts, read_info
 
 
 def sent(megabytes: float, seconds: float) -> Sent:
