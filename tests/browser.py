@@ -87,6 +87,13 @@ class Browser:
         """What is drawn in each canvas that is shown, by its name: see `_PLOTS`."""
         return self.js(_PLOTS)
 
+    def heap(self) -> int:
+        """The bytes that the page's scripts hold, after a collection of what they do not."""
+        self._cdp("HeapProfiler.collectGarbage")
+        self._cdp("Performance.enable")
+        metrics = self._cdp("Performance.getMetrics")["metrics"]
+        return int(next(m["value"] for m in metrics if m["name"] == "JSHeapUsedSize"))
+
     def problems(self) -> list[str]:
         """What the browser has complained of: errors of scripts, refused loads, the policy."""
         return [

@@ -9,9 +9,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tfrun.observe import monitor as monitors
+from tfrun.observe import watch
 from tfrun.observe.access import Access
 from tfrun.observe.events import EventLog
 from tfrun.observe.monitor import Monitor
@@ -19,6 +21,7 @@ from tfrun.observe.page_server import PageServer
 from tfrun.observe.watch import Watch
 
 STEP_SECONDS = 0.2
+MOST_UPDATES = 20  # in a second
 SLOW, SLOWNESS = 17, 2.2  # this rank takes so many times as long
 PER_HOST = 8
 
@@ -99,8 +102,21 @@ def make_run(run_dir: Path, workers: int, steps: int) -> None:
 class SimulatedJob:
     """Goes on from what the run directory holds, as a controller that was started again."""
 
-    def __init__(self, run_dir: Path, workers: int, steps: int) -> None:
+    def __init__(self, run_dir: Path, workers: int, steps: int, pace: int = 1) -> None:
+        """Args:
+        run_dir: as `make_run` has left it.
+        workers: how many report.
+        steps: where they are.
+        pace: so many seconds of the job pass in one.
+        """
         self._events, self._workers, self.step = EventLog(run_dir / "events.jsonl"), workers, steps
+        self._second = 1 / min(pace, MOST_UPDATES)  # between two reports
+        self._steps = round(pace * self._second / STEP_SECONDS)  # in each
+        if pace > 1:
+            began = time.time()
+            clock = SimpleNamespace(time=lambda: began + pace * (time.time() - began))
+            monitors.time = clock  # type: ignore[assignment]
+            watch.STATUS_SECONDS = watch.LOOK_SECONDS = self._second / 2
         self.monitor = Monitor(self._events, run_dir)
         access = Access("the-token", knows_users=True)
         self.server = PageServer(Watch(run_dir, lambda heat: self.monitor.view(heat=heat), access))
@@ -112,16 +128,15 @@ class SimulatedJob:
         print(self.server.port, flush=True)
         while True:
             began = time.monotonic()
-            steps = round(1 / STEP_SECONDS)
-            self.step += steps
+            self.step += self._steps
             for rank in range(self._workers):
-                self.monitor.reported(f"worker:{rank}", report(rank, self.step, steps))
+                self.monitor.reported(f"worker:{rank}", report(rank, self.step, self._steps))
                 if rank % 100 == 99:
                     await asyncio.sleep(0)
             self.busy = time.monotonic() - began
             (Path(sys.argv[1]) / "busy").write_text(f"{self.busy:.4f}")
-            await asyncio.sleep(max(0.0, 1 - self.busy))
+            await asyncio.sleep(max(0.0, self._second - self.busy))
 
 
 if __name__ == "__main__":
-    asyncio.run(SimulatedJob(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])).run())
+    asyncio.run(SimulatedJob(Path(sys.argv[1]), *map(int, sys.argv[2:])).run())
