@@ -49,9 +49,9 @@ class Served:
         self.sockets.add(socket)
         return socket
 
-    async def join(self, agent: str) -> aiohttp.ClientWebSocketResponse:
+    async def join(self, agent: str, **programs: str) -> aiohttp.ClientWebSocketResponse:
         socket = await self.connect()
-        await socket.send_str(wire.encode(hello(agent)))
+        await socket.send_str(wire.encode(hello(agent, **programs)))
         return socket
 
     async def is_alive(self) -> bool:
@@ -60,8 +60,8 @@ class Served:
             return answer.status == 401
 
 
-def hello(agent: str) -> messages.Hello:
-    return messages.Hello(agent=agent, host="h", pid=1, version="0", python="3")
+def hello(agent: str, **programs: str) -> messages.Hello:
+    return messages.Hello(agent=agent, host="h", pid=1, version="0", programs=programs)
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ from tfrun.control import messages
 from tfrun.control.wire import MAX_DEPTH, MAX_MESSAGE_BYTES, decode, encode
 from tfrun.job.errors import TfrunError
 
-HELLO = messages.Hello(agent="a", host="h", pid=7, version="0.1.0", python="3.11")
+HELLO = messages.Hello(agent="a", host="h", pid=7, version="0.1.0", programs={})
 REPORT = messages.WorkerReport(round=0, task="worker:0", time=1.5, report={"kind": "done"})
 EXITED = messages.WorkerExited(
     round=0, task="worker:0", time=1.5, code=0, out_of_memory=False, requested=False, tail="é"

@@ -199,7 +199,7 @@ def test_a_machine_that_comes_late_stands_by(tmp_path: Path) -> None:
 
 
 def hello(agent: str) -> messages.Hello:
-    return messages.Hello(agent=agent, host="h", pid=1, version="0", python="3")
+    return messages.Hello(agent=agent, host="h", pid=1, version="0", programs={})
 
 
 async def ask(served: Served, port: int, message: wire.Message) -> wire.Message:

@@ -25,7 +25,7 @@ import aiohttp
 import tfrun
 from tfrun.cluster.ports import PortReservation, check_free, reserve_ports
 from tfrun.collective.handshake import key_of
-from tfrun.control import messages, wire
+from tfrun.control import messages, versions, wire
 from tfrun.control.crew import Crew
 from tfrun.control.memory import save_memory
 from tfrun.control.remote_logs import LAST_PIECES, SEND_SECONDS, RemoteLogs
@@ -115,7 +115,7 @@ class Agent:
                     host=platform.node(),
                     pid=os.getpid(),
                     version=tfrun.__version__,
-                    python=platform.python_version(),
+                    programs=versions.installed(),
                 )
             )
             helpers = [

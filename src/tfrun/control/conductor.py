@@ -50,6 +50,7 @@ class Conductor:
         self.spec, self.plan, self.events, self.view = spec, plan, events, view
         self._monitor = monitor
         self._stacks: dict[str, str] = {}
+        self._first: messages.Hello | None = None  # with which others are compared
         self.ended = asyncio.Event()
         self.recovery = recovery.Recovery(restarts=Restarts(limit=spec.max_restarts))
         self.replaced, self.gave_up = 0, False

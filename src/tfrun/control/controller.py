@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tfrun.control import membership, messages, remote_logs, wire
+from tfrun.control import membership, messages, remote_logs, versions, wire
 from tfrun.control import round_terms as terms
 from tfrun.control.conductor import Conductor
 from tfrun.control.members import Member, Send
@@ -66,6 +66,11 @@ class Controller(Conductor):
         self._known.joined.add(agent)
         member = self._members.add(agent, send, time.monotonic())
         self.events.add("agent_joined", agent=agent, host=hello.host, version=hello.version)
+        self._first = self._first or hello
+        first = self._first
+        if text := versions.difference(agent, hello.programs, first.agent, first.programs):
+            self.events.add("notice", agent=agent, text=text)
+            self.view.notice(text)
         if self.round.state is State.JOINING and agent in self.round.agents:
             self._feed(terms.AgentJoined(agent=agent))
         else:

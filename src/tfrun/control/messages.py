@@ -12,14 +12,14 @@ from tfrun.control.wire import Message
 
 @dataclass(frozen=True, kw_only=True)
 class Hello(Message):
-    """The first message of an agent."""
+    """The first message of an agent; `programs`: what `control.versions` has found."""
 
     kind: ClassVar[str] = "hello"
     agent: str
     host: str
     pid: int
     version: str
-    python: str
+    programs: dict
 
 
 @dataclass(frozen=True, kw_only=True)

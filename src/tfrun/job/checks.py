@@ -12,7 +12,7 @@ from tfrun.job.errors import UsageError
 from tfrun.job.spec import Program
 
 MIN_TENSORFLOW = (2, 18)
-_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly")
+DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly")
 _INSTALL = 'pip install "tfrun[cpu]", or "tfrun[gpu]" on a machine with NVIDIA GPUs'
 
 
@@ -112,7 +112,7 @@ def check_tensorflow() -> None:
     """
     if importlib.util.find_spec("tensorflow") is None:
         raise UsageError("TFRUN-106", "TensorFlow is not installed", fix=f"Install it: {_INSTALL}")
-    for name in _DISTRIBUTIONS:
+    for name in DISTRIBUTIONS:
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

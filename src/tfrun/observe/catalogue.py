@@ -94,6 +94,15 @@ KNOWN = (
         "free ones",
     ),
     Known(
+        name="different versions",
+        pattern=r"may indicate binary incompatibility|compiled (using|against) (NumPy|API version)"
+        r"|incompatible Protobuf Gencode/Runtime|Descriptors cannot be created directly"
+        r"|undefined symbol: |version `(GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found",
+        likely="packages, or the system's libraries, were built for each other's other versions",
+        fix="Install TensorFlow, Keras and NumPy anew, with the same versions on every machine; "
+        "tfrun doctor compares them",
+    ),
+    Known(
         name="package missing",
         pattern=r"ModuleNotFoundError.*No module named|ImportError.*cannot import name",
         likely="the package is not installed in this machine's Python, or in another version",

@@ -1,0 +1,47 @@
+"""The versions of what computes, on each machine: those of one job have to be the same.
+
+Workers with different ones mostly understand each other, and fail, or compute something else, much
+later and with a message that says nothing of it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+
+from tfrun.job.checks import DISTRIBUTIONS
+
+_PACKAGES = {"TensorFlow": DISTRIBUTIONS, "Keras": ("keras",)}
+
+
+def installed() -> dict[str, str]:
+    """Returns the versions on this machine, by program; imports none of them."""
+    found = {"Python": ".".join(platform.python_version_tuple()[:2])}
+    for program, names in _PACKAGES.items():
+        for name in names:
+            try:
+                found[program] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                continue
+            break
+    return found
+
+
+def difference(agent: str, mine: Mapping[str, str], other: str, theirs: Mapping[str, str]) -> str:
+    """Returns the sentence that says in what two machines differ; "" when they do not.
+
+    Args:
+      agent: a machine that has joined.
+      mine: its versions.
+      other: one that had joined before.
+      theirs: its versions.
+    """
+    parts = [
+        f"{program} {mine[program]!s:.40} ({other}: {theirs[program]!s:.40})"
+        for program in mine
+        if program in theirs and mine[program] != theirs[program]
+    ]
+    if not parts:
+        return ""
+    return f"{agent} has {', '.join(parts)}: workers may fail, or compute something else, for that"
