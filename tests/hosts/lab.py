@@ -27,6 +27,7 @@ SECONDS = 20
 
 SSHD_CONFIG = """
 Port 22
+Port 2022
 HostKey {directory}/host_key
 PidFile {directory}/{name}.pid
 AuthorizedKeysFile {directory}/user_key.pub
@@ -40,7 +41,7 @@ Match User asker
   PubkeyAuthentication no
   PasswordAuthentication yes
 """
-# An alias in the system-wide file, as people have them in ~/.ssh/config.
+# What people have in ~/.ssh/config: aliases, ports, jump hosts, keys.
 SSH_CONFIG = """
 Host stranger
   HostName n2
@@ -50,6 +51,7 @@ Host alias-of-*
   HostKeyAlias n2
 Host alias-of-n2
   HostName n2
+  Port 2022
 Host behind
   HostName n2
   HostKeyAlias n2
@@ -69,7 +71,7 @@ BOOT = """
 set -e
 hostname "$1"
 mount --bind "$2/hosts" /etc/hosts
-mount --bind "$2/ssh_config" /etc/ssh/ssh_config
+mount --bind "$2/passwd" /etc/passwd
 mount --bind "$2/resolv.conf" /etc/resolv.conf
 mount -t tmpfs tmpfs /run
 mkdir /run/sshd
@@ -320,14 +322,24 @@ class Lab:
         texts = {
             "known_hosts": "".join(known),
             "hosts": "\n".join(["127.0.0.1 localhost", *hosts, ""]),
-            "ssh_config": SSH_CONFIG.format(directory=self.directory),
+            ".ssh/config": SSH_CONFIG.format(directory=self.directory),
+            "passwd": self._passwd(),
             "resolv.conf": "",  # no name server: names that are not in /etc/hosts fail at once
         }
         for name in self.names:
             text = SSHD_CONFIG.format(directory=self.directory, name=name)
             texts[f"{name}.sshd_config"] = text
+        (self.directory / ".ssh").mkdir(mode=0o700)
         for name, text in texts.items():
             (self.directory / name).write_text(text)
+
+    def _passwd(self) -> str:
+        """Users as they are here, but root's home is the lab's directory: there ssh looks."""
+        lines = [line.split(":") for line in Path("/etc/passwd").read_text().splitlines()]
+        for fields in lines:
+            if fields[0] == "root":
+                fields[5] = str(self.directory)
+        return "\n".join([*map(":".join, lines), ""])
 
     def _boot(self, name: str) -> None:
         isolate = ["unshare", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]

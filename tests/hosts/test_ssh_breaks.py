@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 
@@ -68,4 +69,8 @@ def test_one_that_is_stuck_in_tensorflows_start(hosts: Hosts) -> None:
     args = ("-H", "n1,n2", "--join-timeout", "12", "--max-restarts", "0")
     code, _, err = hosts.end(hosts.start(ENDLESS, *args), 60)
     assert code == 137, err
+    waits = (
+        r"worker 1 waits in TensorFlow's start \([0-9]+ s\) for worker 0 at 10\.66\.0\.1:[0-9]+: "
+    )
+    assert re.search(f"{waits}no answer: it is down, or a firewall drops the packets", err), err
     assert "worker 1 has been stuck in TensorFlow's start for 1" in err

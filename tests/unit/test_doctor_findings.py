@@ -57,10 +57,11 @@ def test_of_good_machines_nothing_is_found():
         ({"memory": {"total": GB, "free": GB // 2}}, "error", "only 0.5 GB of memory"),
         ({"memory": {"total": 4 * GB, "free": 2 * GB}}, "warning", "only 2.0 GB of memory"),
         ({"disk": {"path": "/home", "total": GB, "free": 0}}, "error", "free at /home"),
+        ({"limits": {"open files": 256, "processes": -1}}, "warning", "may open 256 files"),
+        ({"limits": {"open files": -1, "processes": 1024}}, "warning", "1024 processes"),
         ({"shm": None}, "warning", "/dev/shm is missing"),
         ({"shm": {"total": 64 << 20, "free": 64 << 20}}, "warning", "/dev/shm has only 0.1 GB"),
         ({"shm": {"total": 2 * GB, "free": 0}}, "warning", "of /dev/shm are free"),
-        ({"limits": {"open files": 256}}, "warning", "may open 256 files"),
         ({"gpus": []}, "warning", "nvidia-smi shows no GPU"),
         ({"load": 9.0}, "warning", "its load is 9 on 4 cores"),
     ],
@@ -68,6 +69,15 @@ def test_of_good_machines_nothing_is_found():
 def test_what_is_wrong_with_one_machine(change, severity, says):
     ((found, where, what),) = shown(findings.of_machine("n1", changed(**change)))
     assert (found, where) == (severity, "n1") and says in what
+
+
+def test_who_reaches_the_ports_of_tensorflow():
+    ((severity, where, what),) = shown(findings.of_openness(three()))
+    assert (severity, where) == ("note", "n1, n2, n3") and "take part in the job" in what
+    ((severity, where, what),) = shown(findings.of_openness(three(address="1.1.1.1")))
+    assert (severity, where) == ("warning", "n2") and "of the Internet" in what
+    assert not list(findings.of_openness({"n1": changed(address="1.1.1.1")}))
+    assert not findings.fails(list(findings.of_openness(three())))
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def _show(found: Examination) -> None:
         click.echo(f"\n{finding.severity}: {finding.where}: {finding.what}.")
         click.echo(f"  Why: {finding.why}.\n  Fix: {finding.fix}.")
     counts = [sum(f.severity == kind for f in found.findings) for kind in ("error", "warning")]
-    if not any(counts):
+    if not found.findings:
         click.echo("fit to train: nothing was found")
     else:
         verdict = "training would fail" if counts[0] else "fit to train"

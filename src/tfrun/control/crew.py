@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.control import messages, wire
+from tfrun.control.meeting import Meeting
 from tfrun.job import profile
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
@@ -50,6 +51,7 @@ class Crew:
         self._oom_kills = oom_kills()
         self._told: signal.Signals | None = None
         self._leaving = self._saving = self._released = False
+        self._meetings: dict[str, Meeting] = {}
         self._world_size = 0  # workers of the round on all machines
         self._gpus: Mapping[str, Mapping[str, str]] = {}
         self._later: set[asyncio.Task[None]] = set()
@@ -85,6 +87,7 @@ class Crew:
         title = f"--- round {self.number} ---" if self.number else ""
         if name in self._workers:
             title = "--- started again ---"
+        self._meetings[name] = Meeting(task["awaits"])
         worker = WorkerProcess(name, log, self, title=title)
         self._workers[name] = worker
         program = self.spec.program
@@ -140,6 +143,9 @@ class Crew:
             }
             if self._leaving or self._told:
                 return
+            for name, reading in readings.items():
+                if reading.phase is progress.Phase.MEETING:
+                    self._meetings[name].look(name, reading.since, self.on_notice)
             now, alone = time.monotonic(), len(readings) == self._world_size
             for name in hangs.wondered_about(readings, now=now, timeouts=timeouts):
                 self._workers[name].look()
@@ -147,7 +153,10 @@ class Crew:
             answered = hangs.have_answered(asked, readings, now)
             hung = hangs.hung(readings, now=now, timeouts=timeouts, alone=alone, answered=answered)
             for name, seconds in hung.items():
-                self.on_notice(hangs.told(name, readings[name], seconds))
+                text = hangs.told(name, readings[name], seconds)
+                if readings[name].phase is progress.Phase.MEETING:
+                    text += self._meetings[name].why
+                self.on_notice(text)
             await asyncio.gather(*(self._end_hung(self._workers[name]) for name in hung))
 
     @staticmethod

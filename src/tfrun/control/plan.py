@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from tfrun.cluster.address import Address
+from tfrun.cluster.awaited import awaited
 from tfrun.cluster.cluster_file import lacks_chief, tasks_of, with_chief
 from tfrun.cluster.external import AWAIT_CHIEF, external_environment, external_task, serves
-from tfrun.cluster.spec import ClusterSpec
+from tfrun.cluster.spec import ClusterSpec, TaskKey
 from tfrun.cluster.tasks import (
     Task,
     assign_tasks,
@@ -230,8 +231,13 @@ def start_messages(
         )
     world_size = sum(task.rank is not None for task in tasks)
     result: dict[str, list[dict[str, Any]]] = {site.agent: [] for site in plan.sites}
+    told = parse_tf_config(plan.external) if plan.external else None
     for planned in plan.planned:
         task = plan.tasks[planned.name]
+        if told:
+            peers = awaited(told.cluster, told.task, alone=True) if told.task else []
+        else:
+            peers = awaited(cluster, TaskKey(type=task.role, index=task.index), alone=False)
         is_chief = planned.name == plan.chief
         if plan.external:
             environment = external_environment(plan.external, round_number, spec.run_dir)
@@ -246,6 +252,7 @@ def start_messages(
                 "show": is_chief or spec.log_all,
                 "muted": muted,
                 "terminal": list(window) if window and is_chief else None,
+                "awaits": peers,
                 "environment": environment,
             }
         )

@@ -108,6 +108,7 @@ async def _together(machines: Sequence[Machine], found: Examination, say: Say) -
     found.findings += findings.of_gpus(facts)
     found.findings += findings.of_names(facts)
     found.findings += findings.of_network(facts)
+    found.findings += findings.of_openness(facts)
     try:
         found.findings += findings.of_clocks(
             {machine.name: await _clock(machine) for machine in machines}

@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 GB = 1 << 30
-ERROR, WARNING = "error", "warning"
+ERROR, WARNING, NOTE = "error", "warning", "note"
 LEAST_FREE = GB  # a worker has imported TensorFlow with half of it
 LITTLE_FREE = 4 * GB
 LEAST_DISK = GB
 LEAST_SHM = GB  # with less, snapshots are on the disk
 LEAST_FILES = 1024
+LEAST_PROCESSES = 4096  # threads count, and a worker has some hundreds on a large machine
 CLOCK_SECONDS = 1.0
 SLOW_PART = 0.5  # of what the other machines reach
 
@@ -27,7 +28,8 @@ class Finding:
     """Something to know before training.
 
     Attributes:
-      severity: "error" when training would fail, else "warning".
+      severity: "error" when training would fail, "warning" when something is not as it should be,
+        "note" for what is so by nature.
       what: one sentence without its full stop.
       where: the machine, or two with an arrow between them.
       why: why it matters.
@@ -73,6 +75,15 @@ def of_machine(name: str, facts: Facts) -> Iterator[Finding]:
             where=name,
             why="connections to all other workers, logs and data files count",
             fix="ulimit -n 65536, or nofile in /etc/security/limits.conf",
+        )
+    processes = facts["limits"]["processes"]
+    if 0 <= processes < LEAST_PROCESSES:
+        yield Finding(
+            severity=WARNING,
+            what=f"a user may have {processes} processes and threads",
+            where=name,
+            why="TensorFlow starts threads for each core, and ends the worker when it may not",
+            fix="ulimit -u 65536, or nproc in /etc/security/limits.conf",
         )
     if facts["has_nvidia_driver"] and not facts["gpus"]:
         yield Finding(
@@ -245,6 +256,25 @@ def of_network(machines: Mapping[str, Facts]) -> Iterator[Finding]:
                 why="its workers have to be reached by the others",
                 fix="Bring a network interface up",
             )
+
+
+def of_openness(machines: Mapping[str, Facts]) -> Iterator[Finding]:
+    """Who reaches the ports that TensorFlow opens for the other workers, on all interfaces."""
+    if len(machines) < 2:
+        return
+    addresses = [(name, facts["address"]) for name, facts in machines.items() if facts["address"]]
+    public = [name for name, address in addresses if ipaddress.ip_address(address).is_global]
+    what = "whoever reaches the workers' ports can take part in the job and run code in it"
+    if public:
+        what = f"its address is one of the Internet, and {what}"
+    yield Finding(
+        severity=WARNING if public else NOTE,
+        what=what,
+        where=", ".join(public or machines),
+        why="TensorFlow's connections between workers are neither encrypted nor authenticated, and "
+        "it listens on all interfaces",
+        fix="Have a firewall let only these machines at each other's ports above 1023",
+    )
 
 
 def slow_machines(pairs: Mapping[tuple[str, str], float]) -> list[tuple[str, float, float]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from dataclasses import dataclass
 
 import aiohttp
 
+from tfrun.cluster.awaited import why_not_reached
 from tfrun.job.errors import TfrunError
 
 WRONG_TOKEN = 401
@@ -53,18 +53,12 @@ def _passing(error: BaseException, cause: BaseException) -> str:
     if isinstance(cause, ssl.SSLError) or isinstance(error, aiohttp.ClientSSLError):
         return "it speaks no TLS"
     match cause:
-        case socket.gaierror():
-            return f"its name does not resolve ({cause.strerror})"
-        case ConnectionRefusedError():
-            return "connection refused: nothing listens there"
         case aiohttp.ConnectionTimeoutError():
-            return "no answer: it is down, or a firewall drops the packets"
+            return why_not_reached(asyncio.TimeoutError())
         case asyncio.TimeoutError():
             return "it accepts the connection and is silent"
         case aiohttp.ServerDisconnectedError() | ConnectionResetError():
             return "it accepts the connection and closes it; with TLS it needs --tls-ca"
         case aiohttp.ClientResponseError(status=status):
             return f"what listens there is no tfrun serve (HTTP {status})"
-        case OSError():
-            return (cause.strerror or str(cause))[:200].lower()
-    return f"{type(error).__name__}: {error}"[:200]
+    return why_not_reached(cause) or f"{type(error).__name__}: {error}"[:200]

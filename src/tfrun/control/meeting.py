@@ -1,0 +1,52 @@
+"""Looks again and again at whom a worker waits for in TensorFlow's start, and tells."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from tfrun.cluster import awaited
+from tfrun.cluster.address import parse_address
+
+
+class Meeting:
+    """One worker's start."""
+
+    def __init__(self, peers: Sequence[Sequence[str]]) -> None:
+        """Args:
+        peers: (task, address) of each that it waits for.
+        """
+        where = "the cluster"
+        self._peers = [(task, parse_address(text, where=where)) for task, text in peers]
+        self._began: float | None = None
+        self._last: float | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._reasons: dict[str, str] = {}
+
+    @property
+    def why(self) -> str:
+        """Who was not reached at the last look, and why, to be added to a sentence."""
+        return f" ({awaited.listed(self._reasons)})" if self._reasons else ""
+
+    def look(self, task: str, since: float, tell: Callable[[str], None]) -> None:
+        """Looks at the peers' ports when it is time to, and tells a person.
+
+        Args:
+          task: the worker's name.
+          since: when it began to wait, in monotonic seconds.
+          tell: shows a line.
+        """
+        if since != self._began:
+            self._began, self._last, self._reasons = since, None, {}
+        seconds = time.monotonic() - since
+        is_busy = self._looking is not None and not self._looking.done()
+        if self._peers and not is_busy and awaited.is_due(seconds, self._last):
+            self._last = seconds
+            self._looking = asyncio.create_task(self._look(task, since, tell))
+
+    async def _look(self, task: str, since: float, tell: Callable[[str], None]) -> None:
+        self._reasons = await awaited.missing(self._peers)
+        seconds = time.monotonic() - since
+        if text := awaited.sentence(task, seconds, len(self._peers), self._reasons):
+            tell(text)
