@@ -47,16 +47,18 @@ def doctor(
 
 
 def _show(found: Examination) -> None:
+    from tfrun.doctor.findings import ERROR, SEVERITIES, WARNING
+
     for name, facts in found.machines.items():
         click.echo(f"{name}: {_line(facts)}")
     if found.sum:
         speed, seconds = found.sum["bytes_per_second"], found.sum["seconds"]
         what = f"sum over {found.sum['machines']} machines"
         click.echo(f"{what}: {speed / 1e6:.0f} MB/s each, {seconds * 1e3:.2f} ms for a few bytes")
-    for finding in found.findings:
+    for finding in sorted(found.findings, key=lambda one: SEVERITIES.index(one.severity)):
         click.echo(f"\n{finding.severity}: {finding.where}: {finding.what}.")
         click.echo(f"  Why: {finding.why}.\n  Fix: {finding.fix}.")
-    counts = [sum(f.severity == kind for f in found.findings) for kind in ("error", "warning")]
+    counts = [sum(f.severity == kind for f in found.findings) for kind in (ERROR, WARNING)]
     if not found.findings:
         click.echo("fit to train: nothing was found")
     else:

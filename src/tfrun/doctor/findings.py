@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 GB = 1 << 30
-ERROR, WARNING, NOTE = "error", "warning", "note"
+ERROR, WARNING, NOTE = SEVERITIES = ("error", "warning", "note")
 LEAST_FREE = GB  # a worker has imported TensorFlow with half of it
 LITTLE_FREE = 4 * GB
 LEAST_DISK = GB
