@@ -100,3 +100,17 @@ def test_each_process_of_an_agent_has_its_number(
     with_backend(tmp_path, monkeypatch, [f"{heard} exit 1", f"{heard} exit 1", "sleep 9"], test)
     configs = [json.loads(line) for line in (tmp_path / "heard").read_text().splitlines()]
     assert [config["attempt"] for config in configs] == [0, 1]
+
+
+def test_the_jobs_end_is_no_reason_to_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(backend: SshBackend) -> None:
+        await is_waiting_for(backend, "agent is starting")
+        backend.whereabouts.joined.add("n1")  # as the controller notes it
+        began = asyncio.get_running_loop().time()
+        await backend.close(10.0)
+        assert asyncio.get_running_loop().time() - began < 5  # when the agent has left
+
+    with_backend(tmp_path, monkeypatch, [f"{JOINS} cat", f"{JOINS} cat"], test)
+    assert (tmp_path / "count").read_text().strip() == "1"

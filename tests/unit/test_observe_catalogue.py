@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import signal
 import socket
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -14,6 +15,8 @@ from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure, Outcome
 from tfrun.observe.catalogue import KNOWN, advice
 from tfrun.observe.failures import failure_json
+from tfrun.worker.hangs import told
+from tfrun.worker.progress import Phase, Reading
 
 
 def known(error: BaseException | None = None, *, code: int = 1, oom: bool = False, tail: str = ""):
@@ -41,6 +44,17 @@ def test_out_of_memory_by_the_kernel_and_by_numpy():
     assert known(code=-9, oom=True) == "host memory, killed"
     assert known(raised(lambda: np.empty((1 << 60,), np.int8))) == "host memory, refused"
     assert known(MemoryError()) == "host memory, refused"
+
+
+def test_workers_that_tfrun_has_ended():
+    since = time.monotonic() - 13
+    for phase, name in (
+        (Phase.MEETING, "stuck in TensorFlow's start"),
+        (Phase.STEP, "stood still"),
+    ):
+        tail = told("worker:1", Reading(phase=phase, since=since, step_seconds=1.0), 13.0)
+        assert known(code=-9, tail=f"Thread 0x1\n{tail}") == name
+    assert known(code=-9) == "killed"
 
 
 def test_a_full_disk():

@@ -52,6 +52,7 @@ class Crew:
         self._told: signal.Signals | None = None
         self._leaving = self._saving = self._released = False
         self._meetings: dict[str, Meeting] = {}
+        self._ended_for: dict[str, str] = {}  # why a worker that stood still was ended
         self._world_size = 0  # workers of the round on all machines
         self._gpus: Mapping[str, Mapping[str, str]] = {}
         self._later: set[asyncio.Task[None]] = set()
@@ -88,6 +89,7 @@ class Crew:
         if name in self._workers:
             title = "--- started again ---"
         self._meetings[name] = Meeting(task["awaits"])
+        self._ended_for.pop(name, None)
         worker = WorkerProcess(name, log, self, title=title)
         self._workers[name] = worker
         program = self.spec.program
@@ -156,6 +158,7 @@ class Crew:
                 text = hangs.told(name, readings[name], seconds)
                 if readings[name].phase is progress.Phase.MEETING:
                     text += self._meetings[name].why
+                self._ended_for[name] = text
                 self.on_notice(text)
             await asyncio.gather(*(self._end_hung(self._workers[name]) for name in hung))
 
@@ -295,6 +298,9 @@ class Crew:
         )
 
     def on_exit(self, worker: WorkerProcess, when: float, status: ExitStatus) -> None:
+        tail = worker.tail
+        if why := self._ended_for.get(worker.name):
+            tail = f"{tail}\n{why}".strip()  # what is told of a failure begins at its end
         self._send(
             messages.WorkerExited(
                 round=self.number,
@@ -303,7 +309,7 @@ class Crew:
                 code=status.code,
                 out_of_memory=status.out_of_memory,
                 requested=worker.was_told_to(status),
-                tail=worker.tail,
+                tail=tail,
             )
         )
 

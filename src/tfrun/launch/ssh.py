@@ -10,6 +10,7 @@ was lost is tried again until the job ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -99,6 +100,7 @@ class SshBackend:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._copy: Path | None = None
         self._ended: asyncio.Queue[AgentEnd] = asyncio.Queue()
+        self._closing = asyncio.Event()
         self.whereabouts = Whereabouts()
 
     async def start(self, port: int, config: dict[str, Any]) -> None:
@@ -119,6 +121,7 @@ class SshBackend:
         return await self._ended.get()
 
     async def close(self, timeout: float) -> None:
+        self._closing.set()
         leaving = []
         for agent, connection in self._connections.items():
             connection.hang_up()
@@ -133,7 +136,7 @@ class SshBackend:
             self._copy.unlink(missing_ok=True)
 
     async def _keep_trying(self, agent: str, port: int, config: dict[str, Any]) -> None:
-        """Connects, and again when that breaks, until it is clear that it never can be.
+        """Connects, and again when that breaks, until it is clear that it never can be, or closing.
 
         What a host that was there before says, that its Python cannot be found for example, may
         well pass: a machine that starts anew takes connections before all its disks are there.
@@ -163,7 +166,9 @@ class SshBackend:
                 return
             if connection.told and loop.time() - began > STABLE_SECONDS:
                 pauses = _pauses()
-            await asyncio.sleep(next(pauses))
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), next(pauses))
+                return
 
     def _configure(self, agent: str, attempt: int, config: dict[str, Any]) -> Configure:
         def configure(greeting: Mapping[str, Any], port: int) -> dict[str, Any]:

@@ -42,6 +42,21 @@ class Known:
 # The first that fits is told.
 KNOWN = (
     Known(
+        name="stuck in TensorFlow's start",
+        signum=signal.SIGKILL,
+        pattern=r"has been stuck in TensorFlow's start for",
+        likely="a worker that it waits for does not run, or its port is not reached from there",
+        fix="Start all tasks within --join-timeout; tfrun doctor -H … says who does not reach whom",
+    ),
+    Known(
+        name="stood still",
+        signum=signal.SIGKILL,
+        pattern=r"has stood still for \d+ s and is replaced",
+        likely="it made no step for --hang-timeout: a lock, a slow disk, or data that do not come",
+        fix="Its log shows the Python stack where it stood; a longer --hang-timeout where that is "
+        "how it should be",
+    ),
+    Known(
         name="host memory, killed",
         out_of_memory=True,
         likely="the machine, or the container, has no memory left",
