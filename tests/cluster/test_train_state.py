@@ -14,6 +14,10 @@ from typing import Any
 import pytest
 from workers import SCRIPTS, TFRUN, environment
 
+from tfrun.observe.events import read_events
+from tfrun.observe.monitor import view_of
+from tfrun.observe.numbers import PARTS
+
 # "round:rank:loop:step:where", see scripts/train_state.py; each round loses a worker elsewhere.
 KILLS = {
     "dataset steps": [
@@ -58,7 +62,23 @@ def run(variant: str, kills: str) -> tuple[dict[str, Any], list[list[str]], str]
         found = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(2)]
         assert found[0]["weights"] == found[1]["weights"]
         seen = [Path(folder, f"seen-{rank}.txt").read_text().splitlines() for rank in range(2)]
+        if not kills:
+            check_numbers(Path(folder, "run"))
         return found[0], seen, shown
+
+
+def check_numbers(run_dir: Path) -> None:
+    """A loop of the script's own is seen as `fit` is: steps, samples, where the time goes."""
+    told = [e for e in read_events(run_dir / "events.jsonl") if e["event"] == "progress"]
+    assert sum(event["steps"] for event in told) == 27 - 1 + 18 - 1  # without the traced ones
+    view = view_of(run_dir).to_json(time.time())
+    training = view["training"]
+    assert training["step"] == 18 and training["global_batch"] == 20
+    assert training["samples_per_second"] == pytest.approx(20 / training["step_seconds"], rel=0.01)
+    assert all(training["split"][part] is not None for part in PARTS), training
+    assert training["split"]["compute"] > 0
+    assert sum(training["split"].values()) == pytest.approx(training["step_seconds"], rel=0.5)
+    assert all(task["own_seconds"] and task["rss_bytes"] for task in view["tasks"])
 
 
 @functools.cache
