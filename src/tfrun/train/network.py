@@ -14,6 +14,7 @@ Only connections to the cluster's other machines count.
 from __future__ import annotations
 
 import ctypes
+import heapq
 import ipaddress
 import json
 import os
@@ -28,7 +29,8 @@ from pathlib import Path
 
 SAMPLE_SECONDS = 0.05  # between two looks at the rates
 SAMPLES = 20  # of a rate, of which the best counts: a busy peer acknowledges late at times
-LOOK_SECONDS = 1.0  # between two looks for connections
+LOOK_SECONDS = 5.0  # between two looks for connections
+MOST = 16  # connections
 MOST_HOSTS = 256  # whose names are looked up
 _ESTABLISHED = 1
 _INFO_BYTES = 256
@@ -73,8 +75,8 @@ def held_up(before: Sent, now: Sent, rate: int) -> float:
 
 @dataclass
 class _Connection:
-    before: Sent = field(default_factory=lambda: Sent(bytes=0, rate=0, seconds=0.0))
-    now: Sent = field(default_factory=lambda: Sent(bytes=0, rate=0, seconds=0.0))
+    before: Sent
+    now: Sent
     rates: deque[int] = field(default_factory=lambda: deque(maxlen=SAMPLES))
 
 
@@ -125,10 +127,15 @@ class Network:
         return max(found, default=None)
 
     def _find(self) -> None:
+        """Keeps the connections through which most has been sent: a ring has few."""
+        found = []
         for path in Path("/proc/self/fd").iterdir():
             fd = int(path.name)
-            if self._info(fd) and (peer := self._peer(fd)) in self._hosts:
-                self._connections.setdefault((fd, peer), _Connection())
+            if (info := self._info(fd)) and (peer := self._peer(fd)) in self._hosts:
+                found.append(((fd, peer), info))
+        known, self._connections = self._connections, {}
+        for key, info in heapq.nlargest(MOST, found, key=lambda pair: pair[1].bytes):
+            self._connections[key] = known.get(key) or _Connection(info, info)
 
     def _info(self, fd: int) -> Sent | None:
         # Not through `socket.socket(fileno=fd)`, which may change how others' sockets block.
