@@ -24,6 +24,7 @@ def known(error: BaseException | None = None, *, code: int = 1, oom: bool = Fals
     failure = Failure(
         task="worker:1",
         time=1.0,
+        code="TFRUN-403" if oom else "TFRUN-401",
         status=ExitStatus(code=code, out_of_memory=oom),
         error=reported,
         tail=tail,

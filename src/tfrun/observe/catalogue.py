@@ -39,6 +39,9 @@ class Known:
         return not self.pattern or re.search(self.pattern, text) is not None
 
 
+# A worker failed, was killed for lack of memory, failed again and again at one step.
+WORKERS_OWN = ("TFRUN-401", "TFRUN-403", "TFRUN-405")
+
 # The first that fits is told.
 KNOWN = (
     Known(
@@ -216,7 +219,7 @@ def advice(failure: Failure) -> Known | None:
     """
     error = failure.error
     message = str(error.get("message") or "")
-    if "TFRUN-" in message or (failure.code != "TFRUN-401" and failure.code != "TFRUN-405"):
+    if "TFRUN-" in message or failure.code not in WORKERS_OWN:
         return None  # one of ours, with its own fix
     detail = str(error.get("traceback") or "") if error else failure.tail
     text = f"{error.get('type') or ''}: {message}\n{detail[-4000:]}"
