@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import keras
 import numpy as np
 import pytest
@@ -189,6 +191,33 @@ class Broken(list):
         if index in (7, 50):
             raise OSError("bad sector")
         return super().__getitem__(index)
+
+
+class Meeting:
+    """Sample 0 is read alone; each later one waits until another thread reads, too."""
+
+    def __init__(self, seconds: float) -> None:
+        self.barrier, self.met, self.seconds = threading.Barrier(2), 0, seconds
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> np.int64:
+        if index and not self.met and not self.barrier.broken:
+            try:
+                self.barrier.wait(self.seconds)
+                self.met += 1
+            except threading.BrokenBarrierError:
+                pass
+        return np.int64(index)
+
+
+@pytest.mark.parametrize(("concurrent", "seconds"), [(False, 0.5), (True, 20.0)])
+def test_a_source_is_read_by_one_thread_at_a_time_unless_it_allows_more(concurrent, seconds):
+    source = Meeting(seconds)
+    data = Dataset.from_source(source, batch_size=10, concurrent=concurrent).map(lambda x: x)
+    assert np.concatenate([batch.numpy() for batch in data]).tolist() == list(range(100))
+    assert (source.met > 0) is concurrent
 
 
 def test_a_sample_that_cannot_be_read_is_named_or_skipped():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+from contextlib import nullcontext
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -94,7 +96,7 @@ class SequenceSource:
 
     sample_bytes: float | None = None
 
-    def __init__(self, items: Any) -> None:
+    def __init__(self, items: Any, concurrent: bool = False) -> None:
         if not hasattr(items, "__len__") or not hasattr(items, "__getitem__"):
             raise errors.bad_argument(
                 f"a {type(items).__name__} cannot be read at any index",
@@ -104,6 +106,8 @@ class SequenceSource:
         if not len(items):
             raise errors.empty("Dataset.from_source")
         self._items = items
+        # A file handle is shared by whoever seeks in it; pyarrow crashes or hangs.
+        self._turn = nullcontext() if concurrent else Lock()
         self.spec = tf.nest.map_structure(_spec_of_value, self._item(0))
 
     def __len__(self) -> int:
@@ -121,7 +125,8 @@ class SequenceSource:
 
     def _item(self, index: int) -> Any:
         try:
-            return self._items[index]
+            with self._turn:
+                return self._items[index]
         except Exception as error:
             raise errors.bad_sample(index, f"{type(error).__name__}: {error}") from error
 
