@@ -35,7 +35,7 @@ from tfrun.data.position import Position
 from tfrun.job.world import world
 
 if TYPE_CHECKING:
-    from tfrun.data.dataset import Dataset
+    from tfrun.data.epochs import Epochs
     from tfrun.data.plan import Replicas
 
 SWITCH = "TFRUN_LEDGER"  # the number of the job in its run directory; empty or 0 is no ledger
@@ -173,7 +173,7 @@ def no_tape() -> Tape:
 
 
 def open_tape(
-    dataset: Dataset,
+    dataset: Epochs,
     place: Position,
     replicas: Replicas | None = None,
     *,
