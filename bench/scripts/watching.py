@@ -52,7 +52,7 @@ class Nothing:
     def aside(self, kind):
         return contextlib.nullcontext()
 
-    returned = ended = rests = closes = took = evaluation_begins = evaluation_ends = begins
+    returned = ended = rests = closes = evaluation_begins = evaluation_ends = begins
 
 
 class Timed(StepMeter):

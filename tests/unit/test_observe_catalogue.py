@@ -80,7 +80,8 @@ def test_a_missing_package_file_and_permission():
     assert known(PermissionError(13, "Permission denied", "/root/x")) == "permission"
 
 
-# What TensorFlow, Keras and NCCL have said.
+# What TensorFlow, Keras and NCCL say; real failures: tests/cluster/test_known_failures.py. Those of
+# GPUs and NCCL are from TensorFlow's and NCCL's sources, because there was no GPU.
 SAID = {
     "OOM when allocating tensor with shape[8192,8192] and type float on /job:localhost/replica:0/"
     "task:0/device:GPU:0 by allocator GPU_0_bfc": "GPU memory",
@@ -94,6 +95,10 @@ SAID = {
     "have value 64, but received input with shape (None, 32)": "shapes",
     "Received a label value of 12 which is outside the valid range of [0, 10).": "labels outside "
     "of the classes",
+    # A real one, on a CPU; TensorFlow waits 10 s before it says so.
+    "{{function_node __wrapped__Fill_device_/job:localhost/task:0/device:CPU:0}} OOM when "
+    "allocating tensor with shape[1048576,1048576] and type float on /job:localhost/replica:0/"
+    "task:0/device:CPU:0 by allocator mklcpu [Op:Fill] name: ": "host memory, refused",
     "[Errno 24] Too many open files: 'data-00017'": "too many open files",
     "DNN library initialization failed.": "GPU libraries",
 }

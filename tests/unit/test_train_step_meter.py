@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tfrun.train import step_meter
+from tfrun.train import agree, step_meter
 from tfrun.train.step_meter import StepMeter
 from tfrun.worker import channel
 
@@ -151,3 +151,27 @@ def test_what_is_left_is_told_at_the_end(time: Time, sent: list[dict[str, Any]])
         step(time, meter, None, number)
     meter.closes()
     assert [report["steps"] for report in sent] == [0, 2]
+
+
+def test_what_is_agreed_on_between_two_steps_is_waiting(
+    time: Time, sent: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+):
+    """Callbacks that may stop a training are asked on all workers: one waits for the slowest."""
+    waited = agree.Waited()
+    monkeypatch.setattr(agree, "waited", waited)
+    clock = InGraph(time.now)
+    meter = StepMeter(clock, fetches=True)
+
+    def agreed(seconds: float) -> None:
+        time.now += seconds
+        waited.seconds += seconds
+
+    for number in range(1, 21):
+        step(time, meter, clock, number)
+        agreed(0.040)
+        with meter.aside("checkpoint"):
+            agreed(0.500)
+    meter.closes()
+    steps = sum(report["steps"] for report in sent)
+    each = [sum(r["split"][part] for r in sent if r["steps"]) / steps for part in range(4)]
+    assert each == pytest.approx([0.010, 0.050, 0.032 + 0.040, 0.013], abs=0.006)

@@ -152,7 +152,9 @@ KNOWN = (
     Known(
         name="shapes after a resume",
         pattern=r"(?is)(load_weights|restore|load_own_variables|checkpoint).*"
-        r"(shape mismatch|shapes? .* (not |in)compatible|different shape|expected shape)",
+        r"(shape mismatch|shapes? .* (not |in)compatible|different shape|expected shape)"
+        r"|objects could not be loaded.*shape of the target"
+        r"|tensor with shape .* when attempting to restore variable with shape",
         likely="what was saved belongs to another model: it was changed since",
         fix="Build the model as it was, or begin anew with --fresh or another --checkpoint-dir",
     ),
@@ -162,6 +164,19 @@ KNOWN = (
         r"|Shapes? .* (are|is) (not |in)compatible|Matrix size-incompatible",
         likely="the data's shape is not the one that the model was built for",
         fix="Compare model.input_shape with dataset.element_spec",
+    ),
+    Known(
+        name="damaged file",
+        pattern=r"DataLossError|corrupted record|truncated record|Is this even a TFRecord file",
+        likely="a file of records was cut off while it was written or copied, or holds other data",
+        fix="Write or copy it again; with tf.data, ignore_errors() leaves damaged records out",
+    ),
+    Known(
+        name="not a number",
+        pattern=r"Tensor had (NaN|-?Inf)|(?i:loss) is (nan|inf|not finite)",
+        likely="the training has diverged, or the data holds values that are no numbers",
+        fix="A lower learning rate, clipnorm in the optimizer; look for NaN in the data. With more "
+        "workers and a larger batch, tfrun.scaled_lr warms the rate up",
     ),
     Known(
         name="too many open files",

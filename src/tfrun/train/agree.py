@@ -6,6 +6,7 @@ Each function here is a collective: every worker has to call it, at the same poi
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,19 @@ from tfrun.worker import progress
 
 _SMALLEST = 16  # numbers in a sum
 _CHUNK = 16 << 20  # bytes in one collective
+
+
+class Waited:
+    """How long this process has waited here for the other workers, since it began.
+
+    Attributes:
+      seconds: of all calls.
+    """
+
+    seconds = 0.0
+
+
+waited = Waited()
 
 
 def multi_worker_strategy(model: Any) -> Any | None:
@@ -49,8 +63,12 @@ def sum_over_workers(strategy: Any, values: np.ndarray) -> np.ndarray:
     size = max(_SMALLEST, 1 << (len(values) - 1).bit_length())
     padded = np.zeros(size, values.dtype)
     padded[: len(values)] = values
-    with progress.in_collective():
-        return _summing(strategy)(tf.constant(padded)).numpy()[: len(values)]
+    began = time.perf_counter()
+    try:
+        with progress.in_collective():
+            return _summing(strategy)(tf.constant(padded)).numpy()[: len(values)]
+    finally:
+        waited.seconds += time.perf_counter() - began
 
 
 @functools.lru_cache(maxsize=4)

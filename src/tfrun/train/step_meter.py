@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tfrun.job.world import world
-from tfrun.train import profiler
+from tfrun.train import agree, profiler
 from tfrun.train.network import Network, other_hosts
 from tfrun.worker import channel
 
@@ -56,7 +56,8 @@ class StepMeter:
         self._every = max(SECONDS, world().size / REPORTS_PER_SECOND)
         self._read = clock.read() if clock else (0.0, 0.0, 0.0, 0.0)
         self._is_first = True
-        self._aside_since: tuple[float, Any] = (0.0, None)
+        self._aside_since: tuple[float, float, Any] = (0.0, 0.0, None)
+        self._agreed_before = agree.waited.seconds
         self._place = {"epoch": 0, "in_epoch": 0, "step": 0}
         self._aside: dict[str, float] = {}
         self._network = Network(other_hosts())
@@ -74,6 +75,7 @@ class StepMeter:
         now = time.perf_counter()
         if not self._rests:
             self._between += now - self._returned
+            self._agreed += agree.waited.seconds - self._agreed_before
         if self._clock:
             self._called += time.time() - self._clock.origin
         self._began, self._rests = now, False
@@ -84,7 +86,7 @@ class StepMeter:
         self._steps += steps
         self._calls += 1
         self._inside += now - self._began
-        self._returned = now
+        self._returned, self._agreed_before = now, agree.waited.seconds
         self._network.sample()
 
     def fetching(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -101,25 +103,26 @@ class StepMeter:
     @contextlib.contextmanager
     def aside(self, kind: str) -> Iterator[None]:
         """The block is no part of a step: "evaluation", "checkpoint"."""
-        began = time.perf_counter()
+        began, agreed = time.perf_counter(), agree.waited.seconds
         try:
             yield
         finally:
-            self.took(kind, time.perf_counter() - began)
+            self._took(kind, time.perf_counter() - began, agree.waited.seconds - agreed)
 
-    def took(self, kind: str, seconds: float) -> None:
-        """As `aside`, afterwards."""
+    def _took(self, kind: str, seconds: float, agreed: float) -> None:
+        self._agreed_before += agreed
         self._aside[kind] = self._aside.get(kind, 0.0) + seconds
         if not self._rests:
             self._between -= seconds
 
     def evaluation_begins(self) -> None:
-        self._aside_since = time.perf_counter(), self._clock and self._clock.read()
+        read = self._clock and self._clock.read()
+        self._aside_since = time.perf_counter(), agree.waited.seconds, read
 
     def evaluation_ends(self) -> None:
         """Its steps have waited too, which is no part of the training's."""
-        began, read = self._aside_since
-        self.took("evaluation", time.perf_counter() - began)
+        began, agreed, read = self._aside_since
+        self._took("evaluation", time.perf_counter() - began, agree.waited.seconds - agreed)
         if self._clock and read:
             more = [b - a for a, b in zip(read, self._clock.read(), strict=True)]
             a, b, c, d = (known + much for known, much in zip(self._read, more, strict=True))
@@ -201,7 +204,10 @@ class StepMeter:
             fetched = self._fetching - waited_for_input
             other = self._between - self._fetching
             compute = self._inside - waited
-        return _rounded(fetched, compute, waited + waited_for_input, other)
+        # What is agreed on between two steps waits for the others, too.
+        return _rounded(
+            fetched, compute, waited + waited_for_input + self._agreed, other - self._agreed
+        )
 
     def _measured(self) -> tuple[float, ...] | None:
         """What the clock has measured since the last report; None without a clock."""
@@ -211,7 +217,7 @@ class StepMeter:
         return tuple(b - a for a, b in zip(before, self._read, strict=True))
 
     def _clear(self) -> None:
-        self._inside = self._between = self._fetching = self._called = 0.0
+        self._inside = self._between = self._fetching = self._called = self._agreed = 0.0
         self._steps = self._calls = 0
 
 
