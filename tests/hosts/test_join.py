@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
+import psutil
 import pytest
 from lab import TFRUN, certificate
 from machines import Hosts, needs_hosts, thorough
@@ -33,6 +35,17 @@ class Joined:
         return self.path.read_text()
 
 
+def processes_with(secret: str) -> list[str]:
+    """Returns the processes whose arguments or environment have the secret, of all that run."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            text = " ".join((*process.cmdline(), *process.environ().values()))
+            if secret in text:
+                found.append(text[:200])
+    return found
+
+
 @thorough
 @pytest.mark.timeout(300)
 def test_a_cluster_by_hand(hosts: Hosts) -> None:
@@ -55,6 +68,8 @@ def test_a_cluster_by_hand(hosts: Hosts) -> None:
         assert "TFRUN-320: the token is wrong" in early.said
         joined = [Joined(hosts, name, *trust, "run/token") for name in ("n2", "n3")]
         wait_until((hosts.directory / "waiting-0").exists, "the chief waits", SECONDS)
+        token = (hosts.directory / "run" / "token").read_text().strip()
+        assert not processes_with(token)
         hosts.kill(joined[1].process)  # with all that it has started
         hosts.until_said("the agent n3 was lost.*; waiting for n3, at most 600 s")
         joined.append(Joined(hosts, "n3", *trust, "run/token"))
@@ -65,7 +80,6 @@ def test_a_cluster_by_hand(hosts: Hosts) -> None:
         for machine in (joined[0], joined[2]):
             assert machine.process.wait(SECONDS) == 0, machine.said
             assert "tfrun: the job is over" in machine.said
-        token = (hosts.directory / "run" / "token").read_text().strip()
         logs = [
             p for p in (hosts.directory / "run").rglob("*") if p.is_file() and p.name != "token"
         ]
