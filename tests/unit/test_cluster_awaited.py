@@ -9,7 +9,7 @@ import time
 from tfrun.cluster import awaited
 from tfrun.cluster.address import Address
 from tfrun.cluster.spec import ClusterSpec, TaskKey
-from tfrun.control.meeting import Meeting
+from tfrun.control.start_watch import StartWatch
 
 PORTS = {"worker": 2, "chief": 1, "evaluator": 1}
 CLUSTER = ClusterSpec.of(
@@ -63,16 +63,16 @@ def test_it_is_told_when_it_is_time():
     told: list[str] = []
 
     async def run() -> str:
-        meeting = Meeting([["worker 1", "127.0.0.1:1"]])
-        meeting.look("worker:0", time.monotonic() - 2, told.append)
+        watch = StartWatch([["worker 1", "127.0.0.1:1"]])
+        watch.look("worker:0", time.monotonic() - 2, told.append)
         since = time.monotonic() - 6
         for _ in range(3):  # once, however often it is asked
-            meeting.look("worker:0", since, told.append)
+            watch.look("worker:0", since, told.append)
             for _ in range(100):
                 if told:
                     break
                 await asyncio.sleep(0.02)
-        return meeting.why
+        return watch.why
 
     why = asyncio.run(run())
     assert why == " (worker 1 at 127.0.0.1:1: connection refused: nothing listens there)"

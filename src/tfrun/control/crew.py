@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.control import messages, wire
-from tfrun.control.meeting import Meeting
+from tfrun.control.start_watch import StartWatch
 from tfrun.job import profile
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
@@ -51,7 +51,7 @@ class Crew:
         self._oom_kills = oom_kills()
         self._told: signal.Signals | None = None
         self._leaving = self._saving = self._released = False
-        self._meetings: dict[str, Meeting] = {}
+        self._starts: dict[str, StartWatch] = {}
         self._ended_for: dict[str, str] = {}  # why a worker that stood still was ended
         self._world_size = 0  # workers of the round on all machines
         self._gpus: Mapping[str, Mapping[str, str]] = {}
@@ -88,7 +88,7 @@ class Crew:
         title = f"--- round {self.number} ---" if self.number else ""
         if name in self._workers:
             title = "--- started again ---"
-        self._meetings[name] = Meeting(task["awaits"])
+        self._starts[name] = StartWatch(task["awaits"])
         self._ended_for.pop(name, None)
         worker = WorkerProcess(name, log, self, title=title)
         self._workers[name] = worker
@@ -147,7 +147,7 @@ class Crew:
                 return
             for name, reading in readings.items():
                 if reading.phase is progress.Phase.MEETING:
-                    self._meetings[name].look(name, reading.since, self.on_notice)
+                    self._starts[name].look(name, reading.since, self.on_notice)
             now, alone = time.monotonic(), len(readings) == self._world_size
             for name in hangs.wondered_about(readings, now=now, timeouts=timeouts):
                 self._workers[name].look()
@@ -157,7 +157,7 @@ class Crew:
             for name, seconds in hung.items():
                 text = hangs.told(name, readings[name], seconds)
                 if readings[name].phase is progress.Phase.MEETING:
-                    text += self._meetings[name].why
+                    text += self._starts[name].why
                 self._ended_for[name] = text
                 self.on_notice(text)
             await asyncio.gather(*(self._end_hung(self._workers[name]) for name in hung))

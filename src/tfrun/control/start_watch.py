@@ -10,7 +10,7 @@ from tfrun.cluster import awaited
 from tfrun.cluster.address import parse_address
 
 
-class Meeting:
+class StartWatch:
     """One worker's start."""
 
     def __init__(self, peers: Sequence[Sequence[str]]) -> None:
