@@ -192,12 +192,16 @@ def is_preempted_and_goes_on(cluster: SlurmLab, job: str, *whom: str) -> None:
     wait_until(lambda: "epoch 2 restart 0" in log_of(cluster), "it trains", JOB_SECONDS)
     cluster.call("scancel", *whom, "--signal=TERM", job)
     wait_until(lambda: "is requeued" in log_of(cluster), "it is requeued", 30)
+    requeued = time.monotonic()
     assert "preempted by SIGTERM" in log_of(cluster)
     # Slurm lets a requeued job wait for two minutes. Ten seconds are what it needs itself: its
     # nodes may still be busy with forgetting the first run.
     wait_until(lambda: cluster.state(job) == "PENDING", "it waits", 30)
     cluster.call("scontrol", "update", f"JobId={job}", "StartTime=now+10")
+    wait_until(lambda: cluster.state(job) == "RUNNING", "it runs again", 60)
+    print(f"it runs again {time.monotonic() - requeued:.1f} s after it was requeued")
     wait_until(lambda: " restart 1" in log_of(cluster), "it goes on", JOB_SECONDS)
+    print(f"it goes on {time.monotonic() - requeued:.1f} s after it was requeued")
     first = log_of(cluster).partition(" restart 1")[0].rpartition("epoch ")[2]
     assert int(first) >= 2
     cluster.call("scancel", job)
