@@ -50,6 +50,7 @@ class Hosts:
             "PASSED": "through",
         }
         self.environment.pop("TF_CONFIG", None)
+        self._job: subprocess.Popen | None = None
 
     def start(
         self, text: str, *args: str, script: tuple[str, ...] = ("train.py",)
@@ -60,7 +61,9 @@ class Hosts:
         outputs = [self._output(stream).open("wb") for stream in ("out", "err")]
         command = [TFRUN, *args, *script]  # of which the first may be a verb
         try:
-            return self.lab.start("n1", command, self.directory, self.environment, *outputs)
+            given = (command, self.directory, self.environment)
+            self._job = self.lab.start("n1", *given, *outputs)
+            return self._job
         finally:
             for file in outputs:
                 file.close()
@@ -103,7 +106,12 @@ class Hosts:
 
     def wait_until_running(self, ranks: int) -> None:
         wanted = [self.directory / f"running-{rank}" for rank in range(ranks)]
-        wait_until(lambda: all(path.exists() for path in wanted), "all steps run", JOB_SECONDS)
+
+        def all_run() -> bool:
+            assert self._job is None or self._job.poll() is None, self.said
+            return all(path.exists() for path in wanted)
+
+        wait_until(all_run, "all steps run", JOB_SECONDS)
 
     def left(self) -> list[str]:
         """Returns what still runs on any host."""

@@ -17,15 +17,16 @@ pytestmark = needs_hosts
 
 @thorough
 def test_a_host_crashes(hosts: Hosts) -> None:
-    process = hosts.start(ENDLESS, "-H", "n1,n2,n3", "--join-timeout", "8")
+    # In which TensorFlow is imported as well, on three hosts that are one machine.
+    process = hosts.start(ENDLESS, "-H", "n1,n2,n3", "--join-timeout", "25")
     hosts.wait_until_running(3)
     hosts.lab.crash("n2")
     began = time.monotonic()
-    code, _, err = hosts.end(process, 40)
-    assert time.monotonic() - began <= 20
+    code, _, err = hosts.end(process, 60)
+    assert time.monotonic() - began <= 45
     assert code == 1
-    assert "the agent n2 was lost" in err and "waiting for n2, at most 8 s" in err
-    assert "TFRUN-303" in err and "did not return in 8 s" in err
+    assert "the agent n2 was lost" in err and "waiting for n2, at most 25 s" in err
+    assert "TFRUN-303" in err and "did not return in 25 s" in err
 
 
 def test_a_host_is_cut_off(hosts: Hosts) -> None:
@@ -66,11 +67,11 @@ def test_ctrl_c(hosts: Hosts) -> None:
 def test_one_that_is_stuck_in_tensorflows_start(hosts: Hosts) -> None:
     """A firewall lets SSH through and nothing else: TensorFlow would wait for ever."""
     hosts.lab.drop("n1", "1024-65535")
-    args = ("-H", "n1,n2", "--join-timeout", "12", "--max-restarts", "0")
-    code, _, err = hosts.end(hosts.start(ENDLESS, *args), 60)
+    args = ("-H", "n1,n2", "--join-timeout", "20", "--max-restarts", "0")
+    code, _, err = hosts.end(hosts.start(ENDLESS, *args), 90)
     assert code == 137, err
     waits = (
         r"worker 1 waits in TensorFlow's start \([0-9]+ s\) for worker 0 at 10\.66\.0\.1:[0-9]+: "
     )
     assert re.search(f"{waits}no answer: it is down, or a firewall drops the packets", err), err
-    assert "worker 1 has been stuck in TensorFlow's start for 1" in err
+    assert "worker 1 has been stuck in TensorFlow's start for 2" in err
