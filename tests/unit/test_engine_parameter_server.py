@@ -19,28 +19,32 @@ from tfrun.engine.parameter_server.recorder import Recorder, recording
 HERE = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
-def numbered(function):
-    """A step's function, which takes its number."""
-    return tf.function(function, input_signature=[tf.TensorSpec([], tf.int64)], autograph=False)
+def marked(function):
+    """A step's function, which takes its mark."""
+    return tf.function(function, input_signature=[unit.MARK], autograph=False)
+
+
+def mark(number: int, place: int | None = None) -> tf.Tensor:
+    return tf.constant(unit.mark_of(number, place), tf.int64)
 
 
 def test_a_step_is_applied_once_however_often_it_is_tried() -> None:
     ledger = unit.Ledger([HERE], totals=1)
     weight = tf.Variable([0.0, 0.0])
 
-    @numbered
-    def step(number):
+    @marked
+    def step(mark):
         version = ledger.version()
-        gradient = tf.cast(tf.stack([number, number]), tf.float32)
+        gradient = tf.cast(tf.stack([mark[1], mark[1]]), tf.float32)
         work = unit.Work(device=HERE, inputs=[gradient], run=lambda g: [variables.add(weight, g)])
-        done = ledger.apply(number, [work])
-        return ledger.commit(number, version, tf.constant([2.0], tf.float64), done)
+        done = ledger.apply(mark, [work])
+        return ledger.commit(mark, version, tf.constant([2.0], tf.float64), done)
 
     for number in (1, 1, 2, 3, 2, 1, 3):
-        step(tf.constant(number, tf.int64))
+        step(mark(number))
     assert weight.numpy().tolist() == [6.0, 6.0]
     assert ledger.read()[[0, 1, -1]].tolist() == [3.0, 3.0, 6.0]
-    step(tf.constant(unit.RING + 1, tf.int64))
+    step(mark(unit.RING + 1))
     assert ledger.read()[0] == 4, "a place of the ring is used again"
     ledger.clear_metrics()
     assert ledger.read()[[0, -1]].tolist() == [4.0, 0.0]
@@ -51,24 +55,45 @@ def test_counts_of_many_threads_are_exact() -> None:
     table = tf.Variable(tf.zeros([50, 8]))
     rows = tf.range(50, dtype=tf.int64)
 
-    @numbered
-    def step(number):
+    @marked
+    def step(mark):
         version = ledger.version()
         work = unit.Work(
             device=HERE,
             inputs=[tf.ones([50, 8])],
             run=lambda g: [variables.add(table, g, rows)],
         )
-        done = ledger.apply(number, [work])
-        return ledger.commit(number, version, tf.ones([300], tf.float64), done)
+        done = ledger.apply(mark, [work])
+        return ledger.commit(mark, version, tf.ones([300], tf.float64), done)
 
     steps = 2000
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: step(tf.constant(n, tf.int64)), range(steps)))
+        list(pool.map(lambda n: step(mark(n)), range(steps)))
     found = ledger.read()
     assert found[0] == sum(ledger.staleness()) == steps
     assert (found[1 + unit.STALENESS :] == steps).all()
     assert (table.numpy() == steps).all()
+
+
+def test_each_worker_numbers_the_elements_of_its_own_part() -> None:
+    """A place each: whoever is far behind is not taken for a step that comes again."""
+    ledger = unit.Ledger([HERE], totals=0)
+    seen = tf.Variable(tf.zeros([3]))
+
+    @marked
+    def step(mark):
+        work = unit.Work(
+            device=HERE,
+            inputs=[tf.one_hot(mark[0], 3)],
+            run=lambda g: [variables.add(seen, g)],
+        )
+        none = tf.zeros([0], tf.float64)
+        return ledger.commit(mark, ledger.version(), none, ledger.apply(mark, [work]))
+
+    for worker, number in ((0, 10), (0, 11), (1, 10), (0, 11), (1, 11), (1, 10), (2, 500)):
+        step(mark(number, worker))
+    assert seen.numpy().tolist() == [2.0, 2.0, 1.0]
+    assert ledger.read()[0] == 5
 
 
 def test_what_a_step_does_on_a_server_is_one_op() -> None:

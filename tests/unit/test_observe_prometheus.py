@@ -28,7 +28,7 @@ VIEW: dict[str, Any] = {
     "training": {
         **{"epoch": 1, "epochs": 5, "step": 17, "done": 0.25, "seconds_left": None},
         **{"global_batch": 128, "samples_per_second": 900.0, "steps_per_second": 7.0},
-        **{"step_seconds": 0.14, "split": TASK["split"]},
+        **{"step_seconds": 0.14, "split": TASK["split"], "staleness": [30, 4, 0, 1]},
         "logs": {"loss": "NaN", "accuracy": 0.5, "worst": "-Infinity", "flag": True},
     },
     "recoveries": [
@@ -79,6 +79,7 @@ def test_all_of_a_job_is_there() -> None:
     assert found["tfrun_worker_up"] == {first: 1, second: 0}
     assert found["tfrun_worker_straggler"] == {first: 0, second: 1}
     assert found["tfrun_worker_step_part_seconds"][(*first, ("part", "compute"))] == 0.06
+    assert found["tfrun_staleness_steps"][(("updates", "1"),)] == 4
     logs = found["tfrun_training_metric"]
     assert math.isnan(logs[(("metric", "loss"),)])
     assert logs[(("metric", "worst"),)] == -math.inf

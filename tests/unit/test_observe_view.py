@@ -61,9 +61,12 @@ def trained(monitor: Monitor, steps: range, slow: str = "") -> list[str]:
 
 
 def test_live_it_has_what_the_workers_have_just_said(tmp_path: Path):
-    _, monitor = begun(tmp_path)
+    events, monitor = begun(tmp_path)
     trained(monitor, range(10, 60, 10))
+    late = {"kind": "staleness", "histogram": [40, 9, 0, 1, 0, 0]}
+    events.add("worker_report", task="worker:0", report=late)
     view = monitor.view(heat=True)
+    assert view["training"]["staleness"] == [40, 9, 0, 1]
     assert (view["state"], view["live"], view["name"]) == ("training", True, "train")
     assert view["workers"] == {"up": 3, "down": 0, "low": 3, "high": 3}
     training = view["training"]

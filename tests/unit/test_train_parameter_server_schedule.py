@@ -1,4 +1,4 @@
-"""When a step on parameter servers may begin: no order of endings exceeds the bound."""
+"""When a step on parameter servers may begin, and who reads the next element of a pipeline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from tfrun.train.parameter_server.schedule import AHEAD, Flight, latest, may_begin
+from tfrun.train.parameter_server.schedule import AHEAD, Flight, may_begin
+from tfrun.train.parameter_server.turns import Turns
 
 RING = 50
 
@@ -50,6 +51,41 @@ def test_a_step_that_never_ends_holds_the_others_within_the_ring() -> None:
     assert not begins(flight, RING, None)
 
 
-def test_data_ends_when_all_workers_have_read_theirs() -> None:
-    assert not latest({0}, 2)
-    assert latest({0, 1}, 2)
+def test_a_pipeline_ends_when_all_workers_have_read_theirs() -> None:
+    turns = Turns(2, None)
+    assert turns.take(0) and turns.take(1)
+    turns.ends(0)
+    turns.exhausts(1)
+    assert not turns.over and not turns.take(1)
+    assert turns.take(0)
+    turns.exhausts(0)
+    assert turns.over
+
+
+def test_an_element_that_has_failed_comes_again_before_the_pass_is_over() -> None:
+    turns = Turns(2, 3)
+    assert turns.take(0) and turns.take(1)
+    turns.ends(1)
+    assert turns.take(1), "the third"
+    turns.ends(1)
+    assert not turns.take(1), "what is left is worker 0's"
+    assert not turns.over and turns.open == 1
+    turns.close()
+    assert turns.take(0), "also when no other may begin"
+    turns.ends(0)
+    assert turns.over and not turns.open
+
+
+def test_who_had_none_left_has_not_used_up_the_quota() -> None:
+    turns = Turns(2, 1)
+    assert turns.take(0)
+    turns.exhausts(0)
+    assert not turns.over and turns.take(1)
+
+
+def test_after_a_pause_elements_begin_again() -> None:
+    turns = Turns(1, 2)
+    turns.close()
+    assert not turns.take(0)
+    turns.reopen()
+    assert turns.take(0)

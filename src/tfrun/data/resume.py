@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,6 +14,7 @@ class Resume:
       epochs: whole epochs of this `fit`.
       steps: steps of the epoch that follows.
       trained: those are all of its steps.
+      pipeline: what the workers of parameter servers have trained of a `tf.data` pipeline.
       whole: nothing is left to do: `fit` passes `epochs` epochs of data and trains none.
     """
 
@@ -20,6 +22,7 @@ class Resume:
     steps: int = 0
     trained: bool = False
     whole: bool = False
+    pipeline: tuple[Any, ...] = ()
 
 
 _requested: tuple[Resume | None, int | None] = None, None

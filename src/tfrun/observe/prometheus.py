@@ -98,6 +98,9 @@ def _training(training: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> Ite
     yield _by("tfrun_step_part_seconds", split, "part", training.get("split") or {})
     logs = "Loss and metrics as Keras last logged them."
     yield _by("tfrun_training_metric", logs, "metric", training.get("logs") or {})
+    late = "Steps on parameter servers by how many updates late they were, at the last epoch's end."
+    counts = {str(n): count for n, count in enumerate(training.get("staleness") or [])}
+    yield _by("tfrun_staleness_steps", late, "updates", counts)
     yield _one("tfrun_checkpoint_step", "Step of the last checkpoint.", checkpoint.get("step"))
     written = "When the last checkpoint was written."
     yield _one("tfrun_checkpoint_timestamp_seconds", written, checkpoint.get("time"))

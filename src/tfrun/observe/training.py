@@ -28,6 +28,7 @@ class Training:
         self._epoch_steps: int | None = None
         self._last: Event = {}
         self._last_logs: Mapping[str, Any] = {}
+        self._staleness: list[int] = []
 
     @property
     def has_begun(self) -> bool:
@@ -37,6 +38,7 @@ class Training:
     def new_job(self) -> None:
         """Another job goes on in this run directory; its curves go on as well."""
         self.numbers, self._place, self._last = {}, {}, {}
+        self._staleness = []
 
     def report(self, report: Mapping[str, Any], time: float) -> None:
         """Takes the chief's reports on its training as a whole."""
@@ -49,6 +51,10 @@ class Training:
                 self._epoch_steps = None if steps is None else int(steps)
             case "epoch_end":
                 self._epoch_ended(report, time)
+            case "staleness":
+                counts = [int(number(count) or 0) for count in report["histogram"]]
+                last = max((late for late, count in enumerate(counts) if count), default=-1)
+                self._staleness = counts[: last + 1]
 
     def _epoch_ended(self, report: Mapping[str, Any], time: float) -> None:
         names = ("epoch", "seconds", "steps", "samples")
@@ -124,6 +130,7 @@ class Training:
             "steps_per_second": seconds and round(1 / seconds, 3),
             "step_seconds": seconds,
             "split": split or dict.fromkeys(PARTS),
+            **({"staleness": list(self._staleness)} if self._staleness else {}),
         }
 
     def series_json(self) -> dict[str, Any]:

@@ -128,7 +128,10 @@ class Session:
         if self._kept is not None:
             place, values = self._kept.place, self._kept.values
             done = resume.Resume(
-                epochs=place.epoch - self._first_epoch, steps=place.step, trained=values["trained"]
+                epochs=place.epoch - self._first_epoch,
+                steps=place.step,
+                trained=values["trained"],
+                pipeline=tuple(values.get("pipeline", ())),
             )
             resume.request(done, self._epochs)
             build_first(self._model, True)

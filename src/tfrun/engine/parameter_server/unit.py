@@ -2,10 +2,14 @@
 
 A closure that TensorFlow's coordinator retries, because its worker died, has perhaps been applied
 on some servers. Each server therefore remembers the numbers of the steps that it has applied, in a
-ring, and a step whose number stands there does nothing on that server. That test and all updates
-on one server are one `If` op, which is not lowered into the graph around it: it starts when all
-its inputs are there, and has nothing to wait for. At last the *commit* on the first server counts
-the step: one `scatter_nd_add` into one variable, with the metrics and the staleness.
+ring, and a step whose number stands there does nothing on that server. All updates on one server
+are one `If` op, which is not lowered into the graph around it: it starts when all its inputs are
+there, looks at the ring, and has nothing to wait for. At last the *commit* on the first server
+counts the step: one `scatter_nd_add` into one variable, with the metrics and the staleness.
+
+So a step is applied once on each server; where its first attempt was cut off between two servers,
+with the gradients of two attempts, which are of the same batch: a step's number stands for what it
+trains on (see `mark_of` and train/parameter_server/turns.py).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 RING = 1 << 16  # steps that a server remembers; no two steps in flight are further apart
+MARK = tf.TensorSpec([2], tf.int64)
 STALENESS = 64  # bins of the histogram; the last one holds all above
 
 
@@ -59,6 +64,16 @@ def step() -> Iterator[Step]:
         yield _here.step
     finally:
         _here.step = before
+
+
+def mark_of(number: int, place: int | None = None) -> tuple[int, int]:
+    """Returns what stands for a step on the servers, for a `MARK`: its place, and its number.
+
+    Args:
+      number: of the step: of two steps with the same place the later one has the higher number.
+      place: in the ring, below `RING`; None for steps that are numbered one after the other.
+    """
+    return number % RING if place is None else place, number
 
 
 def run_now(works: Sequence[Work]) -> None:
@@ -120,26 +135,28 @@ class Ledger:
         """Steps that were applied before this one began to read."""
         return self.counts.sparse_read(tf.constant([0], tf.int64))
 
-    def apply(self, number: tf.Tensor, works: Sequence[Work]) -> list[tf.Tensor]:
+    def apply(self, mark: tf.Tensor, works: Sequence[Work]) -> list[tf.Tensor]:
         """Does each server's parts, unless it has done them for this step.
 
         Args:
-          number: of the step, a scalar int64, never used for another one.
+          mark: of the step, a `MARK`.
           works: the parts.
 
         Returns:
           A tensor from each server, for what has to wait for it.
         """
-        return [self._on_server(device, number, parts) for device, parts in _by_device(works)]
+        return [self._on_server(device, mark, parts) for device, parts in _by_device(works)]
 
-    def _on_server(self, device: str, number: tf.Tensor, parts: Sequence[Work]) -> tf.Tensor:
+    def _on_server(self, device: str, mark: tf.Tensor, parts: Sequence[Work]) -> tf.Tensor:
         ring = self.rings[_ring_of(device, self.rings)]
         inputs = [tf.nest.flatten(list(part.inputs)) for part in parts]
-        place = tf.reshape(tf.math.floormod(number, RING), [1])
+
+        def fresh():
+            return tf.reshape(ring.sparse_read(mark[:1]), []) < mark[1]
 
         def apply():
             marked = tf.raw_ops.ResourceScatterNdUpdate(
-                ref=ring.handle, indices=tf.reshape(place, [1, 1]), updates=tf.reshape(number, [1])
+                ref=ring.handle, indices=tf.reshape(mark[:1], [1, 1]), updates=mark[1:]
             )
             with tf.control_dependencies(
                 [op for op in [marked, *_run(parts, inputs)] if op is not None]
@@ -147,23 +164,24 @@ class Ledger:
                 return tf.constant(1)
 
         with tf.device(device):
-            fresh = tf.reshape(ring.sparse_read(place), []) < number
-            return one_op(fresh, apply)
+            # The outer one waits for the gradients. Only then is it time to look: the attempt
+            # before this one may have been applied meanwhile.
+            return one_op(fresh(), lambda: one_op(fresh(), apply))
 
     def commit(
-        self, number: tf.Tensor, version: tf.Tensor, metrics: tf.Tensor, after: Sequence[tf.Tensor]
+        self, mark: tf.Tensor, version: tf.Tensor, metrics: tf.Tensor, after: Sequence[tf.Tensor]
     ) -> tf.Tensor:
         """Counts the step, once all servers have applied it; once.
 
         Args:
-          number: of the step.
+          mark: of the step.
           version: from `version`, of shape [1].
           metrics: float64 of shape [totals]: what the step adds to the metrics.
           after: what `apply` has returned.
         """
         head = 1 + STALENESS + self.totals
         waited = tf.cast(tf.add_n(list(after)) if after else tf.constant(0), tf.float64) * 0.0
-        place = tf.reshape(tf.math.floormod(number, RING) + head, [1])
+        place, number = mark[:1] + head, tf.cast(mark[1:], tf.float64)
 
         def count():
             now = self.counts.sparse_read(tf.concat([tf.constant([0], tf.int64), place], 0))
@@ -171,18 +189,20 @@ class Ledger:
             rest = tf.range(1 + STALENESS, head, dtype=tf.int64)
             rows = tf.concat([tf.constant([0], tf.int64), 1 + late, rest, place], 0)
             one = tf.constant([1.0, 1.0], tf.float64)
-            ring = tf.reshape(tf.cast(number, tf.float64), [1]) - now[1:] + waited
+            added = tf.concat([one, metrics, number - now[1:] + waited], 0)
+            # A step that was counted meanwhile adds nothing.
+            fresh = now[1:] < number
             add = tf.raw_ops.ResourceScatterNdAdd(
                 ref=self.counts.handle,
                 indices=tf.expand_dims(rows, 1),
-                updates=tf.concat([one, metrics, ring], 0),
+                updates=tf.where(fresh, added, tf.zeros_like(added)),
             )
             with tf.control_dependencies([add] if add is not None else []):
                 return tf.constant(1)
 
         with tf.device(self.counts.device):
-            fresh = tf.reshape(self.counts.sparse_read(place), []) < tf.cast(number, tf.float64)
-            return one_op(fresh, count)
+            fresh = self.counts.sparse_read(place) < number
+            return one_op(tf.reshape(fresh, []), count)
 
     # --- on the chief ------------------------------------------------------------------------
 

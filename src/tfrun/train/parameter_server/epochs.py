@@ -22,14 +22,16 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weigh
 
 from tfrun.data import keras_arrays, ledger, resume
 from tfrun.data.dataset import Dataset
+from tfrun.data.plan import Replicas
 from tfrun.data.position import Position
 from tfrun.engine.parameter_server import unit
 from tfrun.train.parameter_server.errors import cannot_be_made, no_steps
 from tfrun.train.parameter_server.feeds import Feed, PositionFeed
-from tfrun.train.parameter_server.pipelines import PipelineFeed
+from tfrun.train.parameter_server.pipelines import Layer, PipelineFeed
 from tfrun.train.parameter_server.run import Rate, Run
 from tfrun.train.parameter_server.steps import Kind, StepFunction, own_step
 
+ALONE = Replicas(first=0, count=1, total=1)  # the chief names the batches: its ledger is whole
 LOG_SECONDS = 0.25  # logs of a step are the metrics as of then, read at most so often
 
 
@@ -91,7 +93,7 @@ class Epochs:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
         self._resume = resume.take()[0] if self.kind == "train" else None
         self._given = options.get("steps_per_epoch")
-        self.feed: Feed = _feed(options, self.kind, self._strategy.workers)
+        self.feed: Feed = _feed(options, self.kind, self._strategy.workers, self._resume)
         self._dataset = self.feed.dataset if isinstance(self.feed, PositionFeed) else None
         self.num_batches: int | None = self._given or self.feed.steps
         self._function: StepFunction | None = None
@@ -101,10 +103,14 @@ class Epochs:
         self._rate = Rate(LOG_SECONDS)
         self._logs: Any = {}
         self._step = 0  # where in the epoch it begins
+        self._trained = False  # nothing of the epoch is left
+        self._tape = ledger.no_tape()
         if self.kind == "train":
-            ledger.not_covered(
-                "training on parameter servers", "which worker has read what is not written down"
-            )
+            object.__setattr__(model, _OF_FIT, self)
+            if self._dataset is None:
+                ledger.not_covered(
+                    "a tf.data pipeline on parameter servers", "pass arrays or a tfrun.Dataset"
+                )
 
     # --- Keras's names -----------------------------------------------------------------------
 
@@ -112,15 +118,19 @@ class Epochs:
         done, self._resume = self._resume, None
         data, steps = self._dataset, self.num_batches
         if data is not None and self.kind == "train":
-            begin, _ = data.start(whole_epochs=steps == data.steps_per_epoch)
+            left = data.position
+            begin, sought = data.start(whole_epochs=steps == data.steps_per_epoch)
             count = begin.count(data.steps_per_epoch)
             if done is not None:
                 count += done.epochs * (steps or 0) + done.steps
             data.advance(Position.of(count, data.steps_per_epoch))
+            if done is not None and done.whole:
+                ledger.open_tape(data, begin, ALONE, how="passed")
+            else:
+                how = "resumed" if done is not None else "sought" if sought else "next"
+                self._tape = ledger.open_tape(data, data.position, ALONE, how=how, left=left)
         if done is not None and not done.whole:
-            self._step = done.steps
-            if done.trained:
-                self._step = steps or done.steps
+            self._step, self._trained = done.steps, done.trained
 
     @contextlib.contextmanager
     def catch_stop_iteration(self) -> Iterator[None]:
@@ -129,7 +139,10 @@ class Epochs:
     def __iter__(self) -> Iterator[tuple[int, int, Ended]]:
         first, self._step = self._step, 0
         steps = self.num_batches
-        if steps is not None and first >= steps and first:
+        trained, self._trained = self._trained, False
+        if trained or (steps is not None and first >= steps and first):
+            if isinstance(self.feed, PipelineFeed):
+                self.feed.next_epoch()
             return
         run = self._start(first)
         ended = first
@@ -144,9 +157,10 @@ class Epochs:
         finally:
             _running.remove(self)
             if self._workspace is not None:  # no number ever stands for two steps
-                self._workspace.next_number = run.number
+                used = self.feed.next_number if isinstance(self.feed, PipelineFeed) else 0
+                self._workspace.next_number = max(run.number, used)
         self._finish(run)
-        if ended == first and self.kind == "train":
+        if not ended and self.kind == "train":
             raise cannot_be_made("data without a batch")
         if self.num_batches is None:
             self.num_batches = ended
@@ -170,19 +184,19 @@ class Epochs:
 
     def _start(self, first: int) -> Run:
         model = self._model
-        resource = self.feed.open(self._coordinator)
+        work = Workspace.of(model, self.kind)
+        number = work.next_number if work is not None else 0
+        resource = self.feed.open(self._coordinator, number)
         if self._function is None:
-            self._workspace = Workspace.of(model, self.kind)
-            self._function = StepFunction(
-                model, self.kind, self.feed, self._workspace and self._workspace.ledger
-            )
-        work = self._workspace
+            self._workspace = work
+            self._function = StepFunction(model, self.kind, self.feed, work and work.ledger)
         if work is not None:
             work.ledger.clear_metrics()
         self._first, self._late = first, list[tuple[int, Any]]()
         carried = model.__dict__.pop(_CARRIED, None) if self.kind == "train" else None
         self._base = None if carried is None else np.asarray(carried, np.float64)
-        number = work.next_number if work is not None else 0
+        is_pipeline = isinstance(self.feed, PipelineFeed)
+        quota = None if not is_pipeline or self.feed.ends else self.num_batches
         self._run = Run(
             self._coordinator,
             self._function.concrete,
@@ -190,14 +204,15 @@ class Epochs:
             resource,
             self._places(first),
             number,
+            None if quota is None else quota - first,
         )
         return self._run
 
     def _places(self, first: int) -> Iterator[tuple[int, int]]:
         """The batches of one epoch of Keras's."""
         steps, data = self.num_batches, self._dataset
-        if isinstance(self.feed, PipelineFeed) and self.feed.ends:
-            steps = None  # its end is
+        if isinstance(self.feed, PipelineFeed):
+            steps = None  # its workers' turns are
         count = itertools.count() if steps is None else range(steps - first)
         epoch = next(self._epoch)
         begin = 0
@@ -206,8 +221,11 @@ class Epochs:
         for number in count:
             if data is None:
                 yield epoch, first + number
-            else:
-                yield divmod(begin + number, data.steps_per_epoch)
+                continue
+            place = divmod(begin + number, data.steps_per_epoch)
+            if self.kind == "train":
+                self._tape.taken(*place)
+            yield place
 
     def _in_order(self, results: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
         """Results as they come, those that a checkpoint has waited for too; predictions in turn."""
@@ -282,7 +300,7 @@ def _plain(value: Any) -> Any:
     return array.item() if array.size == 1 else array
 
 
-_CARRIED = "_tfrun_carried"
+_CARRIED, _OF_FIT = "_tfrun_carried", "_tfrun_epochs"
 _running: list[Epochs] = []
 
 
@@ -296,7 +314,15 @@ def running(kind: Kind = "train") -> Epochs | None:
     return next((one for one in reversed(_running) if one.kind == kind), None)
 
 
-def _feed(options: dict[str, Any], kind: Kind, workers: int) -> Feed:
+def read_so_far(model: Any) -> list[Layer]:
+    """What the model's `fit` has trained of its pipeline; no step may be in flight."""
+    feed = getattr(model.__dict__.get(_OF_FIT), "feed", None)
+    return feed.layers if isinstance(feed, PipelineFeed) else []
+
+
+def _feed(
+    options: dict[str, Any], kind: Kind, workers: int, done: resume.Resume | None = None
+) -> Feed:
     data, weights = options.get("x"), options.get("class_weight")
     function = make_class_weight_map_fn(weights) if weights is not None else None
     steps = options.get("steps_per_epoch")
@@ -314,13 +340,13 @@ def _feed(options: dict[str, Any], kind: Kind, workers: int) -> Feed:
         if kind != "train" and steps is not None:
             # The first ones, whichever worker is faster.
             data, steps = data.take(steps), None
-        return PipelineFeed(data, steps, workers, function)
+        return PipelineFeed(data, steps, workers, function, done)
     is_python_data = hasattr(data, "__getitem__") or hasattr(data, "__next__")
     if not callable(data) or is_python_data:
         raise cannot_be_made(f"a {type(data).__name__}")
     if steps is None:
         raise no_steps()
-    return PipelineFeed(data, steps, workers, function)
+    return PipelineFeed(data, steps, workers, function, done)
 
 
 def symbolic_batch(epochs: Epochs) -> Any:

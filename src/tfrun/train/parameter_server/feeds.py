@@ -6,7 +6,7 @@ and describes in a graph how a worker makes a batch of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,8 +35,13 @@ class Feed(Protocol):
     spec: Any
     resource_specs: list[Any]
 
-    def open(self, coordinator: Any) -> Any:
-        """Returns what each worker holds, a `PerWorkerValues`, for the next epoch."""
+    def open(self, coordinator: Any, number: int) -> Any:
+        """Returns what each worker holds, a `PerWorkerValues`, for the next epoch.
+
+        Args:
+          coordinator: the strategy's.
+          number: no step on the servers has had it, or a higher one.
+        """
         ...
 
     def arguments(self, epoch: int, step: int) -> Arguments:
@@ -70,7 +75,7 @@ class PositionFeed:
     def _held(self) -> list[np.ndarray]:
         return self._source.arrays if isinstance(self._source, ArraySource) else []
 
-    def open(self, coordinator: Any) -> Any:
+    def open(self, coordinator: Any, number: int) -> Any:
         if self._opened is None or self._opened[0] is not coordinator:
             arrays = [tf.convert_to_tensor(array) for array in self._held]
 
@@ -151,13 +156,3 @@ def _read_arrays(source: ArraySource, arguments: Sequence[tf.Tensor], resource: 
     for row, spec in zip(rows, tf.nest.flatten(batch_spec(source.spec, None)), strict=True):
         row.set_shape(spec.shape)
     return tf.nest.pack_sequence_as(source.nest, rows)
-
-
-def places(first: tuple[int, int], steps: int | None) -> Iterator[tuple[int, int]]:
-    """Yields (epoch, step) from `first` on; `steps` make an epoch of the data."""
-    epoch, step = first
-    while True:
-        yield epoch, step
-        step += 1
-        if steps is not None and step >= steps:
-            epoch, step = epoch + 1, 0

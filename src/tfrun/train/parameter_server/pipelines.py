@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute.coordinator import values as upstream
 
 from tfrun.data import repeatable
+from tfrun.data.resume import Resume
+from tfrun.engine.parameter_server.unit import mark_of
 from tfrun.train.parameter_server.errors import cannot_be_made, no_steps
+from tfrun.train.parameter_server.seeds import seeded
+
+
+class Layer(TypedDict):
+    """What some workers have trained of a pipeline, or of what was left of one.
+
+    Attributes:
+      workers: how many they were.
+      done: how many elements of its part each of them has trained.
+    """
+
+    workers: int
+    done: list[int]
 
 
 class PipelineFeed:
     """Worker i of W reads the elements i, i + W, … of the pipeline.
 
-    A worker that is started again goes on after the elements that it has trained.
+    Element k of a worker's part is step `base + k` in the worker's place of the ring. After any
+    failure the worker's iterator is made anew, behind the elements that are known to be trained.
 
     Args:
       data: a `tf.data.Dataset`, or a function that returns one and takes, if anything, a
@@ -24,14 +41,29 @@ class PipelineFeed:
       steps: of an epoch; None to read to the end of a finite pipeline.
       workers: W.
       batch_function: applied to each batch; None for none.
+      resume: what was trained before.
 
+    Attributes:
+      done: how many elements of its part each worker has trained.
     """
 
     def __init__(
-        self, data: Any, steps: int | None, workers: int, batch_function: Any = None
+        self,
+        data: Any,
+        steps: int | None,
+        workers: int,
+        batch_function: Any = None,
+        resume: Resume | None = None,
     ) -> None:
-        self._workers, self._steps = workers, steps
-        self._makers = [_maker(data, worker, workers, batch_function) for worker in range(workers)]
+        self._data, self._workers, self._steps = data, workers, steps
+        self._function, is_dataset = batch_function, isinstance(data, tf.data.Dataset)
+        resume = resume or Resume()
+        layers = resume.pipeline if resume.steps or not self.ends else ()
+        self._before, self.done = _split(layers, workers, whole=is_dataset)
+        # Beginnings of the pipeline before this epoch's: each one draws an order of its own.
+        self._beginnings = resume.epochs if self.ends else 0
+        self._fills_cache = is_dataset and repeatable.has_cache(data)
+        self._makers = self._make()
         one = self._makers[0].structured_outputs
         self.spec = one.element_spec
         cardinality = _cardinality(data)
@@ -40,13 +72,20 @@ class PipelineFeed:
         self.steps = steps if steps is not None else (cardinality if cardinality >= 0 else None)
         self._element = one
         self.resource_specs: list[Any] = []
-        self.done = [0] * workers
-        self._opened: Any = None
+        self._pipelines: list[_Pipeline | None] = [None] * workers
+        self._iterators: list[Any] = [None] * workers
+        self._base = 0
+        self._is_open = False
 
     @property
     def ends(self) -> bool:
         """Whether an epoch ends with the pipeline: each one begins it anew."""
         return self._steps is None
+
+    @property
+    def layers(self) -> list[Layer]:
+        """What was trained of the pipeline that is being read, for a `Resume`."""
+        return [*self._before, {"workers": self._workers, "done": list(self.done)}]
 
     @property
     def argument_specs(self) -> list[tf.TensorSpec]:
@@ -55,61 +94,123 @@ class PipelineFeed:
     def arguments(self, epoch: int, step: int) -> list[np.ndarray]:
         return []
 
+    def open(self, coordinator: Any, number: int) -> Any:
+        from tensorflow.python.distribute import input_lib
+
+        if not self._is_open or self.ends:
+            if self._is_open:
+                self.next_epoch()
+            self._base, self._is_open = number, True
+        spec = input_lib.get_iterator_spec_from_dataset(coordinator.strategy, self._element)
+        self.resource_specs = [spec]
+        return None  # iterators are made where they are used
+
+    def next_epoch(self) -> None:
+        """The epoch is over; without effect where epochs do not end."""
+        if not self.ends:
+            return
+        self.done = [0] * self._workers
+        self._iterators = [None] * self._workers
+        self._beginnings += 1
+        if self._before:
+            self._before, self._pipelines = [], [None] * self._workers
+            self._makers = self._make()
+
+    def mark(self, worker: int) -> tuple[int, int]:
+        """What stands for the worker's next element on the servers."""
+        return mark_of(self._base + self.done[worker], worker)
+
+    @property
+    def next_number(self) -> int:
+        """More than any mark has had."""
+        return self._base + max(self.done) + 1
+
+    def iterator(self, worker: int) -> Any:
+        """The worker's iterator; to be called where its closures run."""
+        if self._iterators[worker] is None:
+            pipeline = self._pipelines[worker] or _Pipeline(self._makers[worker]())
+            self._pipelines[worker] = pipeline
+            pipeline.pass_over(self._beginnings, fills_cache=self._fills_cache)
+            self._iterators[worker] = pipeline.begin(self.done[worker])
+        return self._iterators[worker]
+
+    def failed(self, worker: int) -> None:
+        """Nobody knows what the worker's iterator has read, or whether it still is."""
+        self._iterators[worker] = self._pipelines[worker] = None
+
     def read(self, worker: int) -> int:
-        """Notes that a worker has read an element; returns its number in the whole pipeline."""
+        """Notes that an element is trained; returns its number in the whole pipeline."""
         number = worker + self.done[worker] * self._workers
         self.done[worker] += 1
         return number
 
-    def open(self, coordinator: Any) -> Any:
-        if self._opened is None or self.ends:
-            self.done = [0] * self._workers
-            self._opened = self._iterators(coordinator)
-        return self._opened
-
-    def _iterators(self, coordinator: Any) -> Any:
-        from tensorflow.python.distribute import input_lib
-
-        def maker(number: int):
-            made = self._makers[number]
-
-            def make():
-                return iter(made(tf.constant(self.done[number], tf.int64)))
-
-            return make
-
-        workers = coordinator._cluster.workers
-        found = [one.create_resource(maker(n)) for n, one in enumerate(workers)]
-        spec = input_lib.get_iterator_spec_from_dataset(coordinator.strategy, self._element)
-        self.resource_specs = [spec]
-        for one in found:
-            one._type_spec = spec
-        return upstream.PerWorkerValues(tuple(found))
-
     def batch(self, arguments: Sequence[tf.Tensor], resource: Sequence[Any]) -> Any:
         return next(resource[0])
 
+    def _make(self) -> list[Any]:
+        return [
+            _maker(self._data, worker, self._workers, self._function, self._before)
+            for worker in range(self._workers)
+        ]
 
-def _maker(data: Any, worker: int, workers: int, function: Any) -> Any:
-    """Returns a concrete function that takes how many elements to pass over."""
-    make = _sharded(data, worker, workers)
 
-    def dataset_fn(skip):
+class _Pipeline:
+    """A pipeline on a worker, and how often it has begun there."""
+
+    def __init__(self, dataset: tf.data.Dataset) -> None:
+        self._dataset, self._begun = dataset, 0
+
+    def pass_over(self, beginnings: int, *, fills_cache: bool) -> None:
+        """Begins it so often, if it has not: what it shuffles is then in the next epoch's order.
+
+        A shuffle draws an epoch's order when the epoch begins, so epochs need not be read, unless
+        it is the first one of a pipeline that keeps what it reads.
+        """
+        while self._begun < beginnings:
+            if fills_cache and not self._begun:
+                self._dataset.reduce(np.int64(0), lambda count, *_: count + 1)
+            else:
+                iter(self._dataset)
+            self._begun += 1
+
+    def begin(self, skip: int) -> Any:
+        self._begun += 1
+        return iter(self._dataset.skip(skip) if skip else self._dataset)
+
+
+def _split(layers: Sequence[Layer], workers: int, *, whole: bool) -> tuple[list[Layer], list[int]]:
+    """Returns what other numbers of workers had trained, and what each of so many has.
+
+    Args:
+      layers: what was trained, in the order in which it was.
+      workers: their number now.
+      whole: each worker can run the whole pipeline. If it cannot, another number of workers reads
+        other parts, from their beginnings.
+    """
+    if layers and layers[-1]["workers"] == workers:
+        return list(layers[:-1]), list(layers[-1]["done"])
+    return list(layers) if whole else [], [0] * workers
+
+
+def _maker(data: Any, worker: int, workers: int, function: Any, before: Sequence[Layer]) -> Any:
+    """Returns a concrete function that makes the worker's pipeline."""
+    make = _sharded(data, worker, workers, before)
+
+    def dataset_fn():
         made = make()
         if not isinstance(made, tf.data.Dataset):
             raise cannot_be_made(f"what the function returned, a {type(made).__name__}")
         _check_traced(made)
         made = made.map(function) if function else made
-        return made.skip(skip).prefetch(2)
+        return made.prefetch(2)
 
-    spec = tf.TensorSpec([], tf.int64)
-    traced = tf.function(dataset_fn, autograph=False).get_concrete_function(spec)
+    traced = tf.function(dataset_fn, autograph=False).get_concrete_function()
     if any(one.dtype == tf.variant for one in traced.captured_inputs):
         raise cannot_be_made("a pipeline that was made outside the function that returns it")
     return traced
 
 
-def _sharded(data: Any, worker: int, workers: int) -> Callable[[], Any]:
+def _sharded(data: Any, worker: int, workers: int, before: Sequence[Layer]) -> Callable[[], Any]:
     """Returns what makes a worker's part of the pipeline, in a graph."""
     if not isinstance(data, tf.data.Dataset):
         context = tf.distribute.InputContext(
@@ -117,9 +218,24 @@ def _sharded(data: Any, worker: int, workers: int) -> Callable[[], Any]:
         )
         return lambda: data(context) if _takes_context(data) else data()
     _check(data)
-    graph = upstream.serialize_dataset_to_graph(data)
+    graph = seeded(upstream.serialize_dataset_to_graph(data))
     spec = data.element_spec
-    return lambda: upstream.deserialize_dataset_from_graph(graph, spec).shard(workers, worker)
+
+    def make():
+        whole = upstream.deserialize_dataset_from_graph(graph, spec)
+        return functools.reduce(_without, before, whole).shard(workers, worker)
+
+    return make
+
+
+def _without(data: tf.data.Dataset, layer: Layer) -> tf.data.Dataset:
+    """The elements that were not trained, in their order."""
+    workers, done = layer["workers"], tf.constant(layer["done"], tf.int64)
+
+    def is_left(number, _):
+        return number // workers >= tf.gather(done, number % workers)
+
+    return data.enumerate().filter(is_left).map(lambda _, element: element)
 
 
 def _takes_context(function: Any) -> bool:

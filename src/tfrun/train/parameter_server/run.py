@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 from tensorflow.python.distribute.coordinator import coordinator_context
 
-from tfrun.engine.parameter_server.unit import RING
+from tfrun.engine.parameter_server.unit import RING, mark_of
 from tfrun.train.parameter_server.feeds import Feed
 from tfrun.train.parameter_server.pipelines import PipelineFeed
-from tfrun.train.parameter_server.schedule import Flight, latest, may_begin
+from tfrun.train.parameter_server.schedule import Flight, may_begin
+from tfrun.train.parameter_server.turns import Turns
 
 POLL_SECONDS = 0.5  # so often an error of the coordinator is looked for while nothing ends
 _NOTHING = object()
+_HERE = "/job:chief/replica:0/task:0/device:CPU:0"
 
 
 class Run:
@@ -30,6 +31,8 @@ class Run:
       resource: what workers hold of it.
       places: (epoch, step) of the batches, in the order in which they are begun.
       number: of the first step; each step has one of its own.
+
+      quota: how many steps a pass over a pipeline has; None to read to its end.
 
     Attributes:
       number: of the next step.
@@ -44,6 +47,7 @@ class Run:
         resource: Any,
         places: Iterator[tuple[int, int]],
         number: int,
+        quota: int | None = None,
     ) -> None:
         self._coordinator, self._function = coordinator, function
         self._feed, self._resource, self._places = feed, resource, places
@@ -52,8 +56,7 @@ class Run:
         self._flight, self.number = Flight(), number
         self._first = number
         self._ended: queue.SimpleQueue[tuple[int, int, Any]] = queue.SimpleQueue()
-        self._exhausted: set[int] = set()
-        self._moved = threading.Condition()
+        self._turns = Turns(self._workers, quota) if isinstance(feed, PipelineFeed) else None
         self._stopped = self._all_begun = False
         self.applied = 0
 
@@ -68,20 +71,25 @@ class Run:
     def drain(self) -> list[tuple[int, Any]]:
         """Waits for all steps in flight, begins none; returns the results."""
         found = []
-        while self._flight.begun:
+        turns = self._turns
+        if turns is not None:
+            turns.close()
+        while self._flight.begun or (turns is not None and turns.open):
+            if not self._flight.begun:  # for the worker whose element has failed
+                self._schedule([])
             found += self._wait()
+        if turns is not None and not self._stopped:
+            turns.reopen()
         return found
 
     def stop(self) -> None:
         """Begins no further step, and waits for those in flight."""
         self._stopped = True
-        with self._moved:
-            self._moved.notify_all()
         self.drain()
 
     def _begin(self) -> None:
         while not self._stopped and not self._all_begun:
-            if latest(self._exhausted, self._workers):
+            if self._turns is not None and self._turns.over:
                 return
             if not may_begin(
                 self._flight,
@@ -95,42 +103,56 @@ class Run:
             if place is None:
                 self._all_begun = True
                 return
-            arguments = [tf.convert_to_tensor(one) for one in self._feed.arguments(*place)]
-            number, self.number = self.number, self.number + 1
-            self._flight = self._flight.begins(number)
-            closure = self._closure(number, tf.constant(number, tf.int64), arguments)
-            # The public `schedule` takes functions of graphs only, and tells nobody of their end.
-            self._coordinator._cluster.schedule(closure, (self._resource,), {})
+            self._schedule([tf.convert_to_tensor(one) for one in self._feed.arguments(*place)])
 
-    def _closure(self, number: int, tensor: tf.Tensor, arguments: list[tf.Tensor]) -> Any:
+    def _schedule(self, arguments: list[tf.Tensor]) -> None:
+        number, self.number = self.number, self.number + 1
+        self._flight = self._flight.begins(number)
+        turns, feed = self._turns, self._feed
+        closure = (
+            self._of_position(number, arguments)
+            if turns is None
+            else self._of_pipeline(number, turns, cast(PipelineFeed, feed))
+        )
+        # The public `schedule` takes functions of graphs only, and tells nobody of their end.
+        self._coordinator._cluster.schedule(closure, (self._resource,), {})
+
+    def _of_position(self, number: int, arguments: list[tf.Tensor]) -> Any:
+        """Returns a closure that trains one batch, whichever worker comes to it."""
+        mark, batch = tf.constant(mark_of(number), tf.int64), number - self._first
+
         def step(resource):
-            here: Any = coordinator_context.get_current_dispatch_context()
-            worker: int = here.worker_index
-            if worker in self._exhausted:
-                self._wait_for_others()
-                self._ended.put((number, 0, _NOTHING))
-                return
-            batch, held = number - self._first, _as_list(resource)
-            try:
-                result = self._function(tensor, *arguments, *held)
-            except tf.errors.OutOfRangeError:
-                # The pipeline of this worker has ended; the others' may not have.
-                self._exhausted.add(worker)
-                result = _NOTHING
-            else:
-                if isinstance(self._feed, PipelineFeed):
-                    batch = self._feed.read(worker)
+            result = self._function(mark, *arguments, *_as_list(resource))
             self._ended.put((number, batch, result))
-            with self._moved:
-                self._moved.notify_all()
 
         return step
 
-    def _wait_for_others(self) -> None:
-        """Nothing is left for this worker: it must not take the others' turns at full speed."""
-        with self._moved:
-            if not self._stopped and not latest(self._exhausted, self._workers):
-                self._moved.wait(POLL_SECONDS)
+    def _of_pipeline(self, number: int, turns: Turns, feed: PipelineFeed) -> Any:
+        """Returns a closure that trains the next element of the worker that comes to it."""
+
+        def step(_):
+            here: Any = coordinator_context.get_current_dispatch_context()
+            worker: int = here.worker_index
+            if not turns.take(worker):
+                turns.wait(POLL_SECONDS)
+                self._ended.put((number, 0, _NOTHING))
+                return
+            with tf.device(_HERE):
+                mark = tf.constant(feed.mark(worker), tf.int64)
+            try:
+                result = self._function(mark, feed.iterator(worker))
+            except tf.errors.OutOfRangeError:
+                turns.exhausts(worker)
+                self._ended.put((number, 0, _NOTHING))
+            except BaseException:
+                feed.failed(worker)
+                raise
+            else:
+                batch = feed.read(worker)
+                turns.ends(worker)
+                self._ended.put((number, batch, result))
+
+        return step
 
     def _wait(self) -> list[tuple[int, Any]]:
         """Waits for at least one step to end; returns the batches and results of all that have.

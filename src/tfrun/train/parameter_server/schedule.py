@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 AHEAD = 2  # steps for each worker that are scheduled: while one is answered the next one runs
@@ -52,8 +52,3 @@ def may_begin(
     # Those in flight may all come before the new one, and the new one before each of them.
     fits_others = not others or worst + len(others) <= max_staleness
     return len(others) <= max_staleness and fits_others and len(others) < AHEAD * workers
-
-
-def latest(exhausted: Collection[int], workers: int) -> bool:
-    """Whether no worker has data left."""
-    return len(exhausted) >= workers

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tfrun.train import callback_state, finished, keeper
 from tfrun.train.durable import durable
-from tfrun.train.parameter_server.epochs import carry_over, running
+from tfrun.train.parameter_server.epochs import carry_over, read_so_far, running
 from tfrun.train.parameter_server.run import Rate
 from tfrun.train.session import Session
 from tfrun.train.snapshot import Snapshot
@@ -33,9 +33,12 @@ class ServerKeeper(keeper.Keeper):
         if run is not None:
             self.place = replace(told, step=run.quiesce())
         try:
-            return super().state()
+            kept = super().state()
         finally:
             self.place = told
+        if kept is None or not (pipeline := read_so_far(self._model)):
+            return kept
+        return replace(kept, values={**kept.values, "pipeline": pipeline})
 
     def restore(self, kept: Snapshot, *, takes_metrics: bool) -> None:
         super().restore(kept, takes_metrics=takes_metrics)

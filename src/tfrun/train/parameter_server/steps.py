@@ -84,22 +84,22 @@ class StepFunction:
       ledger: counts the steps; None for predict.
 
     Attributes:
-      concrete: takes the number of the step, the feed's arguments and its resource.
+      concrete: takes the `MARK` of the step, the feed's arguments and its resource.
     """
 
     def __init__(self, model: Any, kind: Kind, feed: Feed, ledger: unit.Ledger | None) -> None:
         self._model, self._kind, self._feed, self._ledger = model, kind, feed, ledger
         self._metrics = [(v, start_of(v)) for v in model.metrics_variables]
         count = len(feed.argument_specs)
-        specs = [tf.TensorSpec([], tf.int64), *feed.argument_specs, *feed.resource_specs]
+        specs = [unit.MARK, *feed.argument_specs, *feed.resource_specs]
 
-        def step(number, *given):
-            return self._step(number, given[:count], given[count:])
+        def step(mark, *given):
+            return self._step(mark, given[:count], given[count:])
 
         made = tf.function(step, autograph=False)
         self.concrete = made.get_concrete_function(*specs)
 
-    def _step(self, number: tf.Tensor, arguments: Sequence[Any], resource: Sequence[Any]) -> Any:
+    def _step(self, mark: tf.Tensor, arguments: Sequence[Any], resource: Sequence[Any]) -> Any:
         data = self._feed.batch(arguments, resource)
         model, ledger = self._model, self._ledger
         if ledger is None:
@@ -110,10 +110,10 @@ class StepFunction:
             logs = (model.train_step if self._kind == "train" else model.test_step)(data)
             logs = tree.map_structure(tf.convert_to_tensor, logs)
         works = [*here.works, *(work for v, delta in scope.changed() for work in _added(v, delta))]
-        done = ledger.apply(number, works)
-        counted = ledger.commit(number, version, self._totals(scope), done)
+        done = ledger.apply(mark, works)
+        counted = ledger.commit(mark, version, self._totals(scope), done)
         with tf.control_dependencies([counted]):
-            return tree.map_structure(tf.identity, logs) if own_step(model) else tf.identity(number)
+            return tree.map_structure(tf.identity, logs) if own_step(model) else tf.identity(mark)
 
     def _totals(self, scope: StepScope) -> tf.Tensor:
         pieces = []
