@@ -13,7 +13,7 @@ from keras.src.backend.common.variables import Variable as KerasVariable
 from keras.src.backend.tensorflow import numpy as keras_numpy
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
-from tfrun.engine.parameter_server import lookup, unit, updates, variables
+from tfrun.engine.parameter_server import fused, lookup, unit, updates, variables
 from tfrun.engine.parameter_server.recorder import Recorder, recording
 
 HERE = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -153,6 +153,51 @@ def test_recorded_changes_are_the_optimizers_own(name: str) -> None:
             variables.add(target, delta, tf.range(4, dtype=tf.int64))
         ours.iterations.assign_add(1)
     assert made[1].numpy() == pytest.approx(made[0].numpy(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: keras.optimizers.SGD(0.1),
+        lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+        lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+    ],
+)
+def test_updates_in_one_op_are_the_optimizers_own(make) -> None:
+    made = [keras.Variable(np.full((4, 2), 3.0, "float32")) for _ in range(2)]
+    optimizers = [make() for _ in made]
+    for optimizer, variable in zip(optimizers, made, strict=True):
+        optimizer.build([variable])
+
+    @tf.function(autograph=False)
+    def in_one(gradient):
+        ours = optimizers[1]
+        (op,) = fused.update(ours, made[1], 0, gradient, ours.learning_rate) or [None]
+        assert op is not None
+        with tf.control_dependencies([op]):
+            return tf.constant(0)
+
+    for number in range(3):
+        gradient = tf.constant([[1.0 - number, -2.0]] * 4)
+        optimizers[0].apply_gradients([(gradient, made[0])])
+        in_one(gradient)
+        optimizers[1].iterations.assign_add(1)
+        for one, other in zip(optimizers[1].variables, optimizers[0].variables, strict=True):
+            assert one.numpy() == pytest.approx(other.numpy(), rel=1e-6)
+        assert made[1].numpy() == pytest.approx(made[0].numpy(), rel=1e-6)
+
+
+def test_what_one_op_does_not_do_is_recorded() -> None:
+    variable = keras.Variable(np.ones((2, 2), "float32"))
+    for optimizer in (
+        keras.optimizers.Adam(),
+        keras.optimizers.SGD(weight_decay=0.1),
+        keras.optimizers.SGD(use_ema=True),
+        keras.optimizers.AdamW(),
+    ):
+        optimizer.build([variable])
+        rate = optimizer.learning_rate
+        assert fused.update(optimizer, variable, 0, tf.ones([2, 2]), rate) is None
 
 
 def test_slices_of_a_row_are_summed() -> None:

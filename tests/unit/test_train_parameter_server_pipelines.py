@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import tensorflow as tf
 
@@ -10,7 +12,9 @@ from tfrun.train.parameter_server.pipelines import Layer, PipelineFeed, _split
 
 
 class Coordinator:
-    strategy = tf.distribute.get_strategy()
+    """Of workers without GPUs."""
+
+    strategy = SimpleNamespace(extended=SimpleNamespace(_num_gpus_per_worker=0))
 
 
 def test_what_was_trained_is_counted_on_or_left_out() -> None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras.src.optimizers import base_optimizer, loss_scale_optimizer
 
 from tfrun.engine.keras_optimizer import check_scope
-from tfrun.engine.parameter_server import variables
+from tfrun.engine.parameter_server import fused, variables
 from tfrun.engine.parameter_server.lookup import ShardGradients
 from tfrun.engine.parameter_server.recorder import Recorder, recording
 from tfrun.engine.parameter_server.unit import Work, current, run_now
@@ -87,6 +87,10 @@ def _work(
     def run(summed: tf.Tensor, rate: tf.Tensor, *rest: tf.Tensor) -> list[tf.Operation]:
         values = dict(zip(keys, rest, strict=False))
         rows = rest[len(keys)] if len(rest) > len(keys) else None
+        if rows is None:
+            ops = fused.update(optimizer, variable, part, summed, rate)
+            if ops is not None:
+                return ops
         recorder = Recorder(optimizer, variable, part, rows, values)
         with recording(optimizer, recorder):
             _decay(optimizer, recorder, rate)
