@@ -53,8 +53,8 @@ def test_learns_with_callbacks_and_validation() -> None:
     assert result["iterations"] == 8 * 47
     assert result["accuracy"] == pytest.approx(result["last"], abs=1e-6)
     assert result["accuracy"] == pytest.approx(result["predicted"], abs=1e-6)
-    assert result["accuracy"] > 0.9  # 0.95 takes more epochs, see docs/parameter-servers.md
-    assert result["saved"] >= result["accuracy"]
+    assert result["accuracy"] > 0.95
+    assert result["saved"] > 0.95
     assert result["board"]
     assert result["moved"] > 0, "BatchNorm's statistics have moved"
 
