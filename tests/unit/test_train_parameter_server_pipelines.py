@@ -18,7 +18,7 @@ class Coordinator:
 
 
 def test_what_was_trained_is_counted_on_or_left_out() -> None:
-    layers = [{"workers": 4, "done": [1, 2, 3, 4]}, {"workers": 2, "done": [5, 6]}]
+    layers: list[Layer] = [{"workers": 4, "done": [1, 2, 3, 4]}, {"workers": 2, "done": [5, 6]}]
     assert _split(layers, 2, whole=True) == (layers[:1], [5, 6])
     assert _split(layers, 3, whole=True) == (layers, [0, 0, 0])
     assert _split(layers, 3, whole=False) == ([], [0, 0, 0])

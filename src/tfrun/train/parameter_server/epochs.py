@@ -195,8 +195,8 @@ class Epochs:
         self._first, self._late = first, list[tuple[int, Any]]()
         carried = model.__dict__.pop(_CARRIED, None) if self.kind == "train" else None
         self._base = None if carried is None else np.asarray(carried, np.float64)
-        is_pipeline = isinstance(self.feed, PipelineFeed)
-        quota = None if not is_pipeline or self.feed.ends else self.num_batches
+        reads_on = isinstance(self.feed, PipelineFeed) and not self.feed.ends
+        quota = self.num_batches if reads_on else None
         self._run = Run(
             self._coordinator,
             self._function.concrete,

@@ -113,7 +113,8 @@ class PipelineFeed:
         self._iterators = [None] * self._workers
         self._beginnings += 1
         if self._before:
-            self._before, self._pipelines = [], [None] * self._workers
+            self._before = []
+            self._pipelines = [None] * self._workers
             self._makers = self._make()
 
     def mark(self, worker: int) -> tuple[int, int]:
@@ -222,20 +223,21 @@ def _sharded(data: Any, worker: int, workers: int, before: Sequence[Layer]) -> C
     spec = data.element_spec
 
     def make():
-        whole = upstream.deserialize_dataset_from_graph(graph, spec)
+        whole: Any = upstream.deserialize_dataset_from_graph(graph, spec)
         return functools.reduce(_without, before, whole).shard(workers, worker)
 
     return make
 
 
-def _without(data: tf.data.Dataset, layer: Layer) -> tf.data.Dataset:
+def _without(data: Any, layer: Layer) -> Any:
     """The elements that were not trained, in their order."""
     workers, done = layer["workers"], tf.constant(layer["done"], tf.int64)
 
-    def is_left(number, _):
+    def is_left(number: Any, _: Any) -> Any:
         return number // workers >= tf.gather(done, number % workers)
 
-    return data.enumerate().filter(is_left).map(lambda _, element: element)
+    numbered: Any = data.enumerate()
+    return numbered.filter(is_left).map(lambda _, element: element)
 
 
 def _takes_context(function: Any) -> bool:
