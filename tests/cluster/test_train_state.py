@@ -77,7 +77,8 @@ def check_numbers(run_dir: Path) -> None:
     assert training["samples_per_second"] == pytest.approx(20 / training["step_seconds"], rel=0.01)
     assert all(training["split"][part] is not None for part in PARTS), training
     assert training["split"]["compute"] > 0
-    assert sum(training["split"].values()) == pytest.approx(training["step_seconds"], rel=0.5)
+    # Of both workers, while the step is the chief's.
+    assert 0.3 < sum(training["split"].values()) / training["step_seconds"] < 3
     assert all(task["own_seconds"] and task["rss_bytes"] for task in view["tasks"])
 
 

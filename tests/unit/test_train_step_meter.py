@@ -143,6 +143,28 @@ def test_the_loop_of_a_script_waits_for_its_batches_between_the_steps(
     assert other / steps == pytest.approx(0.005, abs=0.003)
 
 
+def test_the_first_batch_of_an_epoch_is_no_part_of_a_step(time: Time, sent: list[dict[str, Any]]):
+    clock = InGraph(time.now)
+    meter = StepMeter(clock, fetches=False)
+
+    def batches():
+        time.now += 5.0  # an iterator is made, and waits for the others
+        clock.waited_before += 2.0
+        for number in range(3):
+            time.now += 0.020
+            yield number
+
+    for _ in range(3):
+        for number in meter.fetching(batches()):
+            step(time, meter, clock, number)
+        meter.rests()
+    meter.closes()
+    assert sum(report["steps"] for report in sent) == 8
+    seconds = sum(report["seconds"] for report in sent)
+    assert seconds < 1.5
+    assert sum(sum(report["split"]) for report in sent[1:]) == pytest.approx(seconds, 0.1)
+
+
 def test_what_is_left_is_told_at_the_end(time: Time, sent: list[dict[str, Any]]):
     meter = StepMeter(None, fetches=True)
     meter.closes()

@@ -93,11 +93,14 @@ class StepMeter:
         """The batches of a script's loop, which waits for them between its steps."""
         iterator, nothing = iter(batches), object()
         while True:
-            began = time.perf_counter()
+            began, read = time.perf_counter(), self._clock and self._rests and self._clock.read()
             batch = next(iterator, nothing)
-            self._fetching += time.perf_counter() - began
             if batch is nothing:
                 return
+            if self._rests:  # the first one of an epoch, for which an iterator is made
+                self._leave_out(read)
+            else:
+                self._fetching += time.perf_counter() - began
             yield batch
 
     @contextlib.contextmanager
@@ -123,6 +126,10 @@ class StepMeter:
         """Its steps have waited too, which is no part of the training's."""
         began, agreed, read = self._aside_since
         self._took("evaluation", time.perf_counter() - began, agree.waited.seconds - agreed)
+        self._leave_out(read)
+
+    def _leave_out(self, read: Any) -> None:
+        """What the clock has measured since it showed `read` is no part of a step."""
         if self._clock and read:
             more = [b - a for a, b in zip(read, self._clock.read(), strict=True)]
             a, b, c, d = (known + much for known, much in zip(self._read, more, strict=True))
