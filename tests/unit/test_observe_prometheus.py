@@ -17,6 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "observe.md"
 TASK = {
     **{"task": "worker:0", "host": 'a "quoted"\\host\n', "state": "running", "step": 17},
     **{"step_seconds": 0.12, "own_seconds": 0.08, "samples_per_second": 500.0, "reported": 9.0},
+    "network_seconds": 0.03,
     **{"rss_bytes": 1 << 30, "cpu_share": 1.7, "gpu_bytes": None},
     "split": {"input": 0.01, "compute": 0.06, "communication": 0.04, "other": 0.01},
 }

@@ -124,6 +124,7 @@ def _tasks(tasks: list[dict[str, Any]], stragglers: list[dict[str, Any]]) -> Ite
         ("tfrun_worker_step", "step", "Step of the optimizer."),
         ("tfrun_worker_step_seconds", "step_seconds", "Time of one step."),
         ("tfrun_worker_own_step_seconds", "own_seconds", "Part of it that waits for nobody."),
+        ("tfrun_worker_network_step_seconds", "network_seconds", "That it needs to send."),
         ("tfrun_worker_samples_per_second", "samples_per_second", "Throughput of this worker."),
         ("tfrun_worker_resident_memory_bytes", "rss_bytes", "Resident memory."),
         ("tfrun_worker_cpu_cores", "cpu_share", "Processor cores in use."),
