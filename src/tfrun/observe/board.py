@@ -152,7 +152,8 @@ def _stragglers(status: Status) -> Iterator[str]:
     slow = [found for found in status["stragglers"] if found["until"] is None]
     for found in slow[:MOST_STRAGGLERS]:
         name = found["task"].replace(":", " ")
-        yield f"{name} is slow ({found['slow_at']}): {found['factor']:.1f} times the others"
+        at = found["slow_at"] + (f" to {found['network_to']}" if found["network_to"] else "")
+        yield f"{name} is slow ({at}): {found['factor']:.1f} times the others"
     if len(slow) > MOST_STRAGGLERS:
         yield f"… {len(slow) - MOST_STRAGGLERS} more are slow"
 

@@ -84,6 +84,7 @@ class JobView:
             case "straggler":
                 names = ("task", "slow_at", "factor")
                 found = {name: event[name] for name in names}
+                found["network_to"] = event.get("network_to")
                 begun = {**found, "since": event["time"], "until": None}
                 self._stragglers = [*self._stragglers, begun][-200:]
             case "straggler_over" | "round":

@@ -100,7 +100,7 @@ function showFailure({ failure }) {
 function showSlow({ stragglers = [] }) {
   const now = stragglers.filter((one) => one.until === null);
   $("slow").hidden = !now.length;
-  const texts = now.slice(0, 12).map((one) => `${taskName(one.task)} holds up the others: ${figure(one.factor)} times the usual time, slow at ${one.slow_at}`);
+  const texts = now.slice(0, 12).map((one) => `${taskName(one.task)} holds up the others: ${figure(one.factor)} times the usual time, slow at ${one.slow_at}${one.network_to ? ` to ${one.network_to}` : ""}`);
   if (now.length > 12) texts.push(`and ${now.length - 12} more`);
   if ($("slow-list").textContent === texts.join("")) return;
   $("slow-list").replaceChildren(...texts.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
