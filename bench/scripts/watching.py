@@ -20,9 +20,8 @@ import tensorflow as tf
 
 import tfrun
 from tfrun.engine import step_clock
-from tfrun.train import session
+from tfrun.train import network, session
 from tfrun.train.step_meter import StepMeter
-from tfrun.worker import network
 
 STEPS, ROUNDS = int(sys.argv[2]), int(sys.argv[3])
 CLOCKS = 4  # in a step of `fit`: its beginning, its whole, the wait for gradients, that for input
