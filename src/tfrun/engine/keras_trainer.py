@@ -110,7 +110,8 @@ def mean_over_workers(local, strategy):
     if not leaves or not strategy.extended._in_multi_worker_mode():
         return local
     packed = tf.concat([tf.reshape(tf.cast(leaf, tf.float32), [-1]) for leaf in leaves], 0)
-    means = strategy.reduce(tf.distribute.ReduceOp.MEAN, packed, axis=None)
+    reduce = functools.partial(strategy.reduce, tf.distribute.ReduceOp.MEAN, packed, axis=None)
+    means = step_clock.mean_of_logs(strategy, packed, reduce)
     parts = tf.split(means, [tf.size(leaf) for leaf in leaves])
     return tree.pack_sequence_as(
         local,

@@ -6,7 +6,8 @@ one when its last update is done, and a pair around each wait for the others. Wh
 pair is added up in a variable, which somebody reads once a second.
 
 TensorFlow also asks all workers, at each step, whether anybody has a batch left: a wait that comes
-before the step's arguments are there. It has a variable of its own.
+before the step's arguments are there. And where callbacks read the logs of each step, their mean
+over the workers comes after its last update. Both have a variable of their own.
 
 A wait begins when this worker's own part is done (its last gradient, or its own loss) and ends
 when what was reduced is there: it holds the transfer and the time until the slowest worker has
@@ -19,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -30,19 +31,21 @@ from tfrun.engine import replica
 
 
 class Times(NamedTuple):
-    """Seconds of all steps so far.
+    """Seconds of all steps so far, or the variables that hold them.
 
     Attributes:
       inside: from a step's arguments to its last update.
       waited: for other workers, inside.
       waited_for_input: for other workers, before.
+      waited_for_logs: for other workers, after.
       arrived: the sum of the moments at which steps had their arguments, counted from `origin`.
     """
 
-    inside: float
-    waited: float
-    waited_for_input: float
-    arrived: float
+    inside: Any
+    waited: Any
+    waited_for_input: Any
+    waited_for_logs: Any
+    arrived: Any
 
 
 class StepClock:
@@ -55,14 +58,11 @@ class StepClock:
     def __init__(self) -> None:
         self.origin = time.time()
         with tf.device("CPU:0"):
-            self.inside, self.waited, self.waited_for_input, self.arrived = (
-                tf.Variable(tf.zeros([], tf.float64), trainable=False) for _ in range(4)
-            )
+            self.times = Times(*(_zero() for _ in Times._fields))
 
     def read(self) -> Times:
         """Returns the times of all steps so far."""
-        variables = (self.inside, self.waited, self.waited_for_input, self.arrived)
-        return Times(*(float(variable) for variable in variables))
+        return Times(*(float(variable) for variable in self.times))
 
 
 def of(strategy: Any) -> StepClock | None:
@@ -90,8 +90,8 @@ def around_step(run: replica.ReplicaRun, args: Any) -> Iterator[list[Any]]:
     if run.reduced:
         here = tf.compat.v1.get_default_graph()
         counts = [op for op in run.counts if getattr(op, "graph", None) is here]
-        _add(clock.arrived, tf.constant(clock.origin, tf.float64), began)
-        _add(clock.inside, began, _when([*counts, *tf.nest.flatten(results)]))
+        _add(clock.times.arrived, tf.constant(clock.origin, tf.float64), began)
+        _add(clock.times.inside, began, _when([*counts, *tf.nest.flatten(results)]))
 
 
 def waiting(run: replica.ReplicaRun, own: Sequence[Any]) -> tf.Tensor | None:
@@ -109,7 +109,21 @@ def waited(run: replica.ReplicaRun, since: tf.Tensor | None, reduced: Sequence[A
     """The wait is over once all of `reduced` is there."""
     clock = _clock(run)
     if clock is not None and since is not None:
-        _add(clock.waited, since, _when([since, *reduced]))
+        _add(clock.times.waited, since, _when([since, *reduced]))
+
+
+def mean_of_logs(strategy: Any, own: tf.Tensor, mean: Callable[[], tf.Tensor]) -> tf.Tensor:
+    """Returns `mean()`, which is a collective, and measures it where it is a part of a step.
+
+    Args:
+      strategy: of the workers that it is the mean of.
+      own: this worker's share.
+      mean: gives it.
+    """
+    clock = of(strategy)
+    if clock is None or not tf.inside_function() or _is_xla():
+        return mean()
+    return _timed(clock.times.waited_for_logs, [own], mean)
 
 
 def measure_input() -> None:
@@ -127,12 +141,25 @@ def measure_input() -> None:
         clock = of(strategy)
         if clock is None:
             return original(strategy, input_workers, optional_list)
-        since = _when([v.has_value() for optionals in optional_list for v in optionals])
-        total = original(strategy, input_workers, optional_list)
-        _add(clock.waited_for_input, since, _when([since, total]))
-        return total
+        own = [v.has_value() for optionals in optional_list for v in optionals]
+        ask = functools.partial(original, strategy, input_workers, optional_list)
+        return _timed(clock.times.waited_for_input, own, ask)
 
     input_lib._calculate_replicas_with_values = _calculate_replicas_with_values
+
+
+def _zero() -> tf.Variable:
+    return tf.Variable(tf.zeros([], tf.float64), trainable=False)
+
+
+def _timed(
+    variable: tf.Variable, own: Sequence[Any], collective: Callable[[], tf.Tensor]
+) -> tf.Tensor:
+    """Returns what a collective gives; the wait for it begins when all of `own` is there."""
+    since = _when(own)
+    found = collective()
+    _add(variable, since, _when([since, found]))
+    return found
 
 
 def _add(variable: tf.Variable, began: tf.Tensor, ended: tf.Tensor) -> None:
@@ -144,9 +171,12 @@ def _clock(run: replica.ReplicaRun) -> StepClock | None:
     clock = of(run.context.strategy)
     if clock is None or not run.is_first_here:
         return None
-    # XLA has no clocks.
-    graph = tf.compat.v1.get_default_graph()
-    return None if control_flow_util.GraphOrParentsInXlaContext(graph) else clock
+    return None if _is_xla() else clock
+
+
+def _is_xla() -> bool:
+    """XLA has no clocks."""
+    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 def _when(there: Sequence[Any]) -> tf.Tensor:

@@ -28,7 +28,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SAMPLE_SECONDS = 0.05  # between two looks at the rates
-SAMPLES = 20  # of a rate, of which the best counts: a busy peer acknowledges late at times
+# The best rate of late counts, because a busy peer acknowledges late at times: of so many seconds,
+# and, where steps take long, of so many looks.
+LATE_SECONDS, LATE_LOOKS = 2.0, 3
 LOOK_SECONDS = 5.0  # between two looks for connections
 MOST = 16  # connections
 MOST_HOSTS = 256  # whose names are looked up
@@ -77,7 +79,19 @@ def held_up(before: Sent, now: Sent, rate: int) -> float:
 class _Connection:
     before: Sent
     now: Sent
-    rates: deque[int] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    rates: deque[tuple[float, int]] = field(default_factory=deque)  # when, bytes a second
+
+    def take(self, found: Sent, now: float) -> None:
+        """Takes what a look has found."""
+        self.now = found
+        self.rates.append((now, found.rate))
+        while len(self.rates) > LATE_LOOKS and now - self.rates[0][0] > LATE_SECONDS:
+            self.rates.popleft()
+
+    @property
+    def rate(self) -> int:
+        """The best one of late."""
+        return max((rate for _, rate in self.rates), default=0)
 
 
 class Network:
@@ -110,8 +124,7 @@ class Network:
             if found is None or found.bytes < connection.now.bytes:  # closed, or another one
                 del self._connections[key]
             else:
-                connection.now = found
-                connection.rates.append(found.rate)
+                connection.take(found, now)
 
     def seconds(self) -> tuple[float, str] | None:
         """Returns how long the network took since the last call, and for sending to which address.
@@ -121,8 +134,7 @@ class Network:
         self.sample()
         found = []
         for (_, peer), connection in self._connections.items():
-            rate = max(connection.rates, default=0)
-            found.append((held_up(connection.before, connection.now, rate), peer))
+            found.append((held_up(connection.before, connection.now, connection.rate), peer))
             connection.before = connection.now
         return max(found, default=None)
 

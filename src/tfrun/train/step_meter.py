@@ -32,7 +32,7 @@ SECONDS = 1.0  # between two reports
 REPORTS_PER_SECOND = 500  # of all workers together: what one controller takes with ease
 REPORT = "progress"
 
-Times = tuple[float, float, float, float]
+Times = tuple[float, ...]  # as `engine.step_clock.Times`
 
 
 class Clock(Protocol):
@@ -54,7 +54,7 @@ class StepMeter:
     def __init__(self, clock: Clock | None, *, fetches: bool) -> None:
         self._clock, self._fetches = clock, fetches
         self._every = max(SECONDS, world().size / REPORTS_PER_SECOND)
-        self._read = clock.read() if clock else (0.0, 0.0, 0.0, 0.0)
+        self._read: Times = clock.read() if clock else ()
         self._is_first = True
         self._aside_since: tuple[float, float, Any] = (0.0, 0.0, None)
         self._agreed_before = agree.waited.seconds
@@ -132,8 +132,7 @@ class StepMeter:
         """What the clock has measured since it showed `read` is no part of a step."""
         if self._clock and read:
             more = [b - a for a, b in zip(read, self._clock.read(), strict=True)]
-            a, b, c, d = (known + much for known, much in zip(self._read, more, strict=True))
-            self._read = (a, b, c, d)
+            self._read = tuple(known + much for known, much in zip(self._read, more, strict=True))
 
     def rests(self) -> None:
         """What comes until the next step is no part of one: an epoch ends."""
@@ -200,9 +199,9 @@ class StepMeter:
             fetched = None if self._fetches else min(self._fetching, self._between)
             other = self._between - (fetched or 0.0)
             return _rounded(fetched, self._inside, None, other)
-        inside, waited, waited_for_input, arrived = measured
+        inside, waited, waited_for_input, waited_for_logs, arrived = measured
         if self._fetches:
-            around = self._inside - inside - waited_for_input
+            around = self._inside - inside - waited_for_input - waited_for_logs
             fetched = around
             if self._calls == self._steps:  # else several steps have begun in one call
                 fetched = min(around, arrived - self._called - waited_for_input)
@@ -210,11 +209,10 @@ class StepMeter:
         else:
             fetched = self._fetching - waited_for_input
             other = self._between - self._fetching
-            compute = self._inside - waited
+            compute = self._inside - waited - waited_for_logs
         # What is agreed on between two steps waits for the others, too.
-        return _rounded(
-            fetched, compute, waited + waited_for_input + self._agreed, other - self._agreed
-        )
+        waited += waited_for_input + waited_for_logs + self._agreed
+        return _rounded(fetched, compute, waited, other - self._agreed)
 
     def _measured(self) -> tuple[float, ...] | None:
         """What the clock has measured since the last report; None without a clock."""
