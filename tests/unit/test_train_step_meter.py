@@ -52,7 +52,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def step(time: Time, meter: StepMeter, clock: InGraph | None, number: int, *, slow: float = 0.0):
-    """10 ms of input, 50 of computing; 2, 30 and 3 of waiting before, inside, after; 5 of others'."""
+    """10 ms of input, 50 of computing; waiting: 2 before, 30 inside, 3 after; 5 of TensorFlow."""
     meter.begins()
     if clock:
         clock.arrived += time.now + 0.012 + slow - clock.origin
