@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from tfrun.cluster.address import Address
 from tfrun.cluster.spec import ClusterSpec, TaskKey
 
+TRAINERS = ("chief", "worker")  # in the order of their ranks
 FIRST_SECONDS = 5.0  # of silence, and between two looks
 OFTEN_SECONDS = 60.0  # after which a look is taken
 SELDOM_SECONDS = 30.0  # so many seconds after the other
@@ -32,11 +33,13 @@ def awaited(cluster: ClusterSpec, task: TaskKey, *, alone: bool) -> list[tuple[s
       alone: nobody else in this job sees the others. Otherwise the first, to whom all connect,
         looks at all, and they look at the first.
     """
-    trainers = [key for key in cluster.tasks() if key.type in ("chief", "worker")]
-    trainers.sort(key=lambda key: (key.type != "chief", key.index))
-    if cluster.count("ps") or task not in trainers:
+    if cluster.count("ps") or task.type not in TRAINERS or task not in cluster:
         return []
-    seen = trainers if alone or task == trainers[0] else trainers[:1]
+    counts = {role: cluster.count(role) for role in TRAINERS}
+    first = TaskKey(type=next(role for role in TRAINERS if counts[role]), index=0)
+    seen = [first]  # nothing more for each of a thousand
+    if alone or task == first:
+        seen = [TaskKey(type=role, index=i) for role in TRAINERS for i in range(counts[role])]
     return [(f"{key.type} {key.index}", str(cluster.address(key))) for key in seen if key != task]
 
 
