@@ -1,7 +1,7 @@
 """A real Slurm on the hosts of a lab: slurmctld on n1, a slurmd on each host.
 
 As root and without systemd and cgroups; without munge it trusts everybody, which is why nothing
-leads out of the lab.
+leads out of the lab. It looks at the jobs that wait every two seconds, not every minute.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ JobAcctGatherType=jobacct_gather/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerType=sched/builtin
+SchedulerParameters=sched_interval=2
 SlurmdParameters=config_overrides
 ReturnToService=2
 MailProg=/bin/true
