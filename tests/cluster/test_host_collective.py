@@ -78,8 +78,9 @@ def test_a_late_worker_is_waited_for_a_stopped_one_is_not(tmp_path: Path) -> Non
     # and all that goes with them, one for the number of samples where they may differ, and one by
     # which TensorFlow's iterators agree on whether there is a batch.
     (line,) = [line for line in job.stdout.splitlines() if "COUNTS" in line]
-    collectives, sums, copied = json.loads(line.partition("COUNTS ")[2])
+    collectives, sums, copied, calls = json.loads(line.partition("COUNTS ")[2])
     assert line.startswith("ROUND 1 ")
     assert (collectives, sums) == (3, 3)
     parameters = 8 * 64 + 64 + 4 * 64 + 64 + 1
     assert 4 * parameters <= copied < 4 * parameters + 30 * 64  # and what aligns them
+    assert calls <= 71  # of tfrun's own Python functions, in the thread of `fit`
