@@ -14,7 +14,7 @@ from tfrun.data import repeatable
 from tfrun.data.resume import Resume
 from tfrun.engine.parameter_server.unit import mark_of
 from tfrun.train.parameter_server.errors import cannot_be_made, no_steps
-from tfrun.train.parameter_server.seeds import seeded
+from tfrun.train.parameter_server.seeds import Seeded
 
 
 class Layer(TypedDict):
@@ -60,9 +60,11 @@ class PipelineFeed:
         resume = resume or Resume()
         layers = resume.pipeline if resume.steps or not self.ends else ()
         self._before, self.done = _split(layers, workers, whole=is_dataset)
-        # Beginnings of the pipeline before this epoch's: each one draws an order of its own.
-        self._beginnings = resume.epochs if self.ends else 0
-        self._fills_cache = is_dataset and repeatable.has_cache(data)
+        self._seeded: Seeded | None = None
+        if is_dataset:
+            _check(data)
+            self._seeded = Seeded(upstream.serialize_dataset_to_graph(data), data.element_spec)
+        self._epoch = resume.epochs if self.ends else 0
         self._makers = self._make()
         one = self._makers[0].structured_outputs
         self.spec = one.element_spec
@@ -72,7 +74,7 @@ class PipelineFeed:
         self.steps = steps if steps is not None else (cardinality if cardinality >= 0 else None)
         self._element = one
         self.resource_specs: list[Any] = []
-        self._pipelines: list[_Pipeline | None] = [None] * workers
+        self._of_epoch: list[tf.Tensor] = []
         self._iterators: list[Any] = [None] * workers
         self._base = 0
         self._is_open = False
@@ -101,6 +103,8 @@ class PipelineFeed:
             if self._is_open:
                 self.next_epoch()
             self._base, self._is_open = number, True
+            if self._seeded is not None:
+                self._of_epoch = [self._seeded.of_epoch(self._epoch)]
         spec = input_lib.get_iterator_spec_from_dataset(coordinator.strategy, self._element)
         self.resource_specs = [spec]
         return None  # iterators are made where they are used
@@ -111,10 +115,9 @@ class PipelineFeed:
             return
         self.done = [0] * self._workers
         self._iterators = [None] * self._workers
-        self._beginnings += 1
+        self._epoch += 1
         if self._before:
             self._before = []
-            self._pipelines = [None] * self._workers
             self._makers = self._make()
 
     def mark(self, worker: int) -> tuple[int, int]:
@@ -129,15 +132,14 @@ class PipelineFeed:
     def iterator(self, worker: int) -> Any:
         """The worker's iterator; to be called where its closures run."""
         if self._iterators[worker] is None:
-            pipeline = self._pipelines[worker] or _Pipeline(self._makers[worker]())
-            self._pipelines[worker] = pipeline
-            pipeline.pass_over(self._beginnings, fills_cache=self._fills_cache)
-            self._iterators[worker] = pipeline.begin(self.done[worker])
+            pipeline = self._makers[worker](*self._of_epoch)
+            skip = self.done[worker]
+            self._iterators[worker] = iter(pipeline.skip(skip) if skip else pipeline)
         return self._iterators[worker]
 
     def failed(self, worker: int) -> None:
         """Nobody knows what the worker's iterator has read, or whether it still is."""
-        self._iterators[worker] = self._pipelines[worker] = None
+        self._iterators[worker] = None
 
     def read(self, worker: int) -> int:
         """Notes that an element is trained; returns its number in the whole pipeline."""
@@ -150,33 +152,9 @@ class PipelineFeed:
 
     def _make(self) -> list[Any]:
         return [
-            _maker(self._data, worker, self._workers, self._function, self._before)
+            _maker(self._seeded or self._data, worker, self._workers, self._function, self._before)
             for worker in range(self._workers)
         ]
-
-
-class _Pipeline:
-    """A pipeline on a worker, and how often it has begun there."""
-
-    def __init__(self, dataset: tf.data.Dataset) -> None:
-        self._dataset, self._begun = dataset, 0
-
-    def pass_over(self, beginnings: int, *, fills_cache: bool) -> None:
-        """Begins it so often, if it has not: what it shuffles is then in the next epoch's order.
-
-        A shuffle draws an epoch's order when the epoch begins, so epochs need not be read, unless
-        it is the first one of a pipeline that keeps what it reads.
-        """
-        while self._begun < beginnings:
-            if fills_cache and not self._begun:
-                self._dataset.reduce(np.int64(0), lambda count, *_: count + 1)
-            else:
-                iter(self._dataset)
-            self._begun += 1
-
-    def begin(self, skip: int) -> Any:
-        self._begun += 1
-        return iter(self._dataset.skip(skip) if skip else self._dataset)
 
 
 def _split(layers: Sequence[Layer], workers: int, *, whole: bool) -> tuple[list[Layer], list[int]]:
@@ -194,36 +172,35 @@ def _split(layers: Sequence[Layer], workers: int, *, whole: bool) -> tuple[list[
 
 
 def _maker(data: Any, worker: int, workers: int, function: Any, before: Sequence[Layer]) -> Any:
-    """Returns a concrete function that makes the worker's pipeline."""
+    """Returns a concrete function that makes the worker's pipeline, of an epoch's seeds if any."""
     make = _sharded(data, worker, workers, before)
 
-    def dataset_fn():
-        made = make()
+    def dataset_fn(*seeds):
+        made = make(*seeds)
         if not isinstance(made, tf.data.Dataset):
             raise cannot_be_made(f"what the function returned, a {type(made).__name__}")
         _check_traced(made)
         made = made.map(function) if function else made
         return made.prefetch(2)
 
-    traced = tf.function(dataset_fn, autograph=False).get_concrete_function()
+    seeds = [tf.TensorSpec([], tf.string)] if isinstance(data, Seeded) else []
+    traced = tf.function(dataset_fn, autograph=False).get_concrete_function(*seeds)
     if any(one.dtype == tf.variant for one in traced.captured_inputs):
         raise cannot_be_made("a pipeline that was made outside the function that returns it")
     return traced
 
 
-def _sharded(data: Any, worker: int, workers: int, before: Sequence[Layer]) -> Callable[[], Any]:
+def _sharded(data: Any, worker: int, workers: int, before: Sequence[Layer]) -> Callable[..., Any]:
     """Returns what makes a worker's part of the pipeline, in a graph."""
-    if not isinstance(data, tf.data.Dataset):
+    if not isinstance(data, Seeded):
         context = tf.distribute.InputContext(
             num_input_pipelines=workers, input_pipeline_id=worker, num_replicas_in_sync=1
         )
         return lambda: data(context) if _takes_context(data) else data()
-    _check(data)
-    graph = seeded(upstream.serialize_dataset_to_graph(data))
-    spec = data.element_spec
 
-    def make():
-        whole: Any = upstream.deserialize_dataset_from_graph(graph, spec)
+    def make(seeds):
+        graph = tf.strings.join([data.graph, seeds])
+        whole: Any = upstream.deserialize_dataset_from_graph(graph, data.spec)
         return functools.reduce(_without, before, whole).shard(workers, worker)
 
     return make
