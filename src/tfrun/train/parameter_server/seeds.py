@@ -27,7 +27,7 @@ class Seeded:
         definition = tf.compat.v1.GraphDef.FromString(graph.numpy())
         nodes = {node.name: node for node in definition.node}
         self._shuffles: dict[int, tuple[list[int], bool]] = {}
-        for number, node in enumerate(definition.node):
+        for number, node in enumerate(list(definition.node)):
             # ShuffleDatasetV3 and its like: the data, the size of the buffer, two seeds, ...
             seeds = [_value(nodes.get(_name(name))) for name in node.input[2:4]]
             if node.op.startswith("Shuffle") and len(seeds) == 2 and None not in seeds:
@@ -36,6 +36,7 @@ class Seeded:
                 self._shuffles[number] = given if any(given) else [number + 1] * 2, anew
                 for place, name in zip((2, 3), _names(number), strict=True):
                     node.input[place] = f"{name}:0"
+                _forget_generator(definition, node, nodes)
         self.graph = tf.constant(definition.SerializeToString())
 
     def of_epoch(self, epoch: int) -> tf.Tensor:
@@ -52,6 +53,15 @@ class Seeded:
                 made.attr["dtype"].type = tf.int64.as_datatype_enum
                 made.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(seed, tf.int64))
         return tf.constant(definition.SerializeToString())
+
+
+def _forget_generator(definition: Any, node: Any, nodes: dict[str, Any]) -> None:
+    """Has a shuffle make its own generator of seeds: it names the chief's, which might be here."""
+    for place, name in enumerate(node.input):
+        given = nodes.get(_name(name))
+        if given is not None and given.attr["dtype"].type == tf.resource.as_datatype_enum:
+            made = definition.node.add(name=f"tfrun_{node.name}_{place}", op="DummySeedGenerator")
+            node.input[place] = f"{made.name}:0"
 
 
 def _names(number: int) -> tuple[str, str]:
