@@ -6,7 +6,9 @@ import functools
 import json
 import os
 import random
+import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -165,3 +167,26 @@ def test_twenty_killed_workers_cost_no_update() -> None:
     seed = os.environ.get("TEST_SEED") or str(random.randrange(10**6))
     print("seed", seed)
     check_kills(20, TEST_SEED=seed)
+
+
+@pytest.mark.skipif(
+    not os.environ.get("TFRUN_HOST_TESTS"), reason="takes a minute; TFRUN_HOST_TESTS=1"
+)
+def test_a_recommender_ranks_as_well_as_one_that_was_trained_synchronously(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "recommender.py"
+    on_servers = [TFRUN, "-n", "2", "--ps", "2", "--run-dir", tmp_path / "run"]
+    reached = []
+    for command in ([sys.executable], on_servers):
+        done = subprocess.run(
+            [*command, example],
+            env=environment({}),
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=True,
+        )
+        (found,) = re.findall(r"^AUC ([\d.]+) of", done.stdout, re.MULTILINE)
+        reached.append(float(found))
+    synchronous, asynchronous = reached
+    assert synchronous > 0.86
+    assert asynchronous > synchronous - 0.005
