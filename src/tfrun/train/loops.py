@@ -89,6 +89,9 @@ def _fit_on_servers(original: Method, model: keras.Model, call: inspect.BoundArg
         history = _fit(original, model, call, None, session.arrange)
         session.record(history, given)
         return history
+    except Exception as error:
+        session.failed(error)
+        raise
     finally:
         session.close()
 

@@ -29,8 +29,10 @@ class Seeded:
         self._shuffles: dict[int, tuple[list[int], bool]] = {}
         for number, node in enumerate(list(definition.node)):
             # ShuffleDatasetV3 and its like: the data, the size of the buffer, two seeds, ...
+            if not node.op.startswith("Shuffle"):
+                continue
             seeds = [_value(nodes.get(_name(name))) for name in node.input[2:4]]
-            if node.op.startswith("Shuffle") and len(seeds) == 2 and None not in seeds:
+            if len(seeds) == 2 and None not in seeds:
                 given = [seed or 0 for seed in seeds]
                 anew = node.attr["reshuffle_each_iteration"].b
                 self._shuffles[number] = given if any(given) else [number + 1] * 2, anew

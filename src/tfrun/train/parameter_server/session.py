@@ -92,7 +92,9 @@ class ServerSession(Session):
                 channel.emit("staleness", histogram=workspace.ledger.staleness())
 
     def failed(self, error: BaseException) -> None:
-        """A lost server ends the round: the controller sees to it."""
+        """A lost server ends the round: the controller sees to it, and is told how far it was."""
+        if self._stepped:
+            self._tell_applied()
 
     def _record(self, history: Any, callbacks: Any) -> None:
         finished.record(self._folder, self._number, self._model, history, callbacks, self._data)
@@ -104,4 +106,4 @@ class ServerSession(Session):
         assert self._keeper is not None
         place = self._keeper.place
         key = [self._number, place.epoch, place.step]
-        channel.emit("applied", key=key, step=self._iterations())
+        channel.emit("applied", key=key, step=self._steps)
