@@ -56,3 +56,17 @@ def test_a_machine_that_is_not_there_is_named(hosts: Hosts) -> None:
         )
         assert len(re.findall(waits, said(hosts, name))) >= 2  # every five seconds
         assert "has been stuck in TensorFlow's start for 2" in said(hosts, name)
+
+
+def test_a_server_that_is_not_there_is_named(hosts: Hosts) -> None:
+    (hosts.directory / "train.py").write_text("import tfrun\ntfrun.strategy()\n")
+    cluster = {"chief": ["n1:2222"], "worker": ["n2:2222"], "ps": ["n3:2222"]}
+    given = ("--join-timeout", "20", "train.py")
+    worker, chief = (start(hosts, name, cluster, *given) for name in ("n2", "n1"))
+    assert chief.wait(SECONDS)
+    print(said(hosts, "n1"), said(hosts, "n2"))
+    waits = (
+        r"chief 0 waits in TensorFlow's start \([0-9]+ s\) for ps 0 at n3:2222: connection refused"
+    )
+    assert re.search(waits, said(hosts, "n1"))
+    worker.wait(SECONDS)

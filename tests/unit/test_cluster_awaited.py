@@ -30,6 +30,9 @@ def test_the_first_looks_at_all_and_all_at_the_first():
         {"worker": CLUSTER.addresses("worker"), "ps": [Address(host="p", port=1)]}
     )
     assert awaited.awaited(servers, TaskKey(type="worker", index=0), alone=True) == []
+    chief = TaskKey(type="chief", index=0)  # which may be in no cluster with servers
+    found = [("worker 0", "w:1"), ("worker 1", "w:2"), ("ps 0", "p:1")]
+    assert awaited.awaited(servers, chief, alone=False) == found
 
 
 def test_when_to_look():

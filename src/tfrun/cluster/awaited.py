@@ -25,7 +25,9 @@ MOST_NAMED = 5
 
 
 def awaited(cluster: ClusterSpec, task: TaskKey, *, alone: bool) -> list[tuple[str, str]]:
-    """Returns (task, address) of the peers that a worker should look at; none with servers.
+    """Returns (task, address) of the peers that a worker should look at.
+
+    With parameter servers that is the chief, who connects to all of them.
 
     Args:
       cluster: the cluster.
@@ -33,13 +35,16 @@ def awaited(cluster: ClusterSpec, task: TaskKey, *, alone: bool) -> list[tuple[s
       alone: nobody else in this job sees the others. Otherwise the first, to whom all connect,
         looks at all, and they look at the first.
     """
-    if cluster.count("ps") or task.type not in TRAINERS or task not in cluster:
-        return []
-    counts = {role: cluster.count(role) for role in TRAINERS}
-    first = TaskKey(type=next(role for role in TRAINERS if counts[role]), index=0)
-    seen = [first]  # nothing more for each of a thousand
-    if alone or task == first:
-        seen = [TaskKey(type=role, index=i) for role in TRAINERS for i in range(counts[role])]
+    if cluster.count("ps"):
+        seen = list(cluster.tasks()) if task.type == "chief" else []
+    elif task.type not in TRAINERS or task not in cluster:
+        seen = []
+    else:
+        counts = {role: cluster.count(role) for role in TRAINERS}
+        first = TaskKey(type=next(role for role in TRAINERS if counts[role]), index=0)
+        seen = [first]  # nothing more for each of a thousand
+        if alone or task == first:
+            seen = [TaskKey(type=role, index=i) for role in TRAINERS for i in range(counts[role])]
     return [(f"{key.type} {key.index}", str(cluster.address(key))) for key in seen if key != task]
 
 

@@ -12,6 +12,7 @@ from tensorflow.python.distribute import parameter_server_strategy_v2 as upstrea
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from tfrun.job.errors import UsageError
+from tfrun.worker import progress
 
 MAX_STALENESS = "TFRUN_MAX_STALENESS"
 
@@ -78,7 +79,8 @@ class ParameterServer(upstream.ParameterServerStrategyV2):
         # A lost server must be heard of at once rather than be waited for:
         # https://www.tensorflow.org/tutorials/distribute/parameter_server_training
         os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
-        super().__init__(cluster_resolver, variable_partitioner)
+        with progress.meeting():
+            super().__init__(cluster_resolver, variable_partitioner)
         self.max_staleness = _bound(max_staleness, os.environ.get(MAX_STALENESS))
         extended = ParameterServerExtended(self, cluster_resolver, variable_partitioner)
         # Upstream's __init__ has made upstream's `extended`.
