@@ -75,7 +75,7 @@ def test_it_is_told_when_it_is_time():
                 if told:
                     break
                 await asyncio.sleep(0.02)
-        return watch.why
+        return watch.end()
 
     why = asyncio.run(run())
     assert why == " (worker 1 at 127.0.0.1:1: connection refused: nothing listens there)"

@@ -157,7 +157,7 @@ class Crew:
             for name, seconds in hung.items():
                 text = hangs.told(name, readings[name], seconds)
                 if readings[name].phase is progress.Phase.MEETING:
-                    text += self._starts[name].why
+                    text += self._starts[name].end()
                 self._ended_for[name] = text
                 self.on_notice(text)
             await asyncio.gather(*(self._end_hung(self._workers[name]) for name in hung))

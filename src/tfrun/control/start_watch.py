@@ -24,9 +24,10 @@ class StartWatch:
         self._looking: asyncio.Task[None] | None = None
         self._reasons: dict[str, str] = {}
 
-    @property
-    def why(self) -> str:
-        """Who was not reached at the last look, and why, to be added to a sentence."""
+    def end(self) -> str:
+        """Looks no more, and returns who was not reached and why, to be added to a sentence."""
+        if self._looking:
+            self._looking.cancel()
         return f" ({awaited.listed(self._reasons)})" if self._reasons else ""
 
     def look(self, task: str, since: float, tell: Callable[[str], None]) -> None:
