@@ -49,11 +49,10 @@ def test_a_machine_that_is_not_there_is_named(hosts: Hosts) -> None:
         for name in ("n1", "n2")
     }
     assert all(process.wait(SECONDS) for process in running.values())
-    for name, peer in (("n1", "worker 1"), ("n2", "worker 1")):
+    for name, task in (("n1", "chief 0"), ("n2", "worker 0")):
         print(said(hosts, name))
-        waits = (
-            rf"waits in TensorFlow's start \([0-9]+ s\) for {peer} at n3:2222: connection refused"
-        )
+        assert f"digits · {task} of a cluster of 3 · " in said(hosts, name)
+        waits = rf"{task} waits in TensorFlow's start \([0-9]+ s\) for worker 1 at n3:2222: conn"
         assert len(re.findall(waits, said(hosts, name))) >= 2  # every five seconds
         assert "has been stuck in TensorFlow's start for 2" in said(hosts, name)
 

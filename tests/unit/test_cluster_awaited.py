@@ -51,26 +51,26 @@ def test_the_reasons_and_the_sentence():
         peers += [("worker 2", Address(host="nobody.invalid", port=1))]
         found = asyncio.run(awaited.missing(peers))
     assert set(found) == {"worker 1 at 127.0.0.1:1", "worker 2 at nobody.invalid:1"}
-    text = awaited.sentence("chief:0", 5.2, 3, found)
+    text = awaited.sentence("chief 0", 5.2, 3, found)
     assert text.startswith(
         "chief 0 waits in TensorFlow's start (5 s) for worker 1 at 127.0.0.1:1: "
     )
     assert "connection refused" in text and "its name does not resolve" in text
     many = {f"worker {i} at a:{i}": "no answer" for i in range(1, 10)}
-    assert awaited.sentence("worker:0", 5.0, 9, many).endswith("; and 4 more")
-    assert awaited.sentence("worker:0", 5.0, 1, {}) == ""  # it has only begun
-    assert "is it TensorFlow that listens there?" in awaited.sentence("worker:0", 20.0, 1, {})
+    assert awaited.sentence("worker 0", 5.0, 9, many).endswith("; and 4 more")
+    assert awaited.sentence("worker 0", 5.0, 1, {}) == ""  # it has only begun
+    assert "is it TensorFlow that listens there?" in awaited.sentence("worker 0", 20.0, 1, {})
 
 
 def test_it_is_told_when_it_is_time():
     told: list[str] = []
 
     async def run() -> str:
-        watch = StartWatch([["worker 1", "127.0.0.1:1"]])
-        watch.look("worker:0", time.monotonic() - 2, told.append)
+        watch = StartWatch("worker 0", [["worker 1", "127.0.0.1:1"]])
+        watch.look(time.monotonic() - 2, told.append)
         since = time.monotonic() - 6
         for _ in range(3):  # once, however often it is asked
-            watch.look("worker:0", since, told.append)
+            watch.look(since, told.append)
             for _ in range(100):
                 if told:
                     break

@@ -61,6 +61,10 @@ def test_which_task_it_is(role: str, ps: bool, named: str, is_one: bool) -> None
     assert task.replaceable == (ps and role == "worker")
     (message,) = start_messages(plan, spec, 0, {"local": ()}, None)["local"]
     assert (AWAIT_CHIEF in message["environment"]) is is_one
+    assert message["called"] == f"{role} {int(role == 'worker')}"
+    assert plan.part == f"{message['called']} of a cluster of {4 if ps else 3}"
+    waits = {"worker": 0 if ps else 2, "chief": 3 if ps else 2}.get(role, 0)
+    assert len(message["awaits"]) == waits
 
 
 @pytest.mark.parametrize("text", [None, "{}", '{"cluster": {}, "environment": "cloud"}'])

@@ -276,7 +276,7 @@ def _start(
     run_dir_module.write_job(path, {"started": now, "pid": os.getpid(), **spec.to_json()})
     job = make_job(spec)
     terminal = Terminal(prefix_all=spec.log_all, chief=job.plan.chief)
-    print_start(terminal, spec, job.plan.serves)
+    print_start(terminal, spec, job.plan.serves, job.plan.part)
     if goes_on:
         terminal.notice("going on from the last checkpoint here; --fresh begins at the beginning")
     events = EventLog(path / "events.jsonl")

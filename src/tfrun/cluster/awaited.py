@@ -105,12 +105,12 @@ def sentence(task: str, seconds: float, peers: int, reasons: Mapping[str, str]) 
     """Returns what a person is told of a worker that waits; "" for nothing.
 
     Args:
-      task: its name, "worker:0".
+      task: its name, "worker 0".
       seconds: for how long.
       peers: how many peers were looked at.
       reasons: what `missing` has returned.
     """
-    waits = f"{task.replace(':', ' ')} waits in TensorFlow's start ({seconds:.0f} s) for "
+    waits = f"{task} waits in TensorFlow's start ({seconds:.0f} s) for "
     if not reasons and seconds < STRANGE_SECONDS:
         return ""  # TensorFlow is just starting there
     if not reasons:

@@ -88,7 +88,7 @@ class Crew:
         title = f"--- round {self.number} ---" if self.number else ""
         if name in self._workers:
             title = "--- started again ---"
-        self._starts[name] = StartWatch(task["awaits"])
+        self._starts[name] = StartWatch(task["called"], task["awaits"])
         self._ended_for.pop(name, None)
         worker = WorkerProcess(name, log, self, title=title)
         self._workers[name] = worker
@@ -147,7 +147,7 @@ class Crew:
                 return
             for name, reading in readings.items():
                 if reading.phase is progress.Phase.MEETING:
-                    self._starts[name].look(name, reading.since, self.on_notice)
+                    self._starts[name].look(reading.since, self.on_notice)
             now, alone = time.monotonic(), len(readings) == self._world_size
             for name in hangs.wondered_about(readings, now=now, timeouts=timeouts):
                 self._workers[name].look()
@@ -155,7 +155,7 @@ class Crew:
             answered = hangs.have_answered(asked, readings, now)
             hung = hangs.hung(readings, now=now, timeouts=timeouts, alone=alone, answered=answered)
             for name, seconds in hung.items():
-                text = hangs.told(name, readings[name], seconds)
+                text = hangs.told(self._starts[name].called, readings[name], seconds)
                 if readings[name].phase is progress.Phase.MEETING:
                     text += self._starts[name].end()
                 self._ended_for[name] = text

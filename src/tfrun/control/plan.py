@@ -105,6 +105,15 @@ class Plan:
         return self.chief if {task.runs for task in self.planned} == {"server"} else ""
 
     @cached_property
+    def part(self) -> str:
+        """Which task this job is of a cluster that somebody else has stated, in words; else ""."""
+        if not self.external:
+            return ""
+        told = parse_tf_config(self.external)
+        name = f"{told.task.type} {told.task.index}" if told.task else "a task"
+        return f"{name} of a cluster of {sum(1 for _ in told.cluster.tasks())}"
+
+    @cached_property
     def agents(self) -> frozenset[str]:
         """The agents that have tasks."""
         return frozenset(self._tasks_by_agent)
@@ -234,10 +243,8 @@ def start_messages(
     told = parse_tf_config(plan.external) if plan.external else None
     for planned in plan.planned:
         task = plan.tasks[planned.name]
-        if told:
-            peers = awaited(told.cluster, told.task, alone=True) if told.task else []
-        else:
-            peers = awaited(cluster, TaskKey(type=task.role, index=task.index), alone=False)
+        key = told.task if told and told.task else TaskKey(type=task.role, index=task.index)
+        peers = awaited(told.cluster if told else cluster, key, alone=told is not None)
         is_chief = planned.name == plan.chief
         if plan.external:
             environment = external_environment(plan.external, round_number, spec.run_dir)
@@ -252,6 +259,7 @@ def start_messages(
                 "show": is_chief or spec.log_all,
                 "muted": muted,
                 "terminal": list(window) if window and is_chief else None,
+                "called": f"{key.type} {key.index}",
                 "awaits": peers,
                 "environment": environment,
             }

@@ -13,11 +13,12 @@ from tfrun.cluster.address import parse_address
 class StartWatch:
     """One worker's start."""
 
-    def __init__(self, peers: Sequence[Sequence[str]]) -> None:
+    def __init__(self, called: str, peers: Sequence[Sequence[str]]) -> None:
         """Args:
+        called: the worker's name in its cluster.
         peers: (task, address) of each that it waits for.
         """
-        where = "the cluster"
+        self.called, where = called, "the cluster"
         self._peers = [(task, parse_address(text, where=where)) for task, text in peers]
         self._began: float | None = None
         self._last: float | None = None
@@ -30,11 +31,10 @@ class StartWatch:
             self._looking.cancel()
         return f" ({awaited.listed(self._reasons)})" if self._reasons else ""
 
-    def look(self, task: str, since: float, tell: Callable[[str], None]) -> None:
+    def look(self, since: float, tell: Callable[[str], None]) -> None:
         """Looks at the peers' ports when it is time to, and tells a person.
 
         Args:
-          task: the worker's name.
           since: when it began to wait, in monotonic seconds.
           tell: shows a line.
         """
@@ -44,10 +44,10 @@ class StartWatch:
         is_busy = self._looking is not None and not self._looking.done()
         if self._peers and not is_busy and awaited.is_due(seconds, self._last):
             self._last = seconds
-            self._looking = asyncio.create_task(self._look(task, since, tell))
+            self._looking = asyncio.create_task(self._look(since, tell))
 
-    async def _look(self, task: str, since: float, tell: Callable[[str], None]) -> None:
+    async def _look(self, since: float, tell: Callable[[str], None]) -> None:
         self._reasons = await awaited.missing(self._peers)
         seconds = time.monotonic() - since
-        if text := awaited.sentence(task, seconds, len(self._peers), self._reasons):
+        if text := awaited.sentence(self.called, seconds, len(self._peers), self._reasons):
             tell(text)

@@ -25,7 +25,7 @@ def beginning(spec: JobSpec, now: float, *, goes_on: bool) -> dict[str, Any]:
     }
 
 
-def print_start(terminal: Terminal, spec: JobSpec, serves: str = "") -> None:
+def print_start(terminal: Terminal, spec: JobSpec, serves: str = "", part: str = "") -> None:
     """Says what starts where, in one line.
 
     Args:
@@ -33,12 +33,13 @@ def print_start(terminal: Terminal, spec: JobSpec, serves: str = "") -> None:
       spec: the job.
       serves: the name of the task that this is, of a cluster that is started by hand, if it runs
         no script.
+      part: which task this is of a cluster that somebody else has stated.
     """
     if serves:
         what = f"{serves.replace(':', ' ')} serves until the chief has ended"
         return terminal.notice(f"{what} · run directory {_short(spec.run_dir)}")
     workers = spec.workers.high
-    parts = [spec.program.name, f"{workers} worker" + ("s" if workers != 1 else "")]
+    parts = [spec.program.name, part or f"{workers} worker" + ("s" if workers != 1 else "")]
     if spec.ps:
         parts.append(f"{spec.ps} parameter server" + ("s" if spec.ps != 1 else ""))
     if spec.evaluator:
