@@ -115,9 +115,15 @@ def test_a_round_that_fails_and_the_next_one(tmp_path: Path):
     events, monitor = begun(tmp_path)
     trained(monitor, range(10, 60, 10))
     events.add("worker_exited", task="worker:2", status="killed by SIGKILL", code=-9)
+    ended = {"status": "killed by SIGKILL", "code": -9, "requested": True}
+    events.add("worker_exited", task="worker:0", **ended)
+    told = {task["task"]: task["status"] for task in monitor.view()["tasks"]}
+    # Whoever was only ended because of it is not another victim.
+    assert (told["worker:2"], told["worker:0"]) == ("killed by SIGKILL", "stopped")
+    assert monitor.view()["events"][-1]["text"] == "worker 0 was stopped"
     events.add("round", number=0, state="leaving")
     assert monitor.view()["state"] == "recovering"
-    assert monitor.view()["workers"]["down"] == 1
+    assert monitor.view()["workers"]["down"] == 2
     events.add("round", number=0, state="ended")
     events.add("failure", task="worker:2", how="worker 2 was killed by SIGKILL", cause="killed")
     begin(events, 1)

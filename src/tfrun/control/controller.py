@@ -170,7 +170,9 @@ class Controller(Conductor):
                 self._reported(agent, task, message.time, report)
             case messages.WorkerExited(task=task):
                 status = ExitStatus(code=message.code, out_of_memory=message.out_of_memory)
-                self.events.add("worker_exited", task=task, status=str(status), code=status.code)
+                asked = {"requested": True} if message.requested else {}
+                ended = {"status": str(status), "code": status.code, **asked}
+                self.events.add("worker_exited", task=task, **ended)
                 how = {"requested": message.requested, "tail": message.tail}
                 self._feed(terms.TaskExited(task=task, time=message.time, status=status, **how))
             case messages.StacksTaken(task=task, text=text):

@@ -66,7 +66,9 @@ class Workers:
                 worker = self.tasks[event["task"]]
                 if worker.state != "failed":
                     worker.state = "gone" if event["code"] else "done"
-                worker.since, worker.status, worker.slow_at = time, event["status"], None
+                asked = event["code"] and event.get("requested")
+                worker.status = "stopped" if asked else event["status"]
+                worker.since, worker.slow_at = time, None
             case "failure" if event["task"] in self.tasks:
                 worker = self.tasks[event["task"]]
                 worker.state, worker.since = "failed", time

@@ -51,6 +51,8 @@ def _line(event: Event) -> str | tuple[str, str] | None:
             return f"round {event['round']} has another number of workers"
         case "failure":
             return str(event["how"]), "error"
+        case "worker_exited" if event["code"] and event.get("requested"):
+            return f"{name_of(event['task'])} was stopped"
         case "worker_exited" if event["code"]:
             return f"{name_of(event['task'])}: {event['status']}", "error"
         case "recovered" | "grown" | "machine_preempted" as kind:
