@@ -50,7 +50,7 @@ class Agents:
     async def agent(self, session: aiohttp.ClientSession, number: int) -> None:
         async with session.ws_connect(self.url, max_msg_size=0) as socket:
             self.sockets[number] = socket
-            hello = {"host": "h", "pid": 1, "version": "0", "python": "3"}
+            hello = {"host": "h", "pid": 1, "version": "0", "programs": {"python": "3"}}
             await self.say(number, messages.Hello(agent=f"n{number}", **hello))
             async for frame in socket:
                 await self.receive(number, wire.decode(frame.data))
