@@ -247,8 +247,7 @@ def test_what_a_script_forks_does_not_keep_the_lock(tmp_path):
         "from tfrun.checkpoint.store import Store\n"
         "store = Store(sys.argv[1])\n"
         "pid = os.fork()\n"
-        "if pid == 0: sys.stdin.read(); os._exit(0)\n"
-        "print(pid, flush=True)\n"
+        "if pid == 0: os.write(1, b'%d\\n' % os.getpid()); sys.stdin.read()\n"
         "os._exit(0)\n"
     )
     read, hold = os.pipe()
