@@ -20,6 +20,7 @@ from tfrun.cluster.tf_config import TaskKey, parse_tf_config
 from tfrun.job.errors import TfrunError, UsageError
 
 LOOK_SECONDS = 1.0
+COMING_SECONDS = 0.1  # a script that does little listens for half a second only
 AWAY_SECONDS = 5.0  # nobody listens there: long enough for a chief that is started anew at once
 SILENT_SECONDS = 60.0  # nothing answers: a network that breaks, or a machine that is very busy
 
@@ -123,7 +124,8 @@ def await_chief(chief: Chief) -> None:
             what = f"the chief did not come to {chief.address} in {chief.seconds:.0f} s"
             fix = "Start it there, or give it more time with --join-timeout"
             raise TfrunError("TFRUN-303", what, where="TF_CONFIG cluster.chief", fix=fix)
-        time.sleep(LOOK_SECONDS)  # there is no event to wait for: the chief is no process of ours
+        # There is no event to wait for: the chief is no process of ours.
+        time.sleep(COMING_SECONDS if watch.seen is None else LOOK_SECONDS)
 
 
 def _look(address: Address) -> Answer:
