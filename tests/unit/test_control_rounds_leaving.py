@@ -91,6 +91,15 @@ def test_one_that_was_stopped_is_the_cause_of_its_peers_errors() -> None:
     assert cause.tail == "worker 1 stopped answering and was killed"
 
 
+def test_who_leaves_in_the_moment_it_is_given_up_has_not_been_silent() -> None:
+    """Its end is that of one that lost a peer, not an exit code of the script's own."""
+    round, _ = walk(saved(2), left(2), exited(2, 1), TIMED_OUT, left(0), exited(0, 1))
+    assert round.state is State.LEAVING
+    round, _ = step(round, exited(1, -9, requested=True))
+    assert (round.state, round.recoverable) == (State.ENDED, True)
+    assert round.root_cause is not None and round.root_cause.task == "worker:1"
+
+
 @pytest.mark.parametrize("spare", [True, False])
 def test_a_machine_that_is_gone_explains_why_its_worker_says_nothing(*, spare: bool) -> None:
     """Its peers notice in milliseconds, the heartbeats in seconds."""

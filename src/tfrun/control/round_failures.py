@@ -38,9 +38,10 @@ def with_late_exit(round: Round, event: TaskExited) -> Round:
 
 
 def with_error(round: Round, event: TaskRaised) -> Round:
-    """Records an exception."""
+    """Records an exception; who tells of one at last has not been silent."""
     failure = Failure(task=event.task, time=event.time, error=dict(event.error))
-    return replace(round, failures=(*round.failures, failure))
+    others = [f for f in round.failures if not (f.silent and f.task == event.task)]
+    return replace(round, failures=(*others, failure))
 
 
 def without_agent(round: Round, event: AgentLost) -> Round:
