@@ -6,6 +6,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,14 @@ class Certificate:
     cert: str
     key: str
 
-    @property
+    @cached_property
     def pem(self) -> str:
         """The certificate itself, which comes first in its file, in PEM."""
         match = _CERTIFICATE.search(Path(self.cert).read_text(encoding="ascii", errors="replace"))
         assert match  # `stated` has looked
         return match.group()
 
-    @property
+    @cached_property
     def context(self) -> ssl.SSLContext:
         """The server's side."""
         return showing(self.cert, self.key)
@@ -55,13 +56,18 @@ def stated(cert: str | None, key: str | None) -> Certificate | None:
     return found
 
 
-def only(pem: str) -> dict[str, Any]:
+def pem_of(certificate: Certificate | None) -> str:
+    """Returns a certificate in PEM; "" is without TLS."""
+    return certificate.pem if certificate else ""
+
+
+def only(pem: str) -> dict[str, Any] | None:
     """Returns what `trusting` takes for one certificate, whatever the name in it.
 
     Args:
-      pem: the certificate, in PEM.
+      pem: the certificate, in PEM; "" is without TLS.
     """
-    return {"only": pem}
+    return {"only": pem} if pem else None
 
 
 def showing(cert: str, key: str) -> ssl.SSLContext:

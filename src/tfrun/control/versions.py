@@ -6,11 +6,10 @@ later and with a message that says nothing of it.
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 from collections.abc import Mapping
 
-from tfrun.job.checks import DISTRIBUTIONS
+from tfrun.job.checks import DISTRIBUTIONS, version_of
 
 _PACKAGES = {"TensorFlow": DISTRIBUTIONS, "Keras": ("keras",)}
 
@@ -19,12 +18,8 @@ def installed() -> dict[str, str]:
     """Returns the versions on this machine, by program; imports none of them."""
     found = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for program, names in _PACKAGES.items():
-        for name in names:
-            try:
-                found[program] = importlib.metadata.version(name)
-            except importlib.metadata.PackageNotFoundError:
-                continue
-            break
+        if version := next(filter(None, map(version_of, names)), ""):
+            found[program] = version
     return found
 
 

@@ -5,7 +5,6 @@ It stays until its standard input ends. Nothing in it imports TensorFlow.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import platform
@@ -23,6 +22,7 @@ import psutil
 
 import tfrun
 from tfrun.doctor.ring import Ring
+from tfrun.job.checks import version_of
 from tfrun.launch.remote import own_address
 from tfrun.worker.environment import usable_cores
 
@@ -42,7 +42,7 @@ def facts(names: list[str]) -> Answer:
         "versions": {
             "python": platform.python_version(),
             "tfrun": tfrun.__version__,
-            **{name: found for name in DISTRIBUTIONS if (found := _version(name))},
+            **{name: found for name in DISTRIBUTIONS if (found := version_of(name))},
         },
         "cores": usable_cores(),
         "load": os.getloadavg()[0],
@@ -62,13 +62,6 @@ def facts(names: list[str]) -> Answer:
         "interfaces": interfaces,
         "names": {name: _resolve(name) for name in names},
     }
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def _space(path: str) -> Answer | None:

@@ -113,9 +113,7 @@ def check_tensorflow() -> None:
     if importlib.util.find_spec("tensorflow") is None:
         raise UsageError("TFRUN-106", "TensorFlow is not installed", fix=f"Install it: {_INSTALL}")
     for name in DISTRIBUTIONS:
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+        if not (version := version_of(name)):
             continue
         if _release(version) < MIN_TENSORFLOW:
             raise UsageError(
@@ -125,6 +123,14 @@ def check_tensorflow() -> None:
                 fix=f"Upgrade it: {_INSTALL}",
             )
         return
+
+
+def version_of(distribution: str) -> str:
+    """Returns the version of an installed distribution, without importing it; "" of none."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _release(version: str) -> tuple[int, ...]:

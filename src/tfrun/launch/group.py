@@ -71,7 +71,7 @@ class GroupBackend:
         returns: bool,
         certificate: tls.Certificate | None,
     ) -> None:
-        self._meeting, self._pem = meeting, certificate.pem if certificate else ""
+        self._meeting, self._pem = meeting, tls.pem_of(certificate)
         self._local = LocalBackend(own, Path(spec.run_dir, "logs"))
         others = {site.agent for site in sites} - {own.agent}
         self.whereabouts = Whereabouts(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tfrun.cluster.group import TOKEN_FILE, Group
 from tfrun.control.plan import Site
-from tfrun.control.tls import Certificate
+from tfrun.control.tls import Certificate, pem_of
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import Job
@@ -35,8 +35,7 @@ class FixedMeeting:
             raise UsageError("TFRUN-212", what, where=TOKEN_FILE)
         self.port, self.token = group.port, token
         url = f"{'https' if certificate else 'http'}://{group.hosts[0]}:{group.port}"
-        pem = certificate.pem if certificate else ""
-        self._found = Found(url=url, token=token, certificate=pem)
+        self._found = Found(url=url, token=token, certificate=pem_of(certificate))
         self.why = "it has not connected yet"
 
     def announce(self, port: int, token: str, certificate: str = "") -> None:

@@ -33,7 +33,7 @@ class Found:
     @property
     def tls(self) -> dict[str, Any] | None:
         """As `control.tls.trusting` takes it."""
-        return tls.only(self.certificate) if self.certificate else None
+        return tls.only(self.certificate)
 
 
 class Meeting(Protocol):

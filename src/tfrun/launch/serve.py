@@ -75,7 +75,7 @@ def serve_job(
         return enrolment.answer
 
     door = Door.showing(certificate, token=secret, port=serving.port, desk=desk)
-    pem = certificate.pem if certificate else ""
+    pem = tls.pem_of(certificate)
     return Job(
         spec=spec,
         plan=make_plan(spec, [*own, *places]),
@@ -129,7 +129,7 @@ class ServeBackend:
         reached = "::1" if serving.host == EVERYWHERE[1] else reached
         more = {
             "url": f"{scheme}://{Address(host=reached, port=port)}/agent",
-            "tls": tls.only(self._pem) if self._pem else None,
+            "tls": tls.only(self._pem),
         }
         for local in self._local:
             await local.start(port, {**config, **more})

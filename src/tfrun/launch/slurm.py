@@ -20,7 +20,7 @@ from typing import Any
 import tfrun
 from tfrun.cluster.slurm import Allocation
 from tfrun.control.plan import Site, Whereabouts, make_plan
-from tfrun.control.tls import Certificate
+from tfrun.control.tls import Certificate, pem_of
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import AgentEnd, Door, Job
@@ -58,7 +58,7 @@ def slurm_job(
     tasks = [task.agent for task in plan.planned]
     used = {site.agent: tasks.count(site.agent) for site in sites if site.agent in tasks}
     host = allocation.here or socket.gethostname()
-    backend = SlurmBackend(used, spec, host=host, pem=certificate.pem if certificate else "")
+    backend = SlurmBackend(used, spec, host=host, pem=pem_of(certificate))
     return Job(spec=spec, plan=plan, backend=backend, door=door)
 
 

@@ -14,9 +14,9 @@ Only connections to the cluster's other machines count.
 from __future__ import annotations
 
 import ctypes
+import functools
 import heapq
 import ipaddress
-import json
 import os
 import socket
 import struct
@@ -26,6 +26,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tfrun.cluster.tf_config import parse_tf_config
+from tfrun.job.errors import TfrunError
 
 SAMPLE_SECONDS = 0.05  # between two looks at the rates
 # The best rate of late counts, because a busy peer acknowledges late at times: of so many seconds,
@@ -180,22 +183,24 @@ def address_of(name: bytes) -> str:
     return ""
 
 
-def other_hosts(environment: Mapping[str, str] = os.environ) -> set[str]:
+def other_hosts(environment: Mapping[str, str] = os.environ) -> frozenset[str]:
     """Returns the addresses of the cluster's machines but this one, by TF_CONFIG."""
+    return _others(environment.get("TF_CONFIG") or "{}")
+
+
+@functools.lru_cache(maxsize=1)  # names are looked up once, not at each `fit`
+def _others(text: str) -> frozenset[str]:
     try:
-        config = json.loads(environment.get("TF_CONFIG") or "{}")
-        tasks = [task for role in config.get("cluster", {}).values() for task in role]
-        mine = config["cluster"][config["task"]["type"]][config["task"]["index"]]
-        names = dict.fromkeys(_host(task) for task in tasks)
-        here = _addresses(_host(mine))
-        found = {ip for name in list(names)[:MOST_HOSTS] for ip in _addresses(name)}
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
-        return set()
-    return {ip for ip in found - here if not ipaddress.ip_address(ip).is_loopback}
-
-
-def _host(task: str) -> str:
-    return task.rpartition(":")[0].strip("[]")
+        told = parse_tf_config(text)
+    except TfrunError:
+        return frozenset()
+    cluster, mine = told.cluster, told.task
+    if mine is None or mine not in cluster:
+        return frozenset()
+    names = dict.fromkeys(cluster.address(task).host.strip("[]") for task in cluster.tasks())
+    here = _addresses(cluster.address(mine).host.strip("[]"))
+    found = {ip for name in list(names)[:MOST_HOSTS] for ip in _addresses(name)}
+    return frozenset(ip for ip in found - here if not ipaddress.ip_address(ip).is_loopback)
 
 
 def _addresses(host: str) -> set[str]:

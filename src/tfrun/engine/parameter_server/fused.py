@@ -7,7 +7,6 @@ float32, which is wrong by 5e-5, and so are its steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -15,7 +14,6 @@ import tensorflow as tf
 
 from tfrun.engine.parameter_server import variables
 
-Update = Callable[..., Any]
 _DTYPES = (tf.float32, tf.float64)
 
 
@@ -36,17 +34,16 @@ def update(
       rate: the learning rate.
     """
     target = variables.parts(variable)[part]
-    made = _UPDATES.get(type(optimizer))
-    plain = not (
+    plain = type(optimizer) is keras.optimizers.SGD and not (
         optimizer.weight_decay or optimizer.use_ema or getattr(variable, "constraint", None)
     )
-    if made is None or not plain or not target.dtype == gradient.dtype in _DTYPES:
+    if not plain or not target.dtype == gradient.dtype in _DTYPES:
         return None
 
     def slot(kept: Any) -> Any:
         return variables.parts(kept[optimizer._get_variable_index(variable)])[part].handle
 
-    return [made(optimizer, target.handle, slot, gradient, tf.cast(rate, target.dtype))]
+    return [_sgd(optimizer, target.handle, slot, gradient, tf.cast(rate, target.dtype))]
 
 
 def _sgd(optimizer: Any, handle: Any, slot: Any, gradient: Any, rate: Any) -> Any:
@@ -63,6 +60,3 @@ def _sgd(optimizer: Any, handle: Any, slot: Any, gradient: Any, rate: Any) -> An
         use_locking=True,
         use_nesterov=optimizer.nesterov,
     )
-
-
-_UPDATES: dict[type, Update] = {keras.optimizers.SGD: _sgd}
