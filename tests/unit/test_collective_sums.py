@@ -28,7 +28,12 @@ DTYPES = ["float32", "float64", "float16", "int32", "int64", ml_dtypes.bfloat16]
 
 @contextlib.contextmanager
 def collectives(
-    world: int, timeout: float | None = SECONDS, machines: tuple[int, ...] = (), folder: str = ""
+    world: int,
+    timeout: float | None = SECONDS,
+    machines: tuple[int, ...] = (),
+    folder: str = "",
+    compress: str | list[str] = "",
+    residuals: Path | None = None,
 ) -> Iterator[list[Collective]]:
     """Connected with each other over loopback, by rank.
 
@@ -37,7 +42,10 @@ def collectives(
       timeout: of their patience.
       machines: how many share memory, machine by machine; by default nobody does.
       folder: under which each machine has a directory.
+      compress: as what gradients travel, or that for each rank.
+      residuals: as for `form`.
     """
+    ways = [compress] * world if isinstance(compress, str) else compress
     meetings = [Meeting(rank, world, "secret", "127.0.0.1") for rank in range(world)]
     folders: list[Path | None] = [None] * world
     if machines:
@@ -58,6 +66,8 @@ def collectives(
             places.__getitem__,
             folder=folders[rank],
             patience=Patience(timeout=timeout),
+            compress=ways[rank],
+            residuals=residuals,
         )
 
     groups = at_once([lambda r=rank: meet(r) for rank in range(world)])

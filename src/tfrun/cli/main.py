@@ -12,7 +12,7 @@ import click
 
 from tfrun import __version__
 from tfrun.job.errors import TfrunError
-from tfrun.job.spec import COMMUNICATIONS, START_METHODS, JobSpec
+from tfrun.job.spec import COMMUNICATIONS, COMPRESSIONS, START_METHODS, JobSpec
 from tfrun.job.timeouts import Timeouts
 from tfrun.job.world import leave_outer_job
 
@@ -122,6 +122,13 @@ class _Command(click.Command):
     default="auto",
     show_default=True,
     help="How gradients travel between workers.",
+)
+@click.option(
+    "--compress",
+    type=click.Choice(COMPRESSIONS),
+    default="off",
+    show_default=True,
+    help="Send gradients in half the bytes; what is rounded off is made up for at the next step.",
 )
 @click.option(
     "--threads-per-worker",

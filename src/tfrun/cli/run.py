@@ -59,6 +59,7 @@ def run(
     run_dir: str | None,
     log_all: bool,
     communication: str,
+    compress: str,
     threads_per_worker: int | None,
     start_method: str,
     seed: int | None,
@@ -132,6 +133,7 @@ def run(
         external=external,
         saves=checkpoint_every != "off",
     )
+    checks.check_compression(compress, communication=communication, ps=ps)
     if serving and external:
         fix = "Unset TF_CONFIG"
         raise UsageError("TFRUN-107", "TF_CONFIG states a cluster that is not ours", fix=fix)
@@ -152,6 +154,7 @@ def run(
             evaluator=evaluator,
             run_dir=run_dir or "",
             communication=communication,
+            compress=compress,
             threads_per_worker=threads_per_worker,
             start_method=start_method,
             seed=seed_or_drawn(seed),

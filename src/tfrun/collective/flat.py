@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tfrun.collective.compress import Coded, Compressed, Lazy
 from tfrun.collective.links import Link
 from tfrun.collective.pump import Inlet, Pump
 from tfrun.collective.stamps import agree
@@ -96,14 +97,30 @@ class Flat:
         agree(stamp, came[: len(stamp)].tobytes(), link.rank)
         return came[len(stamp) :].view(numbers.dtype)
 
-    def sum_large(self, numbers: NDArray, stamp: bytes) -> None:
-        """Sums an array of any size in place; as `sum_small`."""
+    def sum_large(
+        self, numbers: NDArray, stamp: bytes, compressed: Compressed | None = None
+    ) -> None:
+        """Sums an array of any size in place; as `sum_small`.
+
+        Args:
+          numbers: as there.
+          stamp: as there.
+          compressed: how it travels; None: as it is.
+        """
         count, me = self.count, self.me
+        coded = None if compressed is None else Coded(numbers, compressed)
+        travels = numbers if coded is None else coded.codes
         bounds = [len(numbers) * i // count for i in range(count + 1)]
-        parts = [numbers[bounds[i] : bounds[i + 1]] for i in range(count)]
-        reduced = [Inlet(parts[(me - step - 1) % count], adds=True) for step in range(count - 1)]
+        parts = [travels[bounds[i] : bounds[i + 1]] for i in range(count)]
+        reduced = [
+            Inlet(parts[i], adds=True, add=None if coded is None else coded.adding(bounds[i]))
+            for i in ((me - step - 1) % count for step in range(count - 1))
+        ]
         whole = [Inlet(parts[(me - step) % count]) for step in range(count - 1)]
-        self._go_round(parts[me], [*reduced, *whole], stamp)
+        own = None if coded is None else coded.sending(bounds[me], bounds[me + 1])
+        self._go_round(parts[me], [*reduced, *whole], stamp, own)
+        if coded is not None:
+            coded.decode()
 
     def gather(self, blocks: Sequence[NDArray[np.uint8]], stamp: bytes) -> None:
         """Gives each member's block to all.
@@ -115,14 +132,23 @@ class Flat:
         others = [Inlet(blocks[(self.me - step) % self.count]) for step in range(1, self.count)]
         self._go_round(blocks[self.me], others, stamp)
 
-    def _go_round(self, own: NDArray, inlets: list[Inlet], stamp: bytes) -> None:
-        """Sends `own` and then all that comes in, but for the last, which is at its end."""
+    def _go_round(
+        self, own: NDArray, inlets: list[Inlet], stamp: bytes, sent: Sequence[Lazy] | None = None
+    ) -> None:
+        """Sends `own` and then all that comes in, but for the last, which is at its end.
+
+        Args:
+          own: this member's.
+          inlets: for what comes in.
+          stamp: as for `sum_small`.
+          sent: makes `own` block by block; None: it is there.
+        """
         before, after = ring_neighbours(self.me, self.count)
         came = Inlet(np.empty(len(stamp), np.uint8))
         first = Inlet(own)
         self._pump.run(
             self.links[after],
-            [memoryview(stamp), first.bytes, *(inlet.bytes for inlet in inlets[:-1])],
+            [memoryview(stamp), *(sent or [first.bytes]), *(inlet.bytes for inlet in inlets[:-1])],
             self.links[before],
             [came, *inlets],
             ahead=len(stamp) + own.nbytes,

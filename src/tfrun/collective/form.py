@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from tfrun.collective.compress import FORMATS
+from tfrun.collective.errors import Disagreement
 from tfrun.collective.flat import Flat, partners
 from tfrun.collective.group import Collective
 from tfrun.collective.links import Link, Patience
 from tfrun.collective.meet import Meeting
 from tfrun.collective.pump import Inlet, Pump
+from tfrun.collective.residuals import Residuals
 from tfrun.collective.shared import Shared, barrier_partners, make
-from tfrun.collective.stamps import stamp
 
 MEET_SECONDS = 60.0
-_FORMING = stamp(0, 0, 0)
+_WAYS = ("", *FORMATS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,8 @@ def form(
     *,
     folder: Path | None = None,
     patience: Patience | None = None,
+    compress: str = "",
+    residuals: Path | None = None,
 ) -> Collective:
     """Connects this worker with its peers; all workers call this.
 
@@ -77,9 +81,12 @@ def form(
       where: tells where a peer is, once that is known.
       folder: a directory in the memory that this worker can share; None shares none.
       patience: how long a silent peer is waited for.
+      compress: a key of `compress.FORMATS`, in which gradients travel; "" is none.
+      residuals: a directory in memory that outlives this process, see residuals.py.
 
     Raises:
       PeerGone: a peer has not come.
+      Disagreement: it has another `compress`.
     """
     patience = patience or Patience()
     open_links: dict[int, Link] = {}
@@ -93,7 +100,9 @@ def form(
     with contextlib.closing(meeting):
         group = Collective(rank, dict(connect(partners(rank, world))), world, patience)
         try:
-            _share(group, folder, where, connect, Pump(patience))
+            _share(group, folder, where, connect, Pump(patience), compress)
+            if compress:
+                group.compress(Residuals(FORMATS[compress], residuals, rank))
         except BaseException:
             group.close()
             raise
@@ -106,6 +115,7 @@ def _share(
     where: Callable[[int], Where],
     connect: Callable[[set[int]], Mapping[int, Link]],
     pump: Pump,
+    compress: str,
 ) -> None:
     """Has those that can share memory do so."""
     rank, world = group.rank, group.world
@@ -118,10 +128,11 @@ def _share(
         links = connect(near | tree)
         if not _made(path, me, members, links, pump):
             members, me, count = [rank], 0, 1
-    # Everyone's first worker of its machine, on every worker.
-    leaders = np.zeros(world, np.int64)
-    leaders[rank] = members[0]
-    leaders = group.all_reduce([leaders])[0]
+    # Everyone's first worker of its machine, and way of compressing, on every worker.
+    table = np.zeros((2, world), np.int64)
+    table[:, rank] = members[0], _WAYS.index(compress)
+    leaders, ways = group.all_reduce([table])[0]
+    _agree([_WAYS[way] for way in ways])
     firsts = sorted(set(leaders.tolist()))
     if len(firsts) == world:
         return  # nobody shares anything
@@ -138,6 +149,16 @@ def _share(
     group.all_reduce([np.zeros(1)])  # everyone has it open
     if not me and count > 1:
         path.unlink()  # so that it goes with the last one that has it open
+
+
+def _agree(ways: Sequence[str]) -> None:
+    """Raises `Disagreement` unless all compress the same way."""
+    for rank, way in enumerate(ways):
+        if way != ways[0]:
+            first, other = (f"in {name}" if name else "as they are" for name in (ways[0], way))
+            raise Disagreement(
+                f"rank 0 wants gradients to travel {first}, and rank {rank} wants them {other}"
+            )
 
 
 def _members(rank: int, world: int, memory: str, where: Callable[[int], Where]) -> list[int]:

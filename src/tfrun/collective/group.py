@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tfrun.collective.blocks import Blocks
+from tfrun.collective.compress import Compressed
 from tfrun.collective.errors import Disagreement, PeerGone
 from tfrun.collective.flat import Flat
 from tfrun.collective.links import Link, Patience
 from tfrun.collective.packing import Packer, Reader, layout_of
 from tfrun.collective.pump import Pump
+from tfrun.collective.residuals import Residuals
 from tfrun.collective.shared import Fill, Shared
 from tfrun.collective.stamps import checksum_of, stamp
 
@@ -32,11 +34,28 @@ class Counts:
       collectives: how many.
       sums: reductions of one packed array; a collective has one for each dtype.
       copied_bytes: from tensors into packed arrays.
+      compressed: of the sums those that have travelled compressed.
     """
 
     collectives: int = 0
     sums: int = 0
     copied_bytes: int = 0
+    compressed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradients:
+    """Which of some tensors are gradients: they may travel compressed.
+
+    Attributes:
+      which: their positions; all are float32.
+      name: of them all, letters and digits: other gradients of this training have another one.
+      version: how many times gradients of this name have been summed, in all rounds.
+    """
+
+    which: Collection[int]
+    name: str
+    version: int
 
 
 class Collective:
@@ -61,15 +80,19 @@ class Collective:
         self._flat = Flat(rank, links, world, Pump(patience or Patience()))
         self._packer = Packer()
         self._shared: Shared | None = None
+        self._residuals: Residuals | None = None
         self._calling = threading.Lock()
         self._over: BaseException | None = None
 
-    def all_reduce(self, tensors: Sequence[NDArray]) -> list[NDArray]:
+    def all_reduce(
+        self, tensors: Sequence[NDArray], gradients: Gradients | None = None
+    ) -> list[NDArray]:
         """Sums each tensor over the workers, those of low precision in float32.
 
         Args:
           tensors: of any shapes and numeric dtypes, which are equal on all workers. They are not
             written to, whatever TensorFlow says that may be done with them (facts 15).
+          gradients: which of them may travel compressed, where the workers have agreed to do so.
 
         Returns:
           The sums, bit for bit the same on all workers. They may share memory.
@@ -78,13 +101,18 @@ class Collective:
           PeerGone: a peer is, and there is no result.
           Disagreement: a peer is at another collective.
         """
-        layout = layout_of(tensors)
+        compresses = gradients is not None and self._residuals is not None
+        layout = layout_of(tensors, gradients.which if gradients and compresses else ())
         with _Call(self):
             packs = self._packer.empty(layout)
             for i, numbers in enumerate(packs):
                 self.counts.copied_bytes += numbers.nbytes
                 reader = Reader(tensors, layout, i)
-                self._sum(numbers, reader.fill, self._stamp(layout.checksum, numbers.nbytes))
+                compressed = None
+                if gradients is not None and i == layout.compressed:
+                    compressed = self._compressed(gradients, numbers)
+                mark = self._stamp(layout.checksum, numbers.nbytes)
+                self._sum(numbers, reader.fill, mark, compressed)
         return self._packer.unpack(packs, layout)
 
     def all_gather(self, tensors: Sequence[NDArray]) -> list[list[NDArray]]:
@@ -124,6 +152,26 @@ class Collective:
         self._shared = shared
         self._links |= {id(link): link for link in links}
 
+    def compress(self, residuals: Residuals) -> None:
+        """From now on large sums of gradients travel compressed; all workers call this.
+
+        Args:
+          residuals: keeps what is rounded off of this worker's.
+        """
+        self._residuals = residuals
+
+    @property
+    def compression(self) -> str:
+        """As what large sums of gradients travel; "" where they do not, or as they are."""
+        shared = self._shared
+        travel = self.world > 1 and (shared is None or shared.machines > 1)
+        return self._residuals.dtype.name if travel and self._residuals is not None else ""
+
+    @property
+    def sent_bytes(self) -> int:
+        """Through this worker's connections, in all."""
+        return sum(link.sent for link in self._links.values())
+
     @property
     def shares_memory(self) -> bool:
         """True where large sums go through memory: somewhere two workers share a machine."""
@@ -141,10 +189,20 @@ class Collective:
         for link in self._links.values():
             link.close()
 
-    def _sum(self, numbers: NDArray, fill: Fill, mark: bytes) -> None:
+    def _compressed(self, gradients: Gradients, numbers: NDArray) -> Compressed | None:
+        """How they travel from this worker; None where they do not, or as they are."""
+        sends = self._shared.crosses if self._shared is not None else self.world > 1
+        if self._residuals is None or not sends or numbers.nbytes <= SMALL_BYTES:
+            return None
+        self.counts.compressed += 1
+        return self._residuals.begin(gradients.name, gradients.version, len(numbers))
+
+    def _sum(
+        self, numbers: NDArray, fill: Fill, mark: bytes, compressed: Compressed | None = None
+    ) -> None:
         self.counts.sums += 1
         if self._shared is not None and numbers.nbytes > SMALL_BYTES:
-            self._shared.sum(numbers, fill, mark)
+            self._shared.sum(numbers, fill, mark, compressed)
             return
         fill(numbers, 0)
         if self.world == 1:
@@ -152,7 +210,7 @@ class Collective:
         if numbers.nbytes <= SMALL_BYTES:
             self._flat.sum_small(numbers, mark)
         else:
-            self._flat.sum_large(numbers, mark)
+            self._flat.sum_large(numbers, mark, compressed)
 
     def _shapes(
         self, mine: Sequence[tuple[int, ...]], checksum: int

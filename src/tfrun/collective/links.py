@@ -26,10 +26,12 @@ class Link:
     Attributes:
       rank: the peer's.
       socket: connected; this takes it over.
+      sent: bytes so far.
     """
 
     rank: int
     socket: socket.socket
+    sent: int = 0
 
     def __post_init__(self) -> None:
         self.socket.setblocking(False)
@@ -50,11 +52,13 @@ class Link:
     def send(self, data: memoryview) -> int:
         """Sends what there is room for; returns how many bytes."""
         try:
-            return self.socket.send(data)
+            count = self.socket.send(data)
         except BlockingIOError:
             return 0
         except OSError as error:
             raise PeerGone(self.rank, f"has gone: {error.strerror}") from None
+        self.sent += count
+        return count
 
     def receive(self, into: memoryview) -> int:
         """Receives what has come; returns how many bytes, 0 when nothing has."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,31 +46,47 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A place for each tensor, and dtype and length of each array."""
+    """A place for each tensor, and dtype and length of each array.
+
+    Attributes:
+      places: by tensor.
+      packs: dtype and length of each array.
+      compressed: the array that travels compressed; None: all travel as they are.
+    """
 
     places: tuple[Place, ...]
     packs: tuple[tuple[np.dtype, int], ...]
+    compressed: int | None = None
 
     @property
     def checksum(self) -> int:
-        """The same on two workers whose tensors are."""
-        return checksum_of((place.dtype, place.shape) for place in self.places)
+        """The same on two workers whose tensors are, and travel the same way."""
+        return checksum_of(
+            (place.dtype, (place.shape, place.pack == self.compressed)) for place in self.places
+        )
 
 
-def layout_of(tensors: Sequence[NDArray]) -> Layout:
-    """Returns the layout of tensors of these shapes and dtypes: one array for each sum's dtype."""
-    order: dict[np.dtype, int] = {}
+def layout_of(tensors: Sequence[NDArray], compressed: Collection[int] = ()) -> Layout:
+    """Returns the layout of tensors of these shapes and dtypes: one array for each sum's dtype.
+
+    Args:
+      tensors: what is summed.
+      compressed: those, all float32, that travel compressed: they have an array of their own.
+    """
+    order: dict[tuple[np.dtype, bool], int] = {}
     lengths: list[int] = []
     places = []
-    for tensor in tensors:
+    for i, tensor in enumerate(tensors):
         dtype = sum_dtype(tensor.dtype)
-        pack = order.setdefault(dtype, len(order))
+        pack = order.setdefault((dtype, i in compressed), len(order))
         if pack == len(lengths):
             lengths.append(0)
         places.append(Place(pack=pack, start=lengths[pack], shape=tensor.shape, dtype=tensor.dtype))
         step = max(1, ALIGNMENT // dtype.itemsize)
         lengths[pack] += -(-tensor.size // step) * step
-    return Layout(places=tuple(places), packs=tuple(zip(order, lengths, strict=True)))
+    packs = tuple((dtype, length) for (dtype, _), length in zip(order, lengths, strict=True))
+    marked = next((pack for (_, marked), pack in order.items() if marked), None)
+    return Layout(places=tuple(places), packs=packs, compressed=marked)
 
 
 class Packer:

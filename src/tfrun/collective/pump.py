@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tfrun.collective.compress import Lazy
 from tfrun.collective.links import Link, Patience
 
 SCRATCH_BYTES = 256 << 10  # fits in a core's cache, next to what it is added to
@@ -21,10 +22,12 @@ class Inlet:
     Attributes:
       into: one-dimensional array, contiguous.
       adds: they are added to what is there; else they replace it.
+      add: instead of a plain sum; gets a position in `into` and the numbers that have come.
     """
 
     into: NDArray
     adds: bool = False
+    add: Callable[[int, NDArray], None] | None = None
     bytes: memoryview = field(init=False)
 
     def __post_init__(self) -> None:
@@ -42,7 +45,7 @@ class Pump:
     def run(
         self,
         out: Link,
-        sends: Sequence[memoryview],
+        sends: Sequence[memoryview | Lazy],
         source: Link,
         inlets: Sequence[Inlet],
         *,
@@ -86,7 +89,7 @@ class Pump:
                     stop = min(SCRATCH_BYTES, room)
                     count = source.receive(self._scratch_bytes[held:stop])
                     if count:
-                        done = self._add(inlet.into, fill_at, held + count)
+                        done = self._add(inlet, fill_at, held + count)
                         held += count - done
                         fill_at += done
                         got += done
@@ -102,21 +105,25 @@ class Pump:
                 may_send = to_send if ahead is None else min(to_send, ahead + max(0, got - kept))
                 self.patience.wait(reading, out if sent < may_send else None)
 
-    def _add(self, into: NDArray, at: int, count: int) -> int:
+    def _add(self, inlet: Inlet, at: int, count: int) -> int:
         """Adds the numbers in the first `count` bytes of the scratch, as far as they are whole.
 
         Args:
-          into: what to add to.
+          inlet: what to add to.
           at: from which byte on.
           count: bytes.
 
         Returns:
           The bytes of the whole numbers; what is left over begins the scratch now.
         """
-        size = into.itemsize
-        whole = count // size
-        part = into[at // size : at // size + whole]
-        np.add(part, self._scratch[: whole * size].view(into.dtype), out=part)
+        into, size = inlet.into, inlet.into.itemsize
+        whole, first = count // size, at // size
+        came = self._scratch[: whole * size].view(into.dtype)
+        if inlet.add is None:
+            part = into[first : first + whole]
+            np.add(part, came, out=part)
+        else:
+            inlet.add(first, came)
         rest = count - whole * size
         if rest:
             self._scratch[:rest] = self._scratch[whole * size : count].copy()

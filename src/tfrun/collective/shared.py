@@ -9,17 +9,17 @@ first worker of each then has the sums go round among these.
 
 from __future__ import annotations
 
-import contextlib
 import mmap
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tfrun.collective.compress import Compressed
 from tfrun.collective.flat import Flat
 from tfrun.collective.links import Link
+from tfrun.collective.memory import allocate
 from tfrun.collective.pump import Inlet, Pump
 from tfrun.collective.stamps import agree
 
@@ -31,21 +31,7 @@ Fill = Callable[[NDArray, int], None]
 
 def make(path: Path, workers: int) -> bool:
     """Makes the file that `workers` workers share; False where there is no room for it."""
-    size = SLOTS * PIECE_BYTES * (workers + 1)
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return False
-    try:
-        # Memory that is promised and not there would end a worker by SIGBUS.
-        os.posix_fallocate(fd, 0, size)
-    except (OSError, AttributeError):
-        with contextlib.suppress(OSError):
-            path.unlink()
-        return False
-    finally:
-        os.close(fd)
-    return True
+    return allocate(path, SLOTS * PIECE_BYTES * (workers + 1))
 
 
 def barrier_partners(me: int, count: int) -> list[tuple[int, int]]:
@@ -83,7 +69,7 @@ class Shared:
         machines: int,
     ) -> None:
         self._me, self._count, self._links, self._pump = me, count, links, pump
-        self._leaders, self._machines = leaders, machines
+        self._leaders, self.machines = leaders, machines
         size = SLOTS * PIECE_BYTES * (count + 1)
         if count == 1:
             memory = mmap.mmap(-1, size)
@@ -93,13 +79,21 @@ class Shared:
         pieces = np.frombuffer(memory, np.uint8).reshape(count + 1, SLOTS, PIECE_BYTES)
         self._inputs, self._sums = pieces[:count], pieces[count]
 
-    def sum(self, out: NDArray, fill: Fill, mark: bytes) -> None:
+    @property
+    def crosses(self) -> bool:
+        """Whether this worker sends its machine's sums to other machines."""
+        return self._leaders is not None
+
+    def sum(
+        self, out: NDArray, fill: Fill, mark: bytes, compressed: Compressed | None = None
+    ) -> None:
         """Sums an array of any size.
 
         Args:
           out: one-dimensional; gets the sums. Equal in size and dtype on all workers.
           fill: copies this worker's numbers, from a given one on, into an array.
           mark: says which collective this is.
+          compressed: how the sums travel between machines; None: as they are.
 
         Raises:
           PeerGone: a peer is; what is in `out` is worth nothing then.
@@ -107,7 +101,7 @@ class Shared:
         """
         per_piece = PIECE_BYTES // out.itemsize
         pieces = -(-len(out) // per_piece)
-        across = self._machines > 1
+        across = self.machines > 1
         for step in range(pieces + (3 if across else 2)):
             if step:
                 self._wait_for_all(mark)
@@ -117,7 +111,11 @@ class Shared:
                 part[:] = self._sum_of(done, part)
             if across and 0 <= step - 2 < pieces and self._leaders is not None:
                 part = out[(step - 2) * per_piece : (step - 1) * per_piece]
-                self._leaders.sum_large(self._sum_of(step - 2, part), mark)
+                coded = None
+                if compressed is not None:
+                    begin = (step - 2) * per_piece
+                    coded = compressed.part(begin, begin + len(part))
+                self._leaders.sum_large(self._sum_of(step - 2, part), mark, coded)
             if 0 <= step - 1 < pieces:
                 self._reduce(step - 1, out[(step - 1) * per_piece : step * per_piece])
             if step < pieces:

@@ -12,6 +12,7 @@ from tensorflow.python.distribute import multi_worker_util
 from tensorflow.python.distribute.collective_all_reduce_strategy import coordination_config_pb2
 from tensorflow.python.eager import context
 
+from tfrun.engine import compression
 from tfrun.job.errors import UsageError
 
 CommunicationOptions = tf.distribute.experimental.CommunicationOptions
@@ -68,7 +69,10 @@ def uses_host(strategy, explicit) -> bool:
     Raises:
       UsageError: TFRUN-105, when the workers have GPUs.
     """
-    if os.environ.get("TFRUN_COMMUNICATION") != HOST or strategy.extended._num_workers == 1:
+    asked = os.environ.get("TFRUN_COMMUNICATION") or "auto"
+    if asked == "auto" and compression.wanted() and not _has_gpu(strategy):
+        asked = HOST  # the only one that compresses
+    if asked != HOST or strategy.extended._num_workers == 1:
         return False
     if explicit is not None and explicit.implementation != Implementation.AUTO:
         return False

@@ -6,27 +6,62 @@ TensorFlow keeps the order of what uses the same variable, through functions, lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
+from tfrun.collective import group
 from tfrun.collective.errors import PeerGone
-from tfrun.collective.group import Collective
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradients:
+    """Those of some tensors that are gradients; see the class of this name in group.py.
+
+    Attributes:
+      which: their positions.
+      name: of them all.
+      version: integer scalar: how many times they have been summed.
+    """
+
+    which: Collection[int]
+    name: str
+    version: Any
+
+    def at(self, version: int) -> group.Gradients:
+        return group.Gradients(which=self.which, name=self.name, version=version)
 
 
 class Calls:
     """Collectives as operations of a graph, or at once when TensorFlow executes eagerly."""
 
-    def __init__(self, group: Collective) -> None:
-        self.group = group
+    def __init__(self, members: group.Collective) -> None:
+        self.group = members
         with tf.init_scope(), tf.device("CPU:0"):
             # Past the strategy, as TensorFlow's own ordering tokens.
             self._order = resource_variable_ops.ResourceVariable(0)
 
-    def all_reduce(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        sums = self._call(self.group.all_reduce, tensors, [t.dtype for t in tensors])
+    def all_reduce(
+        self, tensors: Sequence[tf.Tensor], gradients: Gradients | None = None
+    ) -> list[tf.Tensor]:
+        """Sums each tensor over the workers.
+
+        Args:
+          tensors: of any shapes and dtypes.
+          gradients: which of them may travel compressed.
+        """
+
+        def reduce(arrays: list[np.ndarray]) -> list[np.ndarray]:
+            if gradients is None:
+                return self.group.all_reduce(arrays)
+            return self.group.all_reduce(arrays[1:], gradients.at(int(arrays[0])))
+
+        version = [] if gradients is None else [tf.convert_to_tensor(gradients.version)]
+        sums = self._call(reduce, [*version, *tensors], [t.dtype for t in tensors])
         for total, tensor in zip(sums, tensors, strict=True):
             total.set_shape(tensor.shape)
         return sums
@@ -72,7 +107,8 @@ class Calls:
                 return [_said(""), *function(list(arrays))]
             except PeerGone as error:
                 # Raised from here, TensorFlow would log a traceback of Python's.
-                return [_said(f"PeerGone: {error}"), *map(np.zeros_like, arrays)]
+                count = len(arrays) - len(dtypes)  # of those that are not summed
+                return [_said(f"PeerGone: {error}"), *map(np.zeros_like, arrays[count:])]
 
         with tf.device("CPU:0"):
             before = tf.raw_ops.ReadVariableOp(resource=self._order.handle, dtype=tf.int32)

@@ -9,6 +9,7 @@ whether a silent peer is alive.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +21,13 @@ from tensorflow.python.distribute import cross_device_ops, distribute_utils
 from tensorflow.python.distribute import values as distributed_values
 from tensorflow.python.eager import context
 
-from tfrun.collective.errors import PeerGone
+from tfrun.collective.errors import Disagreement, PeerGone
 from tfrun.collective.form import MEET_SECONDS, Where, form, memory_name
 from tfrun.collective.group import Collective
 from tfrun.collective.links import Patience
 from tfrun.collective.meet import Meeting
-from tfrun.engine.host_calls import Calls
+from tfrun.engine.host_calls import Calls, Gradients
+from tfrun.job.errors import UsageError
 
 ALIVE_MILLISECONDS = 2000
 _calls: Calls | None = None
@@ -36,9 +38,14 @@ def current() -> Collective | None:
     return _calls.group if _calls else None
 
 
+def calls_of(strategy: Any) -> Calls | None:
+    """Those of a strategy whose workers talk through the host collective."""
+    return getattr(strategy.extended, "_host_calls", None)
+
+
 def is_used_by(strategy: Any) -> bool:
     """True for a strategy whose workers talk through the host collective."""
-    return getattr(strategy.extended, "_host_calls", None) is not None
+    return calls_of(strategy) is not None
 
 
 def abort(reason: str) -> None:
@@ -47,19 +54,27 @@ def abort(reason: str) -> None:
         _calls.group.abort(reason)
 
 
-def adopt(strategy: Any) -> None:
+def adopt(strategy: Any, compress: str = "") -> None:
     """Has a multi-worker strategy use the host collective; all workers must call this.
+
+    Args:
+      strategy: whose workers have one device each.
+      compress: as what gradients travel, see `form`.
 
     Raises:
       tf.errors.UnavailableError: a peer has gone meanwhile.
+      UsageError: TFRUN-107, when another worker has another `compress`.
     """
     global _calls
     extended = strategy.extended
     try:
         # One for the process: what two strategies do has to keep one order.
-        _calls = _calls or Calls(_connect(extended))
+        _calls = _calls or Calls(_connect(extended, compress))
     except PeerGone as error:
         raise tf.errors.UnavailableError(None, None, str(error)) from None
+    except Disagreement as error:
+        fix = "Give all of them the same value"
+        raise UsageError("TFRUN-107", str(error), where="TFRUN_COMPRESS", fix=fix) from None
     extended._host_calls = _calls
     for name in ("_cross_device_ops", "_host_cross_device_ops"):
         setattr(extended, name, HostCrossDeviceOps(getattr(extended, name), _calls))
@@ -78,7 +93,7 @@ def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
     return calls.broadcast(tf.convert_to_tensor(value, dtype=kwargs.get("dtype")))
 
 
-def _connect(extended: Any) -> Collective:
+def _connect(extended: Any, compress: str) -> Collective:
     """Exchanges addresses through TensorFlow's coordination service, and connects."""
     eager: Any = context.context()
     rank, world = extended._id_in_cluster, extended._num_workers
@@ -105,6 +120,8 @@ def _connect(extended: Any) -> Collective:
         where,
         folder=folder,
         patience=Patience(check=_alive_check(tasks)),
+        compress=compress,
+        residuals=Path(state) if state else None,
     )
 
 
@@ -144,6 +161,42 @@ def _alive_check(tasks: Sequence[tuple[str, int]]) -> Callable[[int], str]:
     return check
 
 
+def sum_all(
+    calls: Calls,
+    values: Sequence[Any],
+    gradients: Gradients | None = None,
+    *,
+    mean: int | None = None,
+) -> list[Any]:
+    """Sums each value over the workers; `tf.IndexedSlices` are gathered, not made dense.
+
+    Args:
+      calls: of a strategy.
+      values: tensors or `tf.IndexedSlices`.
+      gradients: those of them, all dense, that may travel compressed.
+      mean: what to divide by.
+    """
+    dense = [i for i, v in enumerate(values) if not isinstance(v, tf.IndexedSlices)]
+    sparse = [i for i, v in enumerate(values) if isinstance(v, tf.IndexedSlices)]
+    results: list[Any] = [None] * len(values)
+    if dense:
+        tensors = [tf.convert_to_tensor(values[i]) for i in dense]
+        if gradients is not None:
+            which = [dense.index(i) for i in gradients.which]
+            gradients = dataclasses.replace(gradients, which=frozenset(which))
+        for i, total in zip(dense, calls.all_reduce(tensors, gradients), strict=True):
+            results[i] = total / mean if mean else total
+    if sparse:
+        parts = [part for i in sparse for part in (values[i].values, values[i].indices)]
+        joined = calls.all_gather(parts, [0] * len(parts))
+        for position, i in enumerate(sparse):
+            rows, indices = joined[2 * position : 2 * position + 2]
+            results[i] = tf.IndexedSlices(
+                rows / mean if mean else rows, indices, values[i].dense_shape
+            )
+    return results
+
+
 class HostCrossDeviceOps(cross_device_ops.CollectiveAllReduce):
     """`CollectiveAllReduce` of workers that have one device each, without collective ops."""
 
@@ -152,23 +205,8 @@ class HostCrossDeviceOps(cross_device_ops.CollectiveAllReduce):
         self._calls = calls
 
     def _all_reduce(self, reduce_op, value, replica_id, options):
-        flat = tf.nest.flatten(value)
-        sparse = [i for i, v in enumerate(flat) if isinstance(v, tf.IndexedSlices)]
-        dense = [i for i, v in enumerate(flat) if not isinstance(v, tf.IndexedSlices)]
-        results: list[Any] = [None] * len(flat)
         mean = self._group_size if reduce_op == tf.distribute.ReduceOp.MEAN else None
-        if dense:
-            tensors = [tf.convert_to_tensor(flat[i]) for i in dense]
-            for i, total in zip(dense, self._calls.all_reduce(tensors), strict=True):
-                results[i] = total / mean if mean else total
-        if sparse:
-            parts = [part for i in sparse for part in (flat[i].values, flat[i].indices)]
-            joined = self._calls.all_gather(parts, [0] * len(parts))
-            for position, i in enumerate(sparse):
-                values, indices = joined[2 * position : 2 * position + 2]
-                results[i] = tf.IndexedSlices(
-                    values / mean if mean else values, indices, flat[i].dense_shape
-                )
+        results = sum_all(self._calls, tf.nest.flatten(value), mean=mean)
         return tf.nest.pack_sequence_as(value, results)
 
     def _all_reduce_per_replica_values(self, reduce_op, per_replica_values, options):

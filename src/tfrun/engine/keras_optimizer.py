@@ -18,7 +18,8 @@ from keras import optimizers
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from tfrun.engine import commit, host_collective, keras_state, replica, step_clock
+from tfrun.engine import commit, compression, host_collective, keras_state, replica, step_clock
+from tfrun.engine.host_calls import Gradients
 from tfrun.job.errors import TfrunError
 
 
@@ -95,7 +96,9 @@ def _update_now(run: replica.ReplicaRun, optimizer, grads: list, variables: list
         for i in present
     ]
     totals = commit.local_totals(optimizer)
-    reduced = all_reduce_sum(run, [*_zero_without_samples(run, local), *values, *totals])
+    gradients = compression.gradients_of(optimizer, local, [variables[i] for i in present])
+    local = _zero_without_samples(run, local)
+    reduced = all_reduce_sum(run, [*local, *values, *totals], gradients)
     after = len(present) + len(values)
     for position, i in enumerate(present):
         grads[i] = reduced[position]
@@ -116,12 +119,15 @@ def apply_deferred(run: replica.ReplicaRun) -> None:
         update()
 
 
-def all_reduce_sum(run: replica.ReplicaRun, values: Sequence) -> list:
+def all_reduce_sum(
+    run: replica.ReplicaRun, values: Sequence, gradients: Gradients | None = None
+) -> list:
     """Sums each of `values` over the replicas, in as few reductions as there can be.
 
     Args:
       run: the current run.
       values: tensors or `tf.IndexedSlices`, of any floating dtypes.
+      gradients: which of them may travel compressed, where the strategy can.
 
     Returns:
       The sums, in the order of `values`.
@@ -130,7 +136,12 @@ def all_reduce_sum(run: replica.ReplicaRun, values: Sequence) -> list:
         return list(values)
     results: list = [None] * len(values)
     since = step_clock.waiting(run, _tensors(values))
-    for members in _reduced_together(run.context.strategy, values):
+    calls = host_collective.calls_of(run.context.strategy)
+    if calls is not None:
+        results = host_collective.sum_all(calls, values, gradients)
+        step_clock.waited(run, since, _tensors(results))
+        return results
+    for members in _reduced_together(values):
         sums = run.context.all_reduce(tf.distribute.ReduceOp.SUM, [values[i] for i in members])
         for i, total in zip(members, sums, strict=True):
             results[i] = total
@@ -138,12 +149,10 @@ def all_reduce_sum(run: replica.ReplicaRun, values: Sequence) -> list:
     return results
 
 
-def _reduced_together(strategy, values: Sequence) -> list[list[int]]:
-    """The positions of values that one reduction takes."""
+def _reduced_together(values: Sequence) -> list[list[int]]:
+    """The positions of values that one of TensorFlow's reductions takes."""
     everything = range(len(values))
-    if host_collective.is_used_by(strategy):
-        return [list(everything)]
-    # TensorFlow concatenates the tensors of a pack, which asks for one dtype.
+    # It concatenates the tensors of a pack, which asks for one dtype.
     dtypes = dict.fromkeys(value.dtype for value in values)
     return [[i for i in everything if values[i].dtype == dtype] for dtype in dtypes]
 

@@ -9,6 +9,7 @@ from tensorflow.python.distribute import distribute_lib
 from tfrun.engine import (
     allocator,
     communication,
+    compression,
     host_calls,
     host_collective,
     step_clock,
@@ -71,8 +72,9 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         termination.give_back_sigterm()
         if communication.uses_host(self, communication_options):
             with progress.meeting():
-                host_collective.adopt(self)
+                host_collective.adopt(self, compression.wanted())
         else:
+            compression.check_is_host(self)
             communication.settle(self)
         if extended._in_multi_worker_mode():
             allocator.undo_generator_patch()

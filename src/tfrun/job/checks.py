@@ -65,6 +65,27 @@ def check_roles(
         raise UsageError("TFRUN-107", what, fix="Leave out one of them")
 
 
+def check_compression(compress: str, *, communication: str, ps: int) -> None:
+    """Refuses compression where something else than the host collective carries the gradients.
+
+    Args:
+      compress: the value of --compress.
+      communication: that of --communication.
+      ps: parameter servers.
+
+    Raises:
+      UsageError: TFRUN-107.
+    """
+    if compress == "off":
+        return
+    if ps:
+        what = f"--compress {compress} is about what workers send each other, and not to servers"
+        raise UsageError("TFRUN-107", what, fix="Leave out --compress, or --ps")
+    if communication not in ("auto", "host"):
+        what = f"--communication {communication} does not compress, as --compress {compress} asks"
+        raise UsageError("TFRUN-107", what, fix="Use --communication host, or leave out one")
+
+
 def _check_module(name: str) -> None:
     if all(part.isidentifier() for part in name.split(".")) and _is_runnable(name):
         return

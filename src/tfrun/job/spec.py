@@ -13,6 +13,7 @@ from tfrun.job.errors import UsageError
 from tfrun.job.timeouts import Timeouts
 
 COMMUNICATIONS = ("auto", "host", "ring", "nccl")
+COMPRESSIONS = ("off", "bf16", "fp16")
 START_METHODS = ("auto", "fork", "fresh")
 # No more digits than any training needs: int() refuses some thousands. And not "0s".
 _SNAPSHOT_EVERY = re.compile(r"auto|[0-9]{1,9}|(?=.*[1-9])[0-9]{1,9}(\.[0-9]{1,9})?s")
@@ -83,6 +84,7 @@ class JobSpec:
       evaluator: a process more evaluates each checkpoint.
       run_dir: absolute path of the directory that receives everything the job writes.
       communication: "auto", "host", "ring" or "nccl".
+      compress: as what gradients travel: "off" (as they are), "bf16" or "fp16".
       threads_per_worker: intra-op threads of each worker; None shares the cores out.
       start_method: "fork" from the zygote, "fresh" processes, or "auto" for the platform's.
       seed: the global random seed that every worker starts with.
@@ -108,6 +110,7 @@ class JobSpec:
     evaluator: bool = False
     run_dir: str
     communication: str = "auto"
+    compress: str = "off"
     threads_per_worker: int | None = None
     start_method: str = "auto"
     seed: int = 0

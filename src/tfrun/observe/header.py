@@ -17,7 +17,8 @@ def training_line(report: Mapping[str, Any]) -> str:
     else:
         most = "at most " if batch % workers else ""
         parts = [f"global batch {batch}", f"{most}{-(-batch // workers)} a worker ({count})"]
-    return " · ".join([*parts, *_rate(report.get("rate") or {})])
+    travel = [report["compression"]] if report.get("compression") else []
+    return " · ".join([*parts, *_rate(report.get("rate") or {}), *travel])
 
 
 def training_key(report: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from tfrun.data.global_batch import GlobalBatch
+from tfrun.engine import compression
 from tfrun.job.world import world
 from tfrun.train import variables
 from tfrun.train.learning_rate import ScaledLearningRate, schedule_of
@@ -40,6 +41,7 @@ def tell(optimizer: Any, batch: GlobalBatch, strategy: Any | None) -> None:
         samples=batch.samples,
         workers=1 if strategy is None else world().size,
         rate=rate_of(optimizer),
+        compression=compression.shown(strategy),
     )
 
 

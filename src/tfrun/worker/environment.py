@@ -43,6 +43,7 @@ def worker_environment(
         **{key: value for key, value in outer.items() if key != "TF_CONFIG"},
         "KERAS_BACKEND": "tensorflow",
         "TFRUN_COMMUNICATION": spec.communication,
+        "TFRUN_COMPRESS": spec.compress,
         # Where nothing is recovered from, nobody would read a snapshot.
         "TFRUN_SNAPSHOT_EVERY": spec.snapshot_every if spec.max_restarts else "0",
         "TFRUN_RECOVERS": "1" if spec.max_restarts else "0",
