@@ -1,4 +1,4 @@
-"""Digits on workers that have only connections; KILLS as in recovery_fit.py, but without the fit."""
+"""Digits on workers that have only connections; KILLS is "round:rank:epoch:batch", several."""
 
 from __future__ import annotations
 
