@@ -25,7 +25,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/pytest -n $(PARALLEL) --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n $(PARALLEL) $(ARGS)
 
 test-hosts: $(VENV)/.installed-test
 	TFRUN_HOST_TESTS=1 $(BIN)/pytest tests/hosts $(ARGS)

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -97,15 +98,23 @@ def wait_until(condition, what: str, seconds: float = 30.0):
     return value
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Says which tests stay together when several processes share the work (`pytest -n 2`).
 
     The tests of one file share jobs. Those of tests/hosts build hosts, one lab after the other.
     """
-    for item in items:
-        is_host_test = item.path.parent.name == "hosts"
-        group = "hosts" if is_host_test else item.path.stem
-        item.add_marker(pytest.mark.xdist_group(group))
+    # Not by groups (--dist loadgroup): pytest-xdist 3.8 writes them into names that pytest 9.2
+    # does not read any more, and then each process runs the jobs of each file.
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "hosts" if Path(file).parent.name == "hosts" else file
+
+    config.option.loadscopereorder = False  # as they are collected: the shortest come last
+    return ByFile(config, log)
 
 
 @pytest.fixture
