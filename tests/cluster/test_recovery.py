@@ -30,12 +30,13 @@ KILLS = {
     "own step": ["0:1:0:0:5 1:0:0:2:2"],
     # in the first step, the second one, a later one and the second call
     "several optimizers": ["0:1:0:0:0 1:0:0:0:1 2:1:0:1:5 3:0:1:0:3"],
-    "several steps per execution": ["0:1:0:0:3 1:0:0:1:6"],
+    # inside the second step of the three of an execution; a first one; the last, of an epoch too
+    "several steps per execution": ["0:1:0:0:i4 1:0:0:1:6 2:1:1:0:i2", "0:0:1:1:i8"],
 }
 OPTIONS = {
     "own step": {"TEST_STEP": "own"},
     "several optimizers": {"TEST_STEP": "gan"},
-    "several steps per execution": {"TEST_PER_EXECUTION": "3"},
+    "several steps per execution": {"TEST_PER_EXECUTION": "3", "TEST_DATA": "dataset"},
 }
 
 

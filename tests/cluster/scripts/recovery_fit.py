@@ -1,8 +1,9 @@
 """Two `fit` calls whose workers kill themselves where KILLS says; the chief writes what came out.
 
 KILLS: "round:rank:fit:epoch:where", where is a step, "b" (the epoch begins), "v" (validation), "e"
-(it ends) or "s" (a file of weights is being written); several with spaces between. As `fit` 9 count
-the calls between the two: "v" is `evaluate`, "p" is `predict`.
+(it ends), "s" (a file of weights is being written) or "i" and a number (inside that step, of those
+that this round has begun in the epoch); several with spaces between. As `fit` 9 count the calls
+between the two: "v" is `evaluate`, "p" is `predict`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ class Kill(keras.callbacks.Callback):
         super().__init__()
         self.fit, self.epoch = fit, 0
 
+        self.inside = 0  # steps of the epoch that have begun in this round
+
+    def step_runs(self):
+        self.at(f"i{self.inside}")
+        self.inside += 1
+
     def at(self, where):
         for number, rank, fit, epoch, place in KILLS:
             here = (HERE.round, HERE.rank, self.fit, self.epoch)
@@ -41,7 +48,7 @@ class Kill(keras.callbacks.Callback):
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.epoch = epoch
+        self.epoch, self.inside = epoch, 0
         self.at("b")
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -58,6 +65,11 @@ class Kill(keras.callbacks.Callback):
 
 
 class Output(keras.layers.Dense):
+    def call(self, x, training=None):
+        if training and PER_EXECUTION > 1:  # several steps are one call of TensorFlow's
+            tf.numpy_function(killer.step_runs, [], [])
+        return super().call(x)
+
     def save_own_variables(self, store):
         super().save_own_variables(store)
         killer.at("s")
