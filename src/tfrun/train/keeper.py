@@ -54,6 +54,7 @@ class Keeper:
         self._held_callbacks: tuple[list[Any], dict[str, NDArray]] | None = None
         self._held_metrics: NDArray | None = None
         self._step_began: int | None = None
+        self._step_totals: tf.Tensor | None = None  # of the metrics, when it began
         self._in_step = False
         self._variables: dict[str, Any] = {}
         self._ungated: dict[str, Any] = {}
@@ -79,12 +80,13 @@ class Keeper:
         trusted = self._per_execution == 1 and commit.per_run == 1
         chosen = self._ungated if trusted else self._variables
         self._held = dict(zip(chosen, variables.hold(list(chosen.values())), strict=True))
+        self._step_totals = None if trusted else variables.read(commit.totals)
         self._step_began = int(variables.read(commit.steps))
 
     def step_returned(self, steps_done: int, logs: dict[str, Any] | None) -> None:
         """The execution is over; callbacks come, which may take any time."""
         self._step_began, self._in_step = None, False
-        self._held = {}
+        self._held, self._step_totals = {}, None
         self.logs = logs or {}
         self.place = replace(self.place, step=steps_done)
 
@@ -125,9 +127,7 @@ class Keeper:
         else:
             callbacks = callback_state.take(self._callbacks, arrays)
         if place.step:
-            arrays["metrics"] = (
-                self._metrics() if self._held_metrics is None else self._held_metrics
-            )
+            arrays["metrics"] = self._metrics_held()
         for name, variable in self._variables.items():
             value = held.get(name)
             arrays[name] = (variables.hold([variable])[0] if value is None else value).numpy()
@@ -202,6 +202,13 @@ class Keeper:
 
     def _release(self) -> None:
         self._held, self._held_callbacks, self._held_metrics = {}, None, None
+
+    def _metrics_held(self) -> NDArray:
+        """The metrics' sums, as of the variables that are held."""
+        if self._held_metrics is not None:
+            return self._held_metrics
+        # Of several updates some may be done: they are done again.
+        return self._metrics() if self._step_totals is None else self._step_totals.numpy()
 
     def _metrics(self) -> NDArray:
         if self._commit is not None:
