@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -13,6 +16,10 @@ from typing import Any
 
 import psutil
 import pytest
+
+# What a person's own machine has measured is not for the jobs of tests, nor theirs for it.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="tfrun-test-cache-")
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 TFRUN = str(Path(sys.executable).with_name("tfrun"))
 MARK = "TFRUN_TEST_MARK"

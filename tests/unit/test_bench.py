@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import socket
 import threading
@@ -10,9 +11,17 @@ import pytest
 from rich.console import Console
 
 from tfrun.bench import link
-from tfrun.bench.report import Report, fastest_first, print_report, settings, way_of
-from tfrun.bench.sizes import parse_sizes, times, written
+from tfrun.bench.report import (
+    Report,
+    fastest_first,
+    print_report,
+    settings,
+    to_remember,
+    way_of,
+)
+from tfrun.bench.sizes import best_pack, parse_sizes, switch_point, times, written
 from tfrun.job.errors import UsageError
+from tfrun.job.measured import Settings
 
 
 def test_sizes_are_read_as_people_write_them() -> None:
@@ -27,6 +36,29 @@ def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"TFRUN-105.*--model") as caught:
         parse_sizes(text, where="--model")
     assert caught.value.exit_code == 2
+
+
+def test_up_to_where_doubling_is_faster() -> None:
+    assert switch_point([(16, 2.0, 1.0), (32, 2.0, 1.5), (64, 2.0, 2.5), (128, 3.0, 1.0)]) == 32
+    assert switch_point([(16, 1.0, 2.0), (32, 2.0, 1.0)]) == 0
+
+
+def test_a_pack_is_another_one_when_it_is_clearly_faster() -> None:
+    assert best_pack({1: 0.9, 4: 1.0, 16: 1.2}, usual=4) == 1
+    assert best_pack({1: 0.96, 4: 1.0, 16: 1.2}, usual=4) == 4
+
+
+def test_what_later_jobs_are_to_know() -> None:
+    ring = way_of("ring", {**found(0.04), "pack_bytes": 1 << 20})
+    host = way_of("host", {**found(0.02), "small_bytes": 128 << 10})
+    both = dataclasses.replace(report(), ways=fastest_first([ring, host]))
+    wanted = Settings(
+        communication="host", small_bytes=128 << 10, pack_bytes=1 << 20, date="2026-11-22"
+    )
+    assert to_remember(both, "2026-11-22") == wanted
+    assert settings(both)[0].endswith("--communication host, recursive doubling up to 128 KiB")
+    assert to_remember(dataclasses.replace(both, gpus=True), "2026-11-22") is None
+    assert to_remember(dataclasses.replace(both, ways=(host,)), "2026-11-22") is None
 
 
 def test_large_sums_are_measured_less_often() -> None:

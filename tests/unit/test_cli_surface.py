@@ -31,6 +31,7 @@ SURFACE = {
     "log_all": (["--log-all"], "TFRUN_LOG_ALL", False, False),
     "communication": (["--communication"], "TFRUN_COMMUNICATION", "auto", False),
     "compress": (["--compress"], "TFRUN_COMPRESS", "off", False),
+    "measured": (["--measured"], "TFRUN_MEASURED", True, False),
     "threads_per_worker": (["--threads-per-worker"], "TFRUN_THREADS_PER_WORKER", None, False),
     "start_method": (["--start-method"], "TFRUN_START_METHOD", "auto", True),
     "seed": (["--seed"], "TFRUN_SEED", None, False),
@@ -71,6 +72,7 @@ VALUES = {
     "log_all": ("true", True),
     "communication": ("ring", "ring"),
     "compress": ("bf16", "bf16"),
+    "measured": ("1", True),
     "threads_per_worker": ("3", 3),
     "start_method": ("fresh", "fresh"),
     "seed": ("7", 7),
@@ -126,6 +128,12 @@ def test_each_option_is_also_a_variable(name: str, monkeypatch: pytest.MonkeyPat
     text, value = VALUES[name]
     monkeypatch.setenv(SURFACE[name][1], text)
     assert parse("train.py")[name] == value
+
+
+def test_what_was_measured_can_be_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parse("--no-measured", "train.py")["measured"] is False
+    monkeypatch.setenv("TFRUN_MEASURED", "0")
+    assert parse("train.py")["measured"] is False
 
 
 @pytest.mark.parametrize("name", SURFACE)
@@ -217,6 +225,7 @@ VERB_SURFACE = {
         "steps": (["--steps"], 30),
         "plot": (["--plot"], None),
         "timeout": (["--timeout"], 600.0),
+        "remember": (["--remember"], True),
         "run_dir": (["--run-dir"], None),
         "json_file": (["--json"], None),
     },

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_collective_sums import at_once, collectives
 
-from tfrun.collective import group as group_module
 from tfrun.collective import shared as shared_module
 from tfrun.collective.compress import FORMATS
 from tfrun.collective.errors import Disagreement
@@ -27,7 +26,6 @@ WORLDS = [2, 3, 5, (2, 2), (1, 3, 2)]  # connected, or machines of so many worke
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
     with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared_module, "PIECE_BYTES", 1 << 12)
-        patch.setattr(group_module, "SMALL_BYTES", 0)
         yield {
             (which, way): stack.enter_context(
                 collectives(
@@ -35,6 +33,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
                     machines=() if isinstance(which, int) else which,
                     folder=str(tmp_path_factory.mktemp("memory")),
                     compress=way,
+                    small_bytes=0,
                 )
             )
             for which in WORLDS
@@ -105,9 +104,11 @@ def test_gradients_alone_are_rounded_and_only_what_is_large(worlds: dict) -> Non
     found = at_once([lambda g=g: g.all_reduce([odd, odd], gradients) for g in groups])
     for metric, gradient in found:
         assert (metric == np.float32(3 * odd[0])).all() and (gradient == 3.0).all()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_module, "SMALL_BYTES", 1 << 20)
-        assert (summed(groups, [[odd]] * 3, "small", 0)[0][0] == np.float32(3 * odd[0])).all()
+    for group in groups:
+        group.small_bytes = 1 << 20
+    assert (summed(groups, [[odd]] * 3, "small", 0)[0][0] == np.float32(3 * odd[0])).all()
+    for group in groups:
+        group.small_bytes = 0
 
 
 @pytest.mark.parametrize(("which", "share"), [(2, 0.5), (3, 0.5), ((2, 2), 0.5)], ids=str)
@@ -149,20 +150,18 @@ def test_successors_go_on_from_the_same_step(tmp_path: Path) -> None:
         folder.mkdir(exist_ok=True)
         found = {}
         for first, end in rounds:
-            with collectives(2, compress="bf16", residuals=folder) as groups:
+            with collectives(2, compress="bf16", residuals=folder, small_bytes=0) as groups:
                 for step in range(first, end):
                     values = [[gradient] for gradient in steps[step]]
                     found[step] = summed(groups, values, "g", step)[0][0].tobytes()
         return [found[step] for step in sorted(found)]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_module, "SMALL_BYTES", 0)
-        whole = run(tmp_path / "a", [(0, 5)])
-        # The second round loses its last step, which the third does again.
-        assert run(tmp_path / "b", [(0, 2), (2, 4), (3, 5)]) == whole
-        # Nothing is kept of a step that far back: as after a checkpoint from the disk.
-        assert run(tmp_path / "a", [(1, 5)]) != whole[1:]
-        assert run(tmp_path / "a", [(0, 5)]) == whole
+    whole = run(tmp_path / "a", [(0, 5)])
+    # The second round loses its last step, which the third does again.
+    assert run(tmp_path / "b", [(0, 2), (2, 4), (3, 5)]) == whole
+    # Nothing is kept of a step that far back: as after a checkpoint from the disk.
+    assert run(tmp_path / "a", [(1, 5)]) != whole[1:]
+    assert run(tmp_path / "a", [(0, 5)]) == whole
 
 
 def test_no_room_and_another_model(tmp_path: Path) -> None:
@@ -177,6 +176,9 @@ def test_no_room_and_another_model(tmp_path: Path) -> None:
 
 
 def test_workers_that_disagree_are_told_so() -> None:
-    told = r"rank 0 wants .* as they are, and rank 1 .* in bf16"
+    told = "rank 0 wants gradients to travel as they are, and rank 1 wants as bf16"
     with pytest.raises(Disagreement, match=told), collectives(2, compress=["", "bf16"]):
+        pass
+    told = "rank 0 wants sums to count as small .* 9, and rank 1 wants 0"
+    with pytest.raises(Disagreement, match=told), collectives(2, small_bytes=[9, 0]):
         pass

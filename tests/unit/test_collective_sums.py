@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrun.collective import group as group_module
 from tfrun.collective import shared as shared_module
 from tfrun.collective.form import Where, form, memory_name
-from tfrun.collective.group import Collective
+from tfrun.collective.group import SMALL_BYTES, Collective
 from tfrun.collective.links import Patience
 from tfrun.collective.meet import Meeting
 
@@ -34,6 +33,7 @@ def collectives(
     folder: str = "",
     compress: str | list[str] = "",
     residuals: Path | None = None,
+    small_bytes: int | list[int] = SMALL_BYTES,
 ) -> Iterator[list[Collective]]:
     """Connected with each other over loopback, by rank.
 
@@ -44,8 +44,10 @@ def collectives(
       folder: under which each machine has a directory.
       compress: as what gradients travel, or that for each rank.
       residuals: as for `form`.
+      small_bytes: likewise, or that for each rank.
     """
     ways = [compress] * world if isinstance(compress, str) else compress
+    small = [small_bytes] * world if isinstance(small_bytes, int) else small_bytes
     meetings = [Meeting(rank, world, "secret", "127.0.0.1") for rank in range(world)]
     folders: list[Path | None] = [None] * world
     if machines:
@@ -68,6 +70,7 @@ def collectives(
             patience=Patience(timeout=timeout),
             compress=ways[rank],
             residuals=residuals,
+            small_bytes=small[rank],
         )
 
     groups = at_once([lambda r=rank: meet(r) for rank in range(world)])
@@ -138,9 +141,11 @@ def test_sums(worlds: dict, which: Any, kinds: list, seed: int, small: int) -> N
         for _ in range(world)
     ]
     before = [bits(mine) for mine in given_]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_module, "SMALL_BYTES", small)
-        found = at_once([lambda r=r: groups[r].all_reduce(given_[r]) for r in range(world)])
+    for group in groups:
+        group.small_bytes = small
+    found = at_once([lambda r=r: groups[r].all_reduce(given_[r]) for r in range(world)])
+    for group in groups:
+        group.small_bytes = SMALL_BYTES
     for i, (shape, dtype) in enumerate(kinds):
         wanted = np.sum([given_[r][i].astype(np.float64) for r in range(world)], axis=0)
         for mine in found:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tfrun.bench.sizes import written
+from tfrun.job.measured import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +53,15 @@ class Way:
       name: the value of --communication.
       sums: the smallest first.
       step: seconds of a step of the synthetic model, the median.
+      small_bytes: sums up to so many bytes are faster by recursive doubling; None: not measured.
+      pack_bytes: the fastest size of packs; None: not measured.
     """
 
     name: str
     sums: tuple[Sum, ...]
     step: float
+    small_bytes: int | None = None
+    pack_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +77,7 @@ class Report:
       alone: seconds of its step on one worker.
       ways: the fastest step first.
       failed: ways that did not run, and why.
+      gpus: the workers have some.
     """
 
     workers: int
@@ -82,6 +88,7 @@ class Report:
     alone: float
     ways: tuple[Way, ...]
     failed: Mapping[str, str]
+    gpus: bool = False
 
     def efficiency(self, way: Way) -> float:
         """Samples per second of all workers over those of as many workers that never talk."""
@@ -93,6 +100,8 @@ class Report:
                 "communication": way.name,
                 "step_seconds": way.step,
                 "efficiency": self.efficiency(way),
+                "small_bytes": way.small_bytes,
+                "pack_bytes": way.pack_bytes,
                 "all_reduce": [
                     {
                         "bytes": one.bytes,
@@ -114,7 +123,13 @@ def way_of(name: str, found: Mapping[str, Any]) -> Way:
     sums = tuple(
         Sum(bytes=one["bytes"], seconds=tuple(one["seconds"])) for one in found["all_reduce"]
     )
-    return Way(name=name, sums=sums, step=median(found["step_seconds"]))
+    return Way(
+        name=name,
+        sums=sums,
+        step=median(found["step_seconds"]),
+        small_bytes=found.get("small_bytes"),
+        pack_bytes=found.get("pack_bytes"),
+    )
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -134,6 +149,10 @@ def settings(report: Report) -> list[str]:
     """What to start a job with, and what to expect, in sentences."""
     best = report.ways[0]
     lines = [f"recommended: --communication {best.name}"]
+    if best.small_bytes is not None:
+        lines[0] += f", recursive doubling up to {best.small_bytes >> 10} KiB"
+    if best.pack_bytes is not None:
+        lines[0] += f", packs of {written(best.pack_bytes)}"
     efficiency = report.efficiency(best)
     if efficiency < 0.8 and best.sums:
         waits = (best.step - report.alone) * 1000
@@ -142,6 +161,26 @@ def settings(report: Report) -> list[str]:
             f"batch on each worker (tfrun tune), or a smaller model, makes more of the machines"
         )
     return lines
+
+
+def to_remember(report: Report, date: str) -> Settings | None:
+    """What later jobs on these machines use; None where they would have to know more.
+
+    Args:
+      report: of the ways that were compared.
+      date: of today, as ISO 8601 has it.
+    """
+    best = report.ways[0]
+    # With GPUs NCCL is taken where it works. One way alone is the fastest of nothing.
+    if report.gpus or len(report.ways) < 2 or best.name not in ("host", "ring"):
+        return None
+    sizes = {name: value for way in report.ways for name, value in _sizes(way)}
+    return Settings(communication=best.name, date=date, **sizes)
+
+
+def _sizes(way: Way) -> list[tuple[str, int]]:
+    both = {"small_bytes": way.small_bytes, "pack_bytes": way.pack_bytes}
+    return [(name, value) for name, value in both.items() if value is not None]
 
 
 def _sums(report: Report) -> Table:

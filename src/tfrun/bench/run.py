@@ -77,11 +77,13 @@ def run_bench(bench: Bench, say: Say) -> Report:
         alone=median(alone["step_seconds"]),
         ways=ways,
         failed={way: error.what for way, error in errors.items()},
+        gpus=any(measured["gpus"] for measured in found.values()),
     )
 
 
 def _measured(bench: Bench, name: str, options: list[str]) -> Mapping[str, Any]:
     quiet = ["--max-restarts", "0", "--checkpoint-every", "off", "--snapshot-every", "0"]
+    quiet.append("--no-measured")
     sizes = ",".join(map(str, bench.sizes))
     numbers = [str(number) for number in (bench.model, bench.batch, bench.steps)]
     command = [*options, *quiet, "-m", MODULE, sizes, *numbers]

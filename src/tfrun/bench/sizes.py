@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tfrun.job.errors import UsageError
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 MOST = 4 << 30  # bytes
+CLEARLY = 0.95  # of the usual one's time; what is closer is noise
 _VOLUME = 256 << 20  # bytes that a size may move in all
 
 
@@ -47,3 +50,28 @@ def written(size: int) -> str:
         if size >= _UNITS[unit]:
             return f"{size / _UNITS[unit]:g} {unit}iB"
     return f"{size} B"
+
+
+def switch_point(measured: Sequence[tuple[int, float, float]]) -> int:
+    """Up to how many bytes the second of two ways is the faster one; 0 where it never is.
+
+    Args:
+      measured: sizes, the smallest first, with the seconds of either way.
+    """
+    found = 0
+    for size, first, second in measured:
+        if second > first:
+            break
+        found = size
+    return found
+
+
+def best_pack(seconds: Mapping[int, float], *, usual: int) -> int:
+    """The size of packs that is fastest; the usual one unless another one is clearly so.
+
+    Args:
+      seconds: by size; the usual one among them.
+      usual: bytes.
+    """
+    best = min(seconds, key=lambda size: seconds[size])
+    return best if seconds[best] < CLEARLY * seconds[usual] else usual

@@ -5,10 +5,12 @@ Everything is measured between all workers at once; worker 0 reports ("measured"
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,17 @@ import tensorflow as tf
 
 import tfrun
 from tfrun.bench import KIND, link
-from tfrun.bench.sizes import times
+from tfrun.bench.sizes import best_pack, switch_point, times
 from tfrun.cluster.tf_config import parse_tf_config
+from tfrun.collective.group import Collective
+from tfrun.engine import host_collective
+from tfrun.engine.communication import RING_BYTES_PER_PACK
 from tfrun.worker import channel
 
 UNTIMED = 3  # the first call is traced, and the next ones still find their buffers
+SWITCHES = tuple(1 << power for power in range(14, 21))  # bytes, 16 KiB to 1 MiB
+SWITCH_TIMES, PACK_TIMES = 30, 10
+PACKS = (1 << 20, 4 << 20, 16 << 20)
 WIDTH = 512  # a layer's weights are 1 MiB
 
 
@@ -36,12 +44,18 @@ def main(sizes: Sequence[int], model: int, batch: int, steps: int) -> None:
     strategy, world = tfrun.strategy(), tfrun.world()
     found: dict[str, Any] = {"workers": world.size, "all_reduce": [], "link": None}
     # The same for one worker alone: what the others take is not what it would have had.
+    found["gpus"] = gpus = bool(tf.config.list_physical_devices("GPU"))
     found["threads"] = int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
     if world.size > 1:
         for size in sizes:
             seconds = _timed(_all_reduce(strategy, size), times(size))
             found["all_reduce"].append({"bytes": size, "seconds": seconds})
         found["link"] = _link(strategy, world.rank, world.size)
+        group = host_collective.current()
+        if group is not None:
+            found["small_bytes"] = _switch(group)
+        elif not gpus:
+            found["pack_bytes"] = _pack(strategy, model)
     found["step_seconds"] = _timed(_step(strategy, model, batch), steps)
     if world.is_chief:
         channel.emit(KIND, **found)
@@ -69,6 +83,43 @@ def _all_reduce(strategy: tf.distribute.Strategy, size: int) -> Callable[[], Any
         return strategy.run(on_replica)
 
     return lambda: _wait(strategy, reduce())
+
+
+def _switch(group: Collective) -> int:
+    """Up to how many bytes the host collective is faster by recursive doubling."""
+    kept = group.small_bytes
+    measured: list[tuple[int, float, float]] = []
+    for size in SWITCHES:
+        values = [np.ones(size // 4, np.float32)]
+        medians = []
+        for small in (0, size):
+            group.small_bytes = small
+            call = functools.partial(group.all_reduce, values)
+            medians.append(median(_timed(call, SWITCH_TIMES)))
+        measured.append((size, medians[0], medians[1]))
+    group.small_bytes = kept
+    return switch_point(measured)
+
+
+def _pack(strategy: tf.distribute.Strategy, size: int) -> int:
+    """The bytes that TensorFlow's ring best sends as one: of tensors of 1 MiB, `size` in all."""
+    values = [tf.ones([1 << 18])] * max(1, size >> 20)
+
+    def reduce(pack: int) -> Callable[[], Any]:
+        options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=pack)
+
+        @tf.function
+        def reduced() -> Any:
+            def on_replica() -> Any:
+                context: Any = tf.distribute.get_replica_context()
+                return context.all_reduce("sum", values, options)[0][0]
+
+            return strategy.run(on_replica)
+
+        return lambda: _wait(strategy, reduced())
+
+    found = {pack: median(_timed(reduce(pack), PACK_TIMES)) for pack in PACKS}
+    return best_pack(found, usual=RING_BYTES_PER_PACK)
 
 
 def _step(strategy: tf.distribute.Strategy, size: int, batch: int) -> Callable[[], Any]:

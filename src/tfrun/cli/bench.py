@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +11,9 @@ from tfrun.cli.experiment import json_report, new_folder, say
 from tfrun.job import checks
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import COMMUNICATIONS
+
+if TYPE_CHECKING:
+    from tfrun.bench.report import Report
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN_BENCH"}
 EPILOG = "Every other option of tfrun goes to the jobs by its environment variable."
@@ -70,6 +74,12 @@ EPILOG = "Every other option of tfrun goes to the jobs by its environment variab
     metavar="SECONDS",
     help="How long each job may take.",
 )
+@click.option(
+    "--remember/--forget",
+    default=True,
+    show_default=True,
+    help="Keep the fastest settings for later jobs of as many workers on these machines.",
+)
 @click.option("--run-dir", metavar="DIR", help="Where the jobs write.  [default: tfrun-runs/bench]")
 @click.option("--json", "json_file", metavar="FILE", help="Write the report there too.")
 def bench(
@@ -85,6 +95,7 @@ def bench(
     steps: int,
     plot: str | None,
     timeout: float,
+    remember: bool,
     run_dir: str | None,
     json_file: str | None,
 ) -> int:
@@ -125,6 +136,8 @@ def bench(
     )
     print_report(report, Console(soft_wrap=True))
     write_json(report)
+    if remember:
+        _remember(report, hosts)
     if curve.can_draw():
         picture = Path(plot) if plot is not None else folder / "bench.png"
         draw(picture, report)
@@ -132,6 +145,27 @@ def bench(
     else:
         say(str(curve.missing()))
     return 0
+
+
+def _remember(report: Report, hosts: str | None) -> None:
+    """Keeps what was the fastest, for later jobs on the same machines."""
+    from datetime import date
+
+    from tfrun.bench.report import to_remember
+    from tfrun.cluster.hosts import parse_hosts
+    from tfrun.job import measured
+
+    settings = to_remember(report, date.today().isoformat())
+    if settings is None:
+        return
+    there = parse_hosts(hosts) if hosts else ()
+    machines = measured.machines_of([(h.identity, h.slots) for h in there], report.workers)
+    try:
+        measured.keep(machines, settings)
+    except OSError as error:
+        say(f"not remembered for later jobs: {error}")
+        return
+    say(f"jobs of {report.workers} workers here use that from now on ({measured.path()})")
 
 
 def _ways(stated: str | None) -> tuple[str, ...]:

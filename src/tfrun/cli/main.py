@@ -131,6 +131,12 @@ class _Command(click.Command):
     help="Send gradients in half the bytes; what is rounded off is made up for at the next step.",
 )
 @click.option(
+    "--measured/--no-measured",
+    default=True,
+    show_default=True,
+    help="Use what `tfrun bench` has found to be the fastest on these machines.",
+)
+@click.option(
     "--threads-per-worker",
     type=click.IntRange(min=1),
     help="Threads of each worker.  [default: cores / workers]",

@@ -31,6 +31,7 @@ from tfrun.launch.ssh_command import Remote
 
 if TYPE_CHECKING:
     from tfrun.control.tls import Certificate
+    from tfrun.job.measured import Settings
     from tfrun.launch.backend import Job
     from tfrun.launch.scheduler import Place
     from tfrun.launch.serve import Serving
@@ -60,6 +61,7 @@ def run(
     log_all: bool,
     communication: str,
     compress: str,
+    measured: bool,
     threads_per_worker: int | None,
     start_method: str,
     seed: int | None,
@@ -145,6 +147,9 @@ def run(
         return serve(place, run_dir or "", join_timeout, certificate)
     elif serving is None or serving.slots:  # a machine that only launches needs no TensorFlow
         checks.check_tensorflow()
+    found = None
+    if measured and not (external or place or serving or fixed or ps) and wanted.high > 1:
+        found = _measured(machines, wanted.high)
     return _start(
         JobSpec(
             program=program,
@@ -185,7 +190,16 @@ def run(
         tensorboard=tensorboard,
         plain=plain,
         place=place,
+        measured=found,
     )
+
+
+def _measured(machines: Sequence[Host], workers: int) -> Settings | None:
+    """What `tfrun bench` has found on these machines."""
+    from tfrun.job import measured
+
+    hosts = [(host.identity, host.slots) for host in machines]
+    return measured.find(measured.machines_of(hosts, workers))
 
 
 def _place() -> Place | None:
@@ -250,6 +264,7 @@ def _start(
     tensorboard: str | None,
     plain: bool,
     place: Place | None,
+    measured: Settings | None,
 ) -> int:
     """Makes the run directory, runs the job and says how it went."""
     from tfrun.launch.launcher import run_job
@@ -276,10 +291,14 @@ def _start(
     spec = dataclasses.replace(
         spec, run_dir=str(path), checkpoint_dir=saved, seed=seed, ledger=number, tensorboard=keras
     )
+    if measured is not None:
+        spec = measured.on(spec)
     run_dir_module.write_job(path, {"started": now, "pid": os.getpid(), **spec.to_json()})
     job = make_job(spec)
     terminal = Terminal(prefix_all=spec.log_all, chief=job.plan.chief)
     print_start(terminal, spec, job.plan.serves, job.plan.part)
+    if measured is not None:
+        terminal.notice(f"{measured.used_by(spec)}; --no-measured does without it")
     if goes_on:
         terminal.notice("going on from the last checkpoint here; --fresh begins at the beginning")
     events = EventLog(path / "events.jsonl")

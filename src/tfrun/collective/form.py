@@ -13,7 +13,7 @@ import numpy as np
 from tfrun.collective.compress import FORMATS
 from tfrun.collective.errors import Disagreement
 from tfrun.collective.flat import Flat, partners
-from tfrun.collective.group import Collective
+from tfrun.collective.group import SMALL_BYTES, Collective
 from tfrun.collective.links import Link, Patience
 from tfrun.collective.meet import Meeting
 from tfrun.collective.pump import Inlet, Pump
@@ -71,6 +71,7 @@ def form(
     patience: Patience | None = None,
     compress: str = "",
     residuals: Path | None = None,
+    small_bytes: int = SMALL_BYTES,
 ) -> Collective:
     """Connects this worker with its peers; all workers call this.
 
@@ -83,10 +84,11 @@ def form(
       patience: how long a silent peer is waited for.
       compress: a key of `compress.FORMATS`, in which gradients travel; "" is none.
       residuals: a directory in memory that outlives this process, see residuals.py.
+      small_bytes: see `Collective`.
 
     Raises:
       PeerGone: a peer has not come.
-      Disagreement: it has another `compress`.
+      Disagreement: it has another `compress` or `small_bytes`.
     """
     patience = patience or Patience()
     open_links: dict[int, Link] = {}
@@ -100,7 +102,8 @@ def form(
     with contextlib.closing(meeting):
         group = Collective(rank, dict(connect(partners(rank, world))), world, patience)
         try:
-            _share(group, folder, where, connect, Pump(patience), compress)
+            _share(group, folder, where, connect, Pump(patience), (compress, small_bytes))
+            group.small_bytes = small_bytes
             if compress:
                 group.compress(Residuals(FORMATS[compress], residuals, rank))
         except BaseException:
@@ -115,7 +118,7 @@ def _share(
     where: Callable[[int], Where],
     connect: Callable[[set[int]], Mapping[int, Link]],
     pump: Pump,
-    compress: str,
+    settings: tuple[str, int],
 ) -> None:
     """Has those that can share memory do so."""
     rank, world = group.rank, group.world
@@ -128,11 +131,12 @@ def _share(
         links = connect(near | tree)
         if not _made(path, me, members, links, pump):
             members, me, count = [rank], 0, 1
-    # Everyone's first worker of its machine, and way of compressing, on every worker.
-    table = np.zeros((2, world), np.int64)
-    table[:, rank] = members[0], _WAYS.index(compress)
-    leaders, ways = group.all_reduce([table])[0]
-    _agree([_WAYS[way] for way in ways])
+    # On every worker what each has: the first worker of its machine, and its settings.
+    table = np.zeros((3, world), np.int64)
+    table[:, rank] = members[0], _WAYS.index(settings[0]), settings[1]
+    leaders, ways, small = group.all_reduce([table])[0]
+    _agree("gradients to travel", [f"as {_WAYS[way]}" if way else "as they are" for way in ways])
+    _agree("sums to count as small up to so many bytes:", [str(size) for size in small])
     firsts = sorted(set(leaders.tolist()))
     if len(firsts) == world:
         return  # nobody shares anything
@@ -151,14 +155,11 @@ def _share(
         path.unlink()  # so that it goes with the last one that has it open
 
 
-def _agree(ways: Sequence[str]) -> None:
-    """Raises `Disagreement` unless all compress the same way."""
-    for rank, way in enumerate(ways):
-        if way != ways[0]:
-            first, other = (f"in {name}" if name else "as they are" for name in (ways[0], way))
-            raise Disagreement(
-                f"rank 0 wants gradients to travel {first}, and rank {rank} wants them {other}"
-            )
+def _agree(what: str, wanted: Sequence[str]) -> None:
+    """Raises `Disagreement` unless all want the same."""
+    for rank, other in enumerate(wanted):
+        if other != wanted[0]:
+            raise Disagreement(f"rank 0 wants {what} {wanted[0]}, and rank {rank} wants {other}")
 
 
 def _members(rank: int, world: int, memory: str, where: Callable[[int], Where]) -> list[int]:

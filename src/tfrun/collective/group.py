@@ -69,12 +69,17 @@ class Collective:
       links: connections to `flat.partners`, by rank.
       world: how many workers.
       patience: how long a silent peer is waited for.
+
+    Attributes:
+      small_bytes: sums up to that go by recursive doubling. All workers change it between the same
+        two calls.
     """
 
     def __init__(
         self, rank: int, links: dict[int, Link], world: int, patience: Patience | None = None
     ) -> None:
         self.rank, self.world = rank, world
+        self.small_bytes = SMALL_BYTES
         self.counts = Counts()
         self._links: dict[int, Link] = {id(link): link for link in links.values()}
         self._flat = Flat(rank, links, world, Pump(patience or Patience()))
@@ -192,7 +197,7 @@ class Collective:
     def _compressed(self, gradients: Gradients, numbers: NDArray) -> Compressed | None:
         """How they travel from this worker; None where they do not, or as they are."""
         sends = self._shared.crosses if self._shared is not None else self.world > 1
-        if self._residuals is None or not sends or numbers.nbytes <= SMALL_BYTES:
+        if self._residuals is None or not sends or numbers.nbytes <= self.small_bytes:
             return None
         self.counts.compressed += 1
         return self._residuals.begin(gradients.name, gradients.version, len(numbers))
@@ -201,13 +206,13 @@ class Collective:
         self, numbers: NDArray, fill: Fill, mark: bytes, compressed: Compressed | None = None
     ) -> None:
         self.counts.sums += 1
-        if self._shared is not None and numbers.nbytes > SMALL_BYTES:
+        if self._shared is not None and numbers.nbytes > self.small_bytes:
             self._shared.sum(numbers, fill, mark, compressed)
             return
         fill(numbers, 0)
         if self.world == 1:
             return
-        if numbers.nbytes <= SMALL_BYTES:
+        if numbers.nbytes <= self.small_bytes:
             self._flat.sum_small(numbers, mark)
         else:
             self._flat.sum_large(numbers, mark, compressed)

@@ -38,11 +38,28 @@ def options(explicit=None):
 
     Raises:
       UsageError: TFRUN-105, when TFRUN_COMMUNICATION has another value than auto, host, ring or
-        nccl.
+        nccl, or TFRUN_PACK_BYTES is no number.
     """
     return CommunicationOptions(
-        implementation=_from_environment(), bytes_per_pack=RING_BYTES_PER_PACK
+        implementation=_from_environment(),
+        bytes_per_pack=bytes_from("TFRUN_PACK_BYTES", RING_BYTES_PER_PACK),
     ).merge(explicit)
+
+
+def bytes_from(variable: str, default: int) -> int:
+    """A size that a bench has measured.
+
+    Raises:
+      UsageError: TFRUN-105, when the variable is no number.
+    """
+    text = os.environ.get(variable)
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(
+            "TFRUN-105", f"{text!r:.60} is no size", where=variable, expected="a number of bytes"
+        )
+    return int(text)
 
 
 def _from_environment():
@@ -70,8 +87,9 @@ def uses_host(strategy, explicit) -> bool:
       UsageError: TFRUN-105, when the workers have GPUs.
     """
     asked = os.environ.get("TFRUN_COMMUNICATION") or "auto"
-    if asked == "auto" and compression.wanted() and not _has_gpu(strategy):
-        asked = HOST  # the only one that compresses
+    if asked == "auto" and not _has_gpu(strategy):
+        # The host collective is the only one that compresses.
+        asked = HOST if compression.wanted() else os.environ.get("TFRUN_PREFERRED", asked)
     if asked != HOST or strategy.extended._num_workers == 1:
         return False
     if explicit is not None and explicit.implementation != Implementation.AUTO:

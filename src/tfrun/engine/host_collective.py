@@ -23,7 +23,7 @@ from tensorflow.python.eager import context
 
 from tfrun.collective.errors import Disagreement, PeerGone
 from tfrun.collective.form import MEET_SECONDS, Where, form, memory_name
-from tfrun.collective.group import Collective
+from tfrun.collective.group import SMALL_BYTES, Collective
 from tfrun.collective.links import Patience
 from tfrun.collective.meet import Meeting
 from tfrun.engine.host_calls import Calls, Gradients
@@ -54,27 +54,28 @@ def abort(reason: str) -> None:
         _calls.group.abort(reason)
 
 
-def adopt(strategy: Any, compress: str = "") -> None:
+def adopt(strategy: Any, compress: str = "", small_bytes: int = SMALL_BYTES) -> None:
     """Has a multi-worker strategy use the host collective; all workers must call this.
 
     Args:
       strategy: whose workers have one device each.
       compress: as what gradients travel, see `form`.
+      small_bytes: likewise.
 
     Raises:
       tf.errors.UnavailableError: a peer has gone meanwhile.
-      UsageError: TFRUN-107, when another worker has another `compress`.
+      UsageError: TFRUN-107, when another worker has another `compress` or `small_bytes`.
     """
     global _calls
     extended = strategy.extended
     try:
         # One for the process: what two strategies do has to keep one order.
-        _calls = _calls or Calls(_connect(extended, compress))
+        _calls = _calls or Calls(_connect(extended, compress, small_bytes))
     except PeerGone as error:
         raise tf.errors.UnavailableError(None, None, str(error)) from None
     except Disagreement as error:
         fix = "Give all of them the same value"
-        raise UsageError("TFRUN-107", str(error), where="TFRUN_COMPRESS", fix=fix) from None
+        raise UsageError("TFRUN-107", str(error), where="their environments", fix=fix) from None
     extended._host_calls = _calls
     for name in ("_cross_device_ops", "_host_cross_device_ops"):
         setattr(extended, name, HostCrossDeviceOps(getattr(extended, name), _calls))
@@ -93,7 +94,7 @@ def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
     return calls.broadcast(tf.convert_to_tensor(value, dtype=kwargs.get("dtype")))
 
 
-def _connect(extended: Any, compress: str) -> Collective:
+def _connect(extended: Any, compress: str, small_bytes: int) -> Collective:
     """Exchanges addresses through TensorFlow's coordination service, and connects."""
     eager: Any = context.context()
     rank, world = extended._id_in_cluster, extended._num_workers
@@ -121,6 +122,7 @@ def _connect(extended: Any, compress: str) -> Collective:
         folder=folder,
         patience=Patience(check=_alive_check(tasks)),
         compress=compress,
+        small_bytes=small_bytes,
         residuals=Path(state) if state else None,
     )
 

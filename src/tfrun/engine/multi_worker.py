@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as upstream
 from tensorflow.python.distribute import distribute_lib
 
+from tfrun.collective.group import SMALL_BYTES
 from tfrun.engine import (
     allocator,
     communication,
@@ -72,7 +73,8 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         termination.give_back_sigterm()
         if communication.uses_host(self, communication_options):
             with progress.meeting():
-                host_collective.adopt(self, compression.wanted())
+                small = communication.bytes_from("TFRUN_SMALL_BYTES", SMALL_BYTES)
+                host_collective.adopt(self, compression.wanted(), small)
         else:
             compression.check_is_host(self)
             communication.settle(self)

@@ -85,6 +85,10 @@ class JobSpec:
       run_dir: absolute path of the directory that receives everything the job writes.
       communication: "auto", "host", "ring" or "nccl".
       compress: as what gradients travel: "off" (as they are), "bf16" or "fp16".
+      preferred: what "auto" is for workers without GPUs, "host" or "ring"; "" is tfrun's choice.
+      small_bytes: sums up to so many bytes go by recursive doubling in the host collective; None is
+        its own choice.
+      pack_bytes: of what TensorFlow's ring sends as one; None is tfrun's choice.
       threads_per_worker: intra-op threads of each worker; None shares the cores out.
       start_method: "fork" from the zygote, "fresh" processes, or "auto" for the platform's.
       seed: the global random seed that every worker starts with.
@@ -111,6 +115,9 @@ class JobSpec:
     run_dir: str
     communication: str = "auto"
     compress: str = "off"
+    preferred: str = ""
+    small_bytes: int | None = None
+    pack_bytes: int | None = None
     threads_per_worker: int | None = None
     start_method: str = "auto"
     seed: int = 0

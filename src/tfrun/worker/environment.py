@@ -56,6 +56,12 @@ def worker_environment(
     shared.pop("TFRUN_MAX_STALENESS", None)
     if spec.max_staleness is not None:
         shared["TFRUN_MAX_STALENESS"] = str(spec.max_staleness)
+    measured = {
+        "TFRUN_PREFERRED": spec.preferred or None,
+        "TFRUN_SMALL_BYTES": spec.small_bytes,
+        "TFRUN_PACK_BYTES": spec.pack_bytes,
+    }
+    shared.update({name: str(value) for name, value in measured.items() if value is not None})
     shared.pop("TFRUN_LEDGER", None)
     if spec.ledger:
         shared["TFRUN_LEDGER"] = str(spec.ledger)

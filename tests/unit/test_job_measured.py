@@ -1,0 +1,108 @@
+"""What a bench has found, for later jobs on the same machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import tfrun
+from tfrun.job import measured
+from tfrun.job.measured import Settings, machines_of
+from tfrun.job.spec import JobSpec, Program
+from tfrun.worker.environment import worker_environment
+
+SETTINGS = Settings(
+    communication="ring", small_bytes=32 << 10, pack_bytes=1 << 20, date="2026-11-22"
+)
+HERE = machines_of([], 2)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "tfrun" / "bench.json"
+
+
+def spec(**more) -> JobSpec:
+    return JobSpec(program=Program(target="train.py"), run_dir="/tmp/r", **more)
+
+
+def test_it_is_for_as_many_workers_on_the_same_machines() -> None:
+    pair = machines_of([("a", 2), ("b", 2)], 4)
+    assert measured.find(HERE) is None
+    measured.keep(HERE, SETTINGS)
+    measured.keep(pair, Settings(communication="host", date="2026-11-23"))
+    assert measured.find(HERE) == SETTINGS
+    assert measured.find(pair) == Settings(communication="host", date="2026-11-23")
+    for other in (
+        machines_of([], 3),
+        machines_of([("a", 2), ("b", 2)], 3),
+        machines_of([("a", 2), ("c", 2)], 4),
+        machines_of([("b", 2), ("a", 2)], 4),
+    ):
+        assert measured.find(other) is None
+
+
+def test_the_newest_one_counts_and_few_are_kept(cache: Path) -> None:
+    for i in range(measured.KEPT + 5):
+        measured.keep(machines_of([(f"n{i}", 1)], 2), SETTINGS)
+    measured.keep(machines_of([("n9", 1)], 2), Settings(communication="host", date="2026-11-30"))
+    found = measured.find(machines_of([("n9", 1)], 2))
+    assert found is not None and found.date == "2026-11-30"
+    assert measured.find(machines_of([("n0", 1)], 2)) is None
+    assert len(json.loads(cache.read_text())) == measured.KEPT
+
+
+def test_another_version_measures_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured.keep(HERE, SETTINGS)
+    monkeypatch.setattr(tfrun, "__version__", "99")
+    assert measured.find(HERE) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"communication": "nccl"},
+        {"communication": ["host"]},
+        {"small_bytes": "1"},
+        {"small_bytes": -1},
+        {"pack_bytes": 1 << 40},
+        {"pack_bytes": True},
+        {"date": "\x1b[31mtoday"},
+        {"date": None},
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_counts_as_nothing(cache: Path, change: dict) -> None:
+    measured.keep(HERE, SETTINGS)
+    (one,) = json.loads(cache.read_text())
+    cache.write_text(json.dumps([one, {**one, **change}]))
+    assert measured.find(HERE) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", "[1]", "[[]]", "\ud800", "null"])
+def test_a_damaged_file_counts_as_nothing_and_is_replaced(cache: Path, text: str) -> None:
+    cache.parent.mkdir()
+    cache.write_bytes(text.encode("utf-8", "surrogatepass"))
+    assert measured.find(HERE) is None
+    measured.keep(HERE, SETTINGS)
+    assert measured.find(HERE) == SETTINGS
+
+
+def test_a_job_uses_it_where_it_states_nothing_else() -> None:
+    job = SETTINGS.on(spec())
+    assert (job.communication, job.preferred) == ("auto", "ring")
+    environment = worker_environment({}, job, workers_here=2, cores=2)
+    wanted = {
+        "TFRUN_PREFERRED": "ring",
+        "TFRUN_SMALL_BYTES": "32768",
+        "TFRUN_PACK_BYTES": "1048576",
+    }
+    assert wanted.items() <= environment.items()
+    assert not wanted.keys() & worker_environment({}, spec(), workers_here=2, cores=2).keys()
+    said = "as measured by tfrun bench on 2026-11-22: --communication "
+    assert SETTINGS.used_by(spec()) == f"{said}ring, packs of 1 MiB"
+    stated = spec(communication="host")
+    assert SETTINGS.used_by(stated) == f"{said}host, recursive doubling up to 32 KiB"
