@@ -86,7 +86,7 @@ def test_the_option_table_is_that_of_the_command():
         if isinstance(parameter, click.Option):
             eager = parameter.is_eager  # --help and --version
             variable = "" if eager else f"TFRUN_{(parameter.name or '').upper()}"
-            existing.add((*sorted(parameter.opts), variable))
+            existing.add((*sorted([*parameter.opts, *parameter.secondary_opts]), variable))
     assert documented == existing
 
 
