@@ -1,6 +1,7 @@
 # make train       train the example CNN on two workers      (ARGS="--epochs 10")
 # make test        check and test everything
-# make test-hosts  jobs over SSH, in Slurm and as pods, on hosts made of network namespaces (root)
+# make test-hosts  jobs over SSH, in Slurm and as pods, on hosts made of network namespaces (root);
+#                  and the longest of the other tests
 # make bench       run the benchmarks on a quiet machine; results in bench/results
 # make tree        write the file tree into README.md
 # make clean       remove what the targets above have made
@@ -29,6 +30,7 @@ test: $(VENV)/.installed-test
 
 test-hosts: $(VENV)/.installed-test
 	TFRUN_HOST_TESTS=1 $(BIN)/pytest tests/hosts $(ARGS)
+	TFRUN_HOST_TESTS=1 $(BIN)/pytest -m thorough tests/cluster tests/drills $(ARGS)
 
 bench: $(VENV)/.installed-train
 	$(BIN)/python bench

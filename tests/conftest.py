@@ -23,7 +23,12 @@ atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 TFRUN = str(Path(sys.executable).with_name("tfrun"))
 MARK = "TFRUN_TEST_MARK"
+# test_host_collective.py holds its jobs against those of the others.
+ASK_EACH_OTHER = {
+    *("test_engine_features", "test_engine_loops", "test_host_collective", "test_recovery")
+}
 JOB_SECONDS = 90
+THOROUGH = os.environ.get("TFRUN_HOST_TESTS") == "1"  # `make test-hosts` runs the long ones, too
 
 
 class Jobs:
@@ -105,6 +110,14 @@ def wait_until(condition, what: str, seconds: float = 30.0):
     return value
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips what takes long: tests, or variants of them, that are marked as thorough."""
+    skip = pytest.mark.skip(reason="it takes long: make test-hosts runs it")
+    for item in items:
+        if not THOROUGH and item.get_closest_marker("thorough"):
+            item.add_marker(skip)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Says which tests stay together when several processes share the work (`pytest -n 2`).
@@ -117,8 +130,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return "hosts" if Path(file).parent.name == "hosts" else file
+            file = Path(nodeid.partition("::")[0])
+            if file.parent.name == "hosts":
+                return "hosts"
+            return "engine" if file.stem in ASK_EACH_OTHER else str(file)
 
     config.option.loadscopereorder = False  # as they are collected: the shortest come last
     return ByFile(config, log)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -13,9 +12,6 @@ from typing import Any
 import pytest
 from workers import SCRIPTS, TFRUN, environment
 
-thorough = pytest.mark.skipif(
-    not os.environ.get("TFRUN_HOST_TESTS"), reason="takes a minute; TFRUN_HOST_TESTS=1"
-)
 # "round:rank:epoch:batch", see scripts/compressed.py.
 KILLS = "0:1:1:4 1:0:2:0 2:1:2:14"
 
@@ -42,7 +38,7 @@ def run(way: str, kills: str = "", workers: int = 2, memory: str = "0", epochs: 
         return [json.loads(path.read_text()) for path in paths], job.stdout
 
 
-@thorough
+@pytest.mark.thorough
 @pytest.mark.timeout(400)
 def test_workers_die_and_what_was_rounded_off_is_there() -> None:
     wanted, shown = run("bf16")
@@ -52,7 +48,7 @@ def test_workers_die_and_what_was_rounded_off_is_there() -> None:
     assert "3 restarts" in shown
 
 
-@thorough
+@pytest.mark.thorough
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("way", ["bf16", "fp16"])
 def test_digits_are_learnt_as_well_in_half_the_bytes(way: str) -> None:
@@ -65,7 +61,7 @@ def test_digits_are_learnt_as_well_in_half_the_bytes(way: str) -> None:
     assert plain["accuracy"] > 0.85
 
 
-@thorough
+@pytest.mark.thorough
 @pytest.mark.timeout(200)
 def test_what_stays_in_memory_is_not_compressed() -> None:
     (plain, _), _ = run("off")

@@ -49,7 +49,7 @@ def test_losses_weights_and_predictions_do_not_depend_on_the_number_of_workers(j
     assert_same(one, trained(jobs, 4, 98, 32))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_eight_workers_of_which_six_have_nothing_in_the_last_batch(jobs):
     assert_same(trained(jobs, 1, 98, 32), trained(jobs, 8, 98, 32))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hand import largest_difference
 from test_engine_features import TOLERANCE
+from test_engine_features import results as features
 from test_engine_loops import IN_SYNC, SAME_AS_ONE
 from test_recovery import KILLS, run, undisturbed
 from workers import SCRIPTS, TFRUN, environment, results_of
@@ -40,12 +41,10 @@ def test_loops_on_three_workers(case: str) -> None:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("feature", FEATURES)
 def test_features_on_two_workers(feature: str) -> None:
-    cases = " ".join(FEATURES)
-    one = results_of("engine_features.py", 1, timeout=300, TEST_CASES=cases)[0][feature]
-    first, second = (
-        worker[feature]
-        for worker in results_of("engine_features.py", 2, timeout=300, TEST_CASES=cases, **HOST)
-    )
+    one = features(1)[0][feature]
+    cases = {"TEST_CASES": " ".join(FEATURES)}
+    two = results_of("engine_features.py", 2, timeout=300, **cases, **HOST)
+    first, second = (worker[feature] for worker in two)
     assert first == second
     assert largest_difference(one, first) < TOLERANCE.get(feature, 1e-5)
 

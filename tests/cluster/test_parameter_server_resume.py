@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 
@@ -36,9 +35,7 @@ print(json.dumps([int(model.optimizer.iterations.numpy()), sorted(set(samples))]
 """
 
 
-@pytest.mark.skipif(
-    not os.environ.get("TFRUN_HOST_TESTS"), reason="takes half a minute; TFRUN_HOST_TESTS=1"
-)
+@pytest.mark.thorough
 def test_a_preempted_fit_is_saved_and_goes_on(jobs: Jobs) -> None:
     """SIGTERM to the launcher, within an epoch of a pipeline. The evaluator sees the end."""
     jobs.script(SCRIPT)

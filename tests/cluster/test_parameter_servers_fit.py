@@ -160,18 +160,14 @@ def test_after_the_death_of_a_server_and_of_the_chief_it_goes_on() -> None:
     assert ["tf.data pipeline" in note for note in result["not_covered"]] == [True]
 
 
-@pytest.mark.skipif(
-    not os.environ.get("TFRUN_HOST_TESTS"), reason="takes a minute; TFRUN_HOST_TESTS=1"
-)
+@pytest.mark.thorough
 def test_twenty_killed_workers_cost_no_update() -> None:
     seed = os.environ.get("TEST_SEED") or str(random.randrange(10**6))
     print("seed", seed)
     check_kills(20, TEST_SEED=seed)
 
 
-@pytest.mark.skipif(
-    not os.environ.get("TFRUN_HOST_TESTS"), reason="takes a minute; TFRUN_HOST_TESTS=1"
-)
+@pytest.mark.thorough
 def test_a_recommender_ranks_as_well_as_one_that_was_trained_synchronously(tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / "examples" / "recommender.py"
     on_servers = [TFRUN, "-n", "2", "--ps", "2", "--run-dir", tmp_path / "run"]

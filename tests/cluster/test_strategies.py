@@ -72,6 +72,7 @@ def flat(result: dict) -> list[float]:
     return [*history, *result["weights"]]
 
 
+@pytest.mark.thorough  # test_engine_one_process.py has nine variants of it, each time
 def test_several_devices_give_the_numbers_of_one(jobs: Jobs) -> None:
     """Fourteen strategies in one process: their collectives do not meet either."""
     results = json.loads(python(jobs, TRAIN))

@@ -20,9 +20,7 @@ from conftest import wait_until
 JOB_SECONDS = 120
 REASON = why_not()
 needs_hosts = pytest.mark.skipif(bool(REASON), reason=f"no hosts to test with: {REASON}")
-thorough = pytest.mark.skipif(
-    os.environ.get("TFRUN_HOST_TESTS") != "1", reason="it takes long: make test-hosts runs it"
-)
+thorough = pytest.mark.thorough
 # Steps until somebody ends it; tells by a file that all have met.
 ENDLESS = """
 import os, pathlib, time

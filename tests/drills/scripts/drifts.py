@@ -29,4 +29,4 @@ class Drift(keras.callbacks.Callback):
         bias.assign_add(np.full(bias.shape, float(total), "float32"))
 
 
-model.fit(x, y, batch_size=20, epochs=40, callbacks=[Drift()], verbose=2)
+model.fit(x, y, batch_size=20, epochs=24, callbacks=[Drift()], verbose=2)

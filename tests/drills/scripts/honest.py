@@ -7,7 +7,7 @@ import numpy as np
 
 import tfrun
 
-EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 12
 rng = np.random.RandomState(0)
 x, y = rng.rand(400, 8, 8, 1).astype("float32"), rng.randint(0, 10, 400)
 with tfrun.strategy().scope():
