@@ -11,13 +11,13 @@ so that every worker ends with the same ones, and over all steps
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+
+from tfrun.collective.pump import Own
 
 FORMATS = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16)}
 BLOCK = 1 << 15  # numbers; what is computed with them stays in a core's cache
@@ -43,58 +43,44 @@ class Compressed:
 
 
 class Coded:
-    """One array on its way.
+    """This worker's numbers as what travels: `pump.Own` of a sum of codes.
 
     Args:
-      numbers: float32, this worker's own; `decode` replaces them by the sum.
+      own: the numbers, float32.
       compressed: how they travel.
-
-    Attributes:
-      codes: what travels.
     """
 
-    def __init__(self, numbers: NDArray, compressed: Compressed) -> None:
-        self._numbers, self._compressed = numbers, compressed
-        self.codes = np.empty(len(numbers), compressed.dtype)
+    def __init__(self, own: Own, compressed: Compressed) -> None:
+        self._own, self._compressed = own, compressed
 
-    def sending(self, begin: int, end: int) -> list[Lazy]:
-        """This worker's own numbers, of which each block is encoded when it is sent."""
-        ends = [(at, min(at + BLOCK, end)) for at in range(begin, end, BLOCK)]
-        return [
-            Lazy(self.codes[first:stop], functools.partial(self._encode, first, stop))
-            for first, stop in ends
-        ]
+    def fill(self, into: NDArray, start: int) -> None:
+        """Encodes the numbers from `start` on."""
+        self._encode(into, start, None)
 
-    def adding(self, start: int) -> Callable[[int, NDArray], None]:
-        """Adds what has come to this worker's own numbers, and encodes the sums.
+    def add(self, into: NDArray, start: int, theirs: NDArray) -> None:
+        """Encodes the sums of the numbers from `start` on and of what others' codes say."""
+        self._encode(into, start, theirs)
 
-        Args:
-          start: the number at which the positions begin that it is called with.
-        """
+    def _encode(self, into: NDArray, start: int, came: NDArray | None) -> None:
+        for begin in range(0, len(into), BLOCK):
+            end = min(begin + BLOCK, len(into))
+            part = None if came is None else came[begin:end]
+            self._encode_block(into[begin:end], start + begin, part)
 
-        def add(at: int, came: NDArray) -> None:
-            for begin in range(0, len(came), BLOCK):
-                part = came[begin : begin + BLOCK]
-                self._encode(start + at + begin, start + at + begin + len(part), part)
-
-        return add
-
-    def decode(self) -> None:
-        """Replaces the numbers by what has been encoded, here or elsewhere."""
-        self._numbers[:] = self.codes
-
-    def _encode(self, begin: int, end: int, came: NDArray | None = None) -> None:
-        codes, how = self.codes[begin:end], self._compressed.part(begin, end)
+    def _encode_block(self, codes: NDArray, start: int, came: NDArray | None) -> None:
+        how = self._compressed.part(start, start + len(codes))
         with np.errstate(all="ignore"):
             total = how.after  # becomes what is rounded off
-            total[:] = self._numbers[begin:end]
+            self._own.fill(total, start)
             for more in (how.before, came):
                 if more is not None:
                     np.add(total, more, out=total, dtype=np.float32)
             codes[:] = total
             np.subtract(total, codes, out=total, dtype=np.float32)
             if not np.isfinite(total).all():
-                self._saturate(codes, total, self._numbers[begin:end], how.before, came)
+                mine = np.empty(len(codes), np.float32)
+                self._own.fill(mine, start)
+                self._saturate(codes, total, mine, how.before, came)
 
     @staticmethod
     def _saturate(codes: NDArray, rest: NDArray, *parts: NDArray | None) -> None:
@@ -111,20 +97,3 @@ class Coded:
         finite = np.isfinite(total)
         codes[~finite] = total[~finite]
         rest[:] = np.where(finite, total - codes.astype(np.float32), 0)
-
-
-class Lazy:
-    """Bytes that are made when somebody first wants some of them; otherwise a `memoryview`."""
-
-    def __init__(self, memory: NDArray, make: Callable[[], None]) -> None:
-        self._bytes = memory.view(np.uint8).data
-        self._make: Callable[[], None] | None = make
-
-    def __len__(self) -> int:
-        return len(self._bytes)
-
-    def __getitem__(self, part: slice) -> memoryview:
-        if self._make is not None:
-            self._make()
-            self._make = None
-        return self._bytes[part]

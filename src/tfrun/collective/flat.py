@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tfrun.collective.compress import Coded, Compressed, Lazy
+from tfrun.collective.compress import Coded, Compressed
 from tfrun.collective.links import Link
-from tfrun.collective.pump import Inlet, Pump
+from tfrun.collective.pump import SCRATCH_BYTES, Inlet, Outlet, Own, Pump
 from tfrun.collective.stamps import agree
 
 
@@ -51,6 +51,7 @@ class Flat:
 
     def __init__(self, me: int, links: Mapping[int, Link], count: int, pump: Pump) -> None:
         self.me, self.links, self.count, self._pump = me, links, count, pump
+        self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
 
     def sum_small(self, numbers: NDArray, stamp: bytes) -> None:
         """Sums a small array in place.
@@ -98,29 +99,35 @@ class Flat:
         return came[len(stamp) :].view(numbers.dtype)
 
     def sum_large(
-        self, numbers: NDArray, stamp: bytes, compressed: Compressed | None = None
+        self, out: NDArray, own: Own, stamp: bytes, compressed: Compressed | None = None
     ) -> None:
-        """Sums an array of any size in place; as `sum_small`.
+        """Sums arrays of any size.
 
         Args:
-          numbers: as there.
-          stamp: as there.
-          compressed: how it travels; None: as it is.
+          out: one-dimensional, contiguous, equal in size and dtype on all; gets the sums.
+          own: this member's numbers, as many; they may stand in `out`.
+          stamp: as for `sum_small`.
+          compressed: how they travel; None: as they are.
+
+        Raises:
+          PeerGone, Disagreement: as `sum_small`; what is in `out` is worth nothing then.
         """
+        if compressed is not None:
+            codes = np.empty(len(out), compressed.dtype)
+            self.sum_large(codes, Coded(own, compressed), stamp)
+            out[:] = codes
+            return
         count, me = self.count, self.me
-        coded = None if compressed is None else Coded(numbers, compressed)
-        travels = numbers if coded is None else coded.codes
-        bounds = [len(numbers) * i // count for i in range(count + 1)]
-        parts = [travels[bounds[i] : bounds[i + 1]] for i in range(count)]
+        bounds = [len(out) * i // count for i in range(count + 1)]
+        parts = [out[bounds[i] : bounds[i + 1]] for i in range(count)]
+        # Each own number is used once: sent as it is, or added to what has come.
         reduced = [
-            Inlet(parts[i], adds=True, add=None if coded is None else coded.adding(bounds[i]))
+            Inlet(parts[i], own, bounds[i])
             for i in ((me - step - 1) % count for step in range(count - 1))
         ]
         whole = [Inlet(parts[(me - step) % count]) for step in range(count - 1)]
-        own = None if coded is None else coded.sending(bounds[me], bounds[me + 1])
-        self._go_round(parts[me], [*reduced, *whole], stamp, own)
-        if coded is not None:
-            coded.decode()
+        first = Outlet(own, bounds[me], len(parts[me]), self._scratch.view(out.dtype))
+        self._go_round(first, [*reduced, *whole], stamp)
 
     def gather(self, blocks: Sequence[NDArray[np.uint8]], stamp: bytes) -> None:
         """Gives each member's block to all.
@@ -130,28 +137,18 @@ class Flat:
           stamp: as for `sum_small`.
         """
         others = [Inlet(blocks[(self.me - step) % self.count]) for step in range(1, self.count)]
-        self._go_round(blocks[self.me], others, stamp)
+        self._go_round(Inlet(blocks[self.me]).bytes, others, stamp)
 
-    def _go_round(
-        self, own: NDArray, inlets: list[Inlet], stamp: bytes, sent: Sequence[Lazy] | None = None
-    ) -> None:
-        """Sends `own` and then all that comes in, but for the last, which is at its end.
-
-        Args:
-          own: this member's.
-          inlets: for what comes in.
-          stamp: as for `sum_small`.
-          sent: makes `own` block by block; None: it is there.
-        """
+    def _go_round(self, own: memoryview | Outlet, inlets: list[Inlet], stamp: bytes) -> None:
+        """Sends `own` and then all that comes in, but for the last, which is at its end."""
         before, after = ring_neighbours(self.me, self.count)
         came = Inlet(np.empty(len(stamp), np.uint8))
-        first = Inlet(own)
         self._pump.run(
             self.links[after],
-            [memoryview(stamp), *(sent or [first.bytes]), *(inlet.bytes for inlet in inlets[:-1])],
+            [memoryview(stamp), own, *(inlet.bytes for inlet in inlets[:-1])],
             self.links[before],
             [came, *inlets],
-            ahead=len(stamp) + own.nbytes,
+            ahead=len(stamp) + len(own),
             kept=len(stamp),
         )
         agree(stamp, came.into.tobytes(), self.links[before].rank)

@@ -15,9 +15,9 @@ from tfrun.collective.errors import Disagreement, PeerGone
 from tfrun.collective.flat import Flat
 from tfrun.collective.links import Link, Patience
 from tfrun.collective.packing import Packer, Reader, layout_of
-from tfrun.collective.pump import Pump
+from tfrun.collective.pump import Own, Pump
 from tfrun.collective.residuals import Residuals
-from tfrun.collective.shared import Fill, Shared
+from tfrun.collective.shared import Shared
 from tfrun.collective.stamps import checksum_of, stamp
 
 # Up to there messages cost more than bytes. Processes on loopback, us of ring and doubling; two:
@@ -33,7 +33,7 @@ class Counts:
     Attributes:
       collectives: how many.
       sums: reductions of one packed array; a collective has one for each dtype.
-      copied_bytes: from tensors into packed arrays.
+      copied_bytes: of tensors, before they were sent or summed.
       compressed: of the sums those that have travelled compressed.
     """
 
@@ -111,13 +111,13 @@ class Collective:
         with _Call(self):
             packs = self._packer.empty(layout)
             for i, numbers in enumerate(packs):
-                self.counts.copied_bytes += numbers.nbytes
-                reader = Reader(tensors, layout, i)
+                own = Reader(tensors, layout, i)
                 compressed = None
                 if gradients is not None and i == layout.compressed:
                     compressed = self._compressed(gradients, numbers)
                 mark = self._stamp(layout.checksum, numbers.nbytes)
-                self._sum(numbers, reader.fill, mark, compressed)
+                self._sum(numbers, own, mark, compressed)
+                self.counts.copied_bytes += own.copied_bytes
         return self._packer.unpack(packs, layout)
 
     def all_gather(self, tensors: Sequence[NDArray]) -> list[list[NDArray]]:
@@ -203,19 +203,15 @@ class Collective:
         return self._residuals.begin(gradients.name, gradients.version, len(numbers))
 
     def _sum(
-        self, numbers: NDArray, fill: Fill, mark: bytes, compressed: Compressed | None = None
+        self, numbers: NDArray, own: Own, mark: bytes, compressed: Compressed | None = None
     ) -> None:
         self.counts.sums += 1
-        if self._shared is not None and numbers.nbytes > self.small_bytes:
-            self._shared.sum(numbers, fill, mark, compressed)
+        if self.world > 1 and numbers.nbytes > self.small_bytes:
+            (self._shared or self._flat).sum_large(numbers, own, mark, compressed)
             return
-        fill(numbers, 0)
-        if self.world == 1:
-            return
-        if numbers.nbytes <= self.small_bytes:
+        own.fill(numbers, 0)
+        if self.world > 1:
             self._flat.sum_small(numbers, mark)
-        else:
-            self._flat.sum_large(numbers, mark, compressed)
 
     def _shapes(
         self, mine: Sequence[tuple[int, ...]], checksum: int

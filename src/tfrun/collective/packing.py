@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,7 +115,13 @@ class Packer:
 
 
 class Reader:
-    """Tensors as the arrays that they are packed into, without packing them all at once."""
+    """Tensors as the array that they are packed into, without packing them: `pump.Own`.
+
+    Attributes:
+      copied_bytes: how much `fill` has copied.
+    """
+
+    copied_bytes = 0
 
     def __init__(self, tensors: Sequence[NDArray], layout: Layout, pack: int) -> None:
         self._parts = [
@@ -127,15 +133,42 @@ class Reader:
 
     def fill(self, into: NDArray, start: int) -> None:
         """Copies what stands from `start` on, with zeros between the tensors."""
-        end, at = start + len(into), start
+        at = 0
+        for begin, numbers in self._pieces(start, len(into)):
+            into[at:begin] = 0
+            at = begin + len(numbers)
+            into[begin:at] = numbers
+        into[at:] = 0
+        self.copied_bytes += into.nbytes
+
+    def add(self, into: NDArray, start: int, theirs: NDArray) -> None:
+        """Writes the sum of what stands from `start` on and of others' numbers."""
+        at = 0
+        for begin, numbers in self._pieces(start, len(into)):
+            into[at:begin] = theirs[at:begin]
+            at = begin + len(numbers)
+            np.add(numbers, theirs[begin:at], out=into[begin:at])
+        into[at:] = theirs[at:]
+
+    def _pieces(self, start: int, count: int) -> Iterator[tuple[int, NDArray]]:
+        """What stands from `start` on: at which of `count` numbers, and the tensor's own."""
         first = max(0, bisect.bisect_right(self._starts, start) - 1)
         for place, flat in self._parts[first:]:
-            if place.start >= end:
-                break
-            begin, stop = max(start, place.start), min(end, place.stop)
-            if begin >= stop:
-                continue
-            into[at - start : begin - start] = 0
-            into[begin - start : stop - start] = flat[begin - place.start : stop - place.start]
-            at = stop
-        into[at - start :] = 0
+            if place.start >= start + count:
+                return
+            begin, stop = max(start, place.start), min(start + count, place.stop)
+            if begin < stop:
+                yield begin - start, flat[begin - place.start : stop - place.start]
+
+
+class InPlace:
+    """Numbers that stand where their sums go: `pump.Own`."""
+
+    def __init__(self, numbers: NDArray) -> None:
+        self._numbers = numbers
+
+    def fill(self, into: NDArray, start: int) -> None:
+        into[:] = self._numbers[start : start + len(into)]
+
+    def add(self, into: NDArray, start: int, theirs: NDArray) -> None:
+        np.add(self._numbers[start : start + len(into)], theirs, out=into)

@@ -2,17 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfrun.collective.compress import Lazy
 from tfrun.collective.links import Link, Patience
 
 SCRATCH_BYTES = 256 << 10  # fits in a core's cache, next to what it is added to
 SEND_BYTES = 1 << 20
+
+
+class Own(Protocol):
+    """This worker's numbers in a sum, wherever they stand."""
+
+    def fill(self, into: NDArray, start: int) -> None:
+        """Copies the numbers from `start` on."""
+        ...
+
+    def add(self, into: NDArray, start: int, theirs: NDArray) -> None:
+        """Writes the sums of the numbers from `start` on and of others."""
+        ...
+
+
+@dataclass(eq=False)
+class Outlet:
+    """Own numbers as bytes to send, copied a little at a time: what a cache holds is sent soonest.
+
+    Attributes:
+      own: the numbers.
+      start: the first of them to send.
+      count: how many.
+      scratch: for the copies; nobody else uses it meanwhile.
+    """
+
+    own: Own
+    start: int
+    count: int
+    scratch: NDArray
+
+    def __post_init__(self) -> None:
+        self._bytes = self.scratch.view(np.uint8).data
+        self._first = self._last = 0  # which bytes the scratch holds
+
+    def __len__(self) -> int:
+        return self.count * self.scratch.itemsize
+
+    def __getitem__(self, wanted: slice) -> memoryview:
+        """The bytes from `wanted.start` on; fewer than wanted where the scratch ends."""
+        if not self._first <= wanted.start < self._last:
+            size = self.scratch.itemsize
+            first = wanted.start // size
+            count = min(len(self.scratch), self.count - first)
+            self.own.fill(self.scratch[:count], self.start + first)
+            self._first, self._last = first * size, (first + count) * size
+        return self._bytes[wanted.start - self._first : min(wanted.stop, self._last) - self._first]
 
 
 @dataclass(eq=False)
@@ -21,13 +67,12 @@ class Inlet:
 
     Attributes:
       into: one-dimensional array, contiguous.
-      adds: they are added to what is there; else they replace it.
-      add: instead of a plain sum; gets a position in `into` and the numbers that have come.
+      own: what is added to them: these numbers, from `start` on. None: nothing.
     """
 
     into: NDArray
-    adds: bool = False
-    add: Callable[[int, NDArray], None] | None = None
+    own: Own | None = None
+    start: int = 0
     bytes: memoryview = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,7 +90,7 @@ class Pump:
     def run(
         self,
         out: Link,
-        sends: Sequence[memoryview | Lazy],
+        sends: Sequence[memoryview | Outlet],
         source: Link,
         inlets: Sequence[Inlet],
         *,
@@ -85,7 +130,7 @@ class Pump:
             if got < to_get:
                 inlet = inlets[filling]
                 room = len(inlet.bytes) - fill_at
-                if inlet.adds:
+                if inlet.own is not None:
                     stop = min(SCRATCH_BYTES, room)
                     count = source.receive(self._scratch_bytes[held:stop])
                     if count:
@@ -106,25 +151,22 @@ class Pump:
                 self.patience.wait(reading, out if sent < may_send else None)
 
     def _add(self, inlet: Inlet, at: int, count: int) -> int:
-        """Adds the numbers in the first `count` bytes of the scratch, as far as they are whole.
+        """Sums the numbers in the first `count` bytes of the scratch, as far as they are whole.
 
         Args:
-          inlet: what to add to.
-          at: from which byte on.
+          inlet: where they go, and what is added.
+          at: from which of its bytes on.
           count: bytes.
 
         Returns:
           The bytes of the whole numbers; what is left over begins the scratch now.
         """
-        into, size = inlet.into, inlet.into.itemsize
-        whole, first = count // size, at // size
-        came = self._scratch[: whole * size].view(into.dtype)
-        if inlet.add is None:
-            part = into[first : first + whole]
-            np.add(part, came, out=part)
-        else:
-            inlet.add(first, came)
-        rest = count - whole * size
-        if rest:
-            self._scratch[:rest] = self._scratch[whole * size : count].copy()
-        return whole * size
+        assert inlet.own is not None
+        dtype = inlet.into.dtype
+        first, whole = at // dtype.itemsize, count // dtype.itemsize
+        size = whole * dtype.itemsize
+        theirs = self._scratch[:size].view(dtype)
+        inlet.own.add(inlet.into[first : first + whole], inlet.start + first, theirs)
+        if rest := count - size:
+            self._scratch[:rest] = self._scratch[size:count].copy()
+        return size

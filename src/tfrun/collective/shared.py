@@ -10,7 +10,7 @@ first worker of each then has the sums go round among these.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +20,12 @@ from tfrun.collective.compress import Compressed
 from tfrun.collective.flat import Flat
 from tfrun.collective.links import Link
 from tfrun.collective.memory import allocate
-from tfrun.collective.pump import Inlet, Pump
+from tfrun.collective.packing import InPlace
+from tfrun.collective.pump import Inlet, Own, Pump
 from tfrun.collective.stamps import agree
 
 PIECE_BYTES = 1 << 20
 SLOTS = 4  # pieces in flight, and one more: a slot is written to again when all have read it
-
-Fill = Callable[[NDArray, int], None]
 
 
 def make(path: Path, workers: int) -> bool:
@@ -84,14 +83,14 @@ class Shared:
         """Whether this worker sends its machine's sums to other machines."""
         return self._leaders is not None
 
-    def sum(
-        self, out: NDArray, fill: Fill, mark: bytes, compressed: Compressed | None = None
+    def sum_large(
+        self, out: NDArray, own: Own, mark: bytes, compressed: Compressed | None = None
     ) -> None:
         """Sums an array of any size.
 
         Args:
           out: one-dimensional; gets the sums. Equal in size and dtype on all workers.
-          fill: copies this worker's numbers, from a given one on, into an array.
+          own: this worker's numbers, as many.
           mark: says which collective this is.
           compressed: how the sums travel between machines; None: as they are.
 
@@ -115,13 +114,14 @@ class Shared:
                 if compressed is not None:
                     begin = (step - 2) * per_piece
                     coded = compressed.part(begin, begin + len(part))
-                self._leaders.sum_large(self._sum_of(step - 2, part), mark, coded)
+                sums = self._sum_of(step - 2, part)
+                self._leaders.sum_large(sums, InPlace(sums), mark, coded)
             if 0 <= step - 1 < pieces:
                 self._reduce(step - 1, out[(step - 1) * per_piece : step * per_piece])
             if step < pieces:
                 part = out[step * per_piece : (step + 1) * per_piece]
                 mine = self._inputs[self._me, step % SLOTS, : part.nbytes]
-                fill(mine.view(out.dtype), step * per_piece)
+                own.fill(mine.view(out.dtype), step * per_piece)
 
     def _sum_of(self, piece: int, like: NDArray) -> NDArray:
         return self._sums[piece % SLOTS, : like.nbytes].view(like.dtype)
