@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from tfrun.collective.compress import Coded, Compressed
 from tfrun.collective.links import Link
+from tfrun.collective.packing import KEPT_BYTES
 from tfrun.collective.pump import SCRATCH_BYTES, Inlet, Outlet, Own, Pump
 from tfrun.collective.stamps import agree
+from tfrun.data.buffers import Buffers
 
 
 def ring_neighbours(position: int, count: int) -> tuple[int, int]:
@@ -51,6 +53,7 @@ class Flat:
 
     def __init__(self, me: int, links: Mapping[int, Link], count: int, pump: Pump) -> None:
         self.me, self.links, self.count, self._pump = me, links, count, pump
+        self._buffers = Buffers(largest=KEPT_BYTES)  # for what travels compressed
         self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
 
     def sum_small(self, numbers: NDArray, stamp: bytes) -> None:
@@ -113,7 +116,7 @@ class Flat:
           PeerGone, Disagreement: as `sum_small`; what is in `out` is worth nothing then.
         """
         if compressed is not None:
-            codes = np.empty(len(out), compressed.dtype)
+            codes = self._buffers.array((len(out),), compressed.dtype)
             self.sum_large(codes, Coded(own, compressed), stamp)
             out[:] = codes
             return
