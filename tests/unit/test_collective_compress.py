@@ -104,9 +104,11 @@ def test_gradients_alone_are_rounded_and_only_what_is_large(worlds: dict) -> Non
     found = at_once([lambda g=g: g.all_reduce([odd, odd], gradients) for g in groups])
     for metric, gradient in found:
         assert (metric == np.float32(3 * odd[0])).all() and (gradient == 3.0).all()
+    done = [group.counts.compressed for group in groups]
     for group in groups:
         group.small_bytes = 1 << 20
     assert (summed(groups, [[odd]] * 3, "small", 0)[0][0] == np.float32(3 * odd[0])).all()
+    assert [group.counts.compressed for group in groups] == done
     for group in groups:
         group.small_bytes = 0
 
@@ -160,7 +162,7 @@ def test_successors_go_on_from_the_same_step(tmp_path: Path) -> None:
     # The second round loses its last step, which the third does again.
     assert run(tmp_path / "b", [(0, 2), (2, 4), (3, 5)]) == whole
     # Nothing is kept of a step that far back: as after a checkpoint from the disk.
-    assert run(tmp_path / "a", [(1, 5)]) != whole[1:]
+    assert run(tmp_path / "a", [(1, 5)]) == run(tmp_path / "c", [(1, 5)]) != whole[1:]
     assert run(tmp_path / "a", [(0, 5)]) == whole
 
 
