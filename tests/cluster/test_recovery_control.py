@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from conftest import Jobs, marked, wait_until
+from tfrun.observe.monitor import view_of
 
 HEAD = """
 import fcntl, os, signal, sys, time
@@ -136,7 +138,7 @@ def test_from_the_kill_to_the_forks_takes_no_time(jobs: Jobs) -> None:
         started[event["round"]] = event["time"]  # the last one of each round
     assert len(ended) == 3
     taken = [started[number + 1] - died for number, died in enumerate(ended)]
-    assert sorted(taken)[1] < 0.3, taken
+    assert sorted(taken)[1] < 1, taken  # typically 0.1; a process that is no fork takes 2 to 3
 
 
 def test_a_snapshot_is_resumed_and_what_was_shown_is_not_shown_again(jobs: Jobs) -> None:
@@ -349,17 +351,24 @@ def test_a_state_directory_that_is_given_is_kept(jobs: Jobs) -> None:
     assert {"part0", "part1"} <= {path.name for path in state.iterdir()}
 
 
-def on_two_machines(jobs: Jobs, workers: str) -> subprocess.CompletedProcess[str]:
+LOSES_B = """import psutil
+print('in round', round, 'of', os.environ['WORLD_SIZE'], flush=True)
+if round == 0 and rank == 1:
+    agent = psutil.Process().parent().parent()
+    assert 'tfrun.control.agent' in ' '.join(agent.cmdline())
+    about_to_go()
+    agent.kill()
+    signal.pause()
+if round == 0:
+    notice_peer()
+"""
+
+
+def on_two_machines(
+    jobs: Jobs, workers: str, script: str = LOSES_B, **env: str
+) -> subprocess.CompletedProcess[str]:
     """Each of two agents has a worker; in round 0 the second agent is killed, and all it has."""
-    jobs.script(
-        HEAD + "import psutil\n"
-        "print('in round', round, 'of', os.environ['WORLD_SIZE'], flush=True)\n"
-        "if round == 0 and rank == 1:\n"
-        "    agent = psutil.Process().parent().parent()\n"
-        "    assert 'tfrun.control.agent' in ' '.join(agent.cmdline())\n"
-        "    about_to_go()\n    agent.kill()\n    signal.pause()\n"
-        "if round == 0:\n    notice_peer()\n"
-    )
+    jobs.script(HEAD + script)
     return subprocess.run(
         [
             sys.executable,
@@ -368,7 +377,7 @@ def on_two_machines(jobs: Jobs, workers: str) -> subprocess.CompletedProcess[str
             "train.py",
         ],
         cwd=jobs.directory,
-        env=jobs.environment,
+        env={**jobs.environment, **env},
         capture_output=True,
         text=True,
         timeout=60,
@@ -390,3 +399,20 @@ def test_a_lost_machine_ends_a_job_that_needs_it(jobs: Jobs) -> None:
     assert "TFRUN-301" in result.stderr
     assert "the agent b was lost" in result.stderr
     assert result.stdout == "in round 0 of 2\n"
+
+
+def test_a_machine_with_other_versions_is_named_and_a_failure_may_be_for_that(jobs: Jobs) -> None:
+    other = jobs.directory / "other" / "keras-9.9.9.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: keras\nVersion: 9.9.9\n")
+    script = "if rank == 1:\n    about_to_end()\n    raise AttributeError('Dense')\nnotice_end()\n"
+    result = on_two_machines(jobs, "2", script, OTHER_PATH=str(other.parent))
+    assert result.returncode == 1
+    assert re.search(r"^tfrun: (a|b) has Keras .*: workers may fail, or", result.stderr, re.M)
+    assert "Likely cause: perhaps that the machines have different versions" in result.stderr
+    (told,) = events(jobs, "notice")
+    failure = view_of(jobs.directory / "run").to_json(time.time())["failure"]  # as the page has it
+    assert failure["headline"] == "worker 1 failed first: exit code 1, AttributeError"
+    (different,) = re.findall(r"versions: ((?:a|b) has Keras .*)$", failure["likely"])
+    assert told["text"].startswith(different) and "9.9.9" in different
+    assert "tfrun doctor" in failure["fix"]

@@ -9,10 +9,13 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from workers import SCRIPTS, TFRUN, environment
+
+from tfrun.observe.monitor import view_of
 
 SCRIPT = str(SCRIPTS / "recovery_small.py")
 # exec: the launcher's process id is the shell's own.
@@ -145,6 +148,15 @@ def test_a_job_that_failed_goes_on_from_its_checkpoint(tmp_path: Path, wanted: s
 
 def test_a_fresh_start_puts_checkpoints_aside(tmp_path: Path, wanted: str) -> None:
     run(tmp_path, "--seed", "3", "--checkpoint-every", "epoch", fault="term", exit_code=75)
+    # The model is another one by now, which is the script's own failure and says what to do.
+    shown = run(tmp_path, "--seed", "3", fault="changed", exit_code=1)
+    failure = view_of(tmp_path).to_json(time.time())["failure"]
+    words = " ".join(shown.replace("│", " ").split())
+    assert (
+        "TFRUN-507: the variable 'sequential/dense/kernel' has the shape (8, 24), and had" in words
+    )
+    assert "--fresh begins anew" in words and "restart" not in words
+    assert "TFRUN-507" in failure["message"] and "(8, 16)" in failure["message"]
     shown = run(tmp_path, "--seed", "3", "--fresh")
     assert "going on" not in shown
     assert weights(shown) == wanted

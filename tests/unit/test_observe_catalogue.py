@@ -47,6 +47,20 @@ def test_out_of_memory_by_the_kernel_and_by_numpy():
     assert known(MemoryError()) == "host memory, refused"
 
 
+def test_machines_with_other_versions_are_the_last_that_is_thought_of():
+    failures = [
+        Failure(task="worker:1", time=1.0, error={"type": kind, "message": "x"})
+        for kind in ("AttributeError", "MemoryError")
+    ]
+    told = ["b has Keras 3.9.1 (a: 3.15.1)"]
+    assert [advice(failure) and advice(failure).name for failure in failures] == [
+        *(None, "host memory, refused")
+    ]
+    guess, known = (advice(failure, told) for failure in failures)
+    assert guess and known and known.name == "host memory, refused"
+    assert guess.likely.endswith("different versions: b has Keras 3.9.1 (a: 3.15.1)")
+
+
 def test_workers_that_tfrun_has_ended():
     since = time.monotonic() - 13
     for phase, name in (

@@ -33,6 +33,7 @@ class Conductor:
       recovery: what is remembered of the rounds before.
       replaced: how many tasks were started again in the midst of a round.
       gave_up: the last failure would have been recovered from, had it not come so often.
+      differing: by machine, in what its versions are not those of the first one.
       ended: set when nothing of the job runs any more.
     """
 
@@ -51,6 +52,7 @@ class Conductor:
         self._monitor = monitor
         self._stacks: dict[str, str] = {}
         self._first: messages.Hello | None = None  # with which others are compared
+        self.differing: dict[str, str] = {}
         self.ended = asyncio.Event()
         self.recovery = recovery.Recovery(restarts=Restarts(limit=spec.max_restarts))
         self.replaced, self.gave_up = 0, False

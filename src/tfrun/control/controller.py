@@ -69,6 +69,8 @@ class Controller(Conductor):
         self._first = self._first or hello
         first = self._first
         if text := versions.difference(agent, hello.programs, first.agent, first.programs):
+            self.differing[agent] = text
+            text += ": workers may fail, or compute something else, for that"
             self.events.add("notice", agent=agent, text=text)
             self.view.notice(text)
         if self.round.state is State.JOINING and agent in self.round.agents:

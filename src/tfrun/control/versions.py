@@ -24,7 +24,7 @@ def installed() -> dict[str, str]:
 
 
 def difference(agent: str, mine: Mapping[str, str], other: str, theirs: Mapping[str, str]) -> str:
-    """Returns the sentence that says in what two machines differ; "" when they do not.
+    """Returns the words that say in what two machines differ; "" when they do not.
 
     Args:
       agent: a machine that has joined.
@@ -39,4 +39,4 @@ def difference(agent: str, mine: Mapping[str, str], other: str, theirs: Mapping[
     ]
     if not parts:
         return ""
-    return f"{agent} has {', '.join(parts)}: workers may fail, or compute something else, for that"
+    return f"{agent} has {', '.join(parts)}"

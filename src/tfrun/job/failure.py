@@ -90,6 +90,7 @@ class Outcome:
       unsaved: why the state could not be saved.
       restarts: how often the job began a new round after a failure.
       replaced: how many tasks were started again in the midst of a round.
+      differing: what is known of machines that have other versions than the first one.
     """
 
     exit_code: int
@@ -101,3 +102,4 @@ class Outcome:
     unsaved: str = ""
     restarts: int = 0
     replaced: int = 0
+    differing: tuple[str, ...] = ()

@@ -173,6 +173,7 @@ def _outcome(controller: Controller) -> Outcome:
         return Outcome(exit_code=0, restarts=restarts, replaced=controller.replaced)
     code = cause.status.shell_code if cause.status and cause.status.code else 1
     others = sum(1 for task in round.exits if task != cause.task)
+    differing = controller.differing.items()
     return Outcome(
         exit_code=code,
         cause=cause,
@@ -180,4 +181,5 @@ def _outcome(controller: Controller) -> Outcome:
         interrupted=round.interrupted,
         saved_step=round.saved_step,
         restarts=restarts,
+        differing=tuple(text for agent, text in differing if agent in round.agents),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfrun.job.failure import Failure
@@ -226,11 +227,12 @@ KNOWN = (
 )
 
 
-def advice(failure: Failure) -> Known | None:
+def advice(failure: Failure, differing: Sequence[str] = ()) -> Known | None:
     """Returns what is known about a failure; None for one that says itself what to do.
 
     Args:
       failure: the first cause.
+      differing: machines of the job that have other versions than the first one, and in what.
     """
     error = failure.error
     message = str(error.get("message") or "")
@@ -238,4 +240,14 @@ def advice(failure: Failure) -> Known | None:
         return None  # one of ours, with its own fix
     detail = str(error.get("traceback") or "") if error else failure.tail
     text = f"{error.get('type') or ''}: {message}\n{detail[-4000:]}"
-    return next((known for known in KNOWN if known.fits(failure, text)), None)
+    found = next((known for known in KNOWN if known.fits(failure, text)), None)
+    return found or (_unlike(differing) if differing else None)
+
+
+def _unlike(differing: Sequence[str]) -> Known:
+    return Known(
+        name="unlike machines",
+        likely=f"perhaps that the machines have different versions: {'; '.join(differing)}",
+        fix="Install the same ones in the Python that runs tfrun on every machine; tfrun doctor "
+        "-H … compares them",
+    )

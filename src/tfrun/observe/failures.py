@@ -43,7 +43,7 @@ def failure_json(outcome: Outcome) -> dict[str, Any] | None:
     cause = outcome.cause
     if cause is None:
         return None
-    known = advice(cause)
+    known = advice(cause, outcome.differing)
     traceback = str(cause.error.get("traceback") or cause.tail or "")
     return {
         **{"task": cause.task, "code": cause.code, "headline": headline(cause)},

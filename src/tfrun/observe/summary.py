@@ -59,7 +59,14 @@ def print_outcome(
             log = f"{run}/logs"
         shown = spec.log_all or outcome.cause.task == chief
         seen = shown and not outcome.cause.follows_from_a_peer
-        report_failure(outcome.cause, outcome.others, log, seen=seen, restarts=outcome.restarts)
+        report_failure(
+            outcome.cause,
+            outcome.others,
+            log,
+            seen=seen,
+            restarts=outcome.restarts,
+            differing=outcome.differing,
+        )
         if outcome.saved_step is not None:
             print(f"tfrun: {_goes_on(outcome.saved_step, spec)}", file=sys.stderr)
         return

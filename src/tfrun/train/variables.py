@@ -131,7 +131,7 @@ def assign(variable: Any, value: NDArray) -> None:
             f"the variable {variable.path!r} has the shape {tuple(variable.shape)}, and had "
             f"{value.shape} when its state was kept",
             expected="the script to make the same model whenever it is run",
-            fix="Look for something that differs from run to run; or start with --fresh",
+            fix="Make it as it was, or look for what differs from run to run; --fresh begins anew",
         )
     for copy in copies(variable):
         copy.assign(value.astype(copy.dtype.as_numpy_dtype, copy=False))

@@ -38,7 +38,7 @@ with tfrun.strategy().scope():
     model = keras.Sequential(
         [
             keras.Input((8,)),
-            keras.layers.Dense(16),
+            keras.layers.Dense(24 if FAULT == "changed" else 16),
             keras.layers.Dropout(0.1),
             keras.layers.Dense(1),
         ]

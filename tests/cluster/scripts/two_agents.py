@@ -1,11 +1,13 @@
 """Runs a job on two "machines" of one worker each: two agents here, as real processes.
 
-`two_agents.py WORKERS SCRIPT` where WORKERS is as after `-n`.
+`two_agents.py WORKERS SCRIPT` where WORKERS is as after `-n`. OTHER_PATH: a directory in which the
+second machine's Python looks for packages first.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -31,6 +33,8 @@ class BothBackend:
         for backend in self._backends:
             await backend.start(port, config)
             self._watching.append(asyncio.create_task(self._watch(backend)))
+            if "OTHER_PATH" in os.environ:
+                os.environ["PYTHONPATH"] = os.environ["OTHER_PATH"]
 
     async def _watch(self, backend: LocalBackend) -> None:
         self._ends.put_nowait(await backend.agent_ended())
