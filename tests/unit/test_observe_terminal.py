@@ -69,6 +69,26 @@ def test_muted_errors_are_not_shown_but_output_is(capsys: pytest.CaptureFixture[
     assert capsys.readouterr() == ("mine\n", "")
 
 
+TRACEBACK = "Traceback (most recent call last):\n  File 'train.py', line 1\n\nValueError: no\n"
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_traceback_is_shown_as_a_whole_or_not_at_all(
+    capsys: pytest.CaptureFixture[str], size: int
+) -> None:
+    terminal, text = plain(), f"before\n{TRACEBACK}during it:\n{TRACEBACK}after\n"
+    for at in range(0, len(text), size):
+        terminal.output("worker:0", "stderr", text[at : at + size])
+    terminal.output("worker:0", "stderr", "Traceback (most recent call last):\n  File")
+    terminal.mute_errors()  # another worker has failed with the same, a moment before
+    terminal.output("worker:0", "stderr", " 'train.py', line 1\n")
+    terminal.next_round()
+    terminal.output("worker:0", "stderr", "Traceback (most recent call last):\n  of a child")
+    terminal.close()
+    shown = capsys.readouterr().err
+    assert shown == f"{text}Traceback (most recent call last):\n  of a child\n"
+
+
 def test_a_line_that_a_round_has_cut_off_is_no_part_of_the_next_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

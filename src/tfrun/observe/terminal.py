@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import re
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 from rich.console import Console, Group
@@ -19,6 +21,9 @@ from tfrun.observe.header import training_key, training_line
 from tfrun.observe.live import SECONDS, Screen, View
 
 TRACEBACK_LINES = 12
+# Of one that has begun: from the line's start, and whole when the exception's own line is there.
+_TRACEBACK = re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE)
+_WHOLE_TRACEBACK = re.compile(r"[^\n]*\n(?:[ \t][^\n]*\n|\n)*\S[^\n]*\n")
 
 
 class Terminal:
@@ -29,6 +34,7 @@ class Terminal:
         self._skipped: set[tuple[Any, Any]] = set()
         self._prefix_all, self._chief = prefix_all, chief
         self._partial: dict[tuple[str, str], str] = {}
+        self._half: dict[str, str] = {}  # tracebacks of which more is to come, by task
         self._queue: queue.SimpleQueue[tuple[TextIO | None, str] | View | None]
         self._queue = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="terminal", daemon=True)
@@ -51,6 +57,11 @@ class Terminal:
         """Shows a piece of a worker's output."""
         if self._muted and stream == "stderr":
             return
+        if stream == "stderr":
+            text = self._without_half_a_traceback(task, text)
+        self._show(task, stream, text)
+
+    def _show(self, task: str, stream: str, text: str) -> None:
         if self._prefix_all or self.is_live:
             text = self._whole_lines(task, stream, text)
         if text:
@@ -84,6 +95,7 @@ class Terminal:
     def mute_errors(self) -> None:
         """Shows no standard error until the next round; the logs have it."""
         self._muted = True
+        self._half.clear()
 
     def next_round(self) -> None:
         """Shows standard error again; lines that the last round has cut off are written."""
@@ -98,7 +110,19 @@ class Terminal:
         self._queue.put(None)
         self._thread.join()
 
+    def _without_half_a_traceback(self, task: str, text: str) -> str:
+        """Holds back a traceback that is still being written: the job's end may cut it off."""
+        text = self._half.pop(task, "") + text
+        *_, last = [None, *_TRACEBACK.finditer(text)]
+        if last and not _WHOLE_TRACEBACK.match(text, last.start()):
+            self._half[task] = text[last.start() :]
+            return text[: last.start()]
+        return text
+
     def _write_partial_lines(self) -> None:
+        for task, half in self._half.items():
+            self._show(task, "stderr", half)
+        self._half.clear()
         for (task, stream), text in self._partial.items():
             if text:
                 line = f"{self._prefix(task)}{_last_state(text)}\n"
@@ -170,6 +194,7 @@ def report_failure(
     *,
     seen: bool,
     restarts: int = 0,
+    differing: Sequence[str] = (),
     console: Console | None = None,
 ) -> None:
     """Prints the one report of a failed job: who, how, the traceback's end, where to read on.
@@ -180,6 +205,7 @@ def report_failure(
       log: the path of the failed task's log.
       seen: its output was on the terminal, the traceback above us: its last line is enough.
       restarts: how often the job had begun again before.
+      differing: machines of the job that have other versions than the first one, and in what.
       console: where to print; by default standard error.
     """
     console = console or Console(stderr=True, highlight=False, soft_wrap=False)
@@ -189,7 +215,7 @@ def report_failure(
         shown = detail[-1:] if seen else detail[-TRACEBACK_LINES:]
         cut = ["…"] if len(detail) > len(shown) and not seen else []
         lines += [Text(line) for line in ["", *cut, *shown]]
-    if known := advice(failure):
+    if known := advice(failure, differing):
         lines += [Text(""), Text(f"Likely cause: {known.likely}."), Text(f"Fix: {known.fix}.")]
     lines.append(Text(""))
     if others:
