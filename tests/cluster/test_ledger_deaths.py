@@ -65,7 +65,7 @@ def random_kills(seed: int, workers: int, rounds: int) -> str:
 
 
 @pytest.mark.timeout(220)
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.thorough)])
 def test_workers_that_die_at_random_moments(tmp_path: Path, workers: int) -> None:
     seed = random.SystemRandom().randrange(10**6)
     kills = random_kills(seed, workers, rounds=4)
