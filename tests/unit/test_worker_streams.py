@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tfrun.worker.streams import TAIL_LINES, LogFile, Pump
+from tfrun.worker.streams import TAIL_LINES, LogFile, NoiseFilter, Pump
 
 SECONDS = 20
 NOISE = "I0000 00:00:1763640000.123456    1234 port.cc:153] oneDNN custom operations are on.\n"
@@ -103,6 +103,18 @@ def test_noise_is_in_the_log_only(tmp_path: Path) -> None:
     sink, tail = pumped(tmp_path / "log", lambda fd: write_all(fd, text.encode()), hide_noise=True)
     assert (tmp_path / "log").read_text() == text
     assert sink.text == tail == "a\nb\n"
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 1000])
+def test_where_in_the_graph_is_noise_after_noise_alone(pieces: int) -> None:
+    warning = "W0000 00:00:1795311321.477358   30502 rendezvous.cc:412] aborting: [PeerGone]\n"
+    node = "\t [[{{function_node __inference_one_step_840}}{{node Assert}}]]\n"
+    text = f"a\n{warning}{node}b: [PeerGone]\n{node}{warning}c\n{node}"
+    noise, shown = NoiseFilter(), ""
+    size = -(-len(text) // pieces)
+    for start in range(0, len(text), size):
+        shown += noise.feed(text[start : start + size])
+    assert shown + noise.flush() == f"a\nb: [PeerGone]\n{node}c\n{node}"
 
 
 def test_the_tail_is_the_last_lines(tmp_path: Path) -> None:

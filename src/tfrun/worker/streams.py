@@ -25,6 +25,8 @@ NOISE = re.compile(
     r"|INFO:tensorflow:"
     r"|To enable the following instructions: .* rebuild TensorFlow)"
 )
+# Where in a graph it happened: the end of a message, which is noise where its beginning is.
+_NODE = re.compile(r"\t \[\[\{\{.*\}\}\]\]")
 # What may still become such a line when its rest arrives.
 _MAYBE_NOISE = re.compile(
     r"(?:[IWE](?:\d{0,4}|\d{4} [^\r]*)"
@@ -37,7 +39,7 @@ _NOISE_STARTS = (
     "/job:",
     "The tasks have crashed. Check the task logs",
     "The error could be from a previous operation. Restart",
-    "\t [[{{node ",
+    "\t [[{{",
 )
 TAIL_LINES = 25
 TAIL_CHARACTERS = 8192
@@ -49,7 +51,7 @@ class NoiseFilter:
 
     def __init__(self) -> None:
         self._held = ""
-        self._within_line = False
+        self._within_line = self._after_noise = False
 
     def feed(self, text: str) -> str:
         """Returns what may be shown now; holds back a line's start that may become noise."""
@@ -58,7 +60,8 @@ class NoiseFilter:
         shown = []
         for line in lines:
             # The rest of a line that is on the screen already belongs to it.
-            if self._within_line or not NOISE.match(line):
+            self._after_noise = not self._within_line and self._is_noise(line)
+            if not self._after_noise:
                 shown.append(line + "\n")
             self._within_line = False
         if not self._within_line and _may_become_noise(last):
@@ -70,7 +73,10 @@ class NoiseFilter:
 
     def flush(self) -> str:
         held, self._held = self._held, ""
-        return "" if NOISE.match(held) else held
+        return "" if self._is_noise(held) else held
+
+    def _is_noise(self, line: str) -> bool:
+        return bool(NOISE.match(line) or (self._after_noise and _NODE.fullmatch(line)))
 
 
 def _may_become_noise(text: str) -> bool:
