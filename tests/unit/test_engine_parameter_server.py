@@ -35,10 +35,9 @@ def test_a_step_is_applied_once_however_often_it_is_tried() -> None:
     @marked
     def step(mark):
         version = ledger.version()
-        gradient = tf.cast(tf.stack([mark[1], mark[1]]), tf.float32)
+        gradient = tf.cast(tf.stack([mark // unit.RING] * 2), tf.float32)
         work = unit.Work(device=HERE, inputs=[gradient], run=lambda g: [variables.add(weight, g)])
-        done = ledger.apply(mark, [work])
-        return ledger.commit(mark, version, tf.constant([2.0], tf.float64), done)
+        return ledger.apply(mark, version, tf.constant([2.0], tf.float64), [work])
 
     for number in (1, 1, 2, 3, 2, 1, 3):
         step(mark(number))
@@ -63,8 +62,7 @@ def test_counts_of_many_threads_are_exact() -> None:
             inputs=[tf.ones([50, 8])],
             run=lambda g: [variables.add(table, g, rows)],
         )
-        done = ledger.apply(mark, [work])
-        return ledger.commit(mark, version, tf.ones([300], tf.float64), done)
+        return ledger.apply(mark, version, tf.ones([300], tf.float64), [work])
 
     steps = 2000
     with ThreadPoolExecutor(8) as pool:
@@ -84,11 +82,11 @@ def test_each_worker_numbers_the_elements_of_its_own_part() -> None:
     def step(mark):
         work = unit.Work(
             device=HERE,
-            inputs=[tf.one_hot(mark[0], 3)],
+            inputs=[tf.one_hot(mark % unit.RING, 3)],
             run=lambda g: [variables.add(seen, g)],
         )
         none = tf.zeros([0], tf.float64)
-        return ledger.commit(mark, ledger.version(), none, ledger.apply(mark, [work]))
+        return ledger.apply(mark, ledger.version(), none, [work])
 
     for worker, number in ((0, 10), (0, 11), (1, 10), (0, 11), (1, 11), (1, 10), (2, 500)):
         step(mark(number, worker))

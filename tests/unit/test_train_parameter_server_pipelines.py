@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import tensorflow as tf
 
 from tfrun.data.resume import Resume
+from tfrun.engine.parameter_server.unit import mark_of
 from tfrun.train.parameter_server.pipelines import Layer, PipelineFeed, _split
 
 
@@ -35,7 +36,7 @@ def test_other_workers_read_what_is_left_of_a_pipeline() -> None:
     read |= {left[0], left[1], left[3], left[5]}
     again = PipelineFeed(data, None, 3, None, Resume(steps=11, pipeline=tuple(layers)))
     again.open(Coordinator, 0)
-    parts = [[int(one) for one in again.iterator(worker)] for worker in range(3)]
+    parts = [[int(one) for _, one in again.iterator(worker)] for worker in range(3)]
     assert parts[0][0] == min(set(range(20)) - read)
     assert sorted(one for part in parts for one in part) == sorted(set(range(20)) - read)
 
@@ -47,7 +48,7 @@ def test_each_epoch_of_a_pipeline_has_an_order_of_its_own_also_where_it_is_resum
         found = []
         for number in range(count):
             feed.open(Coordinator, number)
-            found.append([int(one) for one in feed.iterator(1)])
+            found.append([int(one) for _, one in feed.iterator(1)])
         return found
 
     whole = epochs(PipelineFeed(data, None, 2), 3)
@@ -64,6 +65,19 @@ def test_workers_agree_on_the_order_of_a_shuffle_without_a_seed() -> None:
     feeds = [PipelineFeed(data, None, 2) for _ in range(2)]
     for feed in feeds:
         feed.open(Coordinator, 0)
-    parts = [[one.numpy().tolist() for one in feed.iterator(n)] for n, feed in enumerate(feeds)]
+    parts = [[one.numpy().tolist() for _, one in feed.iterator(n)] for n, feed in enumerate(feeds)]
     read = [number for part in parts for pair in part for number in pair]
     assert sorted(read) == list(range(40)) and read != sorted(read)
+
+
+def test_an_element_has_its_mark_whenever_it_is_read() -> None:
+    """A worker that was started again names its elements as its first life has."""
+    feed = PipelineFeed(tf.data.Dataset.range(10), None, 2)
+    feed.open(Coordinator, 70)
+    marks = [(int(mark), int(one)) for mark, one in feed.iterator(1)]
+    assert marks == [(mark_of(70 + k, 1), 1 + 2 * k) for k in range(5)]
+    feed.read(1)
+    feed.read(1)
+    feed.failed(1)
+    assert [(int(mark), int(one)) for mark, one in feed.iterator(1)] == marks[2:]
+    assert feed.next_number > 71

@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 RING = 1 << 16  # steps that a server remembers; no two steps in flight are further apart
-MARK = tf.TensorSpec([2], tf.int64)
+MARK = tf.TensorSpec([], tf.int64)
 STALENESS = 64  # bins of the histogram; the last one holds all above
 
 
@@ -66,14 +66,14 @@ def step() -> Iterator[Step]:
         _here.step = before
 
 
-def mark_of(number: int, place: int | None = None) -> tuple[int, int]:
-    """Returns what stands for a step on the servers, for a `MARK`: its place, and its number.
+def mark_of(number: int, place: int | None = None) -> int:
+    """Returns what stands for a step on the servers, a `MARK`; below 2**53.
 
     Args:
       number: of the step: of two steps with the same place the later one has the higher number.
       place: in the ring, below `RING`; None for steps that are numbered one after the other.
     """
-    return number % RING if place is None else place, number
+    return number * RING + (number % RING if place is None else place)
 
 
 def run_now(works: Sequence[Work]) -> None:
@@ -105,7 +105,7 @@ class Ledger:
       totals: how many numbers the metrics of a step are.
 
     Attributes:
-      rings: by device, int64 of shape [RING]: the numbers of the steps that were applied there.
+      rings: by device, int64 of shape [RING]: the marks of the steps that were applied there.
       counts: float64 of shape [1 + STALENESS + totals + RING] on the first server: steps, the
         histogram of their staleness, sums of the metrics' numbers, and a ring. In one variable
         because one op changes it.
@@ -135,63 +135,69 @@ class Ledger:
         """Steps that were applied before this one began to read."""
         return self.counts.sparse_read(tf.constant([0], tf.int64))
 
-    def apply(self, mark: tf.Tensor, works: Sequence[Work]) -> list[tf.Tensor]:
-        """Does each server's parts, unless it has done them for this step.
+    def apply(
+        self, mark: tf.Tensor, version: tf.Tensor, metrics: tf.Tensor, works: Sequence[Work]
+    ) -> tf.Tensor:
+        """Does each server's parts, unless it has done them for this step, and counts the step.
 
         Args:
           mark: of the step, a `MARK`.
+          version: from `version`, of shape [1].
+          metrics: float64 of shape [totals]: what the step adds to the metrics.
           works: the parts.
 
         Returns:
-          A tensor from each server, for what has to wait for it.
+          A tensor that is there when the step is counted.
         """
-        return [self._on_server(device, mark, parts) for device, parts in _by_device(works)]
+        # A tensor that crosses the wire costs as much as a small model's whole step on a server.
+        counted = tf.concat([tf.reshape(tf.cast(mark, tf.float64), [1]), metrics], 0)
+        first, done = self.counts.device, []
+        for device, parts in _by_device(works):
+            with tf.device(device):
+                here = tf.cast(counted[0], tf.int64) if _same(device, first) else mark
+                done.append(self._on_server(device, here, parts))
+        with tf.device(first):
+            return self._commit(counted, version, done)
 
     def _on_server(self, device: str, mark: tf.Tensor, parts: Sequence[Work]) -> tf.Tensor:
-        ring = self.rings[_ring_of(device, self.rings)]
+        ring = next(self.rings[server] for server in self.rings if _same(server, device))
         inputs = [tf.nest.flatten(list(part.inputs)) for part in parts]
 
         def fresh():
-            return tf.reshape(ring.sparse_read(mark[:1]), []) < mark[1]
+            return tf.reshape(ring.sparse_read(_place(mark)), []) < mark
 
         def apply():
             marked = tf.raw_ops.ResourceScatterNdUpdate(
-                ref=ring.handle, indices=tf.reshape(mark[:1], [1, 1]), updates=mark[1:]
+                ref=ring.handle,
+                indices=tf.expand_dims(_place(mark), 1),
+                updates=tf.expand_dims(mark, 0),
             )
             with tf.control_dependencies(
                 [op for op in [marked, *_run(parts, inputs)] if op is not None]
             ):
                 return tf.constant(1)
 
-        with tf.device(device):
-            # The outer one waits for the gradients. Only then is it time to look: the attempt
-            # before this one may have been applied meanwhile.
-            return one_op(fresh(), lambda: one_op(fresh(), apply))
+        # The outer one waits for the gradients. Only then is it time to look: the attempt before
+        # this one may have been applied meanwhile.
+        return one_op(fresh(), lambda: one_op(fresh(), apply))
 
-    def commit(
-        self, mark: tf.Tensor, version: tf.Tensor, metrics: tf.Tensor, after: Sequence[tf.Tensor]
+    def _commit(
+        self, counted: tf.Tensor, version: tf.Tensor, after: Sequence[tf.Tensor]
     ) -> tf.Tensor:
-        """Counts the step, once all servers have applied it; once.
-
-        Args:
-          mark: of the step.
-          version: from `version`, of shape [1].
-          metrics: float64 of shape [totals]: what the step adds to the metrics.
-          after: what `apply` has returned.
-        """
+        """Counts the step, once all servers have applied it; once."""
         head = 1 + STALENESS + self.totals
-        waited = tf.cast(tf.add_n(list(after)) if after else tf.constant(0), tf.float64) * 0.0
-        place, number = mark[:1] + head, tf.cast(mark[1:], tf.float64)
+        mark, zero = counted[:1], tf.constant([0], tf.int64)
+        place = _place(tf.cast(counted[0], tf.int64)) + head
 
         def count():
-            now = self.counts.sparse_read(tf.concat([tf.constant([0], tf.int64), place], 0))
+            now = self.counts.sparse_read(tf.concat([zero, place], 0))
             late = tf.clip_by_value(tf.cast(now[:1] - version, tf.int64), 0, STALENESS - 1)
             rest = tf.range(1 + STALENESS, head, dtype=tf.int64)
-            rows = tf.concat([tf.constant([0], tf.int64), 1 + late, rest, place], 0)
+            rows = tf.concat([zero, 1 + late, rest, place], 0)
             one = tf.constant([1.0, 1.0], tf.float64)
-            added = tf.concat([one, metrics, number - now[1:] + waited], 0)
+            added = tf.concat([one, counted[1:], mark - now[1:]], 0)
             # A step that was counted meanwhile adds nothing.
-            fresh = now[1:] < number
+            fresh = now[1:] < mark
             add = tf.raw_ops.ResourceScatterNdAdd(
                 ref=self.counts.handle,
                 indices=tf.expand_dims(rows, 1),
@@ -200,9 +206,9 @@ class Ledger:
             with tf.control_dependencies([add] if add is not None else []):
                 return tf.constant(1)
 
-        with tf.device(self.counts.device):
-            fresh = self.counts.sparse_read(place) < number
-            return one_op(tf.reshape(fresh, []), count)
+        with tf.control_dependencies(list(after)):
+            fresh = self.counts.sparse_read(place) < mark
+        return one_op(tf.reshape(fresh, []), count)
 
     # --- on the chief ------------------------------------------------------------------------
 
@@ -237,8 +243,10 @@ def one_op(condition: tf.Tensor, then: Callable[[], tf.Tensor]) -> tf.Tensor:
     return result
 
 
-def _ring_of(device: str, rings: Any) -> str:
-    for server in rings:
-        if tf.DeviceSpec.from_string(server).task == tf.DeviceSpec.from_string(device).task:
-            return server
-    raise KeyError(device)
+def _place(mark: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(mark % RING, [1])
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two devices are of one server."""
+    return tf.DeviceSpec.from_string(one).task == tf.DeviceSpec.from_string(other).task

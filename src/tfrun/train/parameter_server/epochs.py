@@ -141,8 +141,7 @@ class Epochs:
         steps = self.num_batches
         trained, self._trained = self._trained, False
         if trained or (steps is not None and first >= steps and first):
-            if isinstance(self.feed, PipelineFeed):
-                self.feed.next_epoch()
+            self.feed.next_epoch()
             return
         run = self._start(first)
         ended = first
@@ -157,8 +156,7 @@ class Epochs:
         finally:
             _running.remove(self)
             if self._workspace is not None:  # no number ever stands for two steps
-                used = self.feed.next_number if isinstance(self.feed, PipelineFeed) else 0
-                self._workspace.next_number = max(run.number, used)
+                self._workspace.next_number = max(run.number, self.feed.next_number)
         self._finish(run)
         if not ended and self.kind == "train":
             raise cannot_be_made("data without a batch")
@@ -195,25 +193,24 @@ class Epochs:
         self._first, self._late = first, list[tuple[int, Any]]()
         carried = model.__dict__.pop(_CARRIED, None) if self.kind == "train" else None
         self._base = None if carried is None else np.asarray(carried, np.float64)
-        reads_on = isinstance(self.feed, PipelineFeed) and not self.feed.ends
-        quota = self.num_batches if reads_on else None
+        left = None if self.num_batches is None else self.num_batches - first
+        turns = self.feed.turns(left)
         self._run = Run(
             self._coordinator,
             self._function.concrete,
             self.feed,
             resource,
-            self._places(first),
+            # Where workers take turns, those are the epoch.
+            self._places(first, left if turns is None else None),
             number,
-            None if quota is None else quota - first,
+            turns,
         )
         return self._run
 
-    def _places(self, first: int) -> Iterator[tuple[int, int]]:
-        """The batches of one epoch of Keras's."""
-        steps, data = self.num_batches, self._dataset
-        if isinstance(self.feed, PipelineFeed):
-            steps = None  # its workers' turns are
-        count = itertools.count() if steps is None else range(steps - first)
+    def _places(self, first: int, left: int | None) -> Iterator[tuple[int, int]]:
+        """The batches of one epoch of Keras's, from the first one on."""
+        data = self._dataset
+        count = itertools.count() if left is None else range(left)
         epoch = next(self._epoch)
         begin = 0
         if data is not None:
@@ -316,8 +313,8 @@ def running(kind: Kind = "train") -> Epochs | None:
 
 def read_so_far(model: Any) -> list[Layer]:
     """What the model's `fit` has trained of its pipeline; no step may be in flight."""
-    feed = getattr(model.__dict__.get(_OF_FIT), "feed", None)
-    return feed.layers if isinstance(feed, PipelineFeed) else []
+    feed: Feed | None = getattr(model.__dict__.get(_OF_FIT), "feed", None)
+    return feed.layers if feed is not None else []
 
 
 def _feed(

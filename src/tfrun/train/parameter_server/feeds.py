@@ -16,8 +16,11 @@ from tfrun.data.dataset import Dataset
 from tfrun.data.permutation import sample_keys
 from tfrun.data.records import FileSource, RecordSource
 from tfrun.data.sources import ArraySource, batch_spec
+from tfrun.engine.parameter_server.unit import MARK
 from tfrun.train.parameter_server.errors import cannot_be_made
 from tfrun.train.parameter_server.files import read_files, read_records
+from tfrun.train.parameter_server.pipelines import Layer
+from tfrun.train.parameter_server.turns import Turns
 
 Arguments = list[np.ndarray]
 
@@ -29,11 +32,19 @@ class Feed(Protocol):
       steps: of an epoch; None where only reading it tells.
       spec: the structure of a batch, of `tf.TensorSpec`.
       resource_specs: what `batch` gets of the resource.
+      layers: what was trained of a pipeline, for a `Resume`; empty where the chief names batches.
+      next_number: above the number of any mark that the feed has made itself.
     """
 
     steps: int | None
     spec: Any
     resource_specs: list[Any]
+
+    @property
+    def layers(self) -> list[Layer]: ...
+
+    @property
+    def next_number(self) -> int: ...
 
     def open(self, coordinator: Any, number: int) -> Any:
         """Returns what each worker holds, a `PerWorkerValues`, for the next epoch.
@@ -44,15 +55,35 @@ class Feed(Protocol):
         """
         ...
 
-    def arguments(self, epoch: int, step: int) -> Arguments:
-        """Returns what a worker is told about a batch: a few small arrays."""
+    def next_epoch(self) -> None:
+        """The epoch is over, though nothing of it was read."""
+        ...
+
+    def turns(self, left: int | None) -> Turns | None:
+        """Returns who reads next; None where the chief names the batches.
+
+        Args:
+          left: steps of the epoch; None for all that are left.
+        """
+        ...
+
+    def arguments(self, mark: int, epoch: int, step: int) -> Arguments:
+        """Returns what a worker is told about a batch: a few small arrays.
+
+        Args:
+          mark: of the step (see engine/parameter_server/unit.py).
+          epoch: from 0.
+          step: of the epoch, from 0.
+        """
         ...
 
     @property
     def argument_specs(self) -> list[tf.TensorSpec]: ...
 
-    def batch(self, arguments: Sequence[tf.Tensor], resource: Sequence[Any]) -> Any:
-        """Makes the batch on the worker, in a graph."""
+    def batch(
+        self, arguments: Sequence[tf.Tensor], resource: Sequence[Any]
+    ) -> tuple[tf.Tensor, Any]:
+        """Makes the step's mark and its batch on the worker, in a graph."""
         ...
 
 
@@ -70,6 +101,8 @@ class PositionFeed:
         ]
         self._opened: tuple[Any, Any] | None = None
         self.spec = self._spec()
+        self.layers: list[Layer] = []
+        self.next_number = 0
 
     @property
     def _held(self) -> list[np.ndarray]:
@@ -86,36 +119,49 @@ class PositionFeed:
             self._opened = coordinator, coordinator._create_per_worker_resources(made)
         return self._opened[1]
 
-    def arguments(self, epoch: int, step: int) -> Arguments:
+    def next_epoch(self) -> None:
+        """Without effect: a batch is named with its epoch."""
+
+    def turns(self, left: int | None) -> None:
+        del left
+
+    def arguments(self, mark: int, epoch: int, step: int) -> Arguments:
         begin, end = self._plan.share(step, 0, 1)
         rows = self._plan.order.indices(epoch, begin, end)
         stages = self._plan.stages if self._plan.is_random else ()
         keys = [sample_keys(rows, self._plan.order.seed, epoch, n) for n in range(len(stages))]
-        return [*self._located(rows), *([np.stack(keys, axis=1)] if keys else [])]
+        given: Arguments
+        if isinstance(self._source, RecordSource | FileSource):
+            given = [np.array(mark), *self._source.located(rows)]
+        else:  # each argument is a message to the worker
+            given = [np.insert(rows, 0, mark)]
+        return [*given, *([np.stack(keys, axis=1)] if keys else [])]
 
     @property
     def argument_specs(self) -> list[tf.TensorSpec]:
+        paths = tf.TensorSpec([None], tf.string)
         kinds = (
-            [tf.TensorSpec([None], tf.string), tf.TensorSpec([None, 3], tf.int64)]
+            [MARK, paths, tf.TensorSpec([None, 3], tf.int64)]
             if isinstance(self._source, RecordSource)
-            else [tf.TensorSpec([None], tf.string)]
+            else [MARK, paths]
             if isinstance(self._source, FileSource)
             else [tf.TensorSpec([None], tf.int64)]
         )
         random = [tf.TensorSpec([None, len(self._plan.stages), 2], tf.int64)]
         return kinds + (random if self._plan.is_random else [])
 
-    def _located(self, rows: np.ndarray) -> Arguments:
-        if isinstance(self._source, RecordSource | FileSource):
-            return self._source.located(rows)
-        return [rows]
-
-    def batch(self, arguments: Sequence[tf.Tensor], resource: Sequence[Any]) -> Any:
+    def batch(
+        self, arguments: Sequence[tf.Tensor], resource: Sequence[Any]
+    ) -> tuple[tf.Tensor, Any]:
+        mark, *arguments = arguments
+        if isinstance(self._source, ArraySource):
+            mark, arguments = mark[0], [mark[1:], *arguments]
         rows = self._read(self._source, arguments, resource)
         if self._plan.stages:
             keys = arguments[-1] if self._plan.is_random else None
             rows = self._staged(rows, keys, tf.shape(arguments[0], tf.int64)[0])
-        return self._function(*rows) if self._function and isinstance(rows, tuple) else rows
+        made = self._function(*rows) if self._function and isinstance(rows, tuple) else rows
+        return mark, made
 
     def _staged(self, rows: Any, keys: Any, count: tf.Tensor) -> Any:
         from tfrun.data.pipeline import stage_function
@@ -132,7 +178,7 @@ class PositionFeed:
 
         def one(*given):
             count = len(self.argument_specs)
-            return self.batch(given[:count], given[count:])
+            return self.batch(given[:count], given[count:])[1]
 
         traced: Any = tf.function(one, input_signature=specs, autograph=False)
         made = traced.get_concrete_function().structured_outputs

@@ -12,9 +12,10 @@ from tensorflow.python.distribute.coordinator import values as upstream
 
 from tfrun.data import repeatable
 from tfrun.data.resume import Resume
-from tfrun.engine.parameter_server.unit import mark_of
+from tfrun.engine.parameter_server.unit import RING, mark_of
 from tfrun.train.parameter_server.errors import cannot_be_made, no_steps
 from tfrun.train.parameter_server.seeds import Seeded
+from tfrun.train.parameter_server.turns import Turns
 
 
 class Layer(TypedDict):
@@ -67,7 +68,7 @@ class PipelineFeed:
         self._epoch = resume.epochs if self.ends else 0
         self._makers = self._make()
         one = self._makers[0].structured_outputs
-        self.spec = one.element_spec
+        _, self.spec = one.element_spec
         cardinality = _cardinality(data)
         if steps is None and cardinality == tf.data.INFINITE_CARDINALITY:
             raise no_steps()
@@ -93,8 +94,11 @@ class PipelineFeed:
     def argument_specs(self) -> list[tf.TensorSpec]:
         return []
 
-    def arguments(self, epoch: int, step: int) -> list[np.ndarray]:
+    def arguments(self, mark: int, epoch: int, step: int) -> list[np.ndarray]:
         return []
+
+    def turns(self, left: int | None) -> Turns:
+        return Turns(self._workers, None if self.ends else left)
 
     def open(self, coordinator: Any, number: int) -> Any:
         from tensorflow.python.distribute import input_lib
@@ -120,21 +124,16 @@ class PipelineFeed:
             self._before = []
             self._makers = self._make()
 
-    def mark(self, worker: int) -> tuple[int, int]:
-        """What stands for the worker's next element on the servers."""
-        return mark_of(self._base + self.done[worker], worker)
-
     @property
     def next_number(self) -> int:
-        """More than any mark has had."""
         return self._base + max(self.done) + 1
 
     def iterator(self, worker: int) -> Any:
-        """The worker's iterator; to be called where its closures run."""
+        """The worker's iterator, of (mark, element); to be called where its closures run."""
         if self._iterators[worker] is None:
-            pipeline = self._makers[worker](*self._of_epoch)
-            skip = self.done[worker]
-            self._iterators[worker] = iter(pipeline.skip(skip) if skip else pipeline)
+            done = self.done[worker]
+            begin = tf.constant([mark_of(self._base + done, worker), done], tf.int64)
+            self._iterators[worker] = iter(self._makers[worker](*self._of_epoch, begin))
         return self._iterators[worker]
 
     def failed(self, worker: int) -> None:
@@ -147,7 +146,9 @@ class PipelineFeed:
         self.done[worker] += 1
         return number
 
-    def batch(self, arguments: Sequence[tf.Tensor], resource: Sequence[Any]) -> Any:
+    def batch(
+        self, arguments: Sequence[tf.Tensor], resource: Sequence[Any]
+    ) -> tuple[tf.Tensor, Any]:
         return next(resource[0])
 
     def _make(self) -> list[Any]:
@@ -172,19 +173,27 @@ def _split(layers: Sequence[Layer], workers: int, *, whole: bool) -> tuple[list[
 
 
 def _maker(data: Any, worker: int, workers: int, function: Any, before: Sequence[Layer]) -> Any:
-    """Returns a concrete function that makes the worker's pipeline, of an epoch's seeds if any."""
+    """Returns a concrete function that makes the worker's pipeline, of (mark, element).
+
+    It takes an epoch's seeds, if there are any, and int64 of shape [2]: the mark of the first
+    element, and how many elements are passed over before it.
+    """
     make = _sharded(data, worker, workers, before)
 
-    def dataset_fn(*seeds):
+    def dataset_fn(*given):
+        *seeds, begin = given
         made = make(*seeds)
         if not isinstance(made, tf.data.Dataset):
             raise cannot_be_made(f"what the function returned, a {type(made).__name__}")
         _check_traced(made)
         made = made.map(function) if function else made
-        return made.prefetch(2)
+        # Not sent with each step: that would be one more message to the worker.
+        marks = tf.data.Dataset.range(begin[0], tf.int64.max, RING)
+        return tf.data.Dataset.zip((marks, made.skip(begin[1]))).prefetch(2)
 
-    seeds = [tf.TensorSpec([], tf.string)] if isinstance(data, Seeded) else []
-    traced = tf.function(dataset_fn, autograph=False).get_concrete_function(*seeds)
+    specs = [tf.TensorSpec([], tf.string)] if isinstance(data, Seeded) else []
+    specs.append(tf.TensorSpec([2], tf.int64))
+    traced = tf.function(dataset_fn, autograph=False).get_concrete_function(*specs)
     if any(one.dtype == tf.variant for one in traced.captured_inputs):
         raise cannot_be_made("a pipeline that was made outside the function that returns it")
     return traced

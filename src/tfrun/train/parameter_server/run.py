@@ -18,7 +18,6 @@ from tfrun.train.parameter_server.turns import Turns
 
 POLL_SECONDS = 0.5  # so often an error of the coordinator is looked for while nothing ends
 _NOTHING = object()
-_HERE = "/job:chief/replica:0/task:0/device:CPU:0"
 
 
 class Run:
@@ -31,8 +30,7 @@ class Run:
       resource: what workers hold of it.
       places: (epoch, step) of the batches, in the order in which they are begun.
       number: of the first step; each step has one of its own.
-
-      quota: how many steps a pass over a pipeline has; None to read to its end.
+      turns: who reads next; None where the chief names the batches.
 
     Attributes:
       number: of the next step.
@@ -47,7 +45,7 @@ class Run:
         resource: Any,
         places: Iterator[tuple[int, int]],
         number: int,
-        quota: int | None = None,
+        turns: Turns | None,
     ) -> None:
         self._coordinator, self._function = coordinator, function
         self._feed, self._resource, self._places = feed, resource, places
@@ -56,7 +54,7 @@ class Run:
         self._flight, self.number = Flight(), number
         self._first = number
         self._ended: queue.SimpleQueue[tuple[int, int, Any]] = queue.SimpleQueue()
-        self._turns = Turns(self._workers, quota) if isinstance(feed, PipelineFeed) else None
+        self._turns = turns
         self._stopped = self._all_begun = False
         self.applied = 0
 
@@ -76,7 +74,7 @@ class Run:
             turns.close()
         while self._flight.begun or (turns is not None and turns.open):
             if not self._flight.begun:  # for the worker whose element has failed
-                self._schedule([])
+                self._schedule((0, 0))
             found += self._wait()
         if turns is not None and not self._stopped:
             turns.reopen()
@@ -103,27 +101,28 @@ class Run:
             if place is None:
                 self._all_begun = True
                 return
-            self._schedule([tf.convert_to_tensor(one) for one in self._feed.arguments(*place)])
+            self._schedule(place)
 
-    def _schedule(self, arguments: list[tf.Tensor]) -> None:
+    def _schedule(self, place: tuple[int, int]) -> None:
         number, self.number = self.number, self.number + 1
         self._flight = self._flight.begins(number)
         turns, feed = self._turns, self._feed
         closure = (
-            self._of_position(number, arguments)
+            self._of_position(number, place)
             if turns is None
             else self._of_pipeline(number, turns, cast(PipelineFeed, feed))
         )
         # The public `schedule` takes functions of graphs only, and tells nobody of their end.
         self._coordinator._cluster.schedule(closure, (self._resource,), {})
 
-    def _of_position(self, number: int, arguments: list[tf.Tensor]) -> Any:
+    def _of_position(self, number: int, place: tuple[int, int]) -> Any:
         """Returns a closure that trains one batch, whichever worker comes to it."""
-        mark, batch = tf.constant(mark_of(number), tf.int64), number - self._first
+        given = self._feed.arguments(mark_of(number), *place)
+        arguments = [tf.convert_to_tensor(one) for one in given]
 
         def step(resource):
-            result = self._function(mark, *arguments, *_as_list(resource))
-            self._ended.put((number, batch, result))
+            result = self._function(*arguments, *_as_list(resource))
+            self._ended.put((number, number - self._first, result))
 
         return step
 
@@ -137,10 +136,8 @@ class Run:
                 turns.wait(POLL_SECONDS)
                 self._ended.put((number, 0, _NOTHING))
                 return
-            with tf.device(_HERE):
-                mark = tf.constant(feed.mark(worker), tf.int64)
             try:
-                result = self._function(mark, feed.iterator(worker))
+                result = self._function(feed.iterator(worker))
             except tf.errors.OutOfRangeError:
                 turns.exhausts(worker)
                 self._ended.put((number, 0, _NOTHING))

@@ -84,23 +84,24 @@ class StepFunction:
       ledger: counts the steps; None for predict.
 
     Attributes:
-      concrete: takes the `MARK` of the step, the feed's arguments and its resource.
+      concrete: takes the feed's arguments and its resource; returns what the model's step does,
+        or None where that is the metrics: then nothing of a step comes back to the chief.
     """
 
     def __init__(self, model: Any, kind: Kind, feed: Feed, ledger: unit.Ledger | None) -> None:
         self._model, self._kind, self._feed, self._ledger = model, kind, feed, ledger
         self._metrics = [(v, start_of(v)) for v in model.metrics_variables]
         count = len(feed.argument_specs)
-        specs = [unit.MARK, *feed.argument_specs, *feed.resource_specs]
+        specs = [*feed.argument_specs, *feed.resource_specs]
 
-        def step(mark, *given):
-            return self._step(mark, given[:count], given[count:])
+        def step(*given):
+            return self._step(given[:count], given[count:])
 
         made = tf.function(step, autograph=False)
         self.concrete = made.get_concrete_function(*specs)
 
-    def _step(self, mark: tf.Tensor, arguments: Sequence[Any], resource: Sequence[Any]) -> Any:
-        data = self._feed.batch(arguments, resource)
+    def _step(self, arguments: Sequence[Any], resource: Sequence[Any]) -> Any:
+        mark, data = self._feed.batch(arguments, resource)
         model, ledger = self._model, self._ledger
         if ledger is None:
             with StepScope(self._metrics, _state(model)):
@@ -110,10 +111,8 @@ class StepFunction:
             logs = (model.train_step if self._kind == "train" else model.test_step)(data)
             logs = tree.map_structure(tf.convert_to_tensor, logs)
         works = [*here.works, *(work for v, delta in scope.changed() for work in _added(v, delta))]
-        done = ledger.apply(mark, works)
-        counted = ledger.commit(mark, version, self._totals(scope), done)
-        with tf.control_dependencies([counted]):
-            return tree.map_structure(tf.identity, logs) if own_step(model) else tf.identity(mark)
+        ledger.apply(mark, version, self._totals(scope), works)
+        return logs if own_step(model) else None
 
     def _totals(self, scope: StepScope) -> tf.Tensor:
         pieces = []
