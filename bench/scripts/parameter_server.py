@@ -93,17 +93,22 @@ def loop():
     iterator = iter(coordinator.create_per_worker_dataset(dataset))
     with strategy.scope():
         model.optimizer.build(model.trainable_variables)
+        # What `fit` keeps, too.
         seen = keras.metrics.Mean()
+        right = keras.metrics.SparseCategoricalAccuracy() if WHAT == "cnn" else None
 
     @tf.function
     def step(iterator):
         def on_replica(batch):
             x, y = batch
             with tf.GradientTape() as tape:
-                loss = model.compute_loss(x, y, model(x, training=True), None)
+                found = model(x, training=True)
+                loss = model.compute_loss(x, y, found, None)
             gradients = tape.gradient(loss, model.trainable_variables)
             model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
             seen.update_state(loss)
+            if right is not None:
+                right.update_state(y, found)
 
         strategy.run(on_replica, args=(next(iterator),))
 

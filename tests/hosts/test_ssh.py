@@ -53,6 +53,31 @@ def test_three_hosts_train_the_example(hosts: Hosts) -> None:
     ]
 
 
+ON_SERVERS = """
+import json, keras, numpy as np, pathlib, platform, tfrun
+x = np.random.default_rng(0).normal(size=(960, 8)).astype("float32")
+with tfrun.strategy().scope():
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+model.fit(x, x.sum(axis=1), batch_size=16, epochs=3, verbose=0)
+found = {"host": platform.node(), "iterations": int(model.optimizer.iterations)}
+found["servers"] = sorted({weight.value.device.split("/")[3] for weight in model.weights})
+pathlib.Path("found.json").write_text(json.dumps(found))
+"""
+
+
+@thorough
+def test_parameter_servers_on_three_hosts(hosts: Hosts) -> None:
+    code, _, err = hosts.run(ON_SERVERS, "-H", "n1,n2,n3", "--ps", "2", "--run-dir", "run")
+    assert code == 0, err
+    assert "3 workers · 2 parameter servers" in err
+    assert json.loads((hosts.directory / "found.json").read_text()) == {
+        "host": "n1",
+        "iterations": 180,
+        "servers": ["task:0", "task:1"],
+    }
+
+
 @thorough
 def test_a_host_file_and_fewer_workers_than_slots(hosts: Hosts) -> None:
     lines = "behind slots=2  # a jump host; the rest is not needed\nn1\n"

@@ -64,7 +64,10 @@ class Run:
             self._begin()
             if not self._flight.begun:
                 return
-            yield from self._wait()
+            ended = self._wait()
+            if self._bound is None:
+                self._begin()  # no worker waits for the callbacks that hear of these
+            yield from ended
 
     def drain(self) -> list[tuple[int, Any]]:
         """Waits for all steps in flight, begins none; returns the results."""
