@@ -244,7 +244,7 @@ def one_op(condition: tf.Tensor, then: Callable[[], tf.Tensor]) -> tf.Tensor:
 
 
 def _place(mark: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(mark % RING, [1])
+    return tf.reshape(tf.math.floormod(mark, RING), [1])
 
 
 def _same(one: str, other: str) -> bool:
