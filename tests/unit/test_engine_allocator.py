@@ -76,3 +76,37 @@ def test_older_glibc_accepts_less() -> None:
 def test_importing_it_does_not_import_tensorflow() -> None:
     code = "import sys, tfrun.engine.allocator; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+FREES = """
+import ctypes
+from tfrun.engine import allocator
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+
+def fresh():
+    blocks = [libc.malloc(ctypes.c_size_t(480)) for _ in range(100)]
+    for block in blocks:
+        ctypes.memset(block, 1, 480)
+    return blocks
+
+def filled(blocks):
+    for block in blocks:
+        libc.free(block)
+    return sum(ctypes.string_at(block + 32, 16) == b"*" * 16 for block in blocks)
+
+blocks, others = fresh(), fresh()
+with allocator.filling_freed_memory():
+    inside = filled(blocks)
+print(inside > 80, filled(others))
+"""
+
+
+@glibc
+def test_what_is_freed_is_overwritten_in_the_block_and_not_after_it() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "MALLOC_PERTURB_"}
+    done = subprocess.run(
+        [sys.executable, "-c", FREES], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True 0\n"

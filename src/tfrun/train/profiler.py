@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 
+from tfrun.engine.allocator import filling_freed_memory
 from tfrun.job import profile
 from tfrun.worker import channel, progress
 
 
 class Profiler:
-    """Begins and ends between two steps; costs a comparison a step while nothing is asked."""
+    """Begins and ends between two steps; costs a comparison a step while nothing is asked.
+
+    TensorFlow has one profiler in a process, and it does not say what two threads may do with it at
+    once: models that train in several threads take turns here.
+    """
 
     def __init__(self) -> None:
+        self._turn = threading.Lock()
         self._request: profile.Request | None = None
         self._began: int | None = None
         self._folder, self._step = "", 0
@@ -31,17 +38,19 @@ class Profiler:
           step: steps of the whole training that are done.
         """
         if self._request is not None:
-            self._step = step
-            with progress.pausing():
-                self._between(self._request, step)
+            with self._turn, progress.pausing():
+                self._step = step
+                if self._request is not None:  # another thread may have ended it
+                    self._between(self._request, step)
 
     def closes(self) -> None:
         """The training is over, also in the middle of a profile."""
-        request = self._request
-        if request is not None and self._began is not None:
-            self._end(request, self._step)
-        elif request is not None:
-            self._answer(request, request.first, request.first, "the training was over before")
+        with self._turn:
+            request = self._request
+            if request is not None and self._began is not None:
+                self._end(request, self._step)
+            elif request is not None:
+                self._answer(request, request.first, request.first, "the training was over before")
 
     def _asked(self) -> None:
         state = os.environ.get("TFRUN_STATE_DIR")
@@ -75,7 +84,8 @@ class Profiler:
 
         began, problem = self._began or 0, ""
         try:
-            tf.profiler.experimental.stop()
+            with filling_freed_memory():
+                tf.profiler.experimental.stop()
             _collect(Path(self._folder), request.traces)
         except Exception as error:
             problem = str(error)
