@@ -153,6 +153,14 @@ def test_the_report_tells_cause_and_fix():
     assert report["log"] == "logs/worker-2.log"
 
 
+def test_what_was_meant_to_be_bold_is_plain_text_in_the_report():
+    error = {"type": "ValueError", "message": "\x1b[1mInput 0\x1b[0m", "traceback": "\x1b[1mx"}
+    report = failure_json(
+        Outcome(exit_code=1, cause=Failure(task="worker:0", time=1.0, error=error))
+    )
+    assert report and (report["message"], report["traceback"]) == ("Input 0", "x")
+
+
 def test_each_is_a_sentence_without_its_full_stop():
     for one in KNOWN:
         assert one.pattern or one.signum or one.out_of_memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tfrun.job.exits import ExitStatus
@@ -9,6 +10,7 @@ from tfrun.job.failure import Failure, Outcome
 from tfrun.observe.catalogue import advice
 
 MAX_TRACEBACK = 8000  # characters
+_STYLE = re.compile(r"\x1b\[[\d;]*m")  # Keras writes in bold what it wants to be seen
 
 
 def headline(failure: Failure) -> str:
@@ -44,11 +46,11 @@ def failure_json(outcome: Outcome) -> dict[str, Any] | None:
     if cause is None:
         return None
     known = advice(cause, outcome.differing)
-    traceback = str(cause.error.get("traceback") or cause.tail or "")
+    traceback = _STYLE.sub("", str(cause.error.get("traceback") or cause.tail or ""))
     return {
         **{"task": cause.task, "code": cause.code, "headline": headline(cause)},
         "type": str(cause.error.get("type") or ""),
-        "message": str(cause.error.get("message") or "")[:MAX_TRACEBACK],
+        "message": _STYLE.sub("", str(cause.error.get("message") or ""))[:MAX_TRACEBACK],
         "traceback": traceback[-MAX_TRACEBACK:],
         **{"others": outcome.others, "others_text": others_text(outcome.others)},
         **{"likely": known and known.likely, "fix": known and known.fix},

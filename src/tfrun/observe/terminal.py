@@ -214,7 +214,7 @@ def report_failure(
     if (detail and failure.status is not None) or failure.error:
         shown = detail[-1:] if seen else detail[-TRACEBACK_LINES:]
         cut = ["…"] if len(detail) > len(shown) and not seen else []
-        lines += [Text(line) for line in ["", *cut, *shown]]
+        lines += [Text.from_ansi(line) for line in ["", *cut, *shown]]
     if known := advice(failure, differing):
         lines += [Text(""), Text(f"Likely cause: {known.likely}."), Text(f"Fix: {known.fix}.")]
     lines.append(Text(""))

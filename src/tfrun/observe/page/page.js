@@ -169,15 +169,28 @@ function key(node, entries) {
   }));
 }
 
+// The points that tell of steps. An epoch's end, between two of them, is no gap; a pause of the training is one.
+function ofSteps(series) {
+  const all = series?.time ?? [], kept = [...all.keys()].filter((at) => isNumber(series.step_seconds[at]));
+  const apart = kept.slice(1).map((at, before) => all[at] - all[kept[before]]).sort((a, b) => a - b);
+  const pause = Math.max(10, 5 * (apart[apart.length >> 1] ?? 0)), rows = [];
+  for (const at of kept) {
+    const before = rows.at(-1);
+    if (before !== undefined && all[at] - all[before] > pause) rows.push(null, at); else rows.push(at);
+  }
+  const time = rows.map((at, row) => (at === null ? (all[rows[row - 1]] + all[rows[row + 1]]) / 2 : all[at]));
+  return { time, values: (name) => rows.map((at) => (at === null ? null : series[name]?.[at] ?? null)) };
+}
+
 function showSpeed({ series, training, started }) {
-  const time = series?.time ?? [];
+  const { time, values } = ofSteps(series);
   for (const plot of [throughput, split]) {
     plot.origin = started ?? time[0] ?? 0;
     plot.xUnit = duration;
     plot.xName = "after";
   }
-  throughput.set(time, [{ name: "samples/s", colour: "c0", values: series?.samples_per_second ?? [] }]);
-  split.set(time, PARTS.map((name) => ({ name, colour: name, values: series?.[name] ?? time.map(() => null) })));
+  throughput.set(time, [{ name: "samples/s", colour: "c0", values: values("samples_per_second") }]);
+  split.set(time, PARTS.map((name) => ({ name, colour: name, values: values(name) })));
   key($("split-key"), PARTS.map((name) => ({ name, colour: name, value: seconds(training?.split?.[name]) })));
 }
 
