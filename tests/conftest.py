@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,9 @@ import pytest
 # What a person's own machine has measured is not for the jobs of tests, nor theirs for it.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="tfrun-test-cache-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+# A shell's background jobs ignore Ctrl-C and hand that on: no job of ours would hear it either.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TFRUN = str(Path(sys.executable).with_name("tfrun"))
 MARK = "TFRUN_TEST_MARK"
