@@ -29,8 +29,8 @@ test: $(VENV)/.installed-test
 	$(BIN)/pytest -n $(PARALLEL) $(ARGS)
 
 test-hosts: $(VENV)/.installed-test
-	TFRUN_HOST_TESTS=1 $(BIN)/pytest tests/hosts $(ARGS)
-	TFRUN_HOST_TESTS=1 $(BIN)/pytest -m thorough tests/cluster tests/drills $(ARGS)
+	TFRUN_HOST_TESTS=1 $(BIN)/pytest tests/hosts tests/drills tests/cluster/test_preemption.py $(ARGS)
+	TFRUN_HOST_TESTS=1 $(BIN)/pytest -m thorough tests/cluster $(ARGS)
 
 bench: $(VENV)/.installed-train
 	$(BIN)/python bench
