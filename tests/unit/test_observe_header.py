@@ -14,6 +14,10 @@ SCALED = {"rate": 0.4, "rule": "linear", "base": 0.1, "base_batch": 64, "warmup_
     ("report", "line"),
     [
         (
+            {"global_batch": 8, "workers": 2, "compression": "gradients travel as bfloat16"},
+            "global batch 8 · 4 a worker (2 workers) · gradients travel as bfloat16",
+        ),
+        (
             {"global_batch": 256, "workers": 4, "rate": SCALED},
             "global batch 256 · 64 a worker (4 workers) · "
             "learning rate 0.4 (linear rule: 0.1 at batch 64, warm-up of 500 steps)",
