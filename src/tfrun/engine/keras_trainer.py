@@ -229,10 +229,13 @@ def _weigh(original):
         run = replica.current()
         if run is None or run.samples is None:
             return original(value)
+        over = []
         if not run.reduced:  # the others' counts may not be there yet; after that they are
             since = step_clock.waiting(run, [run.samples, value])
-            step_clock.waited(run, since, [run.all_samples])
-        return value * tf.cast(run.samples / run.all_samples, value.dtype)
+            over = step_clock.waited(run, since, [run.all_samples])
+        with tf.control_dependencies(over):  # before backpropagation, which follows from the share
+            share = run.samples / run.all_samples
+        return value * tf.cast(share, value.dtype)
 
     return scale_loss_for_distribution
 

@@ -105,11 +105,21 @@ def waiting(run: replica.ReplicaRun, own: Sequence[Any]) -> tf.Tensor | None:
     return None if _clock(run) is None else _when(own)
 
 
-def waited(run: replica.ReplicaRun, since: tf.Tensor | None, reduced: Sequence[Any]) -> None:
-    """The wait is over once all of `reduced` is there."""
+def waited(
+    run: replica.ReplicaRun, since: tf.Tensor | None, reduced: Sequence[Any]
+) -> list[tf.Tensor]:
+    """The wait is over once all of `reduced` is there.
+
+    Returns:
+      The time of it, if one is taken. What goes on with `reduced` for long has to depend on it: a
+      worker with one thread for its ops looks at the clock after that otherwise.
+    """
     clock = _clock(run)
-    if clock is not None and since is not None:
-        _add(clock.times.waited, since, _when([since, *reduced]))
+    if clock is None or since is None:
+        return []
+    over = _when([since, *reduced])
+    _add(clock.times.waited, since, over)
+    return [over]
 
 
 def mean_of_logs(strategy: Any, own: tf.Tensor, mean: Callable[[], tf.Tensor]) -> tf.Tensor:
