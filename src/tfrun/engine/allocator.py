@@ -92,10 +92,10 @@ def filling_freed_memory() -> Iterator[None]:
     another thread than they began in, as each collective does, while it puts all into a vector
     that grows. Built with libstdc++ a vector copies such elements when it grows, because a move of
     std::deque may throw; so the pointers lead to freed memory, which is looked at, and written to
-    where it still holds the event of a known start. Two of three jobs
-    died of it within 60 traces of two workers, with "free(): invalid pointer", "double free" or by
-    SIGSEGV; none of three with this. What is filled is no such event. Some few blocks of each
-    size, which a thread keeps for itself, glibc does not fill.
+    where it still holds the event of a known start. Three of six jobs
+    that took 60 to 200 traces of two workers died of it, with "free(): invalid pointer", "double
+    free" or by SIGSEGV; with this one of six. What is filled is no such event. It is not all of
+    the remedy: some few blocks of each size, which a thread keeps for itself, glibc does not fill.
 
     Nothing happens without glibc, or where the environment has all memory filled already.
     """
