@@ -27,10 +27,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 TFRUN = str(Path(sys.executable).with_name("tfrun"))
 MARK = "TFRUN_TEST_MARK"
-# test_host_collective.py holds its jobs against those of the others.
-ASK_EACH_OTHER = {
-    *("test_engine_features", "test_engine_loops", "test_host_collective", "test_recovery")
-}
+# test_ring.py holds its jobs against those of the others.
+ASK_EACH_OTHER = {*("test_engine_features", "test_engine_loops", "test_ring", "test_recovery")}
 JOB_SECONDS = 90
 THOROUGH = os.environ.get("TFRUN_HOST_TESTS") == "1"  # `make test-hosts` runs the long ones, too
 

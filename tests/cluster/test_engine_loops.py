@@ -31,8 +31,7 @@ def results(workers: int) -> list[dict]:
     return results_of("engine_loops.py", workers, timeout=150)
 
 
-# Each time, three workers run these loops under the host collective (test_host_collective.py), and
-# other things under TensorFlow's.
+# Each time, three workers run these loops under TensorFlow's ring (test_ring.py).
 WORKERS = [2, pytest.param(3, marks=pytest.mark.thorough)]
 
 

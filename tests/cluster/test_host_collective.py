@@ -1,4 +1,4 @@
-"""The host collective under everything that trains: same numbers, same recovery."""
+"""The host collective where it waits, and what a step costs in calls."""
 
 from __future__ import annotations
 
@@ -7,66 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hand import largest_difference
-from test_engine_features import TOLERANCE
-from test_engine_features import results as features
-from test_engine_loops import IN_SYNC, SAME_AS_ONE
-from test_recovery import KILLS, run, undisturbed
-from workers import SCRIPTS, TFRUN, environment, results_of
-
-HOST = {"TFRUN_COMMUNICATION": "host"}
-# What stays in a machine's memory goes the same way, and is not rounded.
-COMPRESSED = {**HOST, "TFRUN_COMPRESS": "bf16"}
-# One of each way in which the engine reduces, gathers or broadcasts.
-FEATURES = [
-    "evaluate_and_predict",
-    "mixed_bfloat16",
-    "embedding",
-    "batch_norm_synchronized",
-    "run_eagerly",
-]
-
-
-def loops(workers: int) -> list[dict]:
-    return results_of("engine_loops.py", workers, timeout=150, **(HOST if workers > 1 else {}))
-
-
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("case", [*SAME_AS_ONE, *IN_SYNC])
-def test_loops_on_three_workers(case: str) -> None:
-    mine, *others = [worker[case] for worker in loops(3)]
-    assert [largest_difference(mine, other) for other in others] == [0.0, 0.0]
-    if case in SAME_AS_ONE:
-        assert largest_difference(loops(1)[0][case], mine) < 1e-5
-
-
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("feature", FEATURES)
-def test_features_on_two_workers(feature: str) -> None:
-    one = features(1)[0][feature]
-    cases = {"TEST_CASES": " ".join(FEATURES)}
-    two = results_of("engine_features.py", 2, timeout=300, **cases, **COMPRESSED)
-    first, second = (worker[feature] for worker in two)
-    assert first == second
-    assert largest_difference(one, first) < TOLERANCE.get(feature, 1e-5)
-
-
-@pytest.mark.timeout(200)
-def test_workers_die_and_nothing_is_lost() -> None:
-    # The sum of two is the same in either order, so TensorFlow's ring gives the same bits.
-    wanted = undisturbed("arrays")
-    found, _, shown = run("arrays", KILLS["arrays"][0], HOST)
-    assert found["weights"] == wanted["weights"], shown
-    assert found["iterations"] == 45
-    assert "; resumed at step " in shown and "3 restarts" in shown
-    assert "Traceback" not in shown and "PeerGone" not in shown
+from workers import SCRIPTS, TFRUN, environment
 
 
 @pytest.mark.timeout(120)
 def test_a_late_worker_is_waited_for_a_stopped_one_is_not(tmp_path: Path) -> None:
     job = subprocess.run(
         [TFRUN, "-n", "2", "--run-dir", str(tmp_path), str(SCRIPTS / "host_waits.py")],
-        env=environment(HOST),
+        env=environment({"TFRUN_COMMUNICATION": "host"}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -69,7 +69,7 @@ def _outcome(
 def environment(extra: dict[str, str]) -> dict[str, str]:
     """One thread a worker, no GPU, TensorFlow's chatter off.
 
-    TEST_COMMUNICATION=host runs all these tests with that collective.
+    TEST_COMMUNICATION=ring runs all these tests with that collective.
     """
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TFRUN_", "TF_CONFIG"))}
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "1", "CUDA_VISIBLE_DEVICES": "-1"}

@@ -88,8 +88,10 @@ def uses_host(strategy, explicit) -> bool:
     """
     asked = os.environ.get("TFRUN_COMMUNICATION") or "auto"
     if asked == "auto" and not _has_gpu(strategy):
-        # The host collective is the only one that compresses.
-        asked = HOST if compression.wanted() else os.environ.get("TFRUN_PREFERRED", asked)
+        # The host collective is the only one that compresses. It has a port of its own on each
+        # worker, which firewalls around a cluster that tfrun has not started may not know.
+        ours = HOST if compression.wanted() or os.environ.get("TFRUN_COLLECTIVE_KEY") else asked
+        asked = os.environ.get("TFRUN_PREFERRED") or ours
     if asked != HOST or strategy.extended._num_workers == 1:
         return False
     if explicit is not None and explicit.implementation != Implementation.AUTO:
