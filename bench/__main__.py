@@ -4,8 +4,12 @@ import agents
 import all_reduce
 import command_line
 import data
+import data_memory
+import limits
 import page
 import parameter_server
+import peers
+import plots
 import random_kills
 import recovery
 import recovery_cost
@@ -15,8 +19,9 @@ import tables
 import watching
 
 for benchmark in (
-    *(command_line, agents, page, start, all_reduce, seed_cnn, data),
+    *(command_line, agents, page, start, limits, all_reduce, seed_cnn, peers, data, data_memory),
     *(recovery, random_kills, recovery_cost, watching, parameter_server),
 ):
     benchmark.main()
 tables.main()
+plots.main()
