@@ -124,3 +124,15 @@ def test_the_environment_of_the_task(free_port):
         "TFRUN_RUN_DIR": "/run",
         "TFRUN_COLLECTIVE_KEY": "",
     }
+
+
+@pytest.mark.parametrize("role", ["chief", "worker", "ps", "evaluator"])
+def test_only_evaluators_see_evaluators(role):
+    roles = ("chief", "worker", "ps", "evaluator")
+    cluster = {name: [f"10.0.0.{i}:2222"] for i, name in enumerate(roles)}
+    text = json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}})
+    seen = json.loads(external_environment(text, 0, "/run")["TF_CONFIG"])
+    assert seen["task"] == {"type": role, "index": 0}
+    del cluster["evaluator"]
+    assert {**seen["cluster"], **cluster} == seen["cluster"]
+    assert ("evaluator" in seen["cluster"]) == (role == "evaluator")

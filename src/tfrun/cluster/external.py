@@ -90,7 +90,7 @@ def external_environment(tf_config: str, round: int, run_dir: str) -> dict[str, 
     """Returns the variables of the one task that tfrun starts in somebody else's cluster."""
     world = world_from_environment({"TF_CONFIG": tf_config})
     return {
-        "TF_CONFIG": tf_config,
+        "TF_CONFIG": _as_connected(tf_config),
         "RANK": str(world.rank),
         "WORLD_SIZE": str(world.size),
         "LOCAL_RANK": "0",
@@ -100,3 +100,16 @@ def external_environment(tf_config: str, round: int, run_dir: str) -> dict[str, 
         # Each task is a job of its own, with a secret that the others do not know.
         "TFRUN_COLLECTIVE_KEY": "",
     }
+
+
+def _as_connected(tf_config: str) -> str:
+    """The TF_CONFIG without evaluators, but for themselves.
+
+    A coordinator of parameter servers connects with every task that it finds there, and would wait
+    for ever for an evaluator, which runs no server (tensorflow/python/eager/remote.py).
+    """
+    config = json.loads(tf_config)
+    if (config.get("task") or {}).get("type") == "evaluator":
+        return tf_config
+    evaluators = config.get("cluster", {}).pop("evaluator", None)
+    return tf_config if evaluators is None else json.dumps(config)
