@@ -88,10 +88,7 @@ def uses_host(strategy, explicit) -> bool:
     """
     asked = os.environ.get("TFRUN_COMMUNICATION") or "auto"
     if asked == "auto" and not _has_gpu(strategy):
-        # The host collective is the only one that compresses. It has a port of its own on each
-        # worker, which firewalls around a cluster that tfrun has not started may not know.
-        ours = HOST if compression.wanted() or os.environ.get("TFRUN_COLLECTIVE_KEY") else asked
-        asked = os.environ.get("TFRUN_PREFERRED") or ours
+        asked = _without_gpus()
     if asked != HOST or strategy.extended._num_workers == 1:
         return False
     if explicit is not None and explicit.implementation != Implementation.AUTO:
@@ -104,6 +101,17 @@ def uses_host(strategy, explicit) -> bool:
             expected="auto, ring or nccl",
         )
     return True
+
+
+def _without_gpus() -> str:
+    """What `auto` is between workers without GPUs."""
+    if compression.wanted():
+        return HOST  # nothing else compresses
+    if measured := os.environ.get("TFRUN_PREFERRED"):
+        return measured
+    # The host collective has a port of its own on each worker, which firewalls around a cluster
+    # that tfrun has not started may not know.
+    return HOST if os.environ.get("TFRUN_COLLECTIVE_KEY") else "auto"
 
 
 def settle(strategy, probe: Callable[[Any], bool] | None = None):
