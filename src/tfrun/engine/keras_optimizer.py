@@ -134,27 +134,25 @@ def all_reduce_sum(
     """
     if run.context.num_replicas_in_sync == 1:
         return list(values)
-    results: list = [None] * len(values)
     since = step_clock.waiting(run, _tensors(values))
     calls = host_collective.calls_of(run.context.strategy)
     if calls is not None:
         results = host_collective.sum_all(calls, values, gradients)
-        step_clock.waited(run, since, _tensors(results))
-        return results
-    for members in _reduced_together(values):
-        sums = run.context.all_reduce(tf.distribute.ReduceOp.SUM, [values[i] for i in members])
-        for i, total in zip(members, sums, strict=True):
-            results[i] = total
+    else:
+        results = _sum_by_dtype(run, values)
     step_clock.waited(run, since, _tensors(results))
     return results
 
 
-def _reduced_together(values: Sequence) -> list[list[int]]:
-    """The positions of values that one of TensorFlow's reductions takes."""
-    everything = range(len(values))
-    # It concatenates the tensors of a pack, which asks for one dtype.
-    dtypes = dict.fromkeys(value.dtype for value in values)
-    return [[i for i in everything if values[i].dtype == dtype] for dtype in dtypes]
+def _sum_by_dtype(run: replica.ReplicaRun, values: Sequence) -> list:
+    """Sums by TensorFlow, which concatenates the tensors of a pack: that asks for one dtype."""
+    results: list = [None] * len(values)
+    for dtype in dict.fromkeys(value.dtype for value in values):
+        members = [i for i, value in enumerate(values) if value.dtype == dtype]
+        sums = run.context.all_reduce(tf.distribute.ReduceOp.SUM, [values[i] for i in members])
+        for i, total in zip(members, sums, strict=True):
+            results[i] = total
+    return results
 
 
 def check_scope(optimizer, strategy) -> None:
