@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,38 +12,50 @@ from typing import Any
 import numpy as np
 from harness import numbers, record
 
+from tfrun.bench import link
+
 BYTES, TIMES = 100 << 20, 12
-CHUNK = 1 << 20
+Measure = Callable[[Any, socket.socket, int], float]
 
 
 def main(repeats: int = 3) -> None:
-    samples: dict[str, list[float]] = {"memory, copied": [], "TCP over loopback, each way": []}
+    measures: dict[str, Measure] = {
+        "memory, copied": copied,
+        "TCP over loopback, each way": exchanged,
+    }
+    samples: dict[str, list[float]] = {name: [] for name in measures}
     for _ in range(repeats):
-        samples["memory, copied"].append(at_once(copied))
-        samples["TCP over loopback, each way"].append(at_once(exchanged))
+        for name, measure in measures.items():
+            samples[name].append(at_once(measure))
     record("limits", "GB/s a process", {name: numbers(v) for name, v in samples.items()})
 
 
-def at_once(measure: Callable[[Any, socket.socket], float]) -> float:
+def at_once(measure: Measure) -> float:
     """The slower one's rate of two processes that measure at the same time."""
     forks = multiprocessing.get_context("fork")
     begin, results = forks.Barrier(2), forks.SimpleQueue()
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        first = socket.create_connection(door.getsockname())
-        second, _ = door.accept()
+    doors = [link.listen(), link.listen()]
+    ports = [door.getsockname()[1] for door in doors]
+
+    def work(core: int, door: socket.socket, port: int) -> None:
+        os.sched_setaffinity(0, {core})
+        results.put(measure(begin, door, port))
+
+    cores = sorted(os.sched_getaffinity(0))[:2]
     workers = [
-        forks.Process(target=_worker, args=(measure, core, end, begin, results))
-        for core, end in zip(sorted(os.sched_getaffinity(0))[:2], (first, second), strict=True)
+        forks.Process(target=work, args=(core, door, port))
+        for core, door, port in zip(cores, doors, reversed(ports), strict=True)
     ]
-    with first, second:
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join(60)
-    return min(json.loads(results.get()) for _ in workers)
+    for worker in workers:
+        worker.start()
+    for door in doors:
+        door.close()
+    for worker in workers:
+        worker.join(60)
+    return min(results.get() for _ in workers)
 
 
-def copied(begin: Any, _: socket.socket) -> float:
+def copied(begin: Any, *_: Any) -> float:
     """GB copied in a second."""
     source, target = np.ones(BYTES, np.uint8), np.ones(BYTES, np.uint8)
     begin.wait(30)
@@ -55,28 +65,10 @@ def copied(begin: Any, _: socket.socket) -> float:
     return TIMES * BYTES / (time.perf_counter() - since) / 1e9
 
 
-def exchanged(begin: Any, peer: socket.socket) -> float:
-    """GB sent in a second, while as many are received."""
-    source, into = memoryview(bytes(CHUNK)), memoryview(bytearray(CHUNK))
-
-    def receive() -> None:
-        left = TIMES * BYTES
-        while left:
-            left -= peer.recv_into(into[: min(left, CHUNK)])
-
+def exchanged(begin: Any, listening: socket.socket, port: int) -> float:
+    """GB sent in a second, while as many are received; the fastest time of a few."""
     begin.wait(30)
-    since = time.perf_counter()
-    receiver = threading.Thread(target=receive)
-    receiver.start()
-    for _ in range(TIMES * BYTES // CHUNK):
-        peer.sendall(source)
-    receiver.join()
-    return TIMES * BYTES / (time.perf_counter() - since) / 1e9
-
-
-def _worker(measure: Any, core: int, peer: socket.socket, begin: Any, results: Any) -> None:
-    os.sched_setaffinity(0, {core})
-    results.put(json.dumps(measure(begin, peer)))
+    return link.bytes_per_second(listening, "127.0.0.1", port) / 1e9
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +35,7 @@ def test_two_workers_are_measured(jobs: Jobs) -> None:
     assert not (jobs.directory / "tfrun").exists()  # one way alone is the fastest of nothing
 
 
-@pytest.mark.skipif(
-    not os.environ.get("TFRUN_HOST_TESTS"), reason="takes half a minute; TFRUN_HOST_TESTS=1"
-)
+@pytest.mark.thorough
 def test_later_jobs_use_what_was_the_fastest(jobs: Jobs) -> None:
     report, out, err = measured(jobs, "host,ring")
     best = report["ways"][0]["communication"]

@@ -48,7 +48,8 @@ def main(sizes: Sequence[int], model: int, batch: int, steps: int) -> None:
     found["threads"] = int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
     if world.size > 1:
         for size in sizes:
-            seconds = _timed(_all_reduce(strategy, size), times(size))
+            values = [tf.ones([max(1, size // 4)])]
+            seconds = _timed(_all_reduce(strategy, values), times(size))
             found["all_reduce"].append({"bytes": size, "seconds": seconds})
         found["link"] = _link(strategy, world.rank, world.size)
         group = host_collective.current()
@@ -71,14 +72,27 @@ def _timed(call: Callable[[], Any], count: int) -> list[float]:
     return seconds[UNTIMED:]
 
 
-def _all_reduce(strategy: tf.distribute.Strategy, size: int) -> Callable[[], Any]:
-    """An all-reduce of `size` bytes of float32 that returns once its sum is there."""
-    value = tf.ones([max(1, size // 4)])
+def _all_reduce(
+    strategy: tf.distribute.Strategy, values: Sequence[tf.Tensor], pack: int | None = None
+) -> Callable[[], Any]:
+    """An all-reduce that returns once its sums are there.
+
+    Args:
+      strategy: whose workers make it.
+      values: what is summed.
+      pack: bytes of what TensorFlow's ring sends as one; None: as the strategy has it.
+    """
+    options = (
+        None
+        if pack is None
+        else tf.distribute.experimental.CommunicationOptions(bytes_per_pack=pack)
+    )
 
     @tf.function
     def reduce() -> Any:
         def on_replica() -> Any:
-            return tf.distribute.get_replica_context().all_reduce("sum", tf.identity(value))[0]
+            context: Any = tf.distribute.get_replica_context()
+            return context.all_reduce("sum", [tf.identity(v) for v in values], options)[0][0]
 
         return strategy.run(on_replica)
 
@@ -104,21 +118,9 @@ def _switch(group: Collective) -> int:
 def _pack(strategy: tf.distribute.Strategy, size: int) -> int:
     """The bytes that TensorFlow's ring best sends as one: of tensors of 1 MiB, `size` in all."""
     values = [tf.ones([1 << 18])] * max(1, size >> 20)
-
-    def reduce(pack: int) -> Callable[[], Any]:
-        options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=pack)
-
-        @tf.function
-        def reduced() -> Any:
-            def on_replica() -> Any:
-                context: Any = tf.distribute.get_replica_context()
-                return context.all_reduce("sum", values, options)[0][0]
-
-            return strategy.run(on_replica)
-
-        return lambda: _wait(strategy, reduced())
-
-    found = {pack: median(_timed(reduce(pack), PACK_TIMES)) for pack in PACKS}
+    found = {
+        pack: median(_timed(_all_reduce(strategy, values, pack), PACK_TIMES)) for pack in PACKS
+    }
     return best_pack(found, usual=RING_BYTES_PER_PACK)
 
 

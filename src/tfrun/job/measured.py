@@ -130,7 +130,7 @@ def _fits(one: Mapping[str, Any], machines: Machines) -> bool:
 
 def _settings(one: Mapping[str, Any]) -> Settings | None:
     names = [field.name for field in dataclasses.fields(Settings)]
-    found = {name: one.get(name) for name in names}
+    found: dict[str, Any] = {name: one.get(name) for name in names}
     sizes = [found["small_bytes"], found["pack_bytes"]]
     fine = (
         found["communication"] in ("host", "ring")
@@ -138,7 +138,7 @@ def _settings(one: Mapping[str, Any]) -> Settings | None:
         and isinstance(found["date"], str)
         and _DATE.fullmatch(found["date"])
     )
-    return Settings(**found) if fine else None  # type: ignore[arg-type]
+    return Settings(**found) if fine else None
 
 
 def _read(file: Path) -> list[dict[str, Any]]:
