@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from workers import SCRIPTS, TFRUN, environment
+from workers import SCRIPTS, TFRUN, shown_by
 
 # "round:rank:epoch:batch", see scripts/compressed.py.
 KILLS = "0:1:1:4 1:0:2:0 2:1:2:14"
@@ -20,22 +19,15 @@ KILLS = "0:1:1:4 1:0:2:0 2:1:2:14"
 def run(way: str, kills: str = "", workers: int = 2, memory: str = "0", epochs: int = 3) -> Any:
     """What each worker has found, and the terminal."""
     with tempfile.TemporaryDirectory() as folder:
-        job = subprocess.run(
+        shown = shown_by(
             [TFRUN, "-n", str(workers), "--seed", "5", "--compress", way]
             + ["--run-dir", f"{folder}/run", str(SCRIPTS / "compressed.py")],
-            env=environment(
-                {"TFRUN_COMMUNICATION": "host", "TFRUN_SHARED_MEMORY": memory, "KILLS": kills}
-                | {"TEST_FOLDER": folder, "TEST_EPOCHS": str(epochs)}
-            ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            {"TFRUN_COMMUNICATION": "host", "TFRUN_SHARED_MEMORY": memory, "KILLS": kills}
+            | {"TEST_FOLDER": folder, "TEST_EPOCHS": str(epochs)},
             timeout=150,
-            check=False,
         )
-        assert job.returncode == 0, job.stdout
         paths = [Path(folder, f"{rank}.json") for rank in range(workers)]
-        return [json.loads(path.read_text()) for path in paths], job.stdout
+        return [json.loads(path.read_text()) for path in paths], shown
 
 
 @pytest.mark.thorough

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
-from workers import SCRIPTS, TFRUN, environment
+from workers import SCRIPTS, TFRUN, shown_by
 
 KILLS = "0:1:0:1:2 1:0:1:2:3 2:1:2:0:3 3:0:2:1:1"
 
@@ -15,20 +14,15 @@ KILLS = "0:1:0:1:2 1:0:1:2:3 2:1:2:0:3 3:0:2:1:1"
 @pytest.mark.timeout(180)
 def test_each_sample_is_used_once_an_epoch_also_when_workers_die(tmp_path: Path) -> None:
     command = [TFRUN, "-n", "2", "--seed", "5", "--run-dir", "run"]
-    done = subprocess.run(
+    shown = shown_by(
         [*command, str(SCRIPTS / "resume_tf_data.py"), "out.json"],
+        {"KILLS": KILLS},
         cwd=tmp_path,
-        env=environment({"KILLS": KILLS}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
         timeout=150,
-        check=False,
     )
-    assert done.returncode == 0, done.stdout
-    assert "4 restarts" in done.stdout
+    assert "4 restarts" in shown
     counts = json.loads((tmp_path / "out.json").read_text())
     assert counts == [[2.0] * 40, [3.0] * 40, [2.0] * 40]
     # Of the third pipeline nobody can promise that; a person is told, and once.
-    assert done.stdout.count("its samples from there on may be others") == 1, done.stdout
-    assert "`options.deterministic` is False" in done.stdout
+    assert shown.count("its samples from there on may be others") == 1, shown
+    assert "`options.deterministic` is False" in shown

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from workers import SCRIPTS, TFRUN, environment
+from workers import SCRIPTS, TFRUN, shown_by
 
 from tfrun.data.ledger_check import LedgerReport, examine
 
@@ -23,18 +23,13 @@ def run(folder: Path, workers: int, expected: int = 0, **env: str) -> str:
     """Runs the script in the job directory `run`; returns the terminal."""
     command = [TFRUN, "-n", str(workers), "--seed", "5", "--ledger", "--max-restarts", "9"]
     command += ["--run-dir", "run", "--checkpoint-every", "5"]
-    done = subprocess.run(
+    return shown_by(
         [*command, str(SCRIPTS / "ledger_deaths.py"), "counts.json"],
+        env,
         cwd=folder,
-        env=environment(env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
         timeout=180,
-        check=False,
+        exit_code=expected,
     )
-    assert done.returncode == expected, done.stdout
-    return done.stdout
 
 
 def check(folder: Path) -> LedgerReport:

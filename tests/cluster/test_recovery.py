@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from workers import SCRIPTS, TFRUN, environment
+from workers import SCRIPTS, TFRUN, shown_by
 
 # "round:rank:fit:epoch:where", see scripts/recovery_fit.py; each round loses a worker elsewhere.
 KILLS = {
@@ -46,23 +45,15 @@ def run(
     """What the chief found, the CSV file, and the terminal."""
     env = {"TEST_DATA": variant if variant in ("dataset", "tf.data") else "arrays"}
     with tempfile.TemporaryDirectory() as folder:
-        job = subprocess.run(
+        shown = shown_by(
             [TFRUN, "-n", "2", "--seed", "5", "--run-dir", f"{folder}/run"]
             + [str(SCRIPTS / "recovery_fit.py")],
-            env=environment(
-                {**env, **OPTIONS.get(variant, {}), **extra}
-                | {"KILLS": kills, "TEST_FOLDER": folder}
-            ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            {**env, **OPTIONS.get(variant, {}), **extra, "KILLS": kills, "TEST_FOLDER": folder},
             timeout=150,
-            check=False,
         )
-        assert job.returncode == 0, job.stdout
         found = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(2)]
         assert found[0]["weights"] == found[1]["weights"]
-        return found[0], Path(folder, "table.csv").read_text(), job.stdout
+        return found[0], Path(folder, "table.csv").read_text(), shown
 
 
 @functools.cache

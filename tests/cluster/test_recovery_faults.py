@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from workers import SCRIPTS, TFRUN, environment
+from workers import SCRIPTS, TFRUN, shown_by
 
 from tfrun.observe.monitor import view_of
 
@@ -32,17 +32,12 @@ def run(
     script: str = SCRIPT,
 ) -> str:
     command = [TFRUN, "-n", str(workers), "--run-dir", str(folder), *options, script]
-    job = subprocess.run(
+    return shown_by(
         ["sh", "-c", SHELL, "sh", *command],
-        env=environment({"FAULT": fault, **({"TFRUN_STATE_DIR": str(state)} if state else {})}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+        {"FAULT": fault, **({"TFRUN_STATE_DIR": str(state)} if state else {})},
         timeout=100,
-        check=False,
+        exit_code=exit_code,
     )
-    assert job.returncode == exit_code, job.stdout
-    return job.stdout
 
 
 def weights(shown: str) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from workers import SCRIPTS, TFRUN, environment
+from workers import SCRIPTS, TFRUN, shown_by
 
 STEPS = [(0, 20), (1, 20), (2, 20), (3, 10)]  # the calls, and how many steps each has
 
@@ -17,20 +16,16 @@ def run(
     """The terminal, and the calls and steps that the chief has seen."""
     folder.mkdir(exist_ok=True)
     (folder / "seen.txt").unlink(missing_ok=True)
-    job = subprocess.run(
+    shown = shown_by(
         [TFRUN, "-n", "2", "--seed", "3", "--max-restarts", "0", "--run-dir", f"{folder}/run"]
         + [*options, str(SCRIPTS / "several_models.py")],
-        env=environment({"DIE": die, "TEST_FOLDER": str(folder), **(env or {})}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+        {"DIE": die, "TEST_FOLDER": str(folder), **(env or {})},
         timeout=100,
-        check=False,
+        exit_code=137 if die else 0,
     )
-    assert job.returncode == (137 if die else 0), job.stdout
     lines = (folder / "seen.txt").read_text().splitlines()
     calls = [(int(call), int(step)) for call, step in (line.split() for line in lines)]
-    return job.stdout, calls
+    return shown, calls
 
 
 def weights(shown: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workers import SCRIPTS, TFRUN, environment
+from workers import SCRIPTS, TFRUN, environment, shown_by
 
 from tfrun.observe.events import read_events
 from tfrun.observe.monitor import view_of
@@ -40,18 +40,12 @@ SNAPSHOT_EVERY = 5  # steps; what is lost when nobody is left to write one
 def job(script: str, **env: str) -> str:
     """Runs the script on two workers; returns the terminal."""
     folder = env["TEST_FOLDER"]
-    done = subprocess.run(
+    return shown_by(
         [TFRUN, "-n", "2", "--seed", "5", "--snapshot-every", str(SNAPSHOT_EVERY)]
         + ["--run-dir", f"{folder}/run", str(SCRIPTS / script)],
-        env=environment(env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+        env,
         timeout=120,
-        check=False,
     )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
 
 
 def run(variant: str, kills: str) -> tuple[dict[str, Any], list[list[str]], str]:

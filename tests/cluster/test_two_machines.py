@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
-from workers import SCRIPTS, environment
+from workers import SCRIPTS, shown_by
 
 
 def run(folder: Path, fault: str) -> tuple[str, list[dict]]:
     """A job of one worker on each of two "machines", which share no memory; the terminal."""
     folder.mkdir()
-    job = subprocess.run(
+    shown = shown_by(
         [sys.executable, SCRIPTS / "two_agents.py", "2", SCRIPTS / "recovery_small.py"],
+        {"FAULT": fault},
         cwd=folder,
-        env=environment({"FAULT": fault}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
         timeout=100,
-        check=False,
     )
-    assert job.returncode == 0, job.stdout
     events = (folder / "run" / "events.jsonl").read_text().splitlines()
-    return job.stdout, [json.loads(line) for line in events]
+    return shown, [json.loads(line) for line in events]
 
 
 def weights(shown: str) -> str:

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -47,6 +48,33 @@ def run_workers(
         died = re.search(r"finished in .* restart", output)
         assert died is None, f"{script} on {n} workers lost one:\n{output[-20000:]}"
         return [json.loads(Path(out, f"{rank}.json").read_text()) for rank in range(n)]
+
+
+def shown_by(
+    command: Sequence[str | Path],
+    env: dict[str, str],
+    *,
+    timeout: float,
+    cwd: Path | None = None,
+    exit_code: int = 0,
+) -> str:
+    """Runs a job and returns all that the terminal shows.
+
+    Raises:
+      AssertionError: it ended with another exit code; the message has its output.
+    """
+    job = subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment(env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert job.returncode == exit_code, job.stdout
+    return job.stdout
 
 
 def results_of(script: str, n: int, timeout: float = 90, **env: str) -> list[dict]:
