@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -27,15 +27,19 @@ from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, Program, WorkerRange, seed_or_drawn
 from tfrun.job.timeouts import Timeouts
+from tfrun.launch.agent_process import ALONE, AgentProcess, slots_alone
 from tfrun.launch.ssh_command import Remote
 
 if TYPE_CHECKING:
     from tfrun.control.tls import Certificate
+    from tfrun.job.failure import Outcome
     from tfrun.job.measured import Settings
     from tfrun.launch.backend import Job
     from tfrun.launch.scheduler import Place
     from tfrun.launch.serve import Serving
     from tfrun.observe.tensorboard import Board
+
+    MakeJob = Callable[[JobSpec, AgentProcess | None], Job]
 
 
 def run(
@@ -179,9 +183,10 @@ def run(
                 hang_timeout=hang_timeout,
             ),
         ),
-        lambda spec: _job(
-            spec, external, machines, remote, fixed, place, stated, serving, certificate
+        lambda spec, agent: _job(
+            spec, external, machines, remote, fixed, place, stated, serving, certificate, agent
         ),
+        slots=0 if machines or place or serving else slots_alone(wanted, external),
         fresh=fresh,
         saves=aside is None,
         keeps_seed=seed is None,
@@ -236,26 +241,31 @@ def _job(
     stated: WorkerRange | None,
     serving: Serving | None,
     certificate: Certificate | None,
+    agent: AgentProcess | None,
 ) -> Job:
-    from tfrun.launch.local import local_job
-    from tfrun.launch.serve import serve_job
-    from tfrun.launch.ssh import ssh_job
-
     if place:
         from tfrun.launch.scheduler import job_of
 
         return job_of(place, spec, stated.high if stated else None, certificate)
     if serving:
+        from tfrun.launch.serve import serve_job
+
         return serve_job(spec, serving, certificate, say)
     if machines:
+        from tfrun.launch.ssh import ssh_job
+
         return ssh_job(spec, machines, remote, fixed)
-    return replace(local_job(spec, external, fixed), health=health_port(os.environ))
+    from tfrun.launch.local import local_job
+
+    job = local_job(spec, external, fixed, agent)
+    return replace(job, health=health_port(os.environ))
 
 
 def _start(
     spec: JobSpec,
-    make_job: Callable[[JobSpec], Job],
+    make_job: MakeJob,
     *,
+    slots: int,
     fresh: bool,
     saves: bool,
     keeps_seed: bool,
@@ -266,15 +276,10 @@ def _start(
     place: Place | None,
     measured: Settings | None,
 ) -> int:
-    """Makes the run directory, runs the job and says how it went."""
-    from tfrun.launch.launcher import run_job
-    from tfrun.observe.board import goodput_line
-    from tfrun.observe.events import EventLog
-    from tfrun.observe.live import is_possible
-    from tfrun.observe.monitor import Monitor
-    from tfrun.observe.summary import beginning, print_outcome, print_start
-    from tfrun.observe.terminal import Terminal
+    """Makes the run directory, runs the job and says how it went.
 
+    `slots` is for how many workers this machine alone has to do; 0 is for other kinds of jobs.
+    """
     now = time.time()
     path = run_dir_module.create(spec.run_dir or None, spec.program.name, now)
     saved, goes_on, seed = "", False, spec.seed
@@ -294,22 +299,62 @@ def _start(
     if measured is not None:
         spec = measured.on(spec)
     run_dir_module.write_job(path, {"started": now, "pid": os.getpid(), **spec.to_json()})
-    job = make_job(spec)
+    # TensorFlow's import is what everybody waits for: it goes on while the launcher imports.
+    with AgentProcess(ALONE, spec, slots) if slots else contextlib.nullcontext() as agent:
+        notices = [f"{measured.used_by(spec)}; --no-measured does without it"] if measured else []
+        if goes_on:
+            notices.append(
+                "going on from the last checkpoint here; --fresh begins at the beginning"
+            )
+        job = make_job(spec, agent)
+        board = _board(tensorboard, path)
+        outcome = _run(
+            job, now, notices, board, goes_on=goes_on, saves=saves, page=page, plain=plain
+        )
+    if outcome.preempted and place:
+        from tfrun.launch.scheduler import preempted
+
+        if text := preempted(place):
+            print(f"tfrun: {text}", file=sys.stderr, flush=True)
+    return outcome.exit_code
+
+
+def _run(
+    job: Job,
+    started: float,
+    notices: Sequence[str],
+    board: Board | None,
+    *,
+    goes_on: bool,
+    saves: bool,
+    page: bool,
+    plain: bool,
+) -> Outcome:
+    """Runs the job and shows how it goes and went."""
+    import asyncio
+
+    from tfrun.launch.launcher import run_job
+    from tfrun.observe.board import goodput_line
+    from tfrun.observe.events import EventLog
+    from tfrun.observe.live import is_possible
+    from tfrun.observe.monitor import Monitor
+    from tfrun.observe.summary import beginning, print_outcome, print_start
+    from tfrun.observe.terminal import Terminal
+
+    spec = job.spec
+    path = Path(spec.run_dir)
     terminal = Terminal(prefix_all=spec.log_all, chief=job.plan.chief)
     print_start(terminal, spec, job.plan.serves, job.plan.part)
-    if measured is not None:
-        terminal.notice(f"{measured.used_by(spec)}; --no-measured does without it")
-    if goes_on:
-        terminal.notice("going on from the last checkpoint here; --fresh begins at the beginning")
+    for notice in notices:
+        terminal.notice(notice)
     events = EventLog(path / "events.jsonl")
-    board = _board(tensorboard, path)
     if board:
         events.listeners.append(board.event)
     try:
         monitor = Monitor(events, path)
         if not plain and is_possible():
             terminal.show_live(monitor.view)
-        events.add("job", **beginning(spec, now, goes_on=goes_on))
+        events.add("job", **beginning(spec, started, goes_on=goes_on))
         running = run_job(job, events, terminal, window=_window(spec), monitor=monitor, page=page)
         outcome = asyncio.run(running)
     finally:
@@ -317,17 +362,12 @@ def _start(
             board.close()
         terminal.close()
         events.close()
-    if outcome.exit_code == 0 and saved and saves:
-        run_dir_module.mark_finished(saved)
-    print_outcome(outcome, spec, job.plan.chief, terminal.summary, time.time() - now)
+    if outcome.exit_code == 0 and spec.checkpoint_dir and saves:
+        run_dir_module.mark_finished(spec.checkpoint_dir)
+    print_outcome(outcome, spec, job.plan.chief, terminal.summary, time.time() - started)
     if terminal.is_live:
         print(f"tfrun: {goodput_line(monitor.view()['goodput'])}", file=sys.stderr)
-    if outcome.preempted and place:
-        from tfrun.launch.scheduler import preempted
-
-        if text := preempted(place):
-            print(f"tfrun: {text}", file=sys.stderr, flush=True)
-    return outcome.exit_code
+    return outcome
 
 
 def _board(folder: str | None, run_dir: Path) -> Board | None:

@@ -12,8 +12,6 @@ import socket
 import sys
 from types import TracebackType
 
-import psutil
-
 from tfrun.job.errors import TfrunError, UsageError
 
 # On BSD and macOS a second socket must not bind a port that is bound already, listening or not.
@@ -127,6 +125,8 @@ def _bind(port: int, family: socket.AddressFamily = socket.AF_INET) -> socket.so
 
 def _listener(port: int) -> str | None:
     """Returns "name (pid 123)" of the process that listens on the port, if that is told."""
+    import psutil  # not above: every start of tfrun imports this file
+
     try:
         for connection in psutil.net_connections(kind="tcp"):
             if (

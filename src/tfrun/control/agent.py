@@ -38,6 +38,7 @@ from tfrun.job.spec import JobSpec
 from tfrun.worker import lineage, sigterm
 from tfrun.worker.environment import usable_cores, worker_environment
 from tfrun.worker.spawn import Spawner, make_spawner
+from tfrun.worker.zygote_process import Zygote
 
 Settle = Callable[[dict[str, Any], asyncio.StreamReader], Awaitable[None]]
 
@@ -53,7 +54,11 @@ class Agent:
       lost: it has lost the controller, or the controller had given it up.
     """
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], zygote: Zygote | None = None) -> None:
+        """Args:
+        config: what the launcher tells it.
+        zygote: one that runs already, in the environment of the workers here.
+        """
         self.name: str = config["agent"]
         self.spec = JobSpec.from_json(config["spec"])
         self._config = config
@@ -72,7 +77,7 @@ class Agent:
         if "TFRUN_STATE_DIR" not in self._environment:
             self._own_state = self._make_state_dir(config["token"], config.get("attempt", 0))
             self._environment["TFRUN_STATE_DIR"] = str(self._own_state.path)
-        self._spawner = self._new_spawner()
+        self._spawner = self._new_spawner(zygote)
 
     def _environment_of(self, workers: int) -> dict[str, str]:
         return worker_environment(os.environ, self.spec, workers_here=workers, cores=usable_cores())
@@ -83,10 +88,10 @@ class Agent:
                 remove_if_left(state_dir(token, self.name, before))
         return StateDir(state_dir(token, self.name, attempt))
 
-    def _new_spawner(self) -> Spawner:
+    def _new_spawner(self, zygote: Zygote | None = None) -> Spawner:
         self._spawner_died = False
         log = self._logs / f"{self.name}.zygote.log"
-        spawner = make_spawner(self.spec.start_method, self._environment, log)
+        spawner = make_spawner(self.spec, self._environment, log, zygote)
         spawner.on_death = self._on_spawner_death
         return spawner
 
@@ -296,7 +301,7 @@ class Agent:
             self._crew.orphaned()
 
 
-async def _main(settle: Settle | None) -> int:
+async def _main(settle: Settle | None, zygote: Zygote | None) -> int:
     lineage.adopt_orphans()
     loop = asyncio.get_running_loop()
     wanted_back = asyncio.Event()
@@ -311,7 +316,7 @@ async def _main(settle: Settle | None) -> int:
     config = json.loads(line)
     if settle:
         await settle(config, lifeline)
-    agent = Agent(config)
+    agent = Agent(config, zygote)
     serving = asyncio.create_task(agent.run(wanted_back))
     orphaned = asyncio.create_task(lifeline.read())
     try:
@@ -325,15 +330,16 @@ async def _main(settle: Settle | None) -> int:
     return EXIT_LOST if agent.lost else 0
 
 
-def main(settle: Settle | None = None) -> None:
+def main(settle: Settle | None = None, *, zygote: Zygote | None = None) -> None:
     """Runs the agent; its exit code is 0 when the controller let it go.
 
     75 when that was because the machine is wanted back, 74 when the two have lost each other.
 
     Args:
       settle: is given the configuration, and the rest of the standard input, before all else.
+      zygote: one that runs already, in the environment that the workers will have.
     """
-    sys.exit(asyncio.run(_main(settle)))
+    sys.exit(asyncio.run(_main(settle, zygote)))
 
 
 if __name__ == "__main__":

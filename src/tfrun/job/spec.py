@@ -70,6 +70,11 @@ class Program:
             return self.target.rpartition(".")[2]
         return os.path.splitext(os.path.basename(self.target))[0]  # noqa: PTH119, PTH122
 
+    @property
+    def file(self) -> str | None:
+        """The script's file; None for a module, which may be anywhere."""
+        return None if self.is_module else self.target
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from tfrun.control.controller import Controller
 from tfrun.control.plan import Plan, Whereabouts
-from tfrun.control.server import Desk
-from tfrun.control.tls import Certificate
 from tfrun.job.spec import JobSpec
+
+if TYPE_CHECKING:
+    import ssl
+
+    from tfrun.control.controller import Controller
+    from tfrun.control.server import Desk
+    from tfrun.control.tls import Certificate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +68,7 @@ class Backend(Protocol):
 
 
 # Makes what answers machines that join by hand, once there is a controller.
-MakeDesk = Callable[[Controller], Desk]
+MakeDesk: TypeAlias = "Callable[[Controller], Desk]"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from tfrun.control import tls
@@ -72,7 +71,7 @@ class GroupBackend:
         certificate: tls.Certificate | None,
     ) -> None:
         self._meeting, self._pem = meeting, tls.pem_of(certificate)
-        self._local = LocalBackend(own, Path(spec.run_dir, "logs"))
+        self._local = LocalBackend(own)
         others = {site.agent for site in sites} - {own.agent}
         self.whereabouts = Whereabouts(
             waiting=dict.fromkeys(others, meeting.why),

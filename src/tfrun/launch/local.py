@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +10,29 @@ from tfrun.cluster.spec import ClusterSpec
 from tfrun.control.plan import Site, Whereabouts, fixed_plan, make_plan
 from tfrun.control.state_dir import remove, state_dir
 from tfrun.job.exits import ExitStatus
-from tfrun.job.python import python_command
 from tfrun.job.spec import JobSpec
+from tfrun.launch.agent_process import ALONE, AgentProcess, slots_alone
 from tfrun.launch.backend import AgentEnd, Job
-from tfrun.worker import lineage, sigterm
+from tfrun.worker import lineage
 
 LOOPBACK = "127.0.0.1"
 
 
-def local_job(spec: JobSpec, external: str = "", cluster: ClusterSpec | None = None) -> Job:
+def local_job(
+    spec: JobSpec,
+    external: str = "",
+    cluster: ClusterSpec | None = None,
+    agent: AgentProcess | None = None,
+) -> Job:
     """Returns the job that runs all of `spec` on this machine.
 
     Args:
       spec: the job, with its run directory.
       external: the TF_CONFIG that was in the environment, when it states the cluster.
       cluster: who listens where on this machine, when that is stated.
+      agent: its only one, when that runs already.
     """
-    workers = 1 if external else spec.workers.high
-    site = Site(agent="local", host=LOOPBACK, slots=workers)
+    site = Site(agent=ALONE, host=LOOPBACK, slots=slots_alone(spec.workers, external))
     if cluster:
         plan = fixed_plan(cluster, [site], evaluator=spec.evaluator)
     else:
@@ -37,7 +40,7 @@ def local_job(spec: JobSpec, external: str = "", cluster: ClusterSpec | None = N
     return Job(
         spec=spec,
         plan=plan,
-        backend=LocalBackend(site, Path(spec.run_dir, "logs")),
+        backend=LocalBackend(site, agent),
     )
 
 
@@ -46,51 +49,41 @@ class LocalBackend:
 
     listen_host = LOOPBACK
 
-    def __init__(self, site: Site, logs: Path) -> None:
-        self._site, self._logs = site, logs
-        self._process: asyncio.subprocess.Process | None = None
+    def __init__(self, site: Site, agent: AgentProcess | None = None) -> None:
+        """Args:
+        site: this machine.
+        agent: one that runs already; by default `start` starts it.
+        """
+        self._site, self._agent = site, agent
         self._told = False
         self._state: Path | None = None
         self.whereabouts = Whereabouts()
 
     async def start(self, port: int, config: dict[str, Any]) -> None:
-        lineage.adopt_orphans()
-        path = self._logs / f"{self._site.agent}.agent.log"
-        with path.open("ab") as log, sigterm.shielded():
-            self._process = await asyncio.create_subprocess_exec(
-                *python_command("tfrun.control.agent"),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C reaches the launcher alone, which decides
-            )
+        spec = JobSpec.from_json(config["spec"])
+        agent = self._agent = self._agent or AgentProcess(self._site.agent, spec, self._site.slots)
         self._state = state_dir(config["token"], self._site.agent)
         url = f"http://{LOOPBACK}:{port}/agent"
-        told = {"agent": self._site.agent, "workers": self._site.slots, "url": url, **config}
-        assert self._process.stdin is not None
-        # The token goes through the pipe: arguments and environments are readable by others.
-        self._process.stdin.write(json.dumps(told).encode() + b"\n")
-        await self._process.stdin.drain()
+        agent.tell({"agent": self._site.agent, "workers": self._site.slots, "url": url, **config})
 
     async def agent_ended(self) -> AgentEnd:
-        assert self._process is not None
-        code = await self._process.wait()
+        assert self._agent is not None
+        code = await self._agent.wait()
         if self._told:
             await asyncio.Event().wait()  # there is no other agent
         self._told = True
         return AgentEnd(agent=self._site.agent, how=str(ExitStatus(code=code)))
 
     async def close(self, timeout: float) -> None:
-        if self._process is None:
+        if self._agent is None:
             return
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._agent.hang_up()
         try:
-            await asyncio.wait_for(self._process.wait(), timeout)
+            await asyncio.wait_for(self._agent.wait(), timeout)
         except asyncio.TimeoutError:
             pass
         # What an agent that was killed could not end has become ours.
         await asyncio.to_thread(lineage.kill_descendants)
-        await self._process.wait()
+        await self._agent.wait()
         if self._state:
             remove(self._state)

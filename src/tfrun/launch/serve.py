@@ -111,7 +111,7 @@ class ServeBackend:
         self.whereabouts, self.listen_host = known, serving.host
         self._spec, self._serving, self._pem, self._say = spec, serving, pem, say
         self._address, self._token_file = address, token_file
-        self._local = [LocalBackend(site, Path(spec.run_dir, "logs")) for site in own]
+        self._local = [LocalBackend(site) for site in own]
 
     async def start(self, port: int, config: dict[str, Any]) -> None:
         serving = self._serving

@@ -23,7 +23,8 @@ def main() -> None:
     from tfrun.worker.bootstrap import live
     from tfrun.worker.preload import preload
 
-    preload()
+    program = task["program"]
+    preload(None if program["is_module"] else program["target"])
     live(task)
 
 

@@ -14,8 +14,6 @@ import sys
 import threading
 import time
 
-import psutil
-
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -45,6 +43,8 @@ def adopt_orphans() -> None:
 
 def kill_descendants(keep: frozenset[int] = frozenset()) -> list[int]:
     """SIGKILLs and reaps every descendant of this process, except `keep`. Returns their pids."""
+    import psutil  # not above: a zygote needs the rest of this file, and starts in a hurry
+
     killed = []
     for process in psutil.Process().children(recursive=True):
         if process.pid in keep:

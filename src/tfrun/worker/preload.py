@@ -6,19 +6,55 @@ fork fail with "Collective ops must be configured at program startup".
 
 from __future__ import annotations
 
+import gc
 import os
+from pathlib import Path
+
+from tfrun.worker.deferred import deferred
+from tfrun.worker.script_imports import imported_by
+
+# What `import keras` gets for these parts of it nobody else needs: a quarter of all that it takes.
+# Scripts that import such packages themselves get them here, once for all workers of all rounds.
+_EXTRAS = {
+    "visualization": {"matplotlib", "seaborn"},
+    "wrappers": {"sklearn", "scipy"},
+}
 
 
-def preload() -> None:
-    """Imports TensorFlow and Keras and installs the repairs."""
+def preload(script: str | None = None) -> None:
+    """Imports TensorFlow and Keras and installs the repairs.
+
+    Args:
+      script: the file that will run, where there is one.
+    """
     # The zygote's own environment must not make TensorFlow form a cluster.
     os.environ.pop("TF_CONFIG", None)
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    import tfrun.engine.install
-    import tfrun.train.install
+    # The garbage collector takes a fifth of the time of these imports, again and again looks at all
+    # that they have made so far, and almost nothing of it is ever garbage.
+    gc.disable()
+    try:
+        with deferred(unneeded(script)):
+            import tfrun.engine.install
+            import tfrun.train.install
+        tfrun.engine.install.install()
+        tfrun.train.install.install()
+    finally:
+        gc.freeze()  # nor shall it look at it in the workers, whose memory that would copy
+        gc.enable()
 
-    tfrun.engine.install.install()
-    tfrun.train.install.install()
+
+def unneeded(script: str | None) -> frozenset[str]:
+    """The modules of Keras that import what this script does not; without a script, none."""
+    if script is None:
+        return frozenset()
+    imported = imported_by(Path(script))
+    return frozenset(
+        f"{package}.{part}"
+        for part, needs in _EXTRAS.items()
+        if not needs & imported
+        for package in ("keras", "keras.src", "keras._tf_keras.keras")
+    )
 
 
 def set_global_seed(seed: int) -> None:

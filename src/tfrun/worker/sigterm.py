@@ -40,12 +40,16 @@ def listen() -> None:
 
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
-    """A process that is started meanwhile does not die of SIGTERM before it calls `unshield`."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    """A process that is started meanwhile does not die of SIGTERM before it calls `unshield`.
+
+    Who was shielded before stays so.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         yield
     finally:
-        unshield()
+        if signal.SIGTERM not in before:
+            unshield()
 
 
 def unshield() -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +14,9 @@ from typing import Any, Protocol
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.python import python_command
+from tfrun.job.spec import JobSpec
 from tfrun.worker import sigterm
+from tfrun.worker.zygote_process import Zygote, forks, start_zygote
 
 OnExit = Callable[[int, int], None]  # pid, wait status
 
@@ -42,12 +43,20 @@ class Spawner(Protocol):
     async def close(self) -> None: ...
 
 
-def make_spawner(method: str, environment: Mapping[str, str], log: Path) -> Spawner:
-    """Returns the spawner for a start method: "fork", "fresh", or "auto" for the platform's."""
-    if method == "auto":
-        # Apple's frameworks, and with them Python's own default, do not survive a fork.
-        method = "fork" if sys.platform == "linux" else "fresh"
-    return ZygoteSpawner(environment, log) if method == "fork" else FreshSpawner()
+def make_spawner(
+    spec: JobSpec, environment: Mapping[str, str], log: Path, zygote: Zygote | None = None
+) -> Spawner:
+    """Returns the spawner for a job's start method.
+
+    Args:
+      spec: the job.
+      environment: of a zygote.
+      log: where a zygote writes.
+      zygote: one that runs already.
+    """
+    if forks(spec.start_method):
+        return ZygoteSpawner(zygote or start_zygote(environment, log, spec.program.file))
+    return FreshSpawner()
 
 
 def _ignore(*args: Any) -> None:
@@ -57,25 +66,15 @@ def _ignore(*args: Any) -> None:
 class ZygoteSpawner:
     """Forks of a process that has imported TensorFlow already: 0.15 s instead of 2-3 s."""
 
-    def __init__(self, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(self, zygote: Zygote) -> None:
         self.on_exit: OnExit = _ignore
         self.on_death: Callable[[str], None] = _ignore
-        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._process, self._ours = zygote.process, zygote.line
         self._ours.setblocking(False)
         self._sending = asyncio.Lock()
         self._ready: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._forks: dict[int, asyncio.Future[int]] = {}
         self._closing = False
-        with theirs, log.open("ab") as output, sigterm.shielded():
-            self._process = subprocess.Popen(
-                python_command("tfrun.worker.zygote", str(theirs.fileno()), _own_pid()),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=(theirs.fileno(),),
-                env=dict(environment),
-                start_new_session=True,
-            )
         self.pid: int | None = self._process.pid
         self._reading = asyncio.get_running_loop().create_task(self._read())
 
@@ -144,7 +143,7 @@ class FreshSpawner:
         stdout, stderr, line = fds
         with sigterm.shielded():
             process = await asyncio.create_subprocess_exec(
-                *python_command("tfrun.worker.fresh", str(line), _own_pid()),
+                *python_command("tfrun.worker.fresh", str(line), str(os.getpid())),
                 stdin=subprocess.PIPE,
                 stdout=stdout,
                 stderr=stderr,
@@ -168,10 +167,6 @@ class FreshSpawner:
     async def _wait(self, process: asyncio.subprocess.Process) -> None:
         code = await process.wait()
         self.on_exit(process.pid, -code if code < 0 else code << 8)
-
-
-def _own_pid() -> str:
-    return str(os.getpid())
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:

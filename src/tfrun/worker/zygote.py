@@ -1,6 +1,7 @@
 """The zygote: a process that has imported TensorFlow and Keras, has run no op, and forks workers.
 
-`python -m tfrun.worker.zygote FD PARENT_PID`: FD is a Unix stream socket to the agent.
+`python -m tfrun.worker.zygote FD PARENT_PID [SCRIPT]`: FD is a Unix stream socket to the agent,
+SCRIPT the file that the workers will run.
 
     agent → zygote   four bytes of length, carrying the file descriptors stdout, stderr and
                      channel; then {"id", "task"} as JSON: fork
@@ -36,7 +37,7 @@ def main() -> None:
     try:
         from tfrun.worker.preload import preload
 
-        preload()
+        preload(*sys.argv[3:])
     except BaseException as error:
         from tfrun.worker.script import describe
 

@@ -41,7 +41,7 @@ class ReturningBackend:
     async def _keep(self, site: Site, port: int, config: dict[str, Any]) -> None:
         attempt = 0
         while True:
-            agent = LocalBackend(site, self._logs)
+            agent = LocalBackend(site)
             self._agents.append(agent)
             await agent.start(port, {"attempt": attempt, **config})
             end = await agent.agent_ended()

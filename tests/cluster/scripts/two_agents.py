@@ -24,7 +24,7 @@ class BothBackend:
     listen_host = LOOPBACK
 
     def __init__(self, sites: list[Site], logs: Path) -> None:
-        self._backends = [LocalBackend(site, logs) for site in sites]
+        self._backends = [LocalBackend(site) for site in sites]
         self._ends: asyncio.Queue[AgentEnd] = asyncio.Queue()
         self._watching: list[asyncio.Task[None]] = []
         self.whereabouts = Whereabouts()
