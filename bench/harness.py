@@ -245,7 +245,9 @@ def _check(processes: Sequence[subprocess.Popen]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TFRUN_", "TF_"))}
+    # Bytecode is kept, as everywhere: what is installed has its own from the installer.
+    left_out = ("TFRUN_", "TF_", "PYTHONDONTWRITEBYTECODE")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
     return {**kept, "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import psutil
 
 import tfrun
-from tfrun.control import agent
 from tfrun.job.checks import check_program, check_tensorflow
 from tfrun.job.errors import TfrunError
 from tfrun.job.spec import JobSpec
@@ -37,6 +36,8 @@ def main() -> None:
     }
     print(GREETING + json.dumps(greeting), flush=True)
     try:
+        from tfrun.control import agent  # not above: while it is imported the answer comes
+
         agent.main(settle)
     except TfrunError as error:
         print(FAILURE + json.dumps({"code": error.code, "what": error.what}), flush=True)
