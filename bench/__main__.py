@@ -5,6 +5,7 @@ import all_reduce
 import command_line
 import data
 import data_memory
+import executions
 import limits
 import page
 import parameter_server
@@ -19,7 +20,8 @@ import tables
 import watching
 
 for benchmark in (
-    *(command_line, agents, page, start, limits, all_reduce, seed_cnn, peers, data, data_memory),
+    *(command_line, agents, page, start, limits, all_reduce, seed_cnn, executions),
+    *(peers, data, data_memory),
     *(recovery, random_kills, recovery_cost, watching, parameter_server),
 ):
     benchmark.main()

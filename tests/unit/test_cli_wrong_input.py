@@ -95,6 +95,7 @@ def test_the_spy_sees_processes(here: Jobs) -> None:
         (["--sync-check", "often", "train.py"], "TFRUN-105", "--sync-check"),
         (["--max-restarts", "-1", "train.py"], "TFRUN-105", "--max-restarts"),
         (["--snapshot-every", "often", "train.py"], "TFRUN-105", "--snapshot-every"),
+        (["--steps-per-execution", "0", "train.py"], "TFRUN-105", "--steps-per-execution"),
         (["--snapshot-every", "0s", "train.py"], "TFRUN-105", "'0s' does not say how often"),
         (["--run-dir", "file", "train.py"], "TFRUN-104", "File exists"),
         (["--run-dir", "file/run", "train.py"], "TFRUN-104", "Not a directory"),

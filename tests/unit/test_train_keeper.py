@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
 
+from tfrun.train import counting
 from tfrun.train.keeper import Keeper, steps_of
 
 X = np.random.RandomState(0).rand(24, 4).astype("float32")
@@ -30,3 +33,58 @@ def test_steps_of_an_optimizer(accumulation, steps) -> None:
 
 def test_no_optimizer_has_done_no_step() -> None:
     assert steps_of(None) == 0
+
+
+def in_an_execution(*layers: keras.layers.Layer, per_run: int = 1) -> tuple[Keeper, Any]:
+    """A keeper in the middle of an execution of four steps, and what does one of its steps."""
+    model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.optimizer.build(model.trainable_variables)
+    made, _ = counting.commit_for([model.optimizer], [])
+    made.per_run = per_run
+    keeper = Keeper(model, made, [], call=0)
+    keeper.epoch_begins(0, 8)
+    keeper.per_execution = 4
+    keeper.step_begins()
+    kernel = model.trainable_variables[-2]
+
+    def update() -> None:
+        made.begun.assign_add(1)
+        kernel.assign(kernel + 1.0)
+        made.steps.assign_add(1)
+
+    kernel.assign(keras.ops.zeros_like(kernel))
+    return keeper, update
+
+
+def kept_of(keeper: Keeper) -> tuple[int, float]:
+    """The step of the epoch, and the weight that has counted the updates."""
+    kept = keeper.state()
+    assert kept is not None
+    (name,) = [name for name in kept.arrays if name.endswith("kernel")]
+    return kept.place.step, float(kept.arrays[name].ravel()[0])
+
+
+def test_of_an_execution_all_whole_steps_are_kept() -> None:
+    keeper, update = in_an_execution()
+    for done in range(1, 5):
+        update()
+        assert kept_of(keeper) == (8 + done, done)
+
+
+def test_what_steps_change_unseen_sends_the_execution_back_to_its_beginning() -> None:
+    keeper, update = in_an_execution(keras.layers.BatchNormalization())
+    keeper.step_begins()  # with the weight at zero
+    for _ in range(3):
+        update()
+        assert kept_of(keeper) == (8, 0.0)
+    update()
+    assert kept_of(keeper) == (12, 4.0)
+
+
+def test_in_the_middle_of_a_step_of_two_updates_it_has_not_been_made() -> None:
+    keeper, update = in_an_execution(per_run=2)
+    keeper.step_begins()
+    for expected in [(8, 0.0), (9, 2.0), (8, 0.0), (10, 4.0)]:
+        update()
+        assert kept_of(keeper) == expected

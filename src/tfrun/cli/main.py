@@ -174,6 +174,13 @@ class _Command(click.Command):
     help="Steps or seconds between snapshots; 0 is only when a worker fails.",
 )
 @click.option(
+    "--steps-per-execution",
+    default=JobSpec.steps_per_execution,
+    show_default=True,
+    metavar="script|auto|N",
+    help="How many steps of fit go into one call of TensorFlow.",
+)
+@click.option(
     "--checkpoint-dir", metavar="DIR", help="Where to save.  [default: <run-dir>/checkpoints]"
 )
 @click.option(

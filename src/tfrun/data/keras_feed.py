@@ -11,7 +11,7 @@ from keras.src.backend.tensorflow import trainer
 from keras.src.trainers.data_adapters import data_adapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
 
-from tfrun.data import errors, keras_arrays, ledger, repeatable, resume
+from tfrun.data import errors, executions, keras_arrays, ledger, repeatable, resume
 from tfrun.data.dataset import Dataset
 from tfrun.data.direct_iterators import read_directly
 from tfrun.data.distributed import DistributedView, Feed
@@ -111,6 +111,9 @@ class FeedEpochIterator(trainer.TFEpochIterator):
         # Of fit, evaluate and predict only fit passes class weights, and it always does.
         self._training = "class_weight" in kwargs
         self._resume, epochs = resume.take() if self._training else (None, None)
+        self._pace = executions.take() if self._training else None
+        if self._pace is not None:
+            kwargs["steps_per_execution"] = 1  # they are put together here
         self._armed: resume.Resume | None = None
         self._given, self._fills_cache = dataset, None
         if self._training and not isinstance(dataset, Dataset) and world().in_job:
@@ -126,6 +129,22 @@ class FeedEpochIterator(trainer.TFEpochIterator):
             super().__init__(distribute_strategy, *args, **kwargs)
 
     def _enumerate_iterator(self):
+        if self._pace is None or not self._is_counted:
+            return self._executions()
+        return executions.together(self._executions(), self.num_batches or 0, self._pace)
+
+    @property
+    def _is_counted(self) -> bool:
+        """Whether no epoch's data can end before the epoch."""
+        if self._feed is not None:
+            return True
+        if self.steps_per_epoch is None:
+            return self._num_batches is not None
+        cardinality = self._distributed_dataset.cardinality
+        cardinality = cardinality() if callable(cardinality) else cardinality
+        return int(cardinality) == tf.data.INFINITE_CARDINALITY
+
+    def _executions(self):
         if self._feed is not None:
             yield from self._feed.executions()
             return

@@ -13,6 +13,7 @@ def install() -> None:
         control_flow,
         coordinator_log,
         distributed_variable,
+        executions,
         keras_optimizer,
         keras_state,
         keras_trainer,
@@ -25,6 +26,7 @@ def install() -> None:
     keras_optimizer.reduce_gradients_first()
     keras_state.remember_assignments()
     keras_trainer.repair_trainer()
+    executions.count_executions()
     step_clock.measure_input()
     control_flow.capture_outside_conditions()
     coordinator_log.make_quiet()

@@ -17,6 +17,7 @@ COMPRESSIONS = ("off", "bf16", "fp16")
 START_METHODS = ("auto", "fork", "fresh")
 # No more digits than any training needs: int() refuses some thousands. And not "0s".
 _SNAPSHOT_EVERY = re.compile(r"auto|[0-9]{1,9}|(?=.*[1-9])[0-9]{1,9}(\.[0-9]{1,9})?s")
+_STEPS_PER_EXECUTION = re.compile(r"script|auto|[1-9][0-9]{0,4}")
 MAX_WORKERS = 65535  # each worker needs a port, and more is a slip of the finger
 
 
@@ -102,6 +103,8 @@ class JobSpec:
       max_restarts: how many new rounds in a row may follow failures without progress.
       snapshot_every: how often workers write a snapshot without a failure: "100" (steps),
         "30s" (seconds), "0" (never) or "auto".
+      steps_per_execution: how many steps of `fit` go into one call of TensorFlow: "script" (what it
+        says), "auto" or a number.
       checkpoint_dir: absolute path of the directory for checkpoints; "" is none.
       checkpoint_every: how often one is written: "500" (steps), "600s", "10m", "epoch".
       keep: how many checkpoints are kept.
@@ -130,6 +133,7 @@ class JobSpec:
     deterministic: bool = False
     max_restarts: int = 3
     snapshot_every: str = "auto"
+    steps_per_execution: str = "script"
     checkpoint_dir: str = ""
     checkpoint_every: str = "10m"
     keep: int = 5
@@ -145,6 +149,13 @@ class JobSpec:
                 f"{self.snapshot_every!r:.60} does not say how often",
                 where="--snapshot-every",
                 expected='steps ("100"), seconds ("30s"), "auto", or "0" for never',
+            )
+        if not _STEPS_PER_EXECUTION.fullmatch(self.steps_per_execution):
+            raise UsageError(
+                "TFRUN-105",
+                f"{self.steps_per_execution!r:.60} is not a number of steps",
+                where="--steps-per-execution",
+                expected='a whole number from 1 on, "auto", or "script" for what the script says',
             )
 
     def to_json(self) -> dict[str, Any]:

@@ -29,9 +29,9 @@ class Keeper:
       commit: counts the steps and adds up metrics over workers; None for one worker alone.
       callbacks: those whose memory belongs to the state.
       call: the number of this `fit` in the script.
-      per_execution: Keras's `steps_per_execution`.
 
     Attributes:
+      per_execution: steps of the execution of the train function that runs, or comes next.
       place: where the state stands that would be kept now, except in the middle of a step.
     """
 
@@ -42,10 +42,9 @@ class Keeper:
         callbacks: Sequence[Any],
         *,
         call: int,
-        per_execution: int = 1,
     ) -> None:
         self._model, self._commit, self._callbacks = model, commit, callbacks
-        self._per_execution = per_execution
+        self.per_execution = 1
         self.place = Place(call=call)
         self.trained = False  # all steps of the epoch are done, its end is not
         self.began = False  # the epoch's `on_epoch_begin` has been called
@@ -77,7 +76,8 @@ class Keeper:
         if commit is None:
             return
         self._look_again_at_optimizers()
-        trusted = self._per_execution == 1 and commit.per_run == 1
+        # Between two steps of one execution nobody sees what is not gated.
+        trusted = commit.per_run == 1 and (self.per_execution == 1 or not self._ungated)
         chosen = self._ungated if trusted else self._variables
         self._held = dict(zip(chosen, variables.hold(list(chosen.values())), strict=True))
         self._step_totals = None if trusted else variables.read(commit.totals)
@@ -110,11 +110,12 @@ class Keeper:
 
     def state(self) -> Snapshot | None:
         """The newest whole state; None when there is none."""
-        held, place = self._held, self.place
+        held, place, totals = self._held, self.place, self._step_totals
         if self._step_began is not None and self._commit is not None:
             done = int(variables.read(self._commit.steps)) - self._step_began
-            if done and done == self._commit.per_run and self._per_execution == 1:
-                held, place = {}, replace(place, step=place.step + 1)
+            steps = whole_steps(done, self._commit.per_run)
+            if steps and (steps == self.per_execution or not self._ungated):
+                held, place, totals = {}, replace(place, step=place.step + steps), None
                 self._look_again_at_optimizers()
             elif done and len(held) < len(self._variables):
                 return None
@@ -127,7 +128,7 @@ class Keeper:
         else:
             callbacks = callback_state.take(self._callbacks, arrays)
         if place.step:
-            arrays["metrics"] = self._metrics_held()
+            arrays["metrics"] = self._metrics_held(totals)
         for name, variable in self._variables.items():
             value = held.get(name)
             arrays[name] = (variables.hold([variable])[0] if value is None else value).numpy()
@@ -203,17 +204,25 @@ class Keeper:
     def _release(self) -> None:
         self._held, self._held_callbacks, self._held_metrics = {}, None, None
 
-    def _metrics_held(self) -> NDArray:
-        """The metrics' sums, as of the variables that are held."""
+    def _metrics_held(self, before: tf.Tensor | None) -> NDArray:
+        """The metrics' sums, as of the variables that are held.
+
+        Args:
+          before: the sums when the step began, where it is to be done again.
+        """
         if self._held_metrics is not None:
             return self._held_metrics
-        # Of several updates some may be done: they are done again.
-        return self._metrics() if self._step_totals is None else self._step_totals.numpy()
+        return self._metrics() if before is None else before.numpy()
 
     def _metrics(self) -> NDArray:
         if self._commit is not None:
             return self._commit.totals.numpy()
         return variables.metric_totals(self._model.metrics_variables)
+
+
+def whole_steps(updates: int, per_step: int) -> int:
+    """Returns how many steps so many updates are; 0 in the middle of one, or where nobody knows."""
+    return updates // per_step if per_step and updates % per_step == 0 else 0
 
 
 def iterations_of(model: Any) -> int:

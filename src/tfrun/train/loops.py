@@ -14,7 +14,7 @@ import keras
 from tfrun.data import errors, global_batch, resume
 from tfrun.job.errors import UsageError
 from tfrun.job.world import world
-from tfrun.train import board, evaluator, header, hooks
+from tfrun.train import board, evaluator, header, hooks, pace
 from tfrun.train.agree import any_worker, mean_over_workers, multi_worker_strategy
 from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, SyncCheck, Watched
 from tfrun.train.leaving import keeping_state
@@ -117,16 +117,19 @@ def _fit(
         if channel.is_open() and world().is_chief and not in_local_mode():
             counter = SampleCounter()
             given += [*_defaults(given, _verbose(call)), counter, Report(lambda: counter.samples)]
+            pace.arrange(model, None, sees_steps=pace.sees_every_step(given))
             _set_callbacks(call, arrange(given))
         return original(*call.args, **call.kwargs)
-    train, test, global_logs = any_worker(
+    train, test, global_logs, sees_steps = any_worker(
         strategy,
         [
             hooks.acts_on_batches(given, hooks.TRAIN_BATCH),
             hooks.acts_on_batches(given, hooks.TEST_BATCH),
             hooks.reads_batch_logs(given),
+            pace.sees_every_step(given),
         ],
     )
+    pace.arrange(model, strategy, sees_steps=sees_steps)
     verbose = _verbose(call)
     counter = SampleCounter()
     stop = SharedStop(strategy, BatchDecisions(train=train, test=test), counter)

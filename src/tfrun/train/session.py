@@ -30,9 +30,11 @@ from tfrun.train import (
     snapshot,
     variables,
 )
+from tfrun.train import pace as pacing
 from tfrun.train.callbacks import set_initial_epoch
 from tfrun.train.durable import Saved, bring_back, durable
 from tfrun.train.hooks import inner
+from tfrun.train.pace import Pace
 from tfrun.train.snapshot import Snapshot
 from tfrun.train.snapshots_due import interval
 from tfrun.train.step_meter import StepMeter
@@ -72,6 +74,8 @@ class Session:
         self._target = calls.target(strategy, folder, on_servers=on_servers)
         self._stepped = False
         self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
+        self._together = 1  # steps of the last execution
+        self._pace: Pace | None = None
         self._progress = progress.own()
         self._meter = StepMeter(step_clock.of(strategy), fetches=True)
 
@@ -117,7 +121,7 @@ class Session:
 
     def arrange(self, callbacks: list[Any]) -> list[Any]:
         """Returns the callbacks between two that keep the state, ready to resume."""
-        target = self._target
+        target, self._pace = self._target, pacing.of(self._model)
         self._training = preemption.Training(self._saved, self._state_aside)
         if target is not None and target.call == self._number:
             path = snapshot.path_of(self._folder, target)
@@ -145,11 +149,10 @@ class Session:
             None if self._strategy is None else _commit(self._model),
             self._callbacks,
             call=self._number,
-            per_execution=self._model.steps_per_execution,
         )
         if self._progress:
             self._progress.begins()
-        self._steps = self._iterations()
+        self._count(self._iterations())
         kept = self._kept
         build_first(self._model, False)
         if kept is not None:
@@ -170,7 +173,7 @@ class Session:
             # Before the first step: a state that differs between workers must not be trained on.
             check_in_sync(variables.state_variables(self._model).items())
         self._kept = None
-        self._steps = self._iterations()
+        self._count(self._iterations())
         leaving.say_resumed(kept.place, self._steps)
 
     def changing(self) -> contextlib.AbstractContextManager[None]:
@@ -184,6 +187,8 @@ class Session:
             self._training.moves()
         if self._recovers:
             with self._training.changing():
+                pace = self._pace
+                self._keeper.per_execution = pace.steps if pace else self._model.steps_per_execution
                 self._keeper.step_begins()
         if self._progress:
             self._progress.step_begins()
@@ -191,10 +196,11 @@ class Session:
 
     def step_returned(self, done: int, logs: dict[str, Any] | None) -> None:
         assert self._keeper is not None and self._training is not None
-        self._meter.returned(done - self._keeper.place.step)
+        self._together = done - self._keeper.place.step
+        self._meter.returned(self._together)
         if self._progress:
             self._progress.step_returned()
-        self._steps += done - self._keeper.place.step
+        self._count(self._steps + self._together)
         with self._training.changing():
             self._keeper.step_returned(done, logs)
             self._training.moves()
@@ -223,7 +229,7 @@ class Session:
             channel.emit("first_step", step=self._iterations())
         place, logs = self._keeper.place, self._keeper.logs
         self._meter.ended(epoch=place.epoch, in_epoch=place.step, step=self._steps, logs=logs)
-        if self._periodic.due() and world().local_rank == 0:
+        if self._periodic.due(self._together) and world().local_rank == 0:
             self._write(self._keeper.state())
         self._save_if_due(epoch_ended=False)
         leaving.leave_to_regroup(self._keep)
@@ -306,6 +312,11 @@ class Session:
         resume.request(None)
         set_initial_epoch(self._model, 0)
         resume_with_logs(self._model, None)
+
+    def _count(self, steps: int) -> None:
+        self._steps = steps
+        if self._pace is not None:
+            self._pace.stands_at(steps)
 
     def _iterations(self) -> int:
         return self._keeper.iterations() if self._keeper else 0

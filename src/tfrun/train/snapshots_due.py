@@ -28,9 +28,9 @@ class Interval:
         self._steps, self._seconds, self._clock = steps, seconds, clock
         self._since, self._last, self._wait = 0, clock(), 1.0 if seconds is None else seconds
 
-    def due(self) -> bool:
-        """Called once after each step."""
-        self._since += 1
+    def due(self, steps: int = 1) -> bool:
+        """Called after each step, or after some that were made together."""
+        self._since += steps
         if self._steps is not None:
             return 0 < self._steps <= self._since
         return self._clock() - self._last >= self._wait

@@ -46,6 +46,7 @@ def worker_environment(
         "TFRUN_COMPRESS": spec.compress,
         # Where nothing is recovered from, nobody would read a snapshot.
         "TFRUN_SNAPSHOT_EVERY": spec.snapshot_every if spec.max_restarts else "0",
+        "TFRUN_STEPS_PER_EXECUTION": spec.steps_per_execution,
         "TFRUN_RECOVERS": "1" if spec.max_restarts else "0",
     }
     shared.pop("TFRUN_DETERMINISTIC", None)  # it may say that it is off

@@ -138,8 +138,9 @@ def build():
     keras.utils.set_random_seed(7)
     inputs = keras.Input((8, 8, 1))
     x = keras.layers.Conv2D(4, 3)(inputs)
-    x = keras.layers.BatchNormalization()(x)
-    x = keras.layers.Flatten()(keras.layers.Dropout(0.2)(x))
+    if STEP != "gated":  # all that a step changes are then weights
+        x = keras.layers.Dropout(0.2)(keras.layers.BatchNormalization()(x))
+    x = keras.layers.Flatten()(x)
     outputs = Output(10)(keras.layers.Dense(16, activation="relu")(x))
     model = {"own": OwnStep, "gan": Gan}.get(STEP, keras.Model)(inputs, outputs)
     model.compile(

@@ -1,0 +1,143 @@
+"""A train function that makes as many steps in one call as it is told to at that call.
+
+Keras's `steps_per_execution` is a constant of the graph. Here it is a variable: no execution has to
+go over the end of an epoch, or over a step after which something is due, and another number needs
+no new trace.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+from keras.src.backend.tensorflow import trainer
+
+_ATTRIBUTE = "_tfrun_executions"
+_KERAS = trainer.TensorFlowTrainer
+_OWN = ("make_train_function", "_make_function")
+
+
+class Executions:
+    """The executions of one model's train function.
+
+    Attributes:
+      is_made: the model's train function is of this kind.
+    """
+
+    def __init__(self) -> None:
+        with tf.device("CPU:0"):
+            self._steps = tf.Variable(1, dtype=tf.int32, trainable=False)
+            self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        self._known = 1
+        self.is_made = False
+
+    @property
+    def steps(self) -> int:
+        """Steps of the next execution."""
+        return self._known
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        if steps != self._known:
+            self._steps.assign(steps, read_value=False)
+            self._known = steps
+
+    def seconds(self) -> float:
+        """Seconds that all executions so far have spent outside Python."""
+        return float(self._seconds.read_value())
+
+    def function(self, model: Any, step: Any) -> Any:
+        """Returns a train function.
+
+        Args:
+          model: whose.
+          step: its `train_step`.
+        """
+        one = _one_step(model, step)
+
+        @tf.function(reduce_retracing=True)
+        @tf.autograph.experimental.do_not_convert
+        def several(iterator):
+            began, last = tf.timestamp(), tf.experimental.Optional.empty(None)
+
+            def body(done, _):
+                logs = tf.experimental.Optional.from_value(one(iterator.get_next()))
+                last._element_spec = logs.element_spec  # as Keras does: known once it is traced
+                return done + 1, logs
+
+            # One after the other, so that no step begins while another one is not over.
+            steps = self._steps.read_value()
+            _, logs = tf.while_loop(
+                lambda done, _: done < steps, body, [tf.constant(0), last], parallel_iterations=1
+            )
+            logs._element_spec = last.element_spec
+            with tf.control_dependencies([logs._variant_tensor]), tf.device("CPU:0"):
+                self._seconds.assign_add(tf.timestamp() - began, read_value=False)
+            return logs.get_value()
+
+        def function(iterator):
+            if isinstance(iterator, tf.data.Iterator | tf.distribute.DistributedIterator):
+                return several(iterator)
+            return one(next(iter(iterator)))  # of `train_on_batch`
+
+        self.is_made = True
+        return function
+
+
+def _one_step(model: Any, step: Any) -> Any:
+    """keras/src/backend/tensorflow/trainer.py, `_make_function`: its step on one batch."""
+
+    @tf.autograph.experimental.do_not_convert
+    def one_step_on_data(data):
+        strategy = model.distribute_strategy
+        outputs = strategy.run(step, args=(data,))
+        return trainer.reduce_per_replica(outputs, strategy, reduction="auto")
+
+    one = tf.function(one_step_on_data, reduce_retracing=True, jit_compile=model.jit_compile)
+    return model._autoconvert_optionals(one)
+
+
+def can_count(model: Any) -> bool:
+    """Whether the model's train function is Keras's, so that another one can stand in for it."""
+    cls = type(model)
+    theirs = all(getattr(cls, name) is getattr(_KERAS, name) for name in _OWN)
+    return theirs and not model.run_eagerly
+
+
+def give(model: Any) -> Executions:
+    """Has the model's train function count its steps from now on; runs one step at a time."""
+    found = getattr(model, _ATTRIBUTE, None)
+    if found is None:
+        found = Executions()
+        object.__setattr__(model, _ATTRIBUTE, found)  # past Keras's tracking of attributes
+    if not found.is_made:
+        model.train_function = None
+    return found
+
+
+def take_back(model: Any) -> None:
+    """Has the model's train function be Keras's again, unless that makes no difference."""
+    found = getattr(model, _ATTRIBUTE, None)
+    if found is None:
+        return
+    found.steps = 1
+    if model.steps_per_execution != 1 or model.run_eagerly:
+        object.__setattr__(model, _ATTRIBUTE, None)
+        model.train_function = None
+
+
+def count_executions() -> None:
+    """Gives models that have `Executions` a train function of that kind; once."""
+    original = _KERAS._make_function
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def _make_function(self, step_function):
+        executions = getattr(self, _ATTRIBUTE, None)
+        if executions is None or step_function != self.train_step:
+            return original(self, step_function)
+        return executions.function(self, step_function)
+
+    _KERAS._make_function = _make_function
