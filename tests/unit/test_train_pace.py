@@ -111,6 +111,10 @@ class OwnEpochs(keras.callbacks.Callback):
         (keras.callbacks.ModelCheckpoint("x.keras", save_freq=10), True),
         (keras.callbacks.ModelCheckpoint("x.keras"), False),
         (keras.callbacks.BackupAndRestore("x", save_freq=10), True),
+        (keras.callbacks.TensorBoard("x"), False),
+        (keras.callbacks.TensorBoard("x", profile_batch=5), True),
+        (keras.callbacks.TensorBoard("x", write_steps_per_second=True), True),
+        (keras.callbacks.TensorBoard("x", update_freq=9), True),
     ],
 )
 def test_who_looks_at_single_steps(callback: keras.callbacks.Callback, sees: bool) -> None:

@@ -130,8 +130,9 @@ class FeedEpochIterator(trainer.TFEpochIterator):
 
     def _enumerate_iterator(self):
         if self._pace is None or not self._is_counted:
-            return self._executions()
-        return executions.together(self._executions(), self.num_batches or 0, self._pace)
+            yield from self._executions()
+        else:
+            yield from executions.together(self._executions(), self.num_batches or 0, self._pace)
 
     @property
     def _is_counted(self) -> bool:

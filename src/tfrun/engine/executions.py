@@ -27,8 +27,8 @@ class Executions:
 
     def __init__(self) -> None:
         with tf.device("CPU:0"):
-            self._steps = tf.Variable(1, dtype=tf.int32, trainable=False)
-            self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+            self._steps = tf.Variable(tf.ones([], tf.int32), trainable=False)
+            self._seconds = tf.Variable(tf.zeros([], tf.float64), trainable=False)
         self._known = 1
         self.is_made = False
 
@@ -59,10 +59,11 @@ class Executions:
         @tf.function(reduce_retracing=True)
         @tf.autograph.experimental.do_not_convert
         def several(iterator):
-            began, last = tf.timestamp(), tf.experimental.Optional.empty(None)
+            optional: Any = tf.experimental.Optional
+            began, last = tf.timestamp(), optional.empty(None)
 
             def body(done, _):
-                logs = tf.experimental.Optional.from_value(one(iterator.get_next()))
+                logs = optional.from_value(one(iterator.get_next()))
                 last._element_spec = logs.element_spec  # as Keras does: known once it is traced
                 return done + 1, logs
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -132,3 +134,20 @@ def initial_epoch(model: keras.Model) -> int:
 def set_initial_epoch(model: keras.Model, epoch: int) -> None:
     """Makes `fit` start at `epoch`, in the way that BackupAndRestore does."""
     model._initial_epoch = epoch
+
+
+def append_to_logs(callbacks: Iterable[Any], epoch: int) -> None:
+    """Has Keras's CSV files go on where they were, without the epochs that come again."""
+    for callback in callbacks:
+        if isinstance(callback, keras.callbacks.CSVLogger):
+            callback.append = True
+            path = Path(callback.filename)
+            if world().is_chief and path.exists():
+                header, *rows = path.read_text().splitlines(keepends=True) or [""]
+                kept = [row for row in rows if _epoch_of(row, callback.sep) < epoch]
+                path.write_text("".join([header, *kept]))
+
+
+def _epoch_of(row: str, separator: str) -> int:
+    first = row.partition(separator)[0].strip()
+    return int(first) if first.isdecimal() else -1

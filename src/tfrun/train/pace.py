@@ -67,8 +67,8 @@ def sees_every_step(callbacks: Iterable[Any]) -> bool:
         if getattr(callback, "save_freq", "epoch") != "epoch":
             return True
         if isinstance(callback, keras.callbacks.TensorBoard) and (
-            callback.write_steps_per_second or callback.profile_batch
-        ):
+            callback.write_steps_per_second or getattr(callback, "_should_trace", True)
+        ):  # keras/src/callbacks/tensorboard.py: what it has made of `profile_batch`
             return True
     return False
 

@@ -31,7 +31,7 @@ from tfrun.train import (
     variables,
 )
 from tfrun.train import pace as pacing
-from tfrun.train.callbacks import set_initial_epoch
+from tfrun.train.callbacks import append_to_logs, set_initial_epoch
 from tfrun.train.durable import Saved, bring_back, durable
 from tfrun.train.hooks import inner
 from tfrun.train.pace import Pace
@@ -139,7 +139,7 @@ class Session:
             )
             resume.request(done, self._epochs)
             build_first(self._model, True)
-            _append_to_logs(callbacks, place.epoch)
+            append_to_logs(map(inner, callbacks), place.epoch)
         return [_First(self), *callbacks, _Last(self)]
 
     def train_begins(self) -> None:
@@ -387,20 +387,3 @@ def _commit(model: Any) -> commits.Commit:
     if is_new:
         model.make_train_function(force=True)
     return made
-
-
-def _append_to_logs(callbacks: Sequence[Any], epoch: int) -> None:
-    """Has Keras's CSV files go on where they were, without the epochs that come again."""
-    for callback in map(inner, callbacks):
-        if isinstance(callback, keras.callbacks.CSVLogger):
-            callback.append = True
-            path = Path(callback.filename)
-            if world().is_chief and path.exists():
-                header, *rows = path.read_text().splitlines(keepends=True) or [""]
-                kept = [row for row in rows if _epoch_of(row, callback.sep) < epoch]
-                path.write_text("".join([header, *kept]))
-
-
-def _epoch_of(row: str, separator: str) -> int:
-    first = row.partition(separator)[0].strip()
-    return int(first) if first.isdecimal() else -1
