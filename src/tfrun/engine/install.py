@@ -18,6 +18,7 @@ def install() -> None:
         keras_state,
         keras_trainer,
         multi_worker,
+        rows,
         step_clock,
     )
     from tfrun.engine.parameter_server import lookup, strategy, updates, variables
@@ -33,6 +34,6 @@ def install() -> None:
     distributed_variable.let_variables_be_numbers()
     strategy.replace_upstream()
     variables.repair_assign_add()
-    lookup.read_rows_only()
+    rows.read_rows_only()
     lookup.repair_gradients()
     updates.update_on_servers()

@@ -266,7 +266,26 @@ def embedding():
             optimizer=keras.optimizers.Adam(0.05, global_clipnorm=0.1),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
-    return fitted(model, (X[:SHORT, :4] * 10).astype("int32"), Y[:SHORT])
+    ids = (X[:SHORT, :4] * 10).astype("int32")
+    result = fitted(model, ids, Y[:SHORT])
+    assert whole_reads(model, model.layers[0].embeddings, (ids, Y[:SHORT])) == 0
+    return result
+
+
+def whole_reads(model, table, batch):
+    """How many ops of a training step read all of `table` (see engine/rows.py)."""
+
+    @tf.function(autograph=False)
+    def step():
+        return strategy.run(model.train_step, (batch,))
+
+    graph = step.get_concrete_function().graph
+    local = strategy.experimental_local_results(table.value)[0]
+    handles = [inside for outside, inside in graph.captures if outside is local.handle]
+    assert len(handles) == 1
+    reads = [op.type for op in handles[0].consumers()]
+    assert "ResourceGather" in reads
+    return reads.count("ReadVariableOp")
 
 
 @case

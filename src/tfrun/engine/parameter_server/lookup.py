@@ -6,42 +6,8 @@ import functools
 from typing import Any
 
 import tensorflow as tf
-from keras.src import backend
-from keras.src.backend.tensorflow import numpy as keras_numpy
 
 from tfrun.engine.parameter_server import variables
-
-
-def read_rows_only() -> None:
-    """Has `keras.ops.take` (and `Embedding`) gather rows on the servers; once.
-
-    Keras: `tf.gather(tf.convert_to_tensor(x), indices)`, which sends the whole table.
-    """
-    original = keras_numpy.take
-    if hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def take(x, indices, axis=None):
-        table = _table(x)
-        if table is None or axis != 0 or isinstance(indices, tf.SparseTensor | tf.RaggedTensor):
-            return original(x, indices, axis=axis)
-        ids: Any = backend.convert_to_tensor(indices)
-        ids = tf.where(ids < 0, ids + tf.cast(table.shape[0], ids.dtype), ids)
-        return x._maybe_autocast(lookup(table, ids))
-
-    keras_numpy.take = take
-
-
-def _table(x: Any) -> Any | None:
-    if not variables.is_keras(x) or variables.strategy_of(x) is None:
-        return None
-    from keras.src.backend.common.stateless_scope import get_stateless_scope, in_stateless_scope
-
-    scope: Any = get_stateless_scope()
-    if in_stateless_scope() and id(x) in scope.state_mapping:
-        return None  # somebody has stated its value
-    return variables.raw(x)
 
 
 def lookup(table: Any, ids: tf.Tensor) -> tf.Tensor:
