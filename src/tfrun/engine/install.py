@@ -18,6 +18,7 @@ def install() -> None:
         keras_state,
         keras_trainer,
         multi_worker,
+        row_updates,
         rows,
         step_clock,
     )
@@ -35,5 +36,6 @@ def install() -> None:
     strategy.replace_upstream()
     variables.repair_assign_add()
     rows.read_rows_only()
+    row_updates.read_accumulators_by_rows()
     lookup.repair_gradients()
     updates.update_on_servers()

@@ -1,0 +1,47 @@
+"""Adagrad reads the accumulators of the rows that it updates, not all of them.
+
+Given `tf.IndexedSlices`, Keras's Adagrad writes single rows of the accumulator and of the table,
+but takes the square root of all accumulators on the way: of a million rows of 32, two copies of
+128 MB and a pass over each. The other rows of that are used by nobody. SGD needs no such thing;
+momentum, RMSprop and Adam change every row at every step, and so does Keras.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+from keras import optimizers
+from keras.src import ops
+
+from tfrun.engine import rows
+
+
+def read_accumulators_by_rows() -> None:
+    """Has `keras.optimizers.Adagrad` update rows from rows, with its own arithmetic; once."""
+    cls: Any = optimizers.Adagrad
+    original = cls.update_step
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def update_step(self, gradient, variable, learning_rate):
+        table = None
+        if isinstance(gradient, tf.IndexedSlices):
+            accumulator = self._accumulators[self._get_variable_index(variable)]
+            table = rows.table_of(accumulator)
+        if table is None:
+            original(self, gradient, variable, learning_rate)
+            return
+        rate = ops.cast(learning_rate, variable.dtype)
+        gradient = ops.cast(gradient, variable.dtype)
+        self.assign_add(accumulator, ops.square(gradient))
+        # A row that the gradient has twice is read twice, after both additions, as Keras does.
+        seen = table.sparse_read(gradient.indices)
+        steps = ops.divide(
+            ops.multiply(rate, gradient.values), ops.sqrt(ops.add(seen, self.epsilon))
+        )
+        self.assign_sub(variable, tf.IndexedSlices(steps, gradient.indices, gradient.dense_shape))
+
+    cls.update_step = update_step
