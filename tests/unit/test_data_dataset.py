@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tfrun.data.dataset import Dataset
+from tfrun.data.keras_arrays import as_dataset
 from tfrun.data.position import Position
 from tfrun.job.errors import TfrunError, UsageError
 
@@ -108,6 +109,16 @@ def test_equal_shares_have_static_shapes():
     assert even.tf_data(0, 2).element_spec[0].shape == (10, 3)
     assert even.tf_data(0, 3).element_spec[0].shape.as_list() == [None, 3]
     assert even.map(lambda x, y: (x, y)).tf_data(0, 2).element_spec[0].shape == (10, 3)
+
+
+def test_lists_of_arrays_are_tuples_of_them():
+    """Several inputs are often a list: `fit([users, items], y)`."""
+    options = {"x": [X, Y], "y": Y, "batch_size": 20, "class_weight": None}
+    for data in (Dataset.from_arrays(([X, Y], Y), batch_size=20), as_dataset(options)):
+        assert data is not None
+        (rows, numbers), labels = next(iter(data))
+        assert rows.shape == (20, 3)
+        assert (tf.reshape(numbers, [-1]).numpy() == tf.reshape(labels, [-1]).numpy()).all()
 
 
 def test_random_functions_depend_on_the_sample_and_the_epoch_alone():

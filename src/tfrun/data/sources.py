@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
+from keras import tree
 from numpy.typing import NDArray
 
 from tfrun.data import errors, ledger
@@ -52,8 +53,8 @@ class ArraySource:
     """
 
     def __init__(self, arrays: Any) -> None:
-        # asanyarray: a memory map stays one.
-        self.nest = tf.nest.map_structure(np.asanyarray, arrays)
+        # asanyarray: a memory map stays one. tf.data would stack what is in a list.
+        self.nest = tf.nest.map_structure(np.asanyarray, tree.lists_to_tuples(arrays))
         self.arrays: list[NDArray] = tf.nest.flatten(self.nest)
         where = "Dataset.from_arrays"
         if not self.arrays:
