@@ -114,6 +114,10 @@ def test_a_table_that_a_step_reads_whole_is_read_once(options: dict) -> None:
     assert whole_reads(keras_numpy.take, table(**options), tf.constant([1])) == 1
 
 
+def test_a_quantized_table_is_read_as_ever() -> None:
+    assert rows.table_of(keras.Variable([[1], [2]], dtype="int8")) is None
+
+
 def test_a_table_that_is_not_tied_is_read_by_rows() -> None:
     variable = table(layer=keras.layers.ReversibleEmbedding, tie_weights=False)
     assert whole_reads(keras_numpy.take, variable, tf.constant([1])) == 0

@@ -56,9 +56,10 @@ def table_of(x: Any) -> Any | None:
         return None  # somebody has stated its value
     if variables.strategy_of(x) is not None:
         return variables.raw(x)
-    # What else reads all of it in a step makes its gradient dense: the optimizer then writes no
-    # single rows, whole reads stay free, and reads of rows would end that.
-    if x.regularizer is not None or getattr(x, _READ_WHOLE, False):
+    # What else reads all of it in a step makes its gradient dense, and quantized tables have none:
+    # no optimizer writes single rows, whole reads stay free, and reads of rows would end that.
+    read_whole = x.regularizer is not None or getattr(x, _READ_WHOLE, False)
+    if read_whole or not backend.is_float_dtype(x.dtype):
         return None
     return _local(variables.raw(x))
 
