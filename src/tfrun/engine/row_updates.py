@@ -35,11 +35,11 @@ def read_accumulators_by_rows() -> None:
             original(self, gradient, variable, learning_rate)
             return
         rate = ops.cast(learning_rate, variable.dtype)
-        gradient = ops.cast(gradient, variable.dtype)
+        gradient: Any = ops.cast(gradient, variable.dtype)
         self.assign_add(accumulator, ops.square(gradient))
         # A row that the gradient has twice is read twice, after both additions, as Keras does.
         seen = table.sparse_read(gradient.indices)
-        steps = ops.divide(
+        steps: Any = ops.divide(
             ops.multiply(rate, gradient.values), ops.sqrt(ops.add(seen, self.epsilon))
         )
         self.assign_sub(variable, tf.IndexedSlices(steps, gradient.indices, gradient.dense_shape))

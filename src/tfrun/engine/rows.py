@@ -52,7 +52,8 @@ def table_of(x: Any) -> Any | None:
     """
     if not variables.is_keras(x):
         return None
-    if in_stateless_scope() and id(x) in get_stateless_scope().state_mapping:
+    scope: Any = get_stateless_scope()
+    if in_stateless_scope() and id(x) in scope.state_mapping:
         return None  # somebody has stated its value
     if variables.strategy_of(x) is not None:
         return variables.raw(x)
