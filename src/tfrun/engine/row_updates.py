@@ -27,21 +27,20 @@ def read_accumulators_by_rows() -> None:
 
     @functools.wraps(original)
     def update_step(self, gradient, variable, learning_rate):
-        table = None
-        if isinstance(gradient, tf.IndexedSlices):
-            accumulator = self._accumulators[self._get_variable_index(variable)]
-            table = rows.table_of(accumulator)
+        is_rows = isinstance(gradient, tf.IndexedSlices)
+        accumulator = self._accumulators[self._get_variable_index(variable)]
+        table = rows.table_of(accumulator) if is_rows else None
         if table is None:
             original(self, gradient, variable, learning_rate)
             return
         rate = ops.cast(learning_rate, variable.dtype)
-        gradient: Any = ops.cast(gradient, variable.dtype)
-        self.assign_add(accumulator, ops.square(gradient))
+        own: Any = ops.cast(gradient, variable.dtype)
+        self.assign_add(accumulator, ops.square(own))
         # A row that the gradient has twice is read twice, after both additions, as Keras does.
-        seen = table.sparse_read(gradient.indices)
+        seen = table.sparse_read(own.indices)
         steps: Any = ops.divide(
-            ops.multiply(rate, gradient.values), ops.sqrt(ops.add(seen, self.epsilon))
+            ops.multiply(rate, own.values), ops.sqrt(ops.add(seen, self.epsilon))
         )
-        self.assign_sub(variable, tf.IndexedSlices(steps, gradient.indices, gradient.dense_shape))
+        self.assign_sub(variable, tf.IndexedSlices(steps, own.indices, own.dense_shape))
 
     cls.update_step = update_step
