@@ -36,6 +36,7 @@ from tfrun.job.errors import TfrunError
 from tfrun.job.exits import EXIT_LOST, EXIT_PREEMPTED
 from tfrun.job.spec import JobSpec
 from tfrun.worker import lineage, sigterm
+from tfrun.worker.descendants import kill_descendants
 from tfrun.worker.environment import usable_cores, worker_environment
 from tfrun.worker.spawn import Spawner, make_spawner
 from tfrun.worker.zygote_process import Zygote
@@ -149,7 +150,7 @@ class Agent:
         if self._crew:
             self._crew.kill()
         await self._spawner.close()
-        lineage.kill_descendants()
+        kill_descendants()
         if self._ports:
             self._ports.close()
         if self._own_state:
@@ -274,7 +275,7 @@ class Agent:
             await self._spawner.close()
             self._spawner = self._new_spawner()
         if self._spawner.pid is not None:
-            lineage.kill_descendants(keep=frozenset({self._spawner.pid}))
+            kill_descendants(keep=frozenset({self._spawner.pid}))
 
     async def _start(self, crew: Crew, message: messages.StartRound) -> None:
         assert self._ports is not None

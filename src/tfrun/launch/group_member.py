@@ -24,6 +24,7 @@ from tfrun.launch.join_reason import why_not_in
 from tfrun.launch.meeting import Found, Meeting
 from tfrun.launch.waiting import Waiting
 from tfrun.worker import lineage, sigterm
+from tfrun.worker.descendants import kill_descendants
 
 POLL_SECONDS = 0.25
 
@@ -101,7 +102,7 @@ async def _serve(
         return ExitStatus(code=await ending).shell_code
     finally:
         ended.cancel()
-        await asyncio.to_thread(lineage.kill_descendants)
+        await asyncio.to_thread(kill_descendants)
 
 
 async def _look(meeting: Meeting, timeout: float) -> tuple[Found, dict[str, Any]]:

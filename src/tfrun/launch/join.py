@@ -27,6 +27,7 @@ from tfrun.launch.join_reason import why_not_in
 from tfrun.launch.remote import FAILURE
 from tfrun.launch.waiting import Waiting
 from tfrun.worker import lineage, sigterm
+from tfrun.worker.descendants import kill_descendants
 
 TRY_SECONDS = 1.0  # between two attempts
 ANSWER_SECONDS = 4.0
@@ -213,5 +214,5 @@ class Join:
         except asyncio.TimeoutError:
             pass
         # What an agent that was killed could not end has become ours.
-        await asyncio.to_thread(lineage.kill_descendants)
+        await asyncio.to_thread(kill_descendants)
         await process.wait()

@@ -13,7 +13,7 @@ from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
 from tfrun.launch.agent_process import ALONE, AgentProcess, slots_alone
 from tfrun.launch.backend import AgentEnd, Job
-from tfrun.worker import lineage
+from tfrun.worker.descendants import kill_descendants
 
 LOOPBACK = "127.0.0.1"
 
@@ -83,7 +83,7 @@ class LocalBackend:
         except asyncio.TimeoutError:
             pass
         # What an agent that was killed could not end has become ours.
-        await asyncio.to_thread(lineage.kill_descendants)
+        await asyncio.to_thread(kill_descendants)
         await self._agent.wait()
         if self._state:
             remove(self._state)

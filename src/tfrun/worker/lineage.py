@@ -6,7 +6,6 @@ process holds from its parent tell it by closing.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
@@ -39,23 +38,6 @@ def adopt_orphans() -> None:
     """Makes processes whose parents die become children of this one, so that it can end them."""
     if sys.platform == "linux":
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def kill_descendants(keep: frozenset[int] = frozenset()) -> list[int]:
-    """SIGKILLs and reaps every descendant of this process, except `keep`. Returns their pids."""
-    import psutil  # not above: a zygote needs the rest of this file, and starts in a hurry
-
-    killed = []
-    for process in psutil.Process().children(recursive=True):
-        if process.pid in keep:
-            continue
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-            killed.append(process.pid)
-    for pid in killed:
-        with contextlib.suppress(ChildProcessError):  # not ours to reap, or asyncio was quicker
-            os.waitpid(pid, os.WNOHANG)
-    return killed
 
 
 def kill_group(pid: int, signum: int) -> bool:
