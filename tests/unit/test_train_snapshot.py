@@ -76,6 +76,31 @@ def test_a_damaged_one_does_not_count(tmp_path: Path, damage: str) -> None:
     assert snapshot.latest(tmp_path) == Place(step=1)
 
 
+def test_what_the_search_for_the_latest_has_read_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    real = snapshot.safe_open
+    monkeypatch.setattr(
+        snapshot, "safe_open", lambda path, **more: opened.append(path) or real(path, **more)
+    )
+    snapshot.write(tmp_path, at(0, 0, 1, began=True))
+    path = snapshot.path_of(tmp_path, Place(step=1))
+    assert snapshot.latest(tmp_path) == snapshot.latest(tmp_path) == Place(step=1)
+    first = snapshot.read_file(path)
+    assert first and first.values["began"] is True
+    assert opened == [path]
+    assert snapshot.read_file(path) is not first  # whoever has read it may change it
+    snapshot.latest(tmp_path)
+    snapshot.write_file(path, at(0, 0, 1, began=False))
+    second = snapshot.read_file(path)
+    assert second and second.values["began"] is False
+    snapshot.latest(tmp_path)
+    snapshot.forget()
+    opened.clear()
+    assert snapshot.read_file(path) and opened == [path]
+
+
 def test_what_was_sent_is_read_like_the_file(tmp_path: Path) -> None:
     snapshot.write(tmp_path, at(1, 2, 3, began=True))
     data = snapshot.path_of(tmp_path, Place(call=1, epoch=2, step=3)).read_bytes()

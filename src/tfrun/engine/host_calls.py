@@ -46,12 +46,12 @@ class Calls:
             self._order = resource_variable_ops.ResourceVariable(0)
 
     def all_reduce(
-        self, tensors: Sequence[tf.Tensor], gradients: Gradients | None = None
+        self, tensors: Sequence[Any], gradients: Gradients | None = None
     ) -> list[tf.Tensor]:
         """Sums each tensor over the workers.
 
         Args:
-          tensors: of any shapes and dtypes.
+          tensors: of any shapes and dtypes; numpy's too when TensorFlow executes eagerly.
           gradients: which of them may travel compressed.
         """
 

@@ -45,6 +45,8 @@ def target(strategy: Any | None, folder: Path, *, on_servers: bool = False) -> P
         found = [snapshot.latest(folder), Place(call=done + 1) if done >= 0 else None]
         mine = max((place for place in found if place is not None), default=None)
         _target.append(agreement.latest_place(strategy, mine))
+        if _target[0] != found[0]:
+            snapshot.forget()
     return _target[0]
 
 

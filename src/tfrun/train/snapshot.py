@@ -28,6 +28,7 @@ from tfrun.train import no_room
 from tfrun.worker import channel, progress
 
 KEPT = 2
+_found_whole: dict[Path, tuple[object, Snapshot]] = {}  # by `latest`, until somebody reads it
 VARIABLE, RECOVERS = "TFRUN_STATE_DIR", "TFRUN_RECOVERS"
 _NAME = re.compile(r"state-(\d+)-(\d+)-(\d+)\.safetensors")
 
@@ -129,9 +130,16 @@ def path_of(folder: Path, place: Place) -> Path:
 def latest(folder: Path) -> Place | None:
     """The latest place that there is a snapshot of; one that is damaged does not count."""
     for (call, epoch, step), path in sorted(_found(folder).items(), reverse=True):
-        if read_file(path) is not None:
+        version = _version(path)
+        if (whole := read_file(path)) is not None:
+            _found_whole[path] = version, whole
             return Place(call=call, epoch=epoch, step=step)
     return None
+
+
+def forget() -> None:
+    """Nobody reads what `latest` has found: its memory is free again."""
+    _found_whole.clear()
 
 
 def write_file(path: Path, snapshot: Snapshot) -> None:
@@ -164,6 +172,9 @@ def write_file(path: Path, snapshot: Snapshot) -> None:
 
 def read_file(path: Path) -> Snapshot | None:
     """Reads one file; None when it is not there or not whole."""
+    version, whole = _found_whole.pop(path, (None, None))
+    if whole is not None and version == _version(path):
+        return whole
     try:
         with safe_open(path, framework="numpy") as file:
             header = json.loads((file.metadata() or {})["tfrun"])
@@ -171,6 +182,15 @@ def read_file(path: Path) -> Snapshot | None:
         return _whole(header, arrays)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
         return None
+
+
+def _version(path: Path) -> object:
+    """Differs between two files that have been written at the same path."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def parse(data: bytes) -> Snapshot | None:
