@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 
@@ -81,23 +80,6 @@ def one_device_takes_the_detour() -> bool:
     return isinstance(read, multi_device_iterator_ops.OwnedMultiDeviceIterator)
 
 
-def mapped_by_malloc() -> bool:
-    """Whether the C library maps a buffer of 1 MB anew, as a threshold of 128 KB makes it."""
-
-    class Info(ctypes.Structure):
-        _fields_ = [(f"field{i}", ctypes.c_size_t) for i in range(10)]
-
-    libc = ctypes.CDLL(None)
-    libc.mallinfo2.restype = Info
-    libc.malloc.restype = ctypes.c_void_p
-    before = libc.mallinfo2().field3  # hblks: regions mapped for one allocation each
-    kept = [libc.malloc(ctypes.c_size_t(1 << 20)) for _ in range(4)]
-    grown = libc.mallinfo2().field3 - before
-    for each in kept:
-        libc.free(ctypes.c_void_p(each))
-    return grown > 0
-
-
 central = tf.distribute.experimental.CentralStorageStrategy(["CPU:0", "CPU:1"])
 accumulate = lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)  # noqa: E731
 logs = train(one, n=7, outputs=2).logs
@@ -113,7 +95,6 @@ results = {
     > 1e-4,
     "iterators are tuned": iterators_are_tuned(),
     "one device takes the detour": one_device_takes_the_detour(),
-    "allocator": mapped_by_malloc() if hasattr(ctypes.CDLL(None), "mallinfo2") else True,
 }
 with open(os.environ["TFRUN_TEST_OUT"], "w") as file:  # noqa: PTH123
     json.dump(results, file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 
@@ -64,11 +65,44 @@ def argument():
     return reduce(tf.ones([1]))
 
 
+class Info(ctypes.Structure):
+    _fields_ = [(f"field{i}", ctypes.c_size_t) for i in range(10)]
+
+
+def allocator() -> list[bool] | None:
+    """What malloc does once there has been a GeneratorDataset; None without glibc 2.33.
+
+    Whether it maps a buffer of 1 MB anew, and whether it gives 256 MB back to the system.
+    """
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        return None
+    signature = tf.TensorSpec((), tf.int32)
+    next(iter(tf.data.Dataset.from_generator(lambda: iter((0,)), output_signature=signature)))
+    libc.mallinfo2.restype = Info
+    libc.malloc.restype = ctypes.c_void_p
+
+    def allocate(count: int, size: int) -> tuple[int, int]:
+        """The regions that were mapped for one allocation each, and the bytes given back."""
+        before = libc.mallinfo2()
+        kept = [libc.malloc(ctypes.c_size_t(size)) for _ in range(count)]
+        there = libc.mallinfo2()
+        for each in kept:
+            libc.free(ctypes.c_void_p(each))
+        after = libc.mallinfo2()
+        # field0: bytes of the heap; field4: mapped bytes.
+        given_back = there.field0 + there.field4 - after.field0 - after.field4
+        return there.field3 - before.field3, given_back
+
+    return [allocate(4, 1 << 20)[0] > 0, allocate(1, 256 << 20)[1] > 0]
+
+
 results = {
     "packs": packs(),
     "argument": fails(argument),
     "function in a condition": fails(lambda: called_in_a_condition(tf.constant(True))),
     "fit": fails(fit),
+    "allocator": allocator(),
 }
 with open(os.environ["TFRUN_TEST_OUT"], "w") as file:  # noqa: PTH123
     json.dump(results, file)
