@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfrun.checkpoint.policy import parse as parse_interval
+from tfrun.cli import show
 from tfrun.cli.experiment import say
 from tfrun.cli.hosts import remote_of, stated_cluster, stated_hosts
 from tfrun.cluster.cluster_file import hosts_of, is_local, workers_of
@@ -32,12 +32,10 @@ from tfrun.launch.ssh_command import Remote
 
 if TYPE_CHECKING:
     from tfrun.control.tls import Certificate
-    from tfrun.job.failure import Outcome
     from tfrun.job.measured import Settings
     from tfrun.launch.backend import Job
     from tfrun.launch.scheduler import Place
     from tfrun.launch.serve import Serving
-    from tfrun.observe.tensorboard import Board
 
     MakeJob = Callable[[JobSpec, AgentProcess | None], Job]
 
@@ -302,16 +300,23 @@ def _start(
         spec = measured.on(spec)
     run_dir_module.write_job(path, {"started": now, "pid": os.getpid(), **spec.to_json()})
     # TensorFlow's import is what everybody waits for: it goes on while the launcher imports.
-    with AgentProcess(ALONE, spec, slots) if slots else contextlib.nullcontext() as agent:
+    agent = AgentProcess(ALONE, spec, slots) if slots else None
+    with contextlib.closing(agent) if agent else contextlib.nullcontext():
         notices = [f"{measured.used_by(spec)}; --no-measured does without it"] if measured else []
         if goes_on:
             notices.append(
                 "going on from the last checkpoint here; --fresh begins at the beginning"
             )
         job = make_job(spec, agent)
-        board = _board(tensorboard, path)
-        outcome = _run(
-            job, now, notices, board, goes_on=goes_on, saves=saves, page=page, plain=plain
+        outcome = show.run(
+            job,
+            now,
+            notices,
+            board=show.board(tensorboard, path),
+            goes_on=goes_on,
+            saves=saves,
+            page=page,
+            plain=plain,
         )
     if outcome.preempted and place:
         from tfrun.launch.scheduler import preempted
@@ -319,79 +324,3 @@ def _start(
         if text := preempted(place):
             print(f"tfrun: {text}", file=sys.stderr, flush=True)
     return outcome.exit_code
-
-
-def _run(
-    job: Job,
-    started: float,
-    notices: Sequence[str],
-    board: Board | None,
-    *,
-    goes_on: bool,
-    saves: bool,
-    page: bool,
-    plain: bool,
-) -> Outcome:
-    """Runs the job and shows how it goes and went."""
-    import asyncio
-
-    from tfrun.launch.launcher import run_job
-    from tfrun.observe.board import goodput_line
-    from tfrun.observe.events import EventLog
-    from tfrun.observe.live import is_possible
-    from tfrun.observe.monitor import Monitor
-    from tfrun.observe.summary import beginning, print_outcome, print_start
-    from tfrun.observe.terminal import Terminal
-
-    spec = job.spec
-    path = Path(spec.run_dir)
-    terminal = Terminal(prefix_all=spec.log_all, chief=job.plan.chief)
-    print_start(terminal, spec, job.plan.serves, job.plan.part)
-    for notice in notices:
-        terminal.notice(notice)
-    events = EventLog(path / "events.jsonl")
-    if board:
-        events.listeners.append(board.event)
-    try:
-        monitor = Monitor(events, path)
-        if not plain and is_possible():
-            terminal.show_live(monitor.view)
-        events.add("job", **beginning(spec, started, goes_on=goes_on))
-        running = run_job(job, events, terminal, window=_window(spec), monitor=monitor, page=page)
-        outcome = asyncio.run(running)
-    finally:
-        if board:
-            board.close()
-        terminal.close()
-        events.close()
-    if outcome.exit_code == 0 and spec.checkpoint_dir and saves:
-        run_dir_module.mark_finished(spec.checkpoint_dir)
-    print_outcome(outcome, spec, job.plan.chief, terminal.summary, time.time() - started)
-    if terminal.is_live:
-        print(f"tfrun: {goodput_line(monitor.view()['goodput'])}", file=sys.stderr)
-    return outcome
-
-
-def _board(folder: str | None, run_dir: Path) -> Board | None:
-    """What writes for TensorBoard; only loaded when it is wanted."""
-    if folder is None:
-        return None
-    from tfrun.observe.tensorboard import Board
-
-    try:
-        return Board(Path(folder), run_dir)
-    except OSError as error:
-        raise UsageError(
-            "TFRUN-105",
-            f"{folder!r} cannot be written: {error.strerror}",
-            where="--tensorboard",
-            expected="a directory for TensorBoard's files",
-        ) from None
-
-
-def _window(spec: JobSpec) -> tuple[int, int] | None:
-    """Rows and columns of our terminal; None when there is none, or lines get a prefix."""
-    if spec.log_all or sys.stdout is None or not sys.stdout.isatty():
-        return None
-    columns, rows = shutil.get_terminal_size()
-    return rows, columns

@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tfrun.job.python import python_command
@@ -38,7 +37,7 @@ def slots_alone(workers: WorkerRange, external: str) -> int:
 
 
 class AgentProcess:
-    """An agent that runs; as a context, it has ended at the end whatever happens."""
+    """An agent that runs, until `close` at the latest."""
 
     def __init__(self, name: str, spec: JobSpec, workers: int) -> None:
         """Starts it, and its zygote where workers are forks.
@@ -71,19 +70,6 @@ class AgentProcess:
             )
         self._ending: asyncio.Task[int] | None = None
 
-    def __enter__(self) -> AgentProcess:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.hang_up()
-        self._process.kill()
-        self._process.wait()
-
     def tell(self, config: dict[str, Any]) -> None:
         """Tells it what to do, once; through its pipe: others can read arguments."""
         assert self._process.stdin is not None
@@ -96,6 +82,12 @@ class AgentProcess:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
+
+    def close(self) -> None:
+        """Ends it, if it has not ended yet."""
+        self.hang_up()
+        self._process.kill()
+        self._process.wait()
 
     async def wait(self) -> int:
         """Waits until it has ended; returns its exit code, negative for a signal's number."""
