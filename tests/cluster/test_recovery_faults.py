@@ -131,7 +131,7 @@ def test_a_job_that_failed_goes_on_from_its_checkpoint(tmp_path: Path, wanted: s
     options = ("--checkpoint-every", "5", "--max-restarts", "0")
     run(tmp_path, "--seed", "3", *options, fault="kill", exit_code=137)
     kept = [path.name for path in tmp_path.glob("checkpoints/ckpt-*")]
-    assert 1 <= len(kept) <= 5
+    assert 1 <= len(kept) <= 6  # SIGKILL may come between a new one and the end of the oldest
     again = run(tmp_path, *options)
     assert "Epoch 1/3" not in again
     assert weights(again) == wanted
