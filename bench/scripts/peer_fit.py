@@ -1,6 +1,6 @@
 """Milliseconds a step of `fit`, by epoch.
 
-    peer_fit.py WORKLOAD keras3 | legacy
+    peer_fit.py WORKLOAD keras3 | legacy [tfrun.Dataset]
 
 TensorFlow's strategy, or tfrun's in its place; each worker draws its part of a global batch.
 """
@@ -24,7 +24,12 @@ with strategy.scope():
     model = workloads.compiled(keras, name)
 x, y = workloads.samples(name)
 batch = PER_WORKER[name] * strategy.num_replicas_in_sync
-data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(1000).repeat().batch(batch)
+if sys.argv[3:] == ["tfrun.Dataset"]:
+    import tfrun
+
+    data = tfrun.Dataset.from_arrays((x, y), batch_size=batch, shuffle=True)
+else:
+    data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(1000).repeat().batch(batch)
 
 timed = clock.of(keras, STEPS[name])
 model.fit(data, epochs=EPOCHS, steps_per_epoch=STEPS[name], verbose=0, callbacks=[timed])

@@ -38,9 +38,11 @@ def read_accumulators_by_rows() -> None:
         self.assign_add(accumulator, ops.square(own))
         # A row that the gradient has twice is read twice, after both additions, as Keras does.
         seen = table.sparse_read(own.indices)
-        steps: Any = ops.divide(
-            ops.multiply(rate, own.values), ops.sqrt(ops.add(seen, self.epsilon))
-        )
+        # Of a quotient by a square root TensorFlow's graphs make a product with its reciprocal,
+        # whose last bit is another one: the check of the shape stands between them.
+        roots: Any = ops.sqrt(ops.add(seen, self.epsilon))
+        roots = tf.ensure_shape(roots, [None, *variable.shape[1:]])
+        steps: Any = ops.divide(ops.multiply(rate, own.values), roots)
         self.assign_sub(variable, tf.IndexedSlices(steps, own.indices, own.dense_shape))
 
     cls.update_step = update_step
