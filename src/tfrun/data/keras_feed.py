@@ -11,7 +11,15 @@ from keras.src.backend.tensorflow import trainer
 from keras.src.trainers.data_adapters import data_adapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
 
-from tfrun.data import errors, executions, keras_arrays, ledger, repeatable, resume
+from tfrun.data import (
+    errors,
+    executions,
+    keras_arrays,
+    ledger,
+    plain_pipelines,
+    repeatable,
+    resume,
+)
 from tfrun.data.dataset import Dataset
 from tfrun.data.direct_iterators import read_directly
 from tfrun.data.distributed import DistributedView, Feed
@@ -25,6 +33,7 @@ def install() -> None:
         return
     let_iterators_end()
     read_directly()
+    plain_pipelines.install()
     # `fit`, `evaluate` and `predict` look the class up under this name each time.
     trainer.TFEpochIterator = FeedEpochIterator
     cls = trainer.TensorFlowTrainer
@@ -56,7 +65,8 @@ def _distributing(original):
             "a tf.data pipeline, distributed by a strategy",
             "its samples have no numbers; use tfrun.Dataset",
         )
-        return original(self, dataset, options)
+        # TensorFlow's default strategy gives back what it gets.
+        return plain_pipelines.for_one(original(self, dataset, options))
 
     experimental_distribute_dataset._tfrun_original = original  # type: ignore[attr-defined]
     return experimental_distribute_dataset
@@ -128,11 +138,10 @@ class FeedEpochIterator(trainer.TFEpochIterator):
         with trained_on:
             super().__init__(distribute_strategy, *args, **kwargs)
 
-    def _enumerate_iterator(self):
+    def _enumerate_iterator(self) -> Any:
         if self._pace is None or not self._is_counted:
-            yield from self._executions()
-        else:
-            yield from executions.together(self._executions(), self.num_batches or 0, self._pace)
+            return self._executions()
+        return executions.together(self._executions(), self.num_batches or 0, self._pace)
 
     @property
     def _is_counted(self) -> bool:

@@ -98,7 +98,7 @@ def _of_stream(plan: Plan, replicas: Replicas, reader: Reader, spec: Any, start:
         rows = tf.nest.pack_sequence_as(spec, leaves)
         return (rows, keys) if plan.is_random else (rows,) if plan.stages else rows
 
-    return _map_in_this_thread(tf.data.Dataset.zip((numbers, made)), read)
+    return map_in_this_thread(tf.data.Dataset.zip((numbers, made)), read)
 
 
 def _of_files(plan: Plan, replicas: Replicas, reader: Reader, start: int, stop: int):
@@ -119,7 +119,7 @@ def _of_files(plan: Plan, replicas: Replicas, reader: Reader, start: int, stop: 
         keys.set_shape([None, len(plan.stages), 2])
         return rows, keys
 
-    return _map_in_this_thread(made, with_keys)
+    return map_in_this_thread(made, with_keys)
 
 
 def _map_samples(batches, plan: Plan, size: int | None) -> tf.data.Dataset:
@@ -173,7 +173,7 @@ def _zeros(spec: Any) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors(zeros)
 
 
-def _map_in_this_thread(dataset: tf.data.Dataset, function) -> Any:
+def map_in_this_thread(dataset: tf.data.Dataset, function) -> Any:
     """`dataset.map(function)` without a change of threads for each element (60 us of 250).
 
     tensorflow/python/data/ops/map_op.py: `from_generator` is made in this way, but `map` has no

@@ -152,7 +152,7 @@ class Session:
         )
         if self._progress:
             self._progress.begins()
-        self._count(self._iterations())
+        self._count()
         kept = self._kept
         build_first(self._model, False)
         if kept is not None:
@@ -173,7 +173,7 @@ class Session:
             # Before the first step: a state that differs between workers must not be trained on.
             check_in_sync(variables.state_variables(self._model).items())
         self._kept = None
-        self._count(self._iterations())
+        self._count()
         leaving.say_resumed(kept.place, self._steps)
 
     def changing(self) -> contextlib.AbstractContextManager[None]:
@@ -200,7 +200,9 @@ class Session:
         self._meter.returned(self._together)
         if self._progress:
             self._progress.step_returned()
-        self._count(self._steps + self._together)
+        self._steps += self._together
+        if self._pace is not None:
+            self._pace.stands_at(self._steps)
         with self._training.changing():
             self._keeper.step_returned(done, logs)
             self._training.moves()
@@ -313,10 +315,10 @@ class Session:
         set_initial_epoch(self._model, 0)
         resume_with_logs(self._model, None)
 
-    def _count(self, steps: int) -> None:
-        self._steps = steps
+    def _count(self) -> None:
+        self._steps = self._iterations()
         if self._pace is not None:
-            self._pace.stands_at(steps)
+            self._pace.stands_at(self._steps)
 
     def _iterations(self) -> int:
         return self._keeper.iterations() if self._keeper else 0

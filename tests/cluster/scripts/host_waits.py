@@ -8,6 +8,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import tfrun
 from tfrun.engine import host_collective
@@ -45,15 +46,37 @@ class Counter(keras.callbacks.Callback):
         sys.setprofile(None)
 
 
-counter = Counter()
-with tfrun.strategy().scope():
-    model = keras.Sequential(
-        [keras.Input((8,)), keras.layers.Dense(64), keras.layers.BatchNormalization()]
-        + [keras.layers.Dense(1)]
-    )
-    model.compile("sgd", "mse", metrics=["mae"])
+def made():
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        model = keras.Sequential(
+            [keras.Input((8,)), keras.layers.Dense(64), keras.layers.BatchNormalization()]
+            + [keras.layers.Dense(1)]
+        )
+        model.compile("sgd", "mse", metrics=["mae"])
+    return model
+
+
+def endless(switch):
+    """What each step counts, and the weights, of an endless tf.data pipeline.
+
+    Each worker has 8 samples: by another number TensorFlow divides in another way once it is known.
+    """
+    os.environ["TFRUN_OWN_ROWS"] = switch
+    model, counter = made(), Counter()
+    data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).shuffle(96).repeat().batch(16)
+    model.fit(data, epochs=1, steps_per_epoch=20, verbose=0, callbacks=[counter])
+    collectives = np.diff(np.array(counter.seen)[:, 0]).max()
+    return int(collectives), [variable.numpy().tobytes() for variable in model.variables]
+
+
+strategy, counter = tfrun.strategy(), Counter()
+model = made()
 model.fit(x, x[:, :1], batch_size=12, epochs=3, verbose=0, callbacks=[Fault(), counter])
 steps = np.diff(np.array(counter.seen), axis=0)
 if RANK == 0:
     # Some steps also report how far they are.
     print("ROUND", ROUND, "COUNTS", [*steps.max(axis=0).tolist()[:3], int(np.median(steps[:, 3]))])
+(own, weights), (all_rows, wanted) = endless("1"), endless("0")
+if RANK == 0:
+    print("ENDLESS", all_rows - own, "less, same bits", weights == wanted)

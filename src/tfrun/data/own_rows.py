@@ -1,0 +1,212 @@
+"""A plain `tf.data` pipeline over arrays in memory is read by rows, and only the worker's own.
+
+`from_tensor_slices(arrays).shuffle(n).repeat().batch(b)` copies each sample for itself, twice, and
+each worker does so for the samples of all. But none of these operations looks into a sample. So the
+same ones are applied to the samples' numbers, TensorFlow shares batches of numbers out among the
+workers just as it would have shared out the samples, and each worker copies the rows of its own
+numbers, a batch in one go: the same samples in the same order.
+
+What a pipeline is made of is kept by TensorFlow in private attributes of its objects
+(tensorflow/python/data/ops/*_op.py). This file alone knows them, and leaves a pipeline as it is
+wherever it finds something else.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+import tensorflow as tf
+from tensorflow.python.data.ops import (
+    batch_op,
+    dataset_ops,
+    from_tensor_slices_op,
+    iterator_ops,
+    prefetch_op,
+    repeat_op,
+    shard_op,
+    shuffle_op,
+    skip_op,
+    take_op,
+)
+
+from tfrun.data.pipeline import map_in_this_thread
+
+_FILE = tf.data.experimental.AutoShardPolicy.FILE  # numbers have no files
+
+# What each operation is on numbers.
+_AGAIN: dict[type, Callable[[Any, Any], Any]] = {
+    repeat_op._RepeatDataset: lambda node, numbers: numbers.repeat(int(node._count)),
+    take_op._TakeDataset: lambda node, numbers: numbers.take(int(node._count)),
+    skip_op._SkipDataset: lambda node, numbers: numbers.skip(int(node._count)),
+    shard_op._ShardDataset: lambda node, numbers: numbers.shard(
+        int(node._num_shards), int(node._index)
+    ),
+    prefetch_op._PrefetchDataset: lambda node, numbers: numbers.prefetch(int(node._buffer_size)),
+    dataset_ops._OptionsDataset: lambda node, numbers: numbers.with_options(node.options()),
+    batch_op._BatchDataset: lambda node, numbers: numbers.batch(
+        int(node._batch_size), drop_remainder=bool(node._drop_remainder)
+    ),
+    shuffle_op._ShuffleDataset: lambda node, numbers: _Shuffled(node, numbers),
+}
+
+# A shuffle goes on with its random numbers when it is iterated again, also below another `batch`:
+# so what it is on numbers is made once.
+_made: WeakKeyDictionary[Any, tf.data.Dataset] = WeakKeyDictionary()
+# Those of whose random numbers somebody else has had the first ones.
+_begun: WeakSet[Any] = WeakSet()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByNumbers:
+    """Batches of samples' numbers, and what makes batches of samples of them.
+
+    Attributes:
+      numbers: int64 of shape [batch].
+      arrays: whose rows the samples are.
+      spec: the structure of a sample.
+    """
+
+    numbers: tf.data.Dataset
+    arrays: list[tf.Tensor]
+    spec: Any
+
+    def read(self, numbers: tf.data.Dataset) -> Any:
+        """Returns the samples of batches of numbers."""
+
+        def rows(batch: tf.Tensor) -> Any:
+            return tf.nest.pack_sequence_as(self.spec, [tf.gather(a, batch) for a in self.arrays])
+
+        options = tf.data.Options()
+        options.autotune.enabled = False  # no other thread is to copy a few rows
+        return map_in_this_thread(numbers, rows).with_options(options)
+
+
+def note_iterations() -> None:
+    """Notes from now on whose random numbers are drawn by whom; once. Runs no op."""
+    iterator = iterator_ops.OwnedIterator
+    if hasattr(iterator._create_iterator, "__wrapped__"):
+        return
+    iterator._create_iterator = _noting(iterator._create_iterator, dataset=1)
+    dataset_ops.DatasetV2.reduce = _noting(dataset_ops.DatasetV2.reduce, dataset=0)
+
+
+def by_rows(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a pipeline for one worker that gives what `dataset` gives; itself where need be."""
+    found = by_numbers(dataset)
+    if found is None:
+        return dataset
+    made = found.read(found.numbers)
+    last = next(node for node in _chain(dataset) if type(node) is not dataset_ops._OptionsDataset)
+    # What was read ahead are numbers now.
+    is_ahead = type(last) is prefetch_op._PrefetchDataset
+    return made.prefetch(int(last._buffer_size)) if is_ahead else made
+
+
+def by_numbers(dataset: Any) -> ByNumbers | None:
+    """Returns the pipeline of numbers for a pipeline of samples; None where there is none."""
+    if not tf.executing_eagerly():
+        return None
+    try:
+        *nodes, source = _chain(dataset)
+        is_plain = _is_in_memory(source) and all(type(node) in _AGAIN for node in nodes)
+        batches = sum(type(node) is batch_op._BatchDataset for node in nodes)
+        policy = dataset.options().experimental_distribute.auto_shard_policy
+        if not is_plain or batches != 1 or policy == _FILE or any(map(_has_begun, nodes)):
+            return None
+        numbers = _numbers(source)
+        for node in reversed(nodes):
+            if node not in _made:
+                _made[node] = _AGAIN[type(node)](node, numbers)
+            numbers = _made[node]
+    except AttributeError:  # another TensorFlow has other names
+        return None
+    found = ByNumbers(numbers=numbers, arrays=source._tensors, spec=source.element_spec)
+    of_batch = numbers.element_spec.shape
+    spec = tf.nest.map_structure(
+        lambda leaf: tf.TensorSpec([*of_batch, *leaf.shape], leaf.dtype), found.spec
+    )
+    same = spec == dataset.element_spec and numbers.cardinality() == dataset.cardinality()
+    return found if same else None
+
+
+def _chain(dataset: Any) -> Iterator[Any]:
+    """Yields the operations of a pipeline from the last one on, as far as each has one input."""
+    yield dataset
+    while len(inputs := dataset._inputs()) == 1:
+        (dataset,) = inputs
+        yield dataset
+
+
+def _is_in_memory(source: Any) -> bool:
+    """Whether it gives the rows of dense arrays. Strings may be files, which are shared out."""
+    if type(source) is not from_tensor_slices_op._TensorSliceDataset:
+        return False
+    leaves = tf.nest.flatten(source.element_spec)
+    return len(leaves) == len(source._tensors) and all(
+        isinstance(leaf, tf.TensorSpec)
+        and leaf.dtype == array.dtype != tf.string
+        and leaf.shape == array.shape[1:]
+        for leaf, array in zip(leaves, source._tensors, strict=True)
+    )
+
+
+def _numbers(source: Any) -> tf.data.Dataset:
+    if source not in _made:
+        _made[source] = tf.data.Dataset.range(source._tensors[0].shape[0])
+    return _made[source]
+
+
+class _Shuffled(dataset_ops.UnaryUnchangedStructureDataset):
+    """As `Dataset.shuffle`, which would draw another seed than the one that `node` has drawn.
+
+    Between it and a `repeat` nothing may stand: TensorFlow makes one operation of both, which goes
+    on into the next epoch in another order.
+    """
+
+    def __init__(self, node: Any, numbers: Any) -> None:
+        self._input_dataset = numbers
+        variant = tf.raw_ops.ShuffleDatasetV3(
+            input_dataset=numbers._variant_tensor,
+            buffer_size=node._buffer_size,
+            seed=node._seed,
+            seed2=node._seed2,
+            seed_generator=tf.raw_ops.DummySeedGenerator(),
+            output_types=[tf.int64],
+            output_shapes=[numbers.element_spec.shape],
+            reshuffle_each_iteration=node._reshuffle_each_iteration,
+        )
+        super().__init__(numbers, variant)
+
+
+def _has_begun(node: Any) -> bool:
+    return node in _begun
+
+
+def _noting(original, dataset: int):
+    """Notes which shuffles draw their random numbers for somebody else than us.
+
+    Args:
+      original: iterates a pipeline.
+      dataset: which of its arguments that is.
+    """
+
+    @functools.wraps(original)
+    def noting(*args, **kwargs):
+        for node in _all(args[dataset] if len(args) > dataset else kwargs.get("dataset")):
+            if type(node) is shuffle_op._ShuffleDataset and node._reshuffle_each_iteration:
+                _begun.add(node)
+        return original(*args, **kwargs)
+
+    return noting
+
+
+def _all(dataset: Any) -> Iterator[Any]:
+    """Yields the operations of a pipeline, whatever its form."""
+    waiting = [dataset] if isinstance(dataset, tf.data.Dataset) else []
+    while waiting:
+        yield (node := waiting.pop())
+        waiting += node._inputs()
