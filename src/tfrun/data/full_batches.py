@@ -55,7 +55,8 @@ def with_known_size(dataset: Any, replicas: int) -> Any:
     leaves = tf.nest.flatten(dataset.element_spec)
     if not all(isinstance(leaf, tf.TensorSpec) and leaf.shape.rank for leaf in leaves):
         return dataset
-    if int(dataset.cardinality()) != tf.data.INFINITE_CARDINALITY:
+    cardinality: Any = dataset.cardinality()
+    if int(cardinality) != tf.data.INFINITE_CARDINALITY:
         return dataset  # TensorFlow has an empty batch in reserve for whoever has none left
     try:
         size = _size(dataset)
@@ -66,11 +67,12 @@ def with_known_size(dataset: Any, replicas: int) -> Any:
 
 def _size(dataset: Any) -> int | None:
     """The size of all batches; None where some may be short."""
-    node = dataset
+    node: Any = dataset
     while isinstance(node, _KEEP_SIZE):
         node = node._input_dataset
     if not isinstance(node, _BATCHES):
         return None
-    size, samples = int(node._batch_size), int(node._input_dataset.cardinality())
+    found: Any = node._batch_size, node._input_dataset.cardinality()
+    size, samples = map(int, found)
     is_full = samples == tf.data.INFINITE_CARDINALITY or (samples > 0 and samples % size == 0)
     return size if is_full else None

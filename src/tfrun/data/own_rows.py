@@ -55,7 +55,7 @@ _AGAIN: dict[type, Callable[[Any, Any], Any]] = {
 
 # A shuffle goes on with its random numbers when it is iterated again, also below another `batch`:
 # so what it is on numbers is made once.
-_made: WeakKeyDictionary[Any, tf.data.Dataset] = WeakKeyDictionary()
+_made: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 # Those of whose random numbers somebody else has had the first ones.
 _begun: WeakSet[Any] = WeakSet()
 
@@ -100,10 +100,12 @@ def by_rows(dataset: tf.data.Dataset) -> tf.data.Dataset:
     if found is None:
         return dataset
     made = found.read(found.numbers)
-    last = next(node for node in _chain(dataset) if type(node) is not dataset_ops._OptionsDataset)
+    chain = _chain(dataset)
+    last: Any = next(node for node in chain if type(node) is not dataset_ops._OptionsDataset)
     # What was read ahead are numbers now.
-    is_ahead = type(last) is prefetch_op._PrefetchDataset
-    return made.prefetch(int(last._buffer_size)) if is_ahead else made
+    is_ahead = isinstance(last, prefetch_op._PrefetchDataset)
+    batches: Any = last._buffer_size if is_ahead else 0
+    return made.prefetch(int(batches)) if is_ahead else made
 
 
 def by_numbers(dataset: Any) -> ByNumbers | None:
@@ -117,7 +119,7 @@ def by_numbers(dataset: Any) -> ByNumbers | None:
         policy = dataset.options().experimental_distribute.auto_shard_policy
         if not is_plain or batches != 1 or policy == _FILE or any(map(_has_begun, nodes)):
             return None
-        numbers = _numbers(source)
+        numbers: Any = _numbers(source)
         for node in reversed(nodes):
             if node not in _made:
                 _made[node] = _AGAIN[type(node)](node, numbers)
@@ -125,7 +127,7 @@ def by_numbers(dataset: Any) -> ByNumbers | None:
     except AttributeError:  # another TensorFlow has other names
         return None
     found = ByNumbers(numbers=numbers, arrays=source._tensors, spec=source.element_spec)
-    of_batch = numbers.element_spec.shape
+    of_batch: list[Any] = numbers.element_spec.shape
     spec = tf.nest.map_structure(
         lambda leaf: tf.TensorSpec([*of_batch, *leaf.shape], leaf.dtype), found.spec
     )
