@@ -133,7 +133,7 @@ def test_a_job_that_failed_goes_on_from_its_checkpoint(tmp_path: Path, wanted: s
     kept = [path.name for path in tmp_path.glob("checkpoints/ckpt-*")]
     assert 1 <= len(kept) <= 6  # SIGKILL may come between a new one and the end of the oldest
     again = run(tmp_path, *options)
-    assert "Epoch 1/3" not in again
+    assert "going on" in again  # at whichever step the disk had come to
     assert weights(again) == wanted
     # It has finished: the next one begins anew, and so does one that is told to.
     third = run(tmp_path, "--seed", "3", *options)
