@@ -3,7 +3,8 @@
 Given `tf.IndexedSlices`, Keras's Adagrad writes single rows of the accumulator and of the table,
 but takes the square root of all accumulators on the way: of a million rows of 32, two copies of
 128 MB and a pass over each. The other rows of that are used by nobody. SGD needs no such thing;
-momentum, RMSprop and Adam change every row at every step, and so does Keras.
+momentum, RMSprop and Adam change every row at every step, and so does Keras. The bits are Keras's,
+but for `jit_compile=True`: XLA rounds what it fuses in its own way.
 """
 
 from __future__ import annotations
