@@ -13,7 +13,7 @@ from machines import Hosts, needs_hosts, thorough
 
 pytestmark = needs_hosts
 
-SCRIPT = Path(__file__).parents[1] / "cluster" / "scripts" / "compressed.py"
+SCRIPT = Path(__file__).parents[1] / "cluster" / "scripts" / "travelling.py"
 SECOND = "10.67.0"
 PASSED = ("KILLS", "TEST_FOLDER", "TEST_EPOCHS")
 

@@ -88,6 +88,7 @@ SPECS = st.builds(
     run_dir=st.text(),
     communication=st.sampled_from(["auto", "host", "ring", "nccl"]),
     compress=st.sampled_from(["off", "bf16", "fp16"]),
+    overlap=st.sampled_from(["auto", "on", "off"]),
     small_bytes=st.none() | st.integers(0, 1 << 30),
     threads_per_worker=st.none() | st.integers(1, 64),
     seed=st.integers(0, 2**31 - 1),

@@ -53,6 +53,7 @@ def test_settings_travel() -> None:
     assert environment(communication="ring")["TFRUN_COMMUNICATION"] == "ring"
     assert environment()["TFRUN_COMPRESS"] == "off"
     assert environment({"TFRUN_COMPRESS": "off"}, compress="fp16")["TFRUN_COMPRESS"] == "fp16"
+    assert environment({"TFRUN_OVERLAP": "off"}, overlap="on")["TFRUN_OVERLAP"] == "on"
     assert "TFRUN_SMALL_BYTES" not in environment()
     assert environment(small_bytes=9, pack_bytes=8)["TFRUN_PACK_BYTES"] == "8"
     assert "TFRUN_SYNC_CHECK" not in environment()

@@ -12,7 +12,7 @@ import click
 
 from tfrun import __version__
 from tfrun.job.errors import TfrunError
-from tfrun.job.spec import COMMUNICATIONS, COMPRESSIONS, START_METHODS, JobSpec
+from tfrun.job.spec import COMMUNICATIONS, COMPRESSIONS, OVERLAPS, START_METHODS, JobSpec
 from tfrun.job.timeouts import Timeouts
 from tfrun.job.world import leave_outer_job
 
@@ -129,6 +129,13 @@ class _Command(click.Command):
     default="off",
     show_default=True,
     help="Send gradients in half the bytes; what is rounded off is made up for at the next step.",
+)
+@click.option(
+    "--overlap",
+    type=click.Choice(OVERLAPS),
+    default="auto",
+    show_default=True,
+    help="Begin to send gradients while the others are still computed; auto: between machines.",
 )
 @click.option(
     "--measured/--no-measured",

@@ -168,9 +168,12 @@ class Collective:
     @property
     def compression(self) -> str:
         """As what large sums of gradients travel; "" where they do not, or as they are."""
-        shared = self._shared
-        travel = self.world > 1 and (shared is None or shared.machines > 1)
-        return self._residuals.dtype.name if travel and self._residuals is not None else ""
+        return self._residuals.dtype.name if self.crosses and self._residuals is not None else ""
+
+    @property
+    def crosses(self) -> bool:
+        """True where large sums go through connections: not all workers share memory."""
+        return self.world > 1 and (self._shared is None or self._shared.machines > 1)
 
     @property
     def sent_bytes(self) -> int:

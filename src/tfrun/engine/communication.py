@@ -14,6 +14,7 @@ from tensorflow.python.eager import context
 
 from tfrun.engine import compression
 from tfrun.job.errors import UsageError
+from tfrun.job.spec import OVERLAPS
 
 CommunicationOptions = tf.distribute.experimental.CommunicationOptions
 Implementation = tf.distribute.experimental.CommunicationImplementation
@@ -74,6 +75,23 @@ def _from_environment():
             where="TFRUN_COMMUNICATION",
             expected="auto, host, ring or nccl",
         ) from None
+
+
+def overlap() -> str:
+    """Whether sums begin before the backward pass ends: "auto", "on" or "off".
+
+    Raises:
+      UsageError: TFRUN-105, when TFRUN_OVERLAP has another value.
+    """
+    name = os.environ.get("TFRUN_OVERLAP") or "auto"
+    if name in OVERLAPS:
+        return name
+    raise UsageError(
+        "TFRUN-105",
+        f"{name!r:.60} does not say whether to overlap",
+        where="TFRUN_OVERLAP",
+        expected=", ".join(OVERLAPS),
+    )
 
 
 def uses_host(strategy, explicit) -> bool:

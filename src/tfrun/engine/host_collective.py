@@ -9,7 +9,6 @@ whether a silent peer is alive.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +25,7 @@ from tfrun.collective.form import MEET_SECONDS, Where, form, memory_name
 from tfrun.collective.group import SMALL_BYTES, Collective
 from tfrun.collective.links import Patience
 from tfrun.collective.meet import Meeting
-from tfrun.engine.host_calls import Calls, Gradients
+from tfrun.engine.host_calls import Calls, Empty, Gradients, Sum
 from tfrun.job.errors import UsageError
 
 ALIVE_MILLISECONDS = 2000
@@ -54,13 +53,16 @@ def abort(reason: str) -> None:
         _calls.group.abort(reason)
 
 
-def adopt(strategy: Any, compress: str = "", small_bytes: int = SMALL_BYTES) -> None:
+def adopt(
+    strategy: Any, compress: str = "", small_bytes: int = SMALL_BYTES, overlap: str = "off"
+) -> None:
     """Has a multi-worker strategy use the host collective; all workers must call this.
 
     Args:
       strategy: whose workers have one device each.
       compress: as what gradients travel, see `form`.
       small_bytes: likewise.
+      overlap: "on", "off", or "auto": between machines.
 
     Raises:
       tf.errors.UnavailableError: a peer has gone meanwhile.
@@ -70,7 +72,7 @@ def adopt(strategy: Any, compress: str = "", small_bytes: int = SMALL_BYTES) -> 
     extended = strategy.extended
     try:
         # One for the process: what two strategies do has to keep one order.
-        _calls = _calls or Calls(_connect(extended, compress, small_bytes))
+        _calls = _calls or _made(_connect(extended, compress, small_bytes), overlap)
     except PeerGone as error:
         raise tf.errors.UnavailableError(None, None, str(error)) from None
     except Disagreement as error:
@@ -79,6 +81,11 @@ def adopt(strategy: Any, compress: str = "", small_bytes: int = SMALL_BYTES) -> 
     extended._host_calls = _calls
     for name in ("_cross_device_ops", "_host_cross_device_ops"):
         setattr(extended, name, HostCrossDeviceOps(getattr(extended, name), _calls))
+
+
+def _made(members: Collective, overlap: str) -> Calls:
+    overlaps = members.crosses if overlap == "auto" else overlap == "on"
+    return Calls(members, overlaps=overlaps)
 
 
 def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
@@ -167,8 +174,10 @@ def sum_all(
     calls: Calls,
     values: Sequence[Any],
     gradients: Gradients | None = None,
+    empty: Empty | None = None,
     *,
     mean: int | None = None,
+    before: Callable[[], None] = lambda: None,
 ) -> list[Any]:
     """Sums each value over the workers; `tf.IndexedSlices` are gathered, not made dense.
 
@@ -176,18 +185,20 @@ def sum_all(
       calls: of a strategy.
       values: tensors or `tf.IndexedSlices`.
       gradients: those of them, all dense, that may travel compressed.
+      empty: those of them that count as zeros on a worker without samples, if they are dense.
       mean: what to divide by.
+      before: is called before the worker waits for all that it gives itself.
     """
-    dense = [i for i, v in enumerate(values) if not isinstance(v, tf.IndexedSlices)]
+    values = [v if isinstance(v, tf.IndexedSlices) else tf.convert_to_tensor(v) for v in values]
+    dense = [i for i, v in enumerate(values) if isinstance(v, tf.Tensor)]
     sparse = [i for i, v in enumerate(values) if isinstance(v, tf.IndexedSlices)]
     results: list[Any] = [None] * len(values)
     if dense:
-        tensors = [tf.convert_to_tensor(values[i]) for i in dense]
-        if gradients is not None:
-            which = [dense.index(i) for i in gradients.which]
-            gradients = dataclasses.replace(gradients, which=frozenset(which))
-        for i, total in zip(dense, calls.all_reduce(tensors, gradients), strict=True):
+        wanted = Sum(tensors=values, gradients=gradients, empty=empty).part(dense, "")
+        for i, total in zip(dense, calls.all_reduce(wanted, before), strict=True):
             results[i] = total / mean if mean else total
+    else:
+        before()
     if sparse:
         parts = [part for i in sparse for part in (values[i].values, values[i].indices)]
         joined = calls.all_gather(parts, [0] * len(parts))

@@ -19,7 +19,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from tfrun.engine import commit, compression, host_collective, keras_state, replica, step_clock
-from tfrun.engine.host_calls import Gradients
+from tfrun.engine.host_calls import Empty, Gradients
 from tfrun.job.errors import TfrunError
 
 
@@ -95,10 +95,15 @@ def _update_now(run: replica.ReplicaRun, optimizer, grads: list, variables: list
         else grads[i]
         for i in present
     ]
+    for gradient, i in zip(local, present, strict=True):
+        if isinstance(gradient, tf.Tensor):
+            gradient.set_shape(variables[i].shape)  # backpropagation does not always know it
     totals = commit.local_totals(optimizer)
     gradients = compression.gradients_of(optimizer, local, [variables[i] for i in present])
-    local = _zero_without_samples(run, local)
-    reduced = all_reduce_sum(run, [*local, *values, *totals], gradients)
+    empty = None
+    if run.samples is not None:
+        empty = Empty(which=range(len(local)), samples=run.samples)
+    reduced = all_reduce_sum(run, [*local, *values, *totals], gradients, empty)
     after = len(present) + len(values)
     for position, i in enumerate(present):
         grads[i] = reduced[position]
@@ -120,7 +125,10 @@ def apply_deferred(run: replica.ReplicaRun) -> None:
 
 
 def all_reduce_sum(
-    run: replica.ReplicaRun, values: Sequence, gradients: Gradients | None = None
+    run: replica.ReplicaRun,
+    values: Sequence,
+    gradients: Gradients | None = None,
+    empty: Empty | None = None,
 ) -> list:
     """Sums each of `values` over the replicas, in as few reductions as there can be.
 
@@ -128,18 +136,25 @@ def all_reduce_sum(
       run: the current run.
       values: tensors or `tf.IndexedSlices`, of any floating dtypes.
       gradients: which of them may travel compressed, where the strategy can.
+      empty: which of them count as zeros on a worker without samples, if they are dense.
 
     Returns:
       The sums, in the order of `values`.
     """
     if run.context.num_replicas_in_sync == 1:
         return list(values)
-    since = step_clock.waiting(run, _tensors(values))
+    since = None
+
+    def waits() -> None:
+        nonlocal since
+        since = step_clock.waiting(run, _tensors(values))
+
     calls = host_collective.calls_of(run.context.strategy)
     if calls is not None:
-        results = host_collective.sum_all(calls, values, gradients)
+        results = host_collective.sum_all(calls, values, gradients, empty, before=waits)
     else:
-        results = _sum_by_dtype(run, values)
+        waits()
+        results = _sum_by_dtype(run, _zero_without_samples(values, empty))
     step_clock.waited(run, since, _tensors(results))
     return results
 
@@ -171,19 +186,19 @@ def check_scope(optimizer, strategy) -> None:
         )
 
 
-def _zero_without_samples(run: replica.ReplicaRun, gradients: list) -> list:
-    """The gradients, or zeros on a replica whose batch is empty: there they may be 0 * NaN."""
-    dense = [i for i, g in enumerate(gradients) if isinstance(g, tf.Tensor)]
-    if run.samples is None or not dense:
-        return gradients
+def _zero_without_samples(values: Sequence, empty: Empty | None) -> list:
+    """The values, or zeros where a batch is empty: there they may be 0 * NaN."""
+    result = list(values)
+    dense = [i for i in empty.which if isinstance(values[i], tf.Tensor)] if empty else []
+    if empty is None or not dense:
+        return result
     kept = tf.cond(
-        run.samples > 0,
-        lambda: [tf.identity(gradients[i]) for i in dense],
-        lambda: [tf.zeros_like(gradients[i]) for i in dense],
+        empty.samples > 0,
+        lambda: [tf.identity(values[i]) for i in dense],
+        lambda: [tf.zeros_like(values[i]) for i in dense],
     )
-    result = list(gradients)
-    for i, gradient in zip(dense, kept, strict=True):
-        result[i] = gradient
+    for i, value in zip(dense, kept, strict=True):
+        result[i] = value
     return result
 
 

@@ -74,7 +74,8 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         if communication.uses_host(self, communication_options):
             with progress.meeting():
                 small = communication.bytes_from("TFRUN_SMALL_BYTES", SMALL_BYTES)
-                host_collective.adopt(self, compression.wanted(), small)
+                overlap = communication.overlap()
+                host_collective.adopt(self, compression.wanted(), small, overlap)
         else:
             compression.check_is_host(self)
             communication.settle(self)

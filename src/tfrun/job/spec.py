@@ -14,6 +14,7 @@ from tfrun.job.timeouts import Timeouts
 
 COMMUNICATIONS = ("auto", "host", "ring", "nccl")
 COMPRESSIONS = ("off", "bf16", "fp16")
+OVERLAPS = ("auto", "on", "off")
 START_METHODS = ("auto", "fork", "fresh")
 # No more digits than any training needs: int() refuses some thousands. And not "0s".
 _SNAPSHOT_EVERY = re.compile(r"auto|[0-9]{1,9}|(?=.*[1-9])[0-9]{1,9}(\.[0-9]{1,9})?s")
@@ -91,6 +92,8 @@ class JobSpec:
       run_dir: absolute path of the directory that receives everything the job writes.
       communication: "auto", "host", "ring" or "nccl".
       compress: as what gradients travel: "off" (as they are), "bf16" or "fp16".
+      overlap: whether the host collective begins to sum before the backward pass ends: "on",
+        "off", or "auto", which is on between machines.
       preferred: what "auto" is for workers without GPUs, "host" or "ring"; "" is tfrun's choice.
       small_bytes: sums up to so many bytes go by recursive doubling in the host collective; None is
         its own choice.
@@ -123,6 +126,7 @@ class JobSpec:
     run_dir: str
     communication: str = "auto"
     compress: str = "off"
+    overlap: str = "auto"
     preferred: str = ""
     small_bytes: int | None = None
     pack_bytes: int | None = None

@@ -44,6 +44,7 @@ def worker_environment(
         "KERAS_BACKEND": "tensorflow",
         "TFRUN_COMMUNICATION": spec.communication,
         "TFRUN_COMPRESS": spec.compress,
+        "TFRUN_OVERLAP": spec.overlap,
         # Where nothing is recovered from, nobody would read a snapshot.
         "TFRUN_SNAPSHOT_EVERY": spec.snapshot_every if spec.max_restarts else "0",
         "TFRUN_STEPS_PER_EXECUTION": spec.steps_per_execution,

@@ -1,4 +1,4 @@
-"""Digits on workers that have only connections; KILLS is "round:rank:epoch:batch", several."""
+"""Digits under the host collective; KILLS is "round:rank:epoch:batch", several."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tfrun.engine import host_collective
 HERE = tfrun.world()
 KILLS = [tuple(map(int, kill.split(":"))) for kill in os.environ.get("KILLS", "").split()]
 EPOCHS = int(os.environ.get("TEST_EPOCHS", "3"))
+WIDTHS = [int(width) for width in os.environ.get("TEST_WIDTHS", "256").split()]
 ROUND = int(os.environ["TFRUN_ROUND"])
 
 
@@ -40,7 +41,7 @@ with tfrun.strategy().scope():
     model = keras.Sequential(
         [
             keras.Input((64,)),
-            keras.layers.Dense(256, activation="relu"),
+            *(keras.layers.Dense(width, activation="relu") for width in WIDTHS),
             keras.layers.Dropout(0.1),
             keras.layers.Dense(10),
         ]
@@ -62,6 +63,7 @@ found = {
     "loss": loss,
     "accuracy": accuracy,
     "compressed": group.counts.compressed if group else 0,
+    "sums": group.counts.sums if group else 0,
     "sent": group.sent_bytes if group else 0,
 }
 Path(os.environ["TEST_FOLDER"], f"{HERE.rank}.json").write_text(json.dumps(found))

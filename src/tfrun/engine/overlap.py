@@ -1,0 +1,67 @@
+"""Sums that begin while the backward pass still runs: `--overlap`.
+
+The gradients of the last layers are there first. They are handed to a thread, which talks to the
+other workers while TensorFlow computes the rest; the step asks for all sums at its end, before
+anything is updated. All collectives of the process go through this one thread: so all workers have
+them in the same order, which is that of the graph.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+PACK_BYTES = 2 << 20
+
+
+def packs_of(sizes: Sequence[int | None], limit: int = PACK_BYTES) -> list[list[int]]:
+    """Which tensors are summed together, in the order in which their sums begin.
+
+    Args:
+      sizes: bytes of each tensor, in the order of the layers; None: not known beforehand.
+      limit: a pack is closed once it has so many bytes.
+
+    Returns:
+      Positions, the last ones first. What has no known size comes with the last pack.
+    """
+    packs: list[list[int]] = [[]]
+    held = 0
+    for i, size in reversed(list(enumerate(sizes))):
+        if size is None:
+            continue
+        if held >= limit:
+            packs.append([])
+            held = 0
+        packs[-1].append(i)
+        held += size
+    packs[-1] += [i for i, size in enumerate(sizes) if size is None]
+    return packs
+
+
+class OneThread:
+    """Runs functions one after the other.
+
+    A daemon: a process that ends waits for no peer.
+    """
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="tfrun-collective", daemon=True).start()
+
+    def submit(self, function: Callable[[], Any]) -> Future[Any]:
+        """Has `function` called after all that were submitted before."""
+        future: Future[Any] = Future()
+        self._work.put((future, function))
+        return future
+
+    def _run(self) -> None:
+        while True:
+            future, function = self._work.get()
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
+            del future, function  # they hold on to gradients
