@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute import cross_device_ops, distribute_utils
 from tensorflow.python.distribute import values as distributed_values
@@ -62,7 +63,8 @@ def adopt(
       strategy: whose workers have one device each.
       compress: as what gradients travel, see `form`.
       small_bytes: likewise.
-      overlap: "on", "off", or "auto": between machines.
+      overlap: whether sums begin early: "on", "off", or "auto": where it pays. They do when all
+        workers want it.
 
     Raises:
       tf.errors.UnavailableError: a peer has gone meanwhile.
@@ -84,8 +86,20 @@ def adopt(
 
 
 def _made(members: Collective, overlap: str) -> Calls:
-    overlaps = members.crosses if overlap == "auto" else overlap == "on"
-    return Calls(members, overlaps=overlaps)
+    wants = _pays(members) if overlap == "auto" else overlap == "on"
+    (wanting,) = members.all_reduce([np.array([wants], np.int64)])
+    return Calls(members, overlaps=int(wanting[0]) == members.world)
+
+
+def _pays(members: Collective) -> bool:
+    """Whether sums should begin while TensorFlow computes.
+
+    Through a machine's memory they take processor time, and hardly any waiting. And a TensorFlow
+    of one thread leaves the gradients that nothing else waits for, those of weights, to the end.
+    """
+    threads = tf.config.threading.get_inter_op_parallelism_threads()
+    stated = os.environ.get("TF_NUM_INTEROP_THREADS")
+    return members.crosses and threads != 1 and (bool(threads) or stated != "1")
 
 
 def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
