@@ -6,6 +6,7 @@ TensorFlow keeps the order of what uses the same variable, through functions, lo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -131,7 +132,7 @@ class Calls:
             before()
             (order,) = packs
             whole = wanted.part(order, "")
-            sums = self._call(lambda arrays: whole.on(self.group, arrays), whole.inputs, dtypes)
+            sums = self._call(functools.partial(whole.on, self.group), whole.inputs, dtypes)
         else:
             order = [i for pack in packs for i in pack]
             begun = [self._begin(wanted.part(pack, str(k)), k) for k, pack in enumerate(packs)]
@@ -176,7 +177,7 @@ class Calls:
         def on_arrays(_, *arrays: np.ndarray) -> np.ndarray:
             if not number:
                 self._begun.clear()  # of a step that has failed
-            self._begun.append(thread.submit(lambda: wanted.on(self.group, arrays)))
+            self._begun.append(thread.submit(functools.partial(wanted.on, self.group, arrays)))
             return np.int32(number)
 
         with tf.device("CPU:0"):
