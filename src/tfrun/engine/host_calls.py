@@ -174,7 +174,7 @@ class Calls:
         """
         thread: Any = self._thread
 
-        def on_arrays(_, *arrays: np.ndarray) -> np.ndarray:
+        def on_arrays(_, *arrays: np.ndarray) -> np.int32:
             if not number:
                 self._begun.clear()  # of a step that has failed
             self._begun.append(thread.submit(functools.partial(wanted.on, self.group, arrays)))
