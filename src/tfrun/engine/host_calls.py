@@ -56,12 +56,12 @@ class Sum:
     """A sum of some tensors over the workers.
 
     Attributes:
-      tensors: of any shapes and dtypes.
+      tensors: of any shapes and dtypes; numpy's too when TensorFlow executes eagerly.
       gradients: which of them may travel compressed.
       empty: which of them may count as zeros.
     """
 
-    tensors: Sequence[tf.Tensor]
+    tensors: Sequence[Any]
     gradients: Gradients | None = None
     empty: Empty | None = None
 

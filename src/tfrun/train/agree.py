@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrun.engine import host_collective
+from tfrun.engine.host_calls import Sum
 from tfrun.worker import progress
 
 _SMALLEST = 16  # numbers in a sum
@@ -65,7 +66,7 @@ def sum_over_workers(strategy: Any, values: np.ndarray) -> np.ndarray:
     try:
         with progress.in_collective():
             if calls is not None:  # without TensorFlow, which would trace something first
-                return calls.all_reduce([values])[0].numpy()
+                return calls.all_reduce(Sum(tensors=[values]))[0].numpy()
             # A few sizes only: each one is traced anew.
             size = max(_SMALLEST, 1 << (len(values) - 1).bit_length())
             padded = np.zeros(size, values.dtype)
