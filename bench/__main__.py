@@ -7,6 +7,7 @@ import data
 import data_memory
 import executions
 import limits
+import overhead
 import page
 import parameter_server
 import peers
@@ -21,7 +22,7 @@ import watching
 
 for benchmark in (
     *(command_line, agents, page, start, limits, all_reduce, seed_cnn, executions),
-    *(peers, data, data_memory),
+    *(overhead, peers, data, data_memory),
     *(recovery, random_kills, recovery_cost, watching, parameter_server),
 ):
     benchmark.main()
