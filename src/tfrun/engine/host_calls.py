@@ -124,25 +124,28 @@ class Calls:
             keeps the order of what it knows nothing of: what `before` adds stops nothing else.
         """
         tensors = wanted.tensors
-        packs = [[*range(len(tensors))]]
+        packs = []
         if self._thread is not None and not tf.executing_eagerly():
             packs = packs_of([_bytes_of(tensor) for tensor in tensors])
-        dtypes = [tensors[i].dtype for pack in packs for i in pack]
-        if len(packs) == 1:
-            before()
-            (order,) = packs
-            whole = wanted.part(order, "")
-            sums = self._call(functools.partial(whole.on, self.group), whole.inputs, dtypes)
+        if len(packs) > 1:
+            sums = self._in_packs(wanted, packs, before)
         else:
-            order = [i for pack in packs for i in pack]
-            begun = [self._begin(wanted.part(pack, str(k)), k) for k, pack in enumerate(packs)]
             before()
-            sums = self._call(self._finish, begun, dtypes, waits=True)
-        results: list[Any] = [None] * len(tensors)
-        for i, total in zip(order, sums, strict=True):
-            total.set_shape(tensors[i].shape)
-            results[i] = total
-        return results
+            function = functools.partial(wanted.on, self.group)
+            sums = self._call(function, wanted.inputs, [tensor.dtype for tensor in tensors])
+        for total, tensor in zip(sums, tensors, strict=True):
+            total.set_shape(tensor.shape)
+        return sums
+
+    def _in_packs(
+        self, wanted: Sum, packs: Sequence[Sequence[int]], before: Callable[[], None]
+    ) -> list[tf.Tensor]:
+        order = [i for pack in packs for i in pack]
+        begun = [self._begin(wanted.part(pack, str(k)), k) for k, pack in enumerate(packs)]
+        before()
+        dtypes = [wanted.tensors[i].dtype for i in order]
+        sums = dict(zip(order, self._call(self._finish, begun, dtypes, waits=True), strict=True))
+        return [sums[i] for i in range(len(order))]
 
     def all_gather(self, tensors: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
         """Each tensor's parts of all workers, one after the other along its axis."""
