@@ -1,5 +1,7 @@
 """`fit` with `--steps-per-execution`: ms a step of a tiny model and of the small CNN."""
 
+import sys
+
 from harness import compare, record, tfrun
 
 MODELS = {"tiny": (2,), "cnn": (2, 1)}
@@ -29,4 +31,4 @@ def _name(workers: int, choice: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

@@ -1,5 +1,7 @@
 """`fit` of the seed CNN, 2 workers, against legacy Keras. Goal: 16 ms over TCP, 14 in memory."""
 
+import sys
+
 from harness import by_hand, compare, legacy_python, record, tfrun
 
 
@@ -35,4 +37,4 @@ def main(repeats: int = 5) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))
