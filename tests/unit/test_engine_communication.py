@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tfrun.engine import communication
+from tfrun.job.errors import UsageError
 
 OURS = {"TFRUN_COLLECTIVE_KEY": "secret"}
 
@@ -44,3 +45,19 @@ def test_the_way_of_auto(monkeypatch, environment: dict[str, str], wanted: bool)
 def test_what_a_script_names_is_taken(monkeypatch) -> None:
     named = communication.CommunicationOptions(implementation=communication.Implementation.RING)
     assert not uses_host(monkeypatch, named, **OURS)
+
+
+@pytest.mark.parametrize(
+    ("variable", "ask"),
+    [
+        ("TFRUN_OVERLAP", communication.overlap),
+        ("TFRUN_COMPRESS", communication.compression.wanted),
+    ],
+)
+def test_a_setting_that_nobody_knows_is_named(monkeypatch, variable: str, ask) -> None:
+    monkeypatch.delenv(variable, raising=False)
+    assert ask() in ("auto", "")
+    monkeypatch.setenv(variable, "maybe")
+    with pytest.raises(UsageError) as caught:
+        ask()
+    assert caught.value.code == "TFRUN-105" and caught.value.where == variable

@@ -7,8 +7,8 @@ workers just as it would have shared out the samples, and each worker copies the
 numbers, a batch in one go: the same samples in the same order.
 
 What a pipeline is made of is kept by TensorFlow in private attributes of its objects
-(tensorflow/python/data/ops/*_op.py). This file alone knows them, and leaves a pipeline as it is
-wherever it finds something else.
+(tensorflow/python/data/ops/*_op.py). Only this file and full_batches.py know them, and leave a
+pipeline as it is wherever they find something else.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from tensorflow.python.distribute.collective_all_reduce_strategy import coordina
 from tensorflow.python.eager import context
 
 from tfrun.engine import compression
+from tfrun.engine.choices import choice
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import OVERLAPS
 
@@ -83,15 +84,7 @@ def overlap() -> str:
     Raises:
       UsageError: TFRUN-105, when TFRUN_OVERLAP has another value.
     """
-    name = os.environ.get("TFRUN_OVERLAP") or "auto"
-    if name in OVERLAPS:
-        return name
-    raise UsageError(
-        "TFRUN-105",
-        f"{name!r:.60} does not say whether to overlap",
-        where="TFRUN_OVERLAP",
-        expected=", ".join(OVERLAPS),
-    )
+    return choice("TFRUN_OVERLAP", OVERLAPS, "does not say whether to overlap")
 
 
 def uses_host(strategy, explicit) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import tensorflow as tf
 
 from tfrun.collective.compress import FORMATS
 from tfrun.engine import host_collective
+from tfrun.engine.choices import choice
 from tfrun.engine.host_calls import Gradients
 from tfrun.job.errors import UsageError
 
@@ -23,17 +23,8 @@ def wanted() -> str:
     Raises:
       UsageError: TFRUN-105, when TFRUN_COMPRESS has another value than off, bf16 or fp16.
     """
-    name = os.environ.get(VARIABLE) or "off"
-    if name == "off":
-        return ""
-    if name in FORMATS:
-        return name
-    raise UsageError(
-        "TFRUN-105",
-        f"{name!r:.60} is no way of compressing",
-        where=VARIABLE,
-        expected=", ".join(("off", *FORMATS)),
-    )
+    name = choice(VARIABLE, ("off", *FORMATS), "is no way of compressing")
+    return "" if name == "off" else name
 
 
 def check_is_host(strategy: Any) -> None:

@@ -147,20 +147,20 @@ class JobSpec:
     timeouts: Timeouts = field(default_factory=Timeouts)
 
     def __post_init__(self) -> None:
-        if not _SNAPSHOT_EVERY.fullmatch(self.snapshot_every):
-            raise UsageError(
-                "TFRUN-105",
-                f"{self.snapshot_every!r:.60} does not say how often",
-                where="--snapshot-every",
-                expected='steps ("100"), seconds ("30s"), "auto", or "0" for never',
-            )
-        if not _STEPS_PER_EXECUTION.fullmatch(self.steps_per_execution):
-            raise UsageError(
-                "TFRUN-105",
-                f"{self.steps_per_execution!r:.60} is not a number of steps",
-                where="--steps-per-execution",
-                expected='a whole number from 1 on, "auto", or "script" for what the script says',
-            )
+        _check(
+            _SNAPSHOT_EVERY,
+            self.snapshot_every,
+            "does not say how often",
+            where="--snapshot-every",
+            expected='steps ("100"), seconds ("30s"), "auto", or "0" for never',
+        )
+        _check(
+            _STEPS_PER_EXECUTION,
+            self.steps_per_execution,
+            "is not a number of steps",
+            where="--steps-per-execution",
+            expected='a whole number from 1 on, "auto", or "script" for what the script says',
+        )
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -177,6 +177,12 @@ class JobSpec:
                 "timeouts": Timeouts(**values["timeouts"]),
             }
         )
+
+
+def _check(form: re.Pattern[str], text: str, otherwise: str, *, where: str, expected: str) -> None:
+    """Raises TFRUN-105 unless the whole text has the form; `otherwise` is what is wrong with it."""
+    if not form.fullmatch(text):
+        raise UsageError("TFRUN-105", f"{text!r:.60} {otherwise}", where=where, expected=expected)
 
 
 def seed_or_drawn(stated: int | None) -> int:
