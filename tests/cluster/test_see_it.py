@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import stat
 import subprocess
@@ -133,15 +134,20 @@ def test_slow_input_is_named_and_the_job_answers_until_its_end(
 
 @contextmanager
 def half_speed(pid: int) -> Iterator[None]:
-    """Stops a process for two thirds of the time, as a limit of its container would."""
+    """Stops a process for two thirds of the time, as a limit of its container would.
+
+    For times that differ: equal ones fall into step with the training, and then stop it in the
+    same short part of each step, which is rightly named.
+    """
     over = threading.Event()
+    chance = random.Random(0)
 
     def throttle() -> None:
         while not over.is_set():
             os.kill(pid, signal.SIGSTOP)
-            over.wait(0.08)
+            over.wait(chance.uniform(0.02, 0.14))
             os.kill(pid, signal.SIGCONT)
-            over.wait(0.04)
+            over.wait(chance.uniform(0.01, 0.07))
 
     thread = threading.Thread(target=throttle)
     thread.start()
@@ -158,8 +164,7 @@ def test_a_slow_processor_is_named_a_death_is_seen_and_stop_saves(
 ) -> None:
     with half_speed(pid_of(jobs, "worker:1")):
         found = wait_until(lambda: events(jobs, "straggler"), "the slow one is named")
-    # A process that is stopped for half of the time is so between its steps, too.
-    assert found[0]["task"] == "worker:1" and found[0]["slow_at"] in ("compute", "callbacks")
+    assert (found[0]["task"], found[0]["slow_at"]) == ("worker:1", "compute")
 
     os.kill(pid_of(jobs, "worker:1"), signal.SIGKILL)
     wait_until(lambda: events(jobs, "recovered"), "it goes on")
