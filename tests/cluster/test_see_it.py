@@ -136,8 +136,8 @@ def test_slow_input_is_named_and_the_job_answers_until_its_end(
 def half_speed(pid: int) -> Iterator[None]:
     """Stops a process for two thirds of the time, as a limit of its container would.
 
-    For times that differ: equal ones fall into step with the training, and then stop it in the
-    same short part of each step, which is rightly named.
+    For times that are short and differ: long or equal ones may all stop it in the same short part
+    of its steps, which is then rightly named.
     """
     over = threading.Event()
     chance = random.Random(0)
@@ -145,9 +145,9 @@ def half_speed(pid: int) -> Iterator[None]:
     def throttle() -> None:
         while not over.is_set():
             os.kill(pid, signal.SIGSTOP)
-            over.wait(chance.uniform(0.02, 0.14))
+            over.wait(chance.uniform(0.002, 0.014))
             os.kill(pid, signal.SIGCONT)
-            over.wait(chance.uniform(0.01, 0.07))
+            over.wait(chance.uniform(0.001, 0.007))
 
     thread = threading.Thread(target=throttle)
     thread.start()

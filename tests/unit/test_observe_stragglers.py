@@ -47,6 +47,12 @@ def test_the_slow_one_is_named_once_with_what_it_is_slow_at(part: str, slow_at: 
     assert named[0].factor > 3
 
 
+def test_what_it_was_slow_at_most_is_named_not_what_it_was_slow_at_last():
+    computes, reads = numbers(compute=0.05), numbers(steps=2, input=0.08)
+    (verdict,) = (v for v in judged([computes, computes, reads]) if v)
+    assert verdict.slow_at == "compute"
+
+
 def test_those_that_wait_for_the_slow_one_are_not_slow():
     waits = numbers(communication=0.5)
     assert (waits.step_seconds or 0.0) > 0.5

@@ -8,7 +8,7 @@ the network takes for its own sending is its own, too (train/network.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -32,11 +32,14 @@ class Suspicion:
     Attributes:
       steps: how many in a row it was slow, or has been well since it was named.
       reports: in how many reports.
+      lost: seconds that it has taken longer than the others in these steps, by `PARTS`. One report
+        alone may hold ten steps, of which one has been held up elsewhere than usual.
       named: it is a straggler.
     """
 
     steps: int = 0
     reports: int = 0
+    lost: tuple[float, ...] = (0.0,) * len(PARTS)
     named: bool = False
 
 
@@ -98,11 +101,17 @@ def judge(
     else:
         counts = factor > FACTOR and own - usual > LEAST_SECONDS
     if not counts:
-        return replace(before, steps=0, reports=0), None
-    now = replace(before, steps=before.steps + mine.steps, reports=before.reports + 1)
+        return Suspicion(named=before.named), None
+    lost = zip(before.lost, _lost(mine, others), strict=True)
+    now = Suspicion(
+        steps=before.steps + mine.steps,
+        reports=before.reports + 1,
+        lost=tuple(known + mine.steps * more for known, more in lost),
+        named=before.named,
+    )
     if now.steps < STEPS or now.reports < REPORTS:
         return now, None
-    cause = _cause(mine, others)
+    cause = CAUSES[max(zip(PARTS, now.lost, strict=True), key=lambda pair: pair[1])[0]]
     verdict = Verdict(
         slow=not before.named,
         factor=round(factor, 2),
@@ -174,8 +183,8 @@ def _lag(mine: Numbers, usual: Usual) -> tuple[float, float]:
     return max(pairs, key=lambda pair: pair[0] / pair[1] if pair[1] > 0 else 1.0)
 
 
-def _cause(mine: Numbers, others: Sequence[Numbers]) -> str:
-    """The part of a step in which it loses most against the others."""
+def _lost(mine: Numbers, others: Sequence[Numbers]) -> list[float]:
+    """The seconds of a step that it takes longer than the others, by `PARTS`."""
 
     def excess(part: str) -> float:
         if part == "communication":
@@ -184,4 +193,4 @@ def _cause(mine: Numbers, others: Sequence[Numbers]) -> str:
         known = [value for found in others if (value := found.split.get(part)) is not None]
         return (mine.split.get(part) or 0.0) - (median(known) if known else 0.0)
 
-    return CAUSES[max(PARTS, key=excess)]
+    return [excess(part) for part in PARTS]
