@@ -133,8 +133,8 @@ def test_slow_input_is_named_and_the_job_answers_until_its_end(
 
 
 @contextmanager
-def half_speed(pid: int) -> Iterator[None]:
-    """Stops a process for two thirds of the time, as a limit of its container would.
+def throttled(pid: int) -> Iterator[None]:
+    """Stops a process for four fifths of the time, as a limit of its container would.
 
     For times that are short and differ: long or equal ones may all stop it in the same short part
     of its steps, which is then rightly named.
@@ -145,9 +145,9 @@ def half_speed(pid: int) -> Iterator[None]:
     def throttle() -> None:
         while not over.is_set():
             os.kill(pid, signal.SIGSTOP)
-            over.wait(chance.uniform(0.002, 0.014))
+            over.wait(chance.uniform(0.004, 0.016))
             os.kill(pid, signal.SIGCONT)
-            over.wait(chance.uniform(0.001, 0.007))
+            over.wait(chance.uniform(0.001, 0.004))
 
     thread = threading.Thread(target=throttle)
     thread.start()
@@ -162,8 +162,8 @@ def half_speed(pid: int) -> Iterator[None]:
 def test_a_slow_processor_is_named_a_death_is_seen_and_stop_saves(
     jobs: Jobs, job: subprocess.Popen
 ) -> None:
-    with half_speed(pid_of(jobs, "worker:1")):
-        found = wait_until(lambda: events(jobs, "straggler"), "the slow one is named")
+    with throttled(pid_of(jobs, "worker:1")):
+        found = wait_until(lambda: events(jobs, "straggler"), "the slow one is named", 90)
     assert (found[0]["task"], found[0]["slow_at"]) == ("worker:1", "compute")
 
     os.kill(pid_of(jobs, "worker:1"), signal.SIGKILL)
