@@ -70,23 +70,32 @@ def of(strategy: Any) -> StepClock | None:
     return getattr(strategy, "step_clock", None)
 
 
+class Step(NamedTuple):
+    """A step that is measured, perhaps.
+
+    Attributes:
+      args: what it is to be called with.
+      results: takes its results, so that the clock waits for them.
+    """
+
+    args: Any
+    results: list[Any]
+
+
 @contextlib.contextmanager
-def around_step(run: replica.ReplicaRun, args: Any) -> Iterator[list[Any]]:
+def around_step(run: replica.ReplicaRun, args: Any) -> Iterator[Step]:
     """Measures the block if it turns out to be a training step.
 
     Args:
       run: the current run.
       args: the step's arguments, nested.
-
-    Yields:
-      A list that takes the step's results, so that the clock waits for them.
     """
     clock, results = _clock(run), []
     if clock is None:
-        yield results
+        yield Step(args, results)
         return
     began = _when(tf.nest.flatten(args, expand_composites=True))
-    yield results
+    yield Step(_after(began, args), results)
     if run.reduced:
         here = tf.compat.v1.get_default_graph()
         counts = [op for op in run.counts if getattr(op, "graph", None) is here]
@@ -187,6 +196,24 @@ def _clock(run: replica.ReplicaRun) -> StepClock | None:
 def _is_xla() -> bool:
     """XLA has no clocks."""
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def _after(began: tf.Tensor, args: Any) -> Any:
+    """The arguments, for what has to come after `began`.
+
+    A worker with one thread for its ops would look at the clock somewhere in the middle of the step
+    otherwise, and count what lies before as a wait for input.
+    """
+
+    def tensors(arg: Any) -> Any:
+        if isinstance(arg, tf.RaggedTensor | tf.SparseTensor):
+            return tf.nest.map_structure(tf.identity, arg, expand_composites=True)
+        return tf.identity(arg) if isinstance(arg, tf.Tensor) else arg
+
+    if tf.executing_eagerly():
+        return args
+    with tf.control_dependencies([began]):
+        return tf.nest.map_structure(tensors, args)
 
 
 def _when(there: Sequence[Any]) -> tf.Tensor:

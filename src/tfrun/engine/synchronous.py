@@ -91,12 +91,13 @@ def _in_run(fn):
 
     @tf.autograph.experimental.do_not_convert
     def on_replica(*args, **kwargs):
-        with replica.replica_run() as run, step_clock.around_step(run, (args, kwargs)) as results:
+        with replica.replica_run() as run, step_clock.around_step(run, (args, kwargs)) as step:
+            args, kwargs = step.args
             keras_trainer.begin_step(run, fn, args)
             result = convert(fn, context, convert_by_default=False)(*args, **kwargs)
             keras_optimizer.apply_deferred(run)
             keras_state.average_assigned(run)
-            results.append(commit.after_updates(run, result))
-            return results[0]
+            step.results.append(commit.after_updates(run, result))
+            return step.results[0]
 
     return on_replica
