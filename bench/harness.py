@@ -36,6 +36,30 @@ def tfrun(
         return json.loads(Path(directory, "out").read_text())
 
 
+def apart(jobs: int, script: str, *args: str, **options: str) -> list[float]:
+    """Runs a script under tfrun as so many jobs of one worker, at once, each on its own core.
+
+    What they take longer than one alone is the machine's: they share its memory, and nothing else.
+
+    Returns:
+      The numbers of all.
+    """
+    cores = sorted(os.sched_getaffinity(0))[:jobs]
+    tool = str(Path(sys.executable).with_name("tfrun"))
+    with tempfile.TemporaryDirectory() as directory:
+        outs = [Path(directory, f"out-{core}") for core in cores]
+        processes = []
+        for core, out in zip(cores, outs, strict=True):
+            environment = {**_environment(), **options, "BENCH_OUT": str(out), **_now()}
+            run = [tool, "-n", "1", "--run-dir", f"{directory}/run-{core}", str(SCRIPTS / script)]
+            command = ["taskset", "--cpu-list", str(core), *run, *args]
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe)
+            processes.append(process)
+        _check(processes)
+        return [number for out in outs for number in json.loads(out.read_text())]
+
+
 def by_hand(
     workers: int, script: str, *args: str, python: str = sys.executable, **environment: str
 ) -> list[float]:

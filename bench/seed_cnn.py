@@ -2,7 +2,7 @@
 
 import sys
 
-from harness import by_hand, compare, legacy_python, record, tfrun
+from harness import apart, by_hand, compare, legacy_python, record, tfrun
 
 
 def main(repeats: int = 5) -> None:
@@ -21,11 +21,12 @@ def main(repeats: int = 5) -> None:
             "fit, legacy Keras, TensorFlow's MWMS": lambda: by_hand(
                 2, "seed_cnn.py", "legacy", python=legacy
             ),
+            "two workers of two jobs, Keras 3": lambda: apart(2, "seed_cnn.py", "keras3"),
             "one worker alone, Keras 3": lambda: tfrun(1, "seed_cnn.py", "keras3"),
         },
         repeats,
     )
-    memory, tcp, ring, theirs, _ = (numbers["median"] for numbers in results.values())
+    memory, tcp, ring, theirs, jobs, alone = (numbers["median"] for numbers in results.values())
     record(
         "seed CNN",
         "ms a step",
@@ -33,6 +34,10 @@ def main(repeats: int = 5) -> None:
         ring_over_legacy=theirs / ring,
         host_tcp_over_legacy=theirs / tcp,
         host_memory_over_legacy=theirs / memory,
+        one_worker_over_host_memory=alone / memory,
+        one_worker_over_host_tcp=alone / tcp,
+        two_jobs_over_host_memory=jobs / memory,
+        two_jobs_over_host_tcp=jobs / tcp,
     )
 
 
