@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import stat
 import subprocess
@@ -114,6 +115,7 @@ def test_slow_input_is_named_and_the_job_answers_until_its_end(
     stacks = tfrun(jobs, "stacks", "run").stdout
     assert "train.py" in stacks
     assert "in run_fit" in stacks
+    assert "another thread" not in stacks
     assert len(events(jobs, "worker_started")) == 2  # nobody has died of being asked
 
     (jobs.directory / "enough").touch()
@@ -132,6 +134,20 @@ def test_slow_input_is_named_and_the_job_answers_until_its_end(
     assert found == "the script has ended\n"
     refused = tfrun(jobs, "stop", "run")
     assert (refused.returncode, refused.stderr[:16]) == (2, "tfrun: TFRUN-109")
+
+
+def test_a_worker_that_holds_the_interpreter_shows_its_stacks(jobs: Jobs) -> None:
+    """No thread of its can run Python then."""
+    jobs.script("import re\nprint('now', flush=True)\nre.match('(a+)+$', 40 * 'a' + 'b')\n")
+    process = jobs.start("-n", 1, "--run-dir", "run", "train.py")
+    try:
+        wait_until(lambda: "now" in tfrun(jobs, "logs", "run").stdout, "it is stuck", 60)
+        assert re.search(r"train.py\", line 3, in <module>", tfrun(jobs, "stacks", "run").stdout)
+        assert "-- another thread --" in tfrun(jobs, "stacks", "run", "--threads").stdout
+        assert len(events(jobs, "worker_started")) == 1
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
 
 
 @contextmanager

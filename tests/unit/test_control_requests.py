@@ -64,7 +64,8 @@ def with_job(folder: Path, test: Callable[[], Any], stacks: str = "") -> list[st
 
         def to_agent(message: Any) -> None:
             if isinstance(message, messages.TakeStacks) and stacks:
-                taken = messages.StacksTaken(round=0, task="worker:0", text=stacks)
+                text = f"{stacks} of all threads" if message.threads else stacks
+                taken = messages.StacksTaken(round=0, task="worker:0", text=text)
                 assert member is not None
                 controller.receive(member, taken)
 
@@ -107,6 +108,8 @@ def test_stacks_come_from_the_workers(tmp_path: Path) -> None:
     def test() -> None:
         answer = asking.ask(tmp_path, "/stacks", {}, seconds=15)
         assert answer == {"round": 0, "stacks": {"worker:0": "a stack"}}
+        answer = asking.ask(tmp_path, "/stacks", {"threads": True}, seconds=15)
+        assert answer["stacks"] == {"worker:0": "a stack of all threads"}
 
     with_job(tmp_path, test, "a stack")
 

@@ -15,7 +15,7 @@ Current thread 0x00007f2 (most recent call first):
   File "/x/tf.py", line 30 in quick_execute
   File "train.py", line 3 in <module>
 """
-SLEEPS = """Current thread 0x00007f9 (most recent call first):
+SLEEPS = """Stack (most recent call first):
   File "train.py", line 9 in on_epoch_end
   File "train.py", line 3 in <module>
 """

@@ -8,7 +8,11 @@ from tfrun.cli.runs import EPILOG, context, found, not_running, run_argument
 
 
 @click.command(context_settings=context("stacks"), epilog=EPILOG)
-@click.option("--threads", is_flag=True, help="Of all Python threads, not the main one only.")
+@click.option(
+    "--threads",
+    is_flag=True,
+    help="Of all threads, not the main one only. That may end a worker, once in 300 times.",
+)
 @run_argument
 def stacks(*, run: str | None, threads: bool) -> int:
     """Show where the workers of a running job stand now; equal stacks are folded together."""
@@ -17,7 +21,7 @@ def stacks(*, run: str | None, threads: bool) -> int:
     from tfrun.observe.stacks import fold, lines
 
     try:
-        answer = asking.ask(folder, "/stacks", {}, seconds=15)
+        answer = asking.ask(folder, "/stacks", {"threads": threads}, seconds=15)
     except asking.NoAnswer as error:
         raise not_running(folder, error) from None
     print("\n".join(lines(fold(answer["stacks"], threads=threads))).rstrip())

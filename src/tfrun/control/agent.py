@@ -199,7 +199,7 @@ class Agent:
             case messages.Regroup() if crew := self._crew_of(message.round):
                 crew.regroup()
             case messages.TakeStacks() if crew := self._crew_of(message.round):
-                self._later(crew.take_stacks())
+                self._later(crew.take_stacks(threads=message.threads))
             case messages.Profile() if crew := self._crew_of(message.round):
                 self._profile(crew, message)
             case messages.SaveMemory():

@@ -115,10 +115,10 @@ class Controller(Conductor):
         if event:
             self._feed(event)
 
-    def ask_for_stacks(self) -> dict[str, str]:
+    def ask_for_stacks(self, *, threads: bool) -> dict[str, str]:
         """Asks all workers for their Python stacks; what is returned fills as they answer."""
         self._stacks = {}
-        self._members.broadcast(messages.TakeStacks(round=self.round.number))
+        self._members.broadcast(messages.TakeStacks(round=self.round.number, threads=threads))
         return self._stacks
 
     def ask_for_profile(self, request: profile.Request) -> None:

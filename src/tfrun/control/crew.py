@@ -178,13 +178,14 @@ class Crew:
             if not worker.serves:
                 worker.profile()
 
-    async def take_stacks(self) -> None:
-        """Sends the Python stacks of each worker."""
-        await asyncio.gather(*(self._take_stacks(worker) for worker in self._workers.values()))
+    async def take_stacks(self, *, threads: bool) -> None:
+        """Sends the Python stack of each worker, or those of all its threads."""
+        workers = self._workers.values()
+        await asyncio.gather(*(self._take_stacks(worker, threads) for worker in workers))
 
-    async def _take_stacks(self, worker: WorkerProcess) -> None:
+    async def _take_stacks(self, worker: WorkerProcess, threads: bool) -> None:
         path = stacks.path_of(Path(self._environment["TFRUN_STATE_DIR"]), worker.name)
-        text = await stacks.taken(path, worker.ask)
+        text = await stacks.taken(path, worker.ask, threads=threads)
         self._send(messages.StacksTaken(round=self.number, task=worker.name, text=text))
 
     def release(self) -> None:

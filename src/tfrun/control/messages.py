@@ -258,6 +258,7 @@ class TakeStacks(Message):
 
     kind: ClassVar[str] = "take_stacks"
     round: int
+    threads: bool
 
 
 @dataclass(frozen=True, kw_only=True)

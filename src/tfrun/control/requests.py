@@ -29,8 +29,8 @@ def routes(controller: Controller, monitor: Monitor) -> list[web.RouteDef]:
         return web.json_response({"stopping": True})
 
     async def stacks(request: web.Request) -> web.StreamResponse:
-        await _body(request)
-        found = controller.ask_for_stacks()
+        body = await _body(request)
+        found = controller.ask_for_stacks(threads=body.get("threads") is True)
         wanted = {task.name for task in controller.round.tasks if task.runs == "script"}
         deadline = asyncio.get_running_loop().time() + STACKS_SECONDS
         while wanted - found.keys() and asyncio.get_running_loop().time() < deadline:

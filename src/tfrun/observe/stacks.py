@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tfrun.observe.numbers import rank_order
 
-_HEAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
+_HEAD = re.compile(r"(?:Stack|(?:Current thread|Thread) 0x[0-9a-f]+.*) \(most recent call first\):")
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
 
