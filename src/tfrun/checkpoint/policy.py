@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tfrun.checkpoint.errors import bad_interval
 
@@ -12,8 +13,7 @@ _STEPS = re.compile(r"\d+", re.ASCII)
 _TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])", re.ASCII)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Moment:
+class Moment(NamedTuple):
     """When something happened.
 
     Attributes:

@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class Durable:
         if call != self._call:
             self._call = call
             if step <= self._last.step:  # another model, which counts for itself
-                self._last = replace(self._last, step=step - 1)
+                self._last = self._last._replace(step=step - 1)
         at = Moment(now=time.monotonic(), step=step)
         return due(self._every, at=at, epoch_ended=epoch_ended, last=self._last)
 
@@ -76,7 +76,7 @@ class Durable:
         """A training goes on here: the next checkpoint is due by the newest one on the disk."""
         on_disk = (entry.manifest.step for entry in self._store.list())
         newest = max((one for one in on_disk if one <= step), default=step)
-        self._call, self._last = call, replace(self._last, step=newest)
+        self._call, self._last = call, self._last._replace(step=newest)
 
     def submit(self, what: Saved, kept: Snapshot) -> None:
         """Hands a state over to be written; returns at once."""
@@ -140,6 +140,8 @@ class Durable:
 
 def durable() -> Durable | None:
     """The job's checkpoints; None on other workers than the chief, and when there are none."""
+    if _durable:  # asked at each step
+        return _durable[0]
     with _making:
         return _make()
 

@@ -9,7 +9,6 @@ at the end of an epoch may have run in part.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import keras
@@ -64,7 +63,7 @@ class Keeper:
 
     def epoch_begins(self, epoch: int, step: int = 0) -> None:
         """All callbacks have seen the epoch begin; `step` of its steps are done already."""
-        self.place = replace(self.place, epoch=epoch, step=step)
+        self.place = self.place._replace(epoch=epoch, step=step)
         self.trained, self.began = False, True
         self._release()
         self._look_at_variables()
@@ -88,7 +87,7 @@ class Keeper:
         self._step_began, self._in_step = None, False
         self._held, self._step_totals = {}, None
         self.logs = logs or {}
-        self.place = replace(self.place, step=steps_done)
+        self.place = Place(self.place.call, self.place.epoch, steps_done)
 
     def epoch_trained(self) -> None:
         """The epoch's last step is done; validation and `on_epoch_end` come. Tells once."""
@@ -101,7 +100,7 @@ class Keeper:
         """All callbacks have seen the epoch end."""
         if last:  # what is left to do is done again if it has to be
             return
-        self.place = replace(self.place, epoch=epoch + 1, step=0)
+        self.place = self.place._replace(epoch=epoch + 1, step=0)
         self.trained = self.began = False
         self.logs = {}
         self._hold_everything()
@@ -115,7 +114,7 @@ class Keeper:
             done = int(variables.read(self._commit.steps)) - self._step_began
             steps = whole_steps(done, self._commit.per_run)
             if steps and (steps == self.per_execution or not self._ungated):
-                held, place, totals = {}, replace(place, step=place.step + steps), None
+                held, place, totals = {}, place._replace(step=place.step + steps), None
                 self._look_again_at_optimizers()
             elif done and len(held) < len(self._variables):
                 return None

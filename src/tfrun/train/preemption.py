@@ -11,7 +11,7 @@ import contextlib
 import errno
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from tfrun.job.world import world
@@ -70,11 +70,9 @@ class Training:
             with self._lock:
                 self._state, _has_trained = None, True
 
-    @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
+    def changing(self) -> contextlib.AbstractContextManager[object]:
         """While it lasts no other thread takes the state."""
-        with self._lock:
-            yield
+        return self._lock
 
     def at_boundary(self, state: State) -> None:
         """Saves `state` if that is wanted. For the training's own thread, between two steps."""

@@ -176,7 +176,7 @@ class Session:
         self._count()
         leaving.say_resumed(kept.place, self._steps)
 
-    def changing(self) -> contextlib.AbstractContextManager[None]:
+    def changing(self) -> contextlib.AbstractContextManager[object]:
         """While it lasts no other thread takes the state."""
         assert self._training is not None
         return self._training.changing()

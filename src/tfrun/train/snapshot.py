@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,7 @@ VARIABLE, RECOVERS = "TFRUN_STATE_DIR", "TFRUN_RECOVERS"
 _NAME = re.compile(r"state-(\d+)-(\d+)-(\d+)\.safetensors")
 
 
-@dataclass(frozen=True, kw_only=True, order=True)
-class Place:
+class Place(NamedTuple):
     """Where the script's training stands: every place is reached once, in this order.
 
     Attributes:

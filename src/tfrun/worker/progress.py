@@ -106,13 +106,17 @@ class Progress:
 
     def step_returned(self) -> None:
         """The step is done; callbacks come."""
-        seconds, usual = time.monotonic() - self._began, self._usual.get(self._kind)
+        now, kind = time.monotonic(), self._kind
+        seconds, usual = now - self._began, self._usual.get(kind)
         if usual is None:
             usual = _TRACED_PART * seconds
-        elif self._kind == "train":
+        elif kind == "train":
             usual = 0.9 * usual + 0.1 * seconds
-        self._usual[self._kind] = max(usual, seconds) if self._kind != "train" else usual
-        self._write(Phase.BETWEEN)
+        if kind != "train":
+            usual = max(usual, seconds)
+        self._usual[kind] = usual
+        self._phase, self._since = Phase.BETWEEN, now
+        _FORMAT.pack_into(self._memory, 0, now, Phase.BETWEEN, usual)
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
