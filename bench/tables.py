@@ -1,5 +1,8 @@
 """Writes the tables of docs/performance.md from bench/results/latest.json.
 
+The same numbers are kept under the version that they belong to: what is slower than the last
+release shows.
+
 A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; NAME is a benchmark's.
 """
 
@@ -11,13 +14,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tfrun import __version__
+
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "performance.md"
 _TABLE = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
 def main() -> None:
-    measured = json.loads((HERE / "results" / "latest.json").read_text())
+    latest = (HERE / "results" / "latest.json").read_text()
+    (HERE / "results" / f"{__version__}.json").write_text(latest)
+    measured = json.loads(latest)
     page = PAGE.read_text()
     PAGE.write_text(_TABLE.sub(lambda m: m[1] + table(measured.get(m[2])) + m[3], page))
 
