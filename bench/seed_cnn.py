@@ -1,44 +1,40 @@
 """`fit` of the seed CNN, 2 workers, against legacy Keras. Goal: 16 ms over TCP, 14 in memory."""
 
 import sys
+from collections.abc import Callable
 
 from harness import apart, by_hand, compare, legacy_python, record, tfrun
+
+TCP = {"TFRUN_COMMUNICATION": "host", "TFRUN_SHARED_MEMORY": "0"}
+OURS = {
+    "shared memory": {"TFRUN_COMMUNICATION": "host"},
+    "TCP": TCP,
+    "shared memory, auto": {"TFRUN_COMMUNICATION": "host", "TFRUN_STEPS_PER_EXECUTION": "auto"},
+    "TCP, auto": {**TCP, "TFRUN_STEPS_PER_EXECUTION": "auto"},
+    "ring": {"TFRUN_COMMUNICATION": "ring"},
+}
 
 
 def main(repeats: int = 5) -> None:
     legacy = legacy_python()
-    results = compare(
-        {
-            "fit, Keras 3, tfrun, host, shared memory": lambda: tfrun(
-                2, "seed_cnn.py", "keras3", TFRUN_COMMUNICATION="host"
-            ),
-            "fit, Keras 3, tfrun, host, TCP": lambda: tfrun(
-                2, "seed_cnn.py", "keras3", TFRUN_COMMUNICATION="host", TFRUN_SHARED_MEMORY="0"
-            ),
-            "fit, Keras 3, tfrun, ring": lambda: tfrun(
-                2, "seed_cnn.py", "keras3", TFRUN_COMMUNICATION="ring"
-            ),
-            "fit, legacy Keras, TensorFlow's MWMS": lambda: by_hand(
-                2, "seed_cnn.py", "legacy", python=legacy
-            ),
-            "two workers of two jobs, Keras 3": lambda: apart(2, "seed_cnn.py", "keras3"),
-            "one worker alone, Keras 3": lambda: tfrun(1, "seed_cnn.py", "keras3"),
-        },
-        repeats,
+    contenders = {f"tfrun, {name}": _ours(options) for name, options in OURS.items()}
+    contenders["legacy Keras, TensorFlow's MWMS"] = lambda: by_hand(
+        2, "seed_cnn.py", "legacy", python=legacy
     )
-    memory, tcp, ring, theirs, jobs, alone = (numbers["median"] for numbers in results.values())
-    record(
-        "seed CNN",
-        "ms a step",
-        results,
-        ring_over_legacy=theirs / ring,
-        host_tcp_over_legacy=theirs / tcp,
-        host_memory_over_legacy=theirs / memory,
-        one_worker_over_host_memory=alone / memory,
-        one_worker_over_host_tcp=alone / tcp,
-        two_jobs_over_host_memory=jobs / memory,
-        two_jobs_over_host_tcp=jobs / tcp,
-    )
+    contenders["two workers of two jobs"] = lambda: apart(2, "seed_cnn.py", "keras3")
+    contenders["one worker alone"] = lambda: tfrun(1, "seed_cnn.py", "keras3")
+    results = compare(contenders, repeats)
+    *ours, theirs, jobs, alone = (numbers["median"] for numbers in results.values())
+    ratios = {}
+    for name, milliseconds in zip(OURS, ours, strict=True):
+        key = name.replace(",", "").replace(" ", "_")
+        ratios[f"{key}_over_legacy"] = theirs / milliseconds
+        ratios[f"{key}_times_one_worker"] = milliseconds / alone
+    record("seed CNN", "ms a step", results, **ratios, two_jobs_times_one_worker=jobs / alone)
+
+
+def _ours(options: dict[str, str]) -> Callable[[], list[float]]:
+    return lambda: tfrun(2, "seed_cnn.py", "keras3", **options)
 
 
 if __name__ == "__main__":
