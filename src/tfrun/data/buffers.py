@@ -45,8 +45,8 @@ class Buffers:
         # No lock: what is given back may be so in the middle of this, by the garbage collector.
         with contextlib.suppress(IndexError):
             for _ in range(KEPT):
-                memory = self._free.popleft()
+                memory = self._free.pop()  # the one that was used last: caches still hold it
                 if len(memory) >= size:
                     return memory
-                self._free.append(memory)
+                self._free.appendleft(memory)
         return np.empty(size, np.uint8).data
