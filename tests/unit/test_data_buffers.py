@@ -29,6 +29,15 @@ def test_memory_is_used_again_when_nothing_refers_to_it():
     assert smaller.shape == (3,)
 
 
+def test_what_was_used_last_is_used_again_first():
+    """It is in the processor's caches."""
+    buffers = Buffers()
+    first, second = buffers.array((10,), BYTE), buffers.array((10,), BYTE)
+    places = [address(first), address(second)]
+    del first, second
+    assert address(buffers.array((10,), BYTE)) == places[1]
+
+
 def test_memory_is_not_used_again_while_a_view_of_a_view_lives():
     buffers = Buffers()
     made = buffers.array((8, 8), BYTE)
