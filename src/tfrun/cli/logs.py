@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
@@ -42,8 +41,10 @@ def logs(*, run: str | None, rank: int | None, follow: bool, grep: str | None) -
         shown = tails.show(last=True) or shown
     except KeyboardInterrupt:
         return 0
-    except BrokenPipeError:  # `| head`; what Python flushes at its end goes nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `| head`
+        from tfrun.observe.terminal import drop_unwritten
+
+        drop_unwritten(sys.stdout)
         return 0
     if not shown and not tails.found:
         which = f"of rank {rank} " if rank is not None else ""

@@ -290,6 +290,8 @@ class Agent:
 
     def _on_spawner_death(self, how: str) -> None:
         self._spawner_died = True
+        if self._crew is None:  # before the first round, or even our hello: preparing it will tell
+            return
         self._send(
             messages.PrepareFailed(
                 round=self._round,

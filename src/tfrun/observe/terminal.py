@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import re
 import sys
@@ -109,6 +110,8 @@ class Terminal:
             self._queue.put((sys.stderr, "\n"))
         self._queue.put(None)
         self._thread.join()
+        for file in filter(None, (sys.stdout, sys.stderr)):
+            drop_unwritten(file)
 
     def _without_half_a_traceback(self, task: str, text: str) -> str:
         """Holds back a traceback that is still being written: the job's end may cut it off."""
@@ -170,6 +173,17 @@ class Terminal:
         if screen:
             screen.refresh()
         return screen
+
+
+def drop_unwritten(file: TextIO) -> None:
+    """Forgets what a reader that has gone did not read: Python would fail at its end, with 120."""
+    try:
+        file.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, file.fileno())
+            os.close(nowhere)
 
 
 def _file(stream: str) -> TextIO | None:

@@ -31,7 +31,7 @@ class ServerKeeper(keeper.Keeper):
         """The state after all steps that were begun, which are waited for."""
         run, told = running(), self.place
         if run is not None:
-            self.place = replace(told, step=run.quiesce())
+            self.place = told._replace(step=run.quiesce())
         try:
             kept = super().state()
         finally:
