@@ -175,3 +175,28 @@ def test_sync_check_names_the_variable(tmp_path):
         assert result["code"] == "TFRUN-504"
         assert "kernel" in result["message"]
         assert result["iterations"] == 6  # every second step: found at the second of the epoch
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_only_the_chief_makes_folders(tmp_path, n):
+    env = {"TEST_FOLDER": str(tmp_path)}
+    chief, *others = run_workers("callbacks_folders.py", n, env, timeout=120)
+    made = ["backup/deep", "best/1", "best/2", "each/1", "each/2", "steps/1", "steps/2"]
+    assert sorted(chief["made"]) == made
+    assert "saving model to" in chief["said"] and "an own hook" in chief["said"]
+    for worker in others:
+        assert (worker["made"], worker["said"]) == ([], "")
+        assert worker["remembered"] == chief["remembered"]
+        # In its own loop it asks as Keras does, and finds that the folder has been made.
+        assert worker["hand_made"] in ([], ["hand"])
+    assert chief["remembered"][0]["best"] > 0
+    assert not any(state["shadowed"] for state in chief["remembered"])
+    files = chief["files"]
+    assert [name for name in files if name.endswith((".txt", ".csv"))] == [
+        "hook-0.txt",
+        "log-0.csv",
+        "saved-0-0.txt",
+        "saved-0-1.txt",
+    ]
+    assert "backup/deep/latest.weights.h5.bkp" in files
+    assert chief["hand"] == ["m.weights.h5"]

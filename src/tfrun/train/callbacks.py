@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfrun.job.world import world
 from tfrun.train.agree import from_chief, multi_worker_strategy
-from tfrun.train.local_mode import local_mode, writing_nothing
+from tfrun.train.local_mode import local_mode
 
 _HOOKS = tuple(name for name in dir(keras.callbacks.Callback) if name.startswith("on_"))
 
@@ -78,8 +78,7 @@ class ChiefOnly(keras.callbacks.Callback):
         if not self._here:
             if isinstance(self.callback, keras.callbacks.ModelCheckpoint):
                 # It remembers what was the best so far, and the chief may die.
-                with writing_nothing():
-                    getattr(self.callback, hook)(*args)
+                saving_nothing(self.callback, hook, args)
             return
         if self._strategy is None:
             getattr(self.callback, hook)(*args)
@@ -99,6 +98,27 @@ def _forward(hook: str) -> Any:
 
 for _hook in _HOOKS:
     setattr(ChiefOnly, _hook, _forward(_hook))
+
+
+def saving_nothing(callback: Any, hook: str, args: tuple[Any, ...]) -> None:
+    """Runs a hook of Keras's ModelCheckpoint, which decides and remembers but makes nothing.
+
+    No folder, no file, no print, and no code of a subclass but its decisions: Keras itself
+    would make the folder of a file that `save` then does not write, and workers of one machine
+    would make it at the same moment (keras 3.15, model_checkpoint.py, `_save_model`).
+    """
+
+    def decide(epoch: int, batch: int | None, logs: dict[str, Any] | None) -> None:
+        path = callback._get_file_path(epoch, batch, logs)
+        callback._should_save_model(epoch, batch, logs, path)
+
+    verbose, callback.verbose = callback.verbose, 0
+    callback._save_model = decide
+    try:
+        getattr(keras.callbacks.ModelCheckpoint, hook)(callback, *args)
+    finally:
+        del callback._save_model
+        callback.verbose = verbose
 
 
 class RestoreEverywhere(ChiefOnly):

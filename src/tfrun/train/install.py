@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from tfrun.data import keras_feed
-from tfrun.train import loops, saving
+from tfrun.train import folders, loops, saving
 from tfrun.train.local_mode import note_assignment
 from tfrun.train.parameter_server import install as parameter_server
 
@@ -35,6 +35,7 @@ def install() -> None:
     keras_feed.install()
     keras_feed.for_strategy(parameter_server.epochs_of)
     parameter_server.install()
+    folders.let_others_make_them()
     for name, run in _LOOPS.items():
         _replace(keras.Model, name, functools.partial(_around_method, run))
     for name in ("save", "save_weights", "export"):

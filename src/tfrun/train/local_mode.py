@@ -82,21 +82,6 @@ def local_mode(strategy: Any, model: Any, *, keep_changes: bool = False) -> Iter
                 raise refused(f"changing {variable.path}")
 
 
-@contextlib.contextmanager
-def writing_nothing() -> Iterator[None]:
-    """Makes `save` and `save_weights` do nothing in this thread."""
-    _state.mute = True
-    try:
-        yield
-    finally:
-        _state.mute = False
-
-
-def is_writing_nothing() -> bool:
-    """True within `writing_nothing`."""
-    return getattr(_state, "mute", False)
-
-
 def note_assignment(variable: Any) -> None:
     """Remembers what a shared variable was, before it is assigned in local mode."""
     journal = getattr(_state, "journal", None)

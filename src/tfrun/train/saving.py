@@ -28,7 +28,6 @@ from tfrun.job.world import world
 from tfrun.train.agree import multi_worker_strategy
 from tfrun.train.local_mode import (
     in_local_mode,
-    is_writing_nothing,
     local_mode,
     variables_distributed,
 )
@@ -45,8 +44,6 @@ def run_save(
     original: Callable[..., Any], model: Any, path: Any, args: tuple, kwargs: dict[str, Any]
 ) -> Any:
     """Writes `path` once, whoever calls `original(model, path, …)`."""
-    if is_writing_nothing():
-        return None
     strategy = multi_worker_strategy(model)
     with progress.pausing():
         return _run_save(original, model, strategy, path, args, kwargs)
