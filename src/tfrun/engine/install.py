@@ -18,6 +18,7 @@ def install() -> None:
         keras_state,
         keras_trainer,
         multi_worker,
+        noise,
         row_updates,
         rows,
         step_clock,
@@ -27,6 +28,7 @@ def install() -> None:
     multi_worker.replace_upstream()
     keras_optimizer.reduce_gradients_first()
     keras_state.remember_assignments()
+    noise.draw_own_noise()
     keras_trainer.repair_trainer()
     executions.count_executions()
     step_clock.measure_input()

@@ -44,10 +44,19 @@ class ReplicaRun:
     reduced: bool = False
 
     @property
+    def number(self) -> int:
+        """This replica's among all."""
+        return int(tf.get_static_value(self.context.replica_id_in_sync_group))
+
+    @property
+    def local_number(self) -> int:
+        """This replica's among those of this worker."""
+        return self.number % len(self.context.strategy.extended.worker_devices)
+
+    @property
     def is_first_here(self) -> bool:
         """True on the first of this worker's replicas."""
-        local = len(self.context.strategy.extended.worker_devices)
-        return tf.get_static_value(self.context.replica_id_in_sync_group) % local == 0
+        return self.local_number == 0
 
     def in_nested_function(self) -> bool:
         """Whether this code is traced into a `tf.function` that the run calls."""

@@ -19,6 +19,7 @@ from tfrun.engine import (
     keras_optimizer,
     keras_state,
     keras_trainer,
+    noise,
     replica,
     step_clock,
 )
@@ -55,7 +56,8 @@ class SynchronousStrategy:
             fn = self._functions.wrapped(fn, _in_run)
         else:
             fn = _in_run(fn)
-        return super().run(fn, args, kwargs, options)  # type: ignore[misc]
+        with noise.shared_seeds(self.seed_generators):
+            return super().run(fn, args, kwargs, options)  # type: ignore[misc]
 
     @functools.cached_property
     def assigned_in_functions(self) -> list:
@@ -65,6 +67,11 @@ class SynchronousStrategy:
         not yet on another would change what they reduce, and they would wait for each other.
         """
         return []
+
+    @functools.cached_property
+    def seed_generators(self) -> dict:
+        """What each of this worker's replicas draws from without a seed (see noise.py)."""
+        return {}
 
     @functools.cached_property
     def _functions(self) -> replica.FunctionCache:

@@ -1,0 +1,47 @@
+"""Each replica draws random numbers of its own, and one worker draws Keras's."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from workers import results_of
+
+OWN = [
+    "dropout",
+    "in a condition",
+    "keras.random with a generator",
+    "keras.random",
+    "tf.random",
+    "tf.random with a seed",
+    "augmented",
+]
+STATED = ["keras.random with a number", "tf.random.stateless"]
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_replicas_draw_other_numbers_than_each_other(workers: int) -> None:
+    alone = results_of("engine_noise.py", 1)[0]["drawn"]
+    drawn = [worker["drawn"] for worker in results_of("engine_noise.py", workers)]
+    assert set(alone) == {*OWN, *STATED}
+    for name in OWN:
+        assert drawn[0][name] == alone[name], "replica 0 draws what one worker draws"
+        for one, other in itertools.combinations([mine[name] for mine in drawn], 2):
+            assert all(a != b for a, b in zip(one, other, strict=True)), name
+        assert all(a != b for a, b in itertools.pairwise(drawn[-1][name])), name
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_seed_that_the_script_states_is_the_same_everywhere(workers: int) -> None:
+    drawn = [worker["drawn"] for worker in results_of("engine_noise.py", workers)]
+    for name in STATED:
+        assert len({str(numbers) for mine in drawn for numbers in mine[name]}) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_seed_generators_hold_the_same_on_all_workers(workers: int) -> None:
+    """So that a snapshot needs one of them, and one worker's are plain Keras's."""
+    alone = results_of("engine_noise.py", 1)[0]["states"]
+    assert [worker["states"] for worker in results_of("engine_noise.py", workers)] == [
+        alone
+    ] * workers
