@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as upstream
 from tensorflow.python.distribute import distribute_lib
@@ -82,6 +84,18 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         if extended._in_multi_worker_mode():
             allocator.undo_generator_patch()
             self.step_clock = step_clock.StepClock()
+            _formed[:] = [weakref.ref(self)]
+
+
+_formed: list[weakref.ref[MultiWorkerMirrored]] = []
+
+
+def newest() -> MultiWorkerMirrored | None:
+    """The strategy by which this process trains with other workers; None when it does not."""
+    strategy = _formed[0]() if _formed else None
+    if strategy is None or strategy.extended._num_workers == 1:
+        return None
+    return strategy
 
 
 def _too_late() -> UsageError:

@@ -57,8 +57,8 @@ def check_in_sync(named_variables: Iterable[tuple[str, Any]]) -> None:
             f"the variable {name!r} has another value on replica "
             f"{', '.join(map(str, ranks))} than on replica 0",
             expected="bit-identical variables on all workers after every step",
-            fix="Look for an assignment from local data, an unseeded random number or a file "
-            "that differs between the workers",
+            fix="Look for an assignment from local data, an unseeded random number, or a file "
+            "that differs between the workers or that only some of them have loaded",
         )
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import keras
+import tensorflow as tf
+from tensorflow.python.saved_model import load as upstream_load
+from tensorflow.python.saved_model import save as upstream_save
 
 from tfrun.data import keras_feed
-from tfrun.train import folders, loops, saving
+from tfrun.train import checkpoints, folders, loaded, loops, saving
 from tfrun.train.local_mode import note_assignment
 from tfrun.train.parameter_server import install as parameter_server
 
@@ -40,19 +45,41 @@ def install() -> None:
         _replace(keras.Model, name, functools.partial(_around_method, run))
     for name in ("save", "save_weights", "export"):
         _replace(keras.Model, name, _around_saving)
-    _replace(keras.Model, "load_weights", _around_loading_into)
+    _replace(keras.Model, "load_weights", functools.partial(_around, _load_into))
     _replace(keras.Variable, "assign", _around_assigning)
-    # The same functions again under Keras's public names.
-    for module in (keras.models, keras.saving):
-        for name in ("save_model", "save_weights"):
-            _replace(module, name, _around_saving)
-        _replace(module, "load_model", _around_loading)
-        _replace(module, "load_weights", _around_loading_into)
+    # The same functions again under Keras's public names, and under those of `tf.keras`;
+    # `from tensorflow.keras.models import …` makes another module of what `saving_api` has then.
+    for name in ("keras.models", "keras.saving"):
+        for module in ("keras.src.saving.saving_api", name, f"keras._tf_keras.{name}"):
+            _replace_functions(importlib.import_module(module))
+    for name in ("save", "write"):
+        _replace(tf.train.Checkpoint, name, functools.partial(_around, checkpoints.run_save))
+    for name in ("restore", "read"):
+        _replace(tf.train.Checkpoint, name, functools.partial(_around, _load_into))
+    _replace(
+        tf.train.CheckpointManager,
+        "save",
+        functools.partial(_around, checkpoints.run_manager_save),
+    )
+    # `from tensorflow.saved_model import …` makes another module of the same functions.
+    for module in (upstream_save, tf.saved_model, tf.compat.v2.saved_model):
+        _replace(module, "save", functools.partial(_around, checkpoints.run_saved_model))
+    for module in (upstream_load, tf.saved_model, tf.compat.v2.saved_model):
+        _replace(module, "load", functools.partial(_around, _load))
+
+
+def _replace_functions(module: Any) -> None:
+    for name in ("save_model", "save_weights"):
+        _replace(module, name, _around_saving)
+    _replace(module, "load_model", functools.partial(_around, _load))
+    _replace(module, "load_weights", functools.partial(_around, _load_into))
 
 
 def _replace(owner: Any, name: str, around: Callable[[Runner], Runner]) -> None:
     original = getattr(owner, name, None)
     if original is None:  # a name of newer Keras versions, or of the other module
+        return
+    if hasattr(original, "_tfrun_original"):  # one module under two names
         return
     wrapper = functools.wraps(original)(around(original))
     wrapper._tfrun_original = original  # type: ignore[attr-defined]
@@ -64,6 +91,16 @@ def _around_method(run: Runner, original: Runner) -> Runner:
         return run(original, self, args, kwargs)
 
     return method
+
+
+def _around(run: Runner, original: Runner) -> Runner:
+    signature = inspect.signature(original)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        call = signature.bind(*args, **kwargs)  # whatever the script has named
+        return run(original, *call.args, **call.kwargs)
+
+    return function
 
 
 def _around_assigning(original: Runner) -> Runner:
@@ -81,17 +118,13 @@ def _around_saving(original: Runner) -> Runner:
     return save
 
 
-def _around_loading(original: Runner) -> Runner:
-    def load(filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        saving.wait_until_written(filepath)
-        return original(filepath, *args, **kwargs)
-
-    return load
+def _load(original: Runner, path: Any, *args: Any, **kwargs: Any) -> Any:
+    saving.wait_until_written(path)
+    return original(path, *args, **kwargs)
 
 
-def _around_loading_into(original: Runner) -> Runner:
-    def load(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        saving.wait_until_written(filepath)
-        return original(model, filepath, *args, **kwargs)
-
-    return load
+def _load_into(original: Runner, target: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+    if path is not None:  # `checkpoint.restore(None)` restores nothing
+        saving.wait_until_written(path)
+        loaded.note()
+    return original(target, path, *args, **kwargs)

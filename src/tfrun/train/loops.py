@@ -14,7 +14,7 @@ import keras
 from tfrun.data import errors, global_batch, resume
 from tfrun.job.errors import UsageError
 from tfrun.job.world import world
-from tfrun.train import board, evaluator, header, hooks, pace
+from tfrun.train import board, evaluator, header, hooks, loaded, pace
 from tfrun.train.agree import any_worker, mean_over_workers, multi_worker_strategy
 from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, SyncCheck, Watched
 from tfrun.train.leaving import keeping_state
@@ -120,15 +120,18 @@ def _fit(
             pace.arrange(model, None, sees_steps=pace.sees_every_step(given))
             _set_callbacks(call, arrange(given))
         return original(*call.args, **call.kwargs)
-    train, test, global_logs, sees_steps = any_worker(
+    train, test, global_logs, sees_steps, has_loaded = any_worker(
         strategy,
         [
             hooks.acts_on_batches(given, hooks.TRAIN_BATCH),
             hooks.acts_on_batches(given, hooks.TEST_BATCH),
             hooks.reads_batch_logs(given),
             pace.sees_every_step(given),
+            loaded.was_noted(),
         ],
     )
+    if has_loaded:
+        loaded.check(strategy, model)
     pace.arrange(model, strategy, sees_steps=sees_steps)
     verbose = _verbose(call)
     counter = SampleCounter()

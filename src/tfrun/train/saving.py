@@ -3,8 +3,9 @@
 The chief writes, and writes whole files: beside the target, then moved onto it. The others leave
 the writing to it. Nothing is collective (a Keras file holds weights and optimizer state, which
 each worker has), so it does not matter whether all workers call it or the chief alone. There is
-no barrier either: `save` returns on a worker when its own part is done. A worker that loads what
-it has "saved" waits until the chief has written it.
+no barrier either: `save` returns on a worker when its own part is done. A worker that loads
+something waits until the chief has written what this worker "saved" to that path; or, where it
+saved elsewhere, as TensorFlow's tutorial has it, what the chief saved at the same place.
 """
 
 from __future__ import annotations
@@ -16,28 +17,22 @@ import os
 import shutil
 import sys
 import tempfile
-from collections import Counter
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
-from tfrun.job.errors import TfrunError
 from tfrun.job.world import world
+from tfrun.train import chief_journal
 from tfrun.train.agree import multi_worker_strategy
-from tfrun.train.local_mode import (
-    in_local_mode,
-    local_mode,
-    variables_distributed,
-)
+from tfrun.train.chief_journal import Call, Save
+from tfrun.train.local_mode import in_local_mode, local_mode, variables_distributed
 from tfrun.worker import progress
 
 _log = logging.getLogger("tfrun")
-_saves: Counter[str] = Counter()  # how often this worker has been asked to save to a path
-# Workers reach the same line within a step's time; the largest models take minutes to write.
-_START_TIMEOUT_MS = 60_000
-_WRITE_TIMEOUT_MS = 1_800_000
+_asked: dict[str, Call] = {}  # by path, how this worker was asked to save it last
+_state = threading.local()
+_pending: dict[str, Call] = {}  # those of them that it has not waited for
 
 
 def run_save(
@@ -57,31 +52,78 @@ def _run_save(
     args: tuple,
     kwargs: dict[str, Any],
 ) -> Any:
-    if strategy is None:
+    if strategy is None or getattr(_state, "writes", False):  # Keras's methods call its functions
         return original(model, path, *args, **kwargs)
     if in_local_mode():
         return _write(original, model, path, args, kwargs)
-    key = _key(path)
-    _saves[key] += 1
+    call = chief_journal.call(key_of(path))
     if not world().is_chief:
+        _asked[call.path] = _pending[call.path] = call
         _log.info("The chief writes %s, not worker %d.", path, world().rank)
         return None
-    _announce(key, "saving")
-    with local_mode(strategy, model):
-        result = _write(original, model, path, args, kwargs)
-    _announce(key, "saved")
-    return result
+    with telling(call), local_mode(strategy, model):
+        return _write(original, model, path, args, kwargs)
+
+
+@contextlib.contextmanager
+def telling(call: Call) -> Iterator[dict[str, Any]]:
+    """Tells the other workers when the chief begins and ends a save; what is yielded goes along."""
+    number, result = chief_journal.writer.begin(call), {}
+    try:
+        yield result
+    except Exception as error:
+        chief_journal.writer.fail(number, error)
+        raise
+    chief_journal.writer.end(number, result)
 
 
 def wait_until_written(path: Any) -> None:
-    """Waits for the chief to write what this worker was asked to save to `path`, if it was."""
-    key = _key(path)
-    if _saves[key] and not world().is_chief:
-        with progress.in_collective():
-            _await_announcement(key)
+    """Waits for what the chief writes and this worker may be about to load, if it was asked to.
+
+    Raises:
+      TfrunError: TFRUN-505 when it was asked to save to `path`, and the chief has not done so.
+      Exception: that of the chief, when it could not write.
+    """
+    if world().is_chief or in_local_mode():
+        return
+    call = _asked.get(key_of(path))
+    with progress.in_collective():
+        if call is not None:
+            _pending.pop(call.path, None)
+            chief_journal.reader.result(_written_by_chief(call))
+            return
+        for pending in list(_pending.values()):
+            del _pending[pending.path]
+            save = chief_journal.reader.find(_meets(pending), chief_journal.START_SECONDS)
+            if save is not None:
+                chief_journal.reader.wait(save)
+
+
+def _written_by_chief(call: Call) -> Save:
+    reader, seconds = chief_journal.reader, chief_journal.START_SECONDS
+    save = reader.find(_meets(call), seconds) or reader.find(
+        lambda save: (save.path, save.path_nth) == (call.path, call.path_nth), 0
+    )
+    if save is None or save.path != call.path:
+        raise chief_journal.not_saved(call.path)
+    return save
+
+
+def _meets(call: Call) -> Callable[[Save], bool]:
+    return lambda save: save.meets(call)
 
 
 def _write(
+    original: Callable[..., Any], model: Any, path: Any, args: tuple, kwargs: dict[str, Any]
+) -> Any:
+    _state.writes = True
+    try:
+        return _write_whole(original, model, path, args, kwargs)
+    finally:
+        _state.writes = False
+
+
+def _write_whole(
     original: Callable[..., Any], model: Any, path: Any, args: tuple, kwargs: dict[str, Any]
 ) -> Any:
     # A SavedModel's writer enters the save context itself, and reads no metric.
@@ -128,41 +170,7 @@ def _naming(path: Any, *, instead_of: Path) -> Iterator[None]:
         sys.stdout.write(said.getvalue().replace(str(instead_of), str(path)))
 
 
-def _key(path: Any) -> str:
-    text = str(path)
+def key_of(path: Any) -> str:
+    """The same text for the same path, however it was written."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else str(path)
     return text if "://" in text else str(Path(text).absolute())
-
-
-def _announce(key: str, stage: str) -> None:
-    """Tells all workers how far the chief is, through TensorFlow's coordination service."""
-    _coordination().set_config_key_value(f"tfrun/{stage}/{_saves[key]}{key}", "1")
-
-
-def _await_announcement(key: str) -> None:
-    """Blocks until the chief has written what this worker was asked to write.
-
-    Raises:
-      TfrunError: TFRUN-505 when the chief does not, as with a path that differs by worker.
-    """
-    for stage, timeout in (("saving", _START_TIMEOUT_MS), ("saved", _WRITE_TIMEOUT_MS)):
-        name = f"tfrun/{stage}/{_saves[key]}{key}"
-        try:
-            _coordination().get_config_key_value(name, timeout_in_ms=timeout)
-        except (tf.errors.DeadlineExceededError, tf.errors.NotFoundError) as error:
-            raise TfrunError(
-                "TFRUN-505",
-                f"the chief has not saved {key}, and only the chief writes a shared model",
-                where=f"worker {world().rank}",
-                expected="all workers to save to one path, or the chief alone",
-                fix="Save to the same path on every worker",
-            ) from error
-
-
-def _coordination() -> Any:
-    """Returns TensorFlow's context, whose key-value store all workers of a job share.
-
-    tensorflow/python/eager/context.py; the store has no public name.
-    """
-    from tensorflow.python.eager import context
-
-    return context.context()

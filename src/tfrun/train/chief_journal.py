@@ -1,0 +1,235 @@
+"""What the chief tells the other workers of its saves, in their order.
+
+The chief writes an entry when a save begins and one when it has ended; the others read them when
+they have to know. Nobody waits for a reader, so that the chief may save alone. The journal is in
+TensorFlow's key-value store, which all workers of a job share, on whatever machines they are.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tfrun.job.errors import TfrunError
+from tfrun.job.world import world
+from tfrun.train.places import Frame, Place, here
+
+# Workers reach the same line within a step's time; the largest models take minutes to write.
+START_SECONDS = 60.0
+WRITE_SECONDS = 1800.0
+_SLICE_SECONDS = 1.0  # in between, Python looks after its signals
+
+_lock = threading.RLock()
+_at_place: Counter[Place] = Counter()
+_to_path: Counter[str] = Counter()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call that saves something, on this worker.
+
+    Attributes:
+      place: where in the script it stands.
+      nth: the number of the call at this place, from 1.
+      path: what it shall write.
+      path_nth: the number of the call that shall write this path, from 1.
+    """
+
+    place: Place
+    nth: int
+    path: str
+    path_nth: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Save:
+    """A save of the chief's that has begun, as `Call`."""
+
+    number: int
+    frames: tuple[Frame, ...]
+    nth: int
+    path: str
+    path_nth: int
+
+    def meets(self, call: Call) -> bool:
+        """Whether the script had the chief do this where it had this worker make the call."""
+        return self.nth == call.nth and call.place.is_met_by(self.frames)
+
+
+def call(path: str) -> Call:
+    """Counts a call that saves something; on each worker, where the script has it do so."""
+    place = here()
+    with _lock:
+        _at_place[place] += 1
+        _to_path[path] += 1
+        return Call(place=place, nth=_at_place[place], path=path, path_nth=_to_path[path])
+
+
+class Writer:
+    """The chief's side."""
+
+    def __init__(self) -> None:
+        self._entries = self._saves = 0
+
+    def begin(self, made: Call) -> int:
+        """Tells that a save begins; returns its number."""
+        with _lock:
+            self._saves += 1
+            told = {"frames": made.place.frames, "nth": made.nth}
+            self._write({"save": self._saves, **told, "path": made.path, "to": made.path_nth})
+            return self._saves
+
+    def end(self, number: int, result: dict[str, Any]) -> None:
+        """Tells that it has been written, and what the others want to know of it."""
+        self._write({"ended": number, "result": result})
+
+    def fail(self, number: int, error: Exception) -> None:
+        """Tells that it could not be written."""
+        self._write({"ended": number, "error": [type(error).__name__, str(error)]})
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        with _lock:
+            _store().set_config_key_value(_key(self._entries), json.dumps(entry))
+            self._entries += 1
+
+
+class Reader:
+    """The others' side."""
+
+    def __init__(self) -> None:
+        self._entries = 0
+        self._begun: list[Save] = []
+        self._ended: dict[int, dict[str, Any]] = {}
+
+    def find(self, wanted: Callable[[Save], bool], seconds: float) -> Save | None:
+        """Waits for a save to begin; None when none has in this time."""
+        deadline, looked_at = time.monotonic() + seconds, 0
+        while True:
+            for save in self._begun[looked_at:]:
+                if wanted(save):
+                    return save
+            looked_at = len(self._begun)
+            if not self._read_on(deadline):
+                return None
+
+    def result(self, save: Save) -> dict[str, Any]:
+        """Waits for a save to end; returns what the chief tells of it.
+
+        Raises:
+          Exception: that of the chief, when it could not write.
+          TfrunError: TFRUN-505 when it has not come to an end.
+        """
+        if not self.wait(save):
+            raise not_saved(save.path)
+        entry = self._ended[save.number]
+        if "error" in entry:
+            kind, text = entry["error"]
+            raise _like(kind, text, save.path)
+        return entry["result"]
+
+    def wait(self, save: Save) -> bool:
+        """Waits for a save to end, well or not; False when it has not."""
+        deadline = time.monotonic() + WRITE_SECONDS
+        while save.number not in self._ended:
+            if not self._read_on(deadline):
+                return False
+        return True
+
+    def _read_on(self, deadline: float) -> bool:
+        """Reads the next entry; False when there is none at the deadline."""
+        with _lock:
+            text = _get(_key(self._entries), deadline)
+            if text is None:
+                return False
+            self._entries += 1
+            self._take(json.loads(text))
+            return True
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        if "ended" in entry:
+            self._ended[entry["ended"]] = entry
+            return
+        frames = tuple(Frame(*frame) for frame in entry["frames"])
+        self._begun.append(
+            Save(
+                number=entry["save"],
+                frames=frames,
+                nth=entry["nth"],
+                path=entry["path"],
+                path_nth=entry["to"],
+            )
+        )
+
+
+writer, reader = Writer(), Reader()
+
+
+def arrive(made: Call) -> None:
+    """Tells the chief that this worker has come to a save that needs all of them."""
+    _store().set_config_key_value(_arrival(made, world().rank), "1")
+
+
+def has_arrived(made: Call, rank: int) -> bool:
+    """Waits for a worker to come to a save of the chief's; False when it does not."""
+    return _get(_arrival(made, rank), time.monotonic() + START_SECONDS) is not None
+
+
+def _arrival(made: Call, rank: int) -> str:
+    place = ":".join(f"{frame.file}-{frame.begins}-{frame.line}" for frame in made.place.frames)
+    return f"tfrun/arrived/{world().round}/{rank}/{made.nth}/{place}"
+
+
+def _get(key: str, deadline: float) -> str | None:
+    """Waits for a value; None when there is none at the deadline."""
+    while True:
+        left = deadline - time.monotonic()
+        milliseconds = int(1000 * min(max(left, 0.001), _SLICE_SECONDS))
+        try:
+            return _store().get_config_key_value(key, milliseconds)
+        except (tf.errors.DeadlineExceededError, tf.errors.NotFoundError):
+            if left <= 0:
+                return None
+
+
+def not_saved(path: str) -> TfrunError:
+    """Returns the error for a worker that would have to wait for the chief for ever."""
+    return TfrunError(
+        "TFRUN-505",
+        f"the chief has not saved {path}, and only the chief writes a shared model",
+        where=f"worker {world().rank}",
+        expected="all workers to save to one path, or the chief alone",
+        fix="Save to the same path on every worker",
+    )
+
+
+def _like(kind: str, text: str, path: str) -> Exception:
+    """Returns the chief's error, of a kind that a script catches where it tries to save."""
+    message = f"the chief could not save {path}: {text}"
+    known = getattr(tf.errors, kind, None) or getattr(builtins, kind, None)
+    if isinstance(known, type) and issubclass(known, tf.errors.OpError):
+        return known(None, None, message)
+    if isinstance(known, type) and issubclass(known, OSError | ValueError):
+        return known(message)
+    return TfrunError("TFRUN-505", f"{message} ({kind})", where=f"worker {world().rank}")
+
+
+def _key(entry: int) -> str:
+    return f"tfrun/saves/{world().round}/{entry}"
+
+
+def _store() -> Any:
+    """Returns TensorFlow's context, whose key-value store all workers of a job share.
+
+    tensorflow/python/eager/context.py; the store has no public name.
+    """
+    from tensorflow.python.eager import context
+
+    return context.context()
