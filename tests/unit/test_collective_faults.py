@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from test_collective_sums import at_once, collectives
 
-from tfrun.collective import handshake
-from tfrun.collective.errors import Disagreement, PeerGone
+from tfrun.collective import handshake, stamps
+from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
 from tfrun.collective.form import Where, form, memory_name
 from tfrun.collective.group import Collective
 from tfrun.collective.links import Patience
@@ -165,6 +165,45 @@ def test_workers_that_do_different_things_are_told(count: int, other: str) -> No
         assert all(failures)
         told = {"dtype": "other dtypes", "shape": "other dtypes", "order": "its collective 3"}
         assert any(told[other] in failure for failure in failures), failures
+
+
+def test_workers_in_other_calls_are_told_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they sum may be of one size: nothing else would ever tell."""
+    made = stamps.stamp(1, 2, 3)
+    monkeypatch.setattr(stamps, "_place", stamps.Place(phase=2, call=2, line=14))
+    mine = stamps.stamp(1, 2, 3)
+    with pytest.raises(Disagreement, match=r"worker 1 is in a collective, and this one in model\."):
+        stamps.agree(mine, made, 1)
+    monkeypatch.setattr(stamps, "_place", stamps.Place(phase=2, call=2, line=99))
+    stamps.agree(mine, stamps.stamp(1, 2, 3), 1)  # the same call in another line
+    monkeypatch.setattr(stamps, "_place", stamps.Place(phase=3, call=3, line=16))
+    told = (
+        r"TFRUN-406: worker 1 is in model.predict \(line 16\), and this one in model.evaluate \(l"
+    )
+    with pytest.raises(Disagreement, match=told):
+        stamps.agree(mine, stamps.stamp(1, 2, 3), 1)
+
+
+def test_after_the_last_collective_of_a_peer_none_is_waited_for() -> None:
+    with collectives(2, timeout=None) as (first, second):
+        at_once([lambda g=g: g.all_reduce([np.ones(3)]) for g in (first, second)])
+        last = second.counts.collectives
+        first.end_after(last + 1, "its script has ended")  # in the midst of one more
+        late = threading.Timer(0.2, lambda: second.all_reduce([np.ones(3)]))
+        late.start()
+        assert first.all_reduce([np.ones(3)])[0].tolist() == [2.0, 2.0, 2.0]
+        for _ in range(2):
+            with pytest.raises(PeerAbsent, match="its script has ended"):
+                first.all_reduce([np.ones(3)])
+        late.join(10)
+
+
+def test_who_waits_already_is_told_that_nobody_comes() -> None:
+    with collectives(2, timeout=None) as (first, _):
+        last = first.counts.collectives
+        threading.Timer(0.2, first.end_after, [last, "its script has ended"]).start()
+        with pytest.raises(PeerAbsent, match="its script has ended"):
+            first.all_reduce([np.ones(3)])
 
 
 def test_strangers_are_not_let_in_and_do_not_delay() -> None:

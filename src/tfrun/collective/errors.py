@@ -16,5 +16,9 @@ class PeerGone(ConnectionError):
         self.rank = rank
 
 
+class PeerAbsent(RuntimeError):
+    """A peer is well, and does not come to this collective nor to any that follows."""
+
+
 class Disagreement(RuntimeError):
     """Two workers stand at different collectives: their scripts do not do the same."""

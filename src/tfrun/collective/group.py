@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tfrun.collective.blocks import Blocks
 from tfrun.collective.compress import Compressed
-from tfrun.collective.errors import Disagreement, PeerGone
+from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
 from tfrun.collective.flat import Flat
 from tfrun.collective.links import Link, Patience
 from tfrun.collective.packing import Packer, Reader, layout_of
@@ -87,6 +87,8 @@ class Collective:
         self._shared: Shared | None = None
         self._residuals: Residuals | None = None
         self._calling = threading.Lock()
+        self._last: int | None = None  # the last one that all workers come to
+        self._absent = ""
         self._over: BaseException | None = None
 
     def all_reduce(
@@ -191,6 +193,19 @@ class Collective:
         for link in self._links.values():
             link.shut()
 
+    def end_after(self, number: int, reason: str) -> None:
+        """Makes all collectives fail that come after the `number`-th; from any thread.
+
+        Args:
+          number: of the last one that all workers come to.
+          reason: why they come to no other.
+        """
+        self._absent, self._last = reason, number
+        if self._calling.locked() and self.counts.collectives > number:
+            self._over = self._over or PeerAbsent(reason)
+            for link in self._links.values():
+                link.shut()
+
     def close(self) -> None:
         """Ends the connections."""
         self._over = self._over or PeerGone(self.rank, "has left")
@@ -245,6 +260,11 @@ class _Call:
             self._group._calling.release()
             raise _again(self._group._over)
         self._group.counts.collectives += 1
+        last = self._group._last
+        if last is not None and self._group.counts.collectives > last:
+            self._group._over = PeerAbsent(self._group._absent)
+            self._group._calling.release()
+            raise _again(self._group._over)
 
     def __exit__(self, kind, error, traceback) -> None:
         group = self._group
@@ -262,6 +282,6 @@ class _Call:
 def _again(error: BaseException) -> BaseException:
     if isinstance(error, PeerGone):
         return PeerGone(error.rank, str(error).partition(f"rank {error.rank} ")[2])
-    if isinstance(error, Disagreement):
-        return Disagreement(str(error))
+    if isinstance(error, Disagreement | PeerAbsent):
+        return type(error)(str(error))
     return PeerGone(-1, f"of an earlier failure: {error!r}")

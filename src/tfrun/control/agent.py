@@ -192,6 +192,8 @@ class Agent:
                 self._later(self._start(crew, message))
             case messages.Release() if crew := self._crew_of(message.round):
                 crew.release()
+            case messages.Ended() if crew := self._crew_of(message.round):
+                crew.ended(message.tasks)
             case messages.Save() if crew := self._crew_of(message.round):
                 crew.save()
             case messages.Leave() if crew := self._crew_of(message.round):

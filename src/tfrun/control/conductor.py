@@ -134,6 +134,8 @@ class Conductor:
             case terms.SetGrace(seconds=seconds):
                 loop = asyncio.get_running_loop()
                 self._closed.append(loop.call_later(seconds, self._feed, terms.GraceOver()))
+            case terms.AwaitEnds(seconds=seconds):
+                self._timers.set("ends", seconds, lambda: self._feed(terms.EndsAwaited()))
             case terms.SaveMemory():
                 self._save_memory()
             case _ if order := order_of(action, number):

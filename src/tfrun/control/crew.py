@@ -13,7 +13,7 @@ from typing import Any
 
 from tfrun.control import messages, wire
 from tfrun.control.start_watch import StartWatch
-from tfrun.job import profile
+from tfrun.job import absent, profile
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
@@ -53,6 +53,7 @@ class Crew:
         self._leaving = self._saving = self._released = False
         self._starts: dict[str, StartWatch] = {}
         self._ended_for: dict[str, str] = {}  # why a worker that stood still was ended
+        self._over: Mapping[str, int | None] = {}  # tasks whose scripts have ended before others
         self._world_size = 0  # workers of the round on all machines
         self._gpus: Mapping[str, Mapping[str, str]] = {}
         self._later: set[asyncio.Task[None]] = set()
@@ -122,6 +123,8 @@ class Crew:
         self._send(messages.WorkerStarted(round=self.number, task=name, pid=worker.pid))
         if self._saving:  # since it began to be started
             worker.save()
+        if self._over:
+            worker.tell_ended(self._over)
         if self._leaving:
             worker.leave()
         if self._released and worker.serves:
@@ -148,6 +151,7 @@ class Crew:
             for name, reading in readings.items():
                 if reading.phase is progress.Phase.MEETING:
                     self._starts[name].look(reading.since, self.on_notice)
+                    self._end_if_in_vain(self._workers[name])
             now, alone = time.monotonic(), len(readings) == self._world_size
             for name in hangs.wondered_about(readings, now=now, timeouts=timeouts):
                 self._workers[name].look()
@@ -161,6 +165,14 @@ class Crew:
                 self._ended_for[name] = text
                 self.on_notice(text)
             await asyncio.gather(*(self._end_hung(self._workers[name]) for name in hung))
+
+    def _end_if_in_vain(self, worker: WorkerProcess) -> None:
+        """Ends who waits in TensorFlow's start, and hears nothing, for one that has met nobody."""
+        never = [task for task, last in self._over.items() if last is None]
+        if never and not worker.raised:
+            error = absent.error("TensorFlow's start", absent.ended(never), where="")
+            worker.fails(type(error).__name__, str(error))
+            worker.interrupt(signal.SIGKILL)
 
     @staticmethod
     async def _end_hung(worker: WorkerProcess) -> None:
@@ -207,6 +219,13 @@ class Crew:
         """Tells the workers that there are more machines."""
         for worker in self._workers.values():
             worker.regroup()
+
+    def ended(self, tasks: Mapping[str, int | None]) -> None:
+        """Tells the workers that go on whose scripts have ended."""
+        self._over = tasks
+        for worker in self._workers.values():
+            if worker.name not in tasks and not worker.serves:
+                worker.tell_ended(tasks)
 
     def leave(self) -> None:
         """Tells the workers that a peer of theirs has gone."""

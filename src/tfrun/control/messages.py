@@ -221,6 +221,18 @@ class Release(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ended(Message):
+    """These tasks' scripts have ended while others go on: nobody meets them any more.
+
+    Each with the number of its last host collective; null where it has met nobody.
+    """
+
+    kind: ClassVar[str] = "ended"
+    round: int
+    tasks: dict
+
+
+@dataclass(frozen=True, kw_only=True)
 class Save(Message):
     """Have the training's state saved to disk at the next step: the machine is wanted back."""
 

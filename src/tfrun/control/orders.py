@@ -16,6 +16,8 @@ def order_of(action: terms.Action, number: int) -> wire.Message | None:
     match action:
         case terms.ReleaseTasks():
             return messages.Release(round=number)
+        case terms.TellEnded(tasks=tasks):
+            return messages.Ended(round=number, tasks=dict(tasks))
         case terms.SaveTasks():
             return messages.Save(round=number)
         case terms.RegroupTasks():

@@ -23,7 +23,8 @@ def event_of(
     """
     match report.get("kind"):
         case "done":
-            return terms.TaskDone(task=task)
+            last = report.get("collectives")
+            return terms.TaskDone(task=task, collectives=last if type(last) is int else None)
         case "error":
             return terms.TaskRaised(task=task, time=when, error=report)
         case "snapshot":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tfrun.control.round_absent import with_hard_end
 from tfrun.control.round_ends import end_when_over, stop
 from tfrun.control.round_failures import (
     mendable,
@@ -34,6 +35,7 @@ from tfrun.control.round_terms import (
 
 def fail(round: Round) -> Result:
     """A failure in a round that was running: into the next round, or to the end."""
+    round = with_hard_end(round)
     if not worth_leaving(round):
         return stop(round, "SIGTERM", round.timeouts.stop_grace)
     round = replace(round, state=State.LEAVING)
@@ -109,6 +111,7 @@ def _kill(round: Round) -> Result:
 
 
 def _go_on_leaving(before: Round, round: Round) -> Result:
+    round = with_hard_end(round)
     if not worth_leaving(round):
         return stop(round, "SIGTERM", round.timeouts.stop_grace)
     shorter = not round.killed and _grace(round) < _grace(before)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from tfrun.control.round_waits import AwaitEnds, EndsAwaited, TellEnded
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure, root_cause
 from tfrun.job.restarts import Cause, cause_of
@@ -49,6 +50,8 @@ class Round:
     """All that is known of a round.
 
     Attributes:
+      ended: the tasks whose scripts have come to their end, each with `TaskDone.collectives`.
+      awaits_ends: an `EndsAwaited` is on its way.
       recovers: a failure that is not the script's own shall lead to the next round.
       saved: the tasks that have reported a snapshot.
       killed: those that did not leave by themselves have been sent SIGKILL.
@@ -75,6 +78,8 @@ class Round:
     lost: frozenset[str] = frozenset()
     ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     done: frozenset[str] = frozenset()
+    ended: Mapping[str, int | None] = field(default_factory=dict)
+    awaits_ends: bool = False
     exits: Mapping[str, ExitStatus] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
     interrupted: str = ""
@@ -172,9 +177,13 @@ class AgentLost:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskDone:
-    """The script has finished without error; the process waits for its release."""
+    """The script has finished without error; the process waits for its release.
+
+    `collectives`: how many host collectives it took part in; None when it has met nobody.
+    """
 
     task: str
+    collectives: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,6 +285,7 @@ Event = (
     | AgentPrepared
     | AgentLost
     | TaskDone
+    | EndsAwaited
     | TaskSaved
     | ChiefResumed
     | StepsApplied
@@ -374,6 +384,8 @@ Action = (
     | ReplaceTask
     | GoOnWithout
     | ReleaseTasks
+    | AwaitEnds
+    | TellEnded
     | LeaveTasks
     | SaveTasks
     | SaveMemory

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tfrun.control.round_absent import tell_ended, with_end
 from tfrun.control.round_ends import end_when_over, exit_timed_out, save_memory, stop
 from tfrun.control.round_failures import (
     mendable,
@@ -92,6 +93,7 @@ from tfrun.control.round_terms import (
     TaskSaved,
     TimedOut,
 )
+from tfrun.control.round_waits import EndsAwaited
 
 
 def begin(round: Round, joined: frozenset[str]) -> Result:
@@ -125,7 +127,14 @@ def _prepared(round: Round, event: AgentPrepared) -> Result:
 
 
 def _done(round: Round, event: TaskDone) -> Result:
-    return _release_when_all_done(replace(round, done=round.done | {event.task}))
+    return _one_is_done(round, event.task, event.collectives)
+
+
+def _one_is_done(round: Round, task: str, collectives: int | None) -> Result:
+    round, actions = _release_when_all_done(replace(round, done=round.done | {task}))
+    if round.state is State.RUNNING:
+        return with_end(round, task, collectives)
+    return round, actions
 
 
 def _release_when_all_done(round: Round) -> Result:
@@ -147,7 +156,7 @@ def _exited_while_running(round: Round, event: TaskExited) -> Result:
     servers = {task.name for task in round.tasks} - scripts
     is_server = bool(scripts) and event.task in servers  # one alone ends when the chief has
     if event.status.code == 0 and not is_server:
-        return _release_when_all_done(replace(round, done=round.done | {event.task}))
+        return _one_is_done(round, event.task, round.ended.get(event.task))
     return fail(with_exit_failure(round, event))
 
 
@@ -234,6 +243,7 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
     },
     State.RUNNING: {
         TaskDone: _done,
+        EndsAwaited: tell_ended,
         TaskSaved: _saved,
         TaskRaised: _raised,
         TaskExited: _exited_while_running,

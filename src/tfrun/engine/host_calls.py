@@ -17,7 +17,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from tfrun.collective import group
-from tfrun.collective.errors import PeerGone
+from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
 from tfrun.engine.overlap import OneThread, packs_of
 
 OnArrays = Callable[[list[np.ndarray]], list[np.ndarray]]
@@ -229,10 +229,10 @@ class Calls:
         def on_arrays(_, *arrays: np.ndarray) -> list[np.ndarray]:
             try:
                 return [_said(""), *function(list(arrays))]
-            except PeerGone as error:
+            except (PeerGone, PeerAbsent, Disagreement) as error:
                 # Raised from here, TensorFlow would log a traceback of Python's.
                 nothing = [np.zeros((), dtype.as_numpy_dtype) for dtype in dtypes]
-                return [_said(f"PeerGone: {error}"), *nothing]
+                return [_said(f"{type(error).__name__}: {error}"), *nothing]
 
         with tf.device("CPU:0"):
             before = tf.raw_ops.ReadVariableOp(resource=self._order.handle, dtype=tf.int32)

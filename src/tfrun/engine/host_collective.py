@@ -48,6 +48,12 @@ def is_used_by(strategy: Any) -> bool:
     return calls_of(strategy) is not None
 
 
+def end_after(number: int, reason: str) -> None:
+    """Makes the collectives fail that come after the `number`-th; from any thread."""
+    if _calls is not None:
+        _calls.group.end_after(number, reason)
+
+
 def abort(reason: str) -> None:
     """Makes the collective that runs fail, and all that follow; from any thread."""
     if _calls is not None:

@@ -81,6 +81,7 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         else:
             compression.check_is_host(self)
             communication.settle(self)
+            _note_collectives(extended)
         if extended._in_multi_worker_mode():
             allocator.undo_generator_patch()
             self.step_clock = step_clock.StepClock()
@@ -96,6 +97,19 @@ def newest() -> MultiWorkerMirrored | None:
     if strategy is None or strategy.extended._num_workers == 1:
         return None
     return strategy
+
+
+_with_collectives: list[bool] = []
+
+
+def _note_collectives(extended: MultiWorkerExtended) -> None:
+    if extended._in_multi_worker_mode():
+        _with_collectives[:] = [True]
+
+
+def uses_collectives() -> bool:
+    """True when this process meets other workers in TensorFlow's own collectives."""
+    return bool(_with_collectives)
 
 
 def _too_late() -> UsageError:

@@ -7,8 +7,10 @@ the optimizer, the layer state and the trainer work with.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
+import sys
 from typing import Literal
 
 import tensorflow as tf
@@ -20,6 +22,7 @@ from tfrun.engine import (
     keras_state,
     keras_trainer,
     noise,
+    place,
     replica,
     step_clock,
 )
@@ -56,8 +59,16 @@ class SynchronousStrategy:
             fn = self._functions.wrapped(fn, _in_run)
         else:
             fn = _in_run(fn)
-        with noise.shared_seeds(self.seed_generators):
+        with _calling("strategy.run"), noise.shared_seeds(self.seed_generators):
             return super().run(fn, args, kwargs, options)  # type: ignore[misc]
+
+    def reduce(self, reduce_op, value, axis):
+        with _calling("strategy.reduce"):
+            return super().reduce(reduce_op, value, axis)  # type: ignore[misc]
+
+    def gather(self, value, axis):
+        with _calling("strategy.gather"):
+            return super().gather(value, axis)  # type: ignore[misc]
 
     @functools.cached_property
     def assigned_in_functions(self) -> list:
@@ -89,6 +100,12 @@ class SynchronousExtended:
         if run is not None and run.updating:
             return False
         return super()._use_merge_call()  # type: ignore[misc]
+
+
+def _calling(call: str):
+    """`place.calling`, where it is the script that calls, and does not only trace."""
+    by_script = tf.executing_eagerly() and place.is_of_script(sys._getframe(2))
+    return place.calling(call) if by_script else contextlib.nullcontext()
 
 
 def _in_run(fn):

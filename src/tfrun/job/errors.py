@@ -44,6 +44,7 @@ CODES: dict[str, str] = {
     "TFRUN-403": "a worker was killed for lack of memory",
     "TFRUN-404": "the zygote process died",
     "TFRUN-405": "the job failed again and again at the same step",
+    "TFRUN-406": "a worker waits for one that does not come",
     "TFRUN-501": "the strategy is not known",
     "TFRUN-502": "no TPU was found",
     "TFRUN-503": "the strategy does not fit the job",

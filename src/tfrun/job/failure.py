@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from tfrun.job import absent
 from tfrun.job.exits import ExitStatus
 
 # What TensorFlow raises in a worker whose peer has gone: it is never the cause of itself.
@@ -62,6 +63,8 @@ def is_peer_error(error: Mapping[str, Any]) -> bool:
     if error.get("type") in PEER_ERRORS:
         return True
     message = str(error.get("message", ""))
+    if absent.reason_in(message) is not None:
+        return False  # nobody has gone
     if error.get("type") == "InvalidArgumentError":
         return HOST_PHRASE in message
     return error.get("type") == "InternalError" and any(

@@ -14,8 +14,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrun.collective import stamps
 from tfrun.engine import host_collective
 from tfrun.engine.host_calls import Sum
+from tfrun.job import absent
+from tfrun.job.world import world
 from tfrun.worker import progress
 
 _SMALLEST = 16  # numbers in a sum
@@ -94,6 +97,27 @@ def _summing(strategy: Any) -> Callable[[tf.Tensor], tf.Tensor]:
         return strategy.experimental_local_results(summed)[0]
 
     return total
+
+
+def meet(strategy: Any) -> None:
+    """Has the workers find out whether all of them are in the same call of the script.
+
+    The host collective does so at each of its calls; TensorFlow's own takes one sum for another.
+
+    Raises:
+      TfrunError: TFRUN-406, when they are not.
+    """
+    if host_collective.is_used_by(strategy):
+        return
+    here, stands = world(), stamps.standing()
+    rows = np.zeros((here.size, 2), np.int64)
+    rows[here.rank] = stands.call, stands.line
+    rows = sum_over_workers(strategy, rows.ravel()).reshape(rows.shape)
+    for rank, (call, line) in enumerate(rows.tolist()):
+        if call != stands.call:
+            there, mine = absent.stands(call, line), absent.stands(stands.call, stands.line)
+            reason = f"worker {rank} is {there}, and this one {mine}"
+            raise RuntimeError(absent.marked(reason))
 
 
 def any_worker(strategy: Any, flags: Sequence[bool]) -> list[bool]:

@@ -14,6 +14,7 @@ from tensorflow.python.saved_model import load as upstream_load
 from tensorflow.python.saved_model import save as upstream_save
 
 from tfrun.data import keras_feed
+from tfrun.engine import place
 from tfrun.train import checkpoints, folders, loaded, loops, saving
 from tfrun.train.local_mode import note_assignment
 from tfrun.train.parameter_server import install as parameter_server
@@ -42,7 +43,7 @@ def install() -> None:
     parameter_server.install()
     folders.let_others_make_them()
     for name, run in _LOOPS.items():
-        _replace(keras.Model, name, functools.partial(_around_method, run))
+        _replace(keras.Model, name, functools.partial(_around_method, run, f"model.{name}"))
     for name in ("save", "save_weights", "export"):
         _replace(keras.Model, name, _around_saving)
     _replace(keras.Model, "load_weights", functools.partial(_around, _load_into))
@@ -86,9 +87,10 @@ def _replace(owner: Any, name: str, around: Callable[[Runner], Runner]) -> None:
     setattr(owner, name, wrapper)
 
 
-def _around_method(run: Runner, original: Runner) -> Runner:
+def _around_method(run: Runner, call: str, original: Runner) -> Runner:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return run(original, self, args, kwargs)
+        with place.calling(call):
+            return run(original, self, args, kwargs)
 
     return method
 

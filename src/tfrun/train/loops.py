@@ -15,7 +15,7 @@ from tfrun.data import errors, global_batch, resume
 from tfrun.job.errors import UsageError
 from tfrun.job.world import world
 from tfrun.train import board, evaluator, header, hooks, loaded, pace
-from tfrun.train.agree import any_worker, mean_over_workers, multi_worker_strategy
+from tfrun.train.agree import any_worker, mean_over_workers, meet, multi_worker_strategy
 from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, SyncCheck, Watched
 from tfrun.train.leaving import keeping_state
 from tfrun.train.local_mode import alone, forget_functions, in_local_mode, refused
@@ -41,6 +41,8 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
     strategy = multi_worker_strategy(model)
     if in_local_mode() and strategy is not None:
         raise refused("model.fit")
+    if strategy is not None:
+        meet(strategy)
     trial = None if in_local_mode() else running()
     if trial is not None:
         trial.arrange(call, strategy)
@@ -208,6 +210,7 @@ def _run_loop(
     call = inspect.signature(original).bind(model, *args, **kwargs)
     if isinstance(call.arguments.get("callbacks"), keras.callbacks.CallbackList):
         return original(*call.args, **call.kwargs), strategy  # fit's own: arranged already
+    meet(strategy)
     verbose = _verbose(call)
     given = _flat(call.arguments.get("callbacks"))
     (decides,) = any_worker(strategy, [hooks.acts_on_batches(given, batch_hooks)])

@@ -56,12 +56,13 @@ def live(task: Mapping[str, Any]) -> NoReturn:
 def _leave(error: BaseException | None) -> NoReturn:
     """Ends as the interpreter would: message, threads, atexit, flush; then the barrier."""
     report: dict[str, Any] = {}
-    runs_again = isinstance(error, PeersLeft)
+    runs_again, where = isinstance(error, PeersLeft), _where(error)
     if isinstance(error, PeersLeft):
         error = error.__cause__
     if error is not None:
+        error = _explained(error)
         script.trim(error)
-        report = script.describe(error)
+        report = {**script.describe(error), "where": where}
     if is_peer_error(report):
         # A custom loop has nobody who would have kept its state on the way up.
         runs_again = _keep_state() or runs_again
@@ -84,9 +85,20 @@ def _leave(error: BaseException | None) -> NoReturn:
         # A worker that left early would take the coordination service, or a peer's last
         # collective, with it. All leave together.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        channel.emit("done")
+        channel.emit("done", collectives=_last_collective())
         channel.wait_for("release")
     os._exit(code)
+
+
+def _where(error: BaseException | None) -> str:
+    place = sys.modules.get("tfrun.engine.place")
+    return "" if place is None or error is None else place.where(error)
+
+
+def _explained(error: BaseException) -> BaseException:
+    """The error that says whom this worker has waited for in vain, where that is what it is."""
+    place = sys.modules.get("tfrun.engine.place")
+    return error if place is None else place.explained(error)
 
 
 def _run_exit_handlers() -> None:
@@ -126,9 +138,16 @@ def _end_trainings() -> None:
         ledger.settle()
 
 
-def _listen() -> None:
-    from tfrun.train import leaving, preemption
+def _last_collective() -> int | None:
+    ends = sys.modules.get("tfrun.train.absent")
+    return ends.last_collective() if ends is not None else None
 
+
+def _listen() -> None:
+    from tfrun.train import absent, leaving, preemption
+
+    if world().role != "evaluator":
+        absent.listen()
     leaving.listen()
     preemption.listen()
 

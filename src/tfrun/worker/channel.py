@@ -1,8 +1,8 @@
 """The line between a worker's process and its agent: JSON lines over a socket pair.
 
 Up go reports ("error", "done", "fit_end", …), down come single words ("release", "go", "leave",
-"save", "regroup", "keep"). In a process that tfrun did not start there is no line and `emit` does
-nothing.
+"save", "regroup", "keep"), one with a text after it ("ended"). In a process that tfrun did not
+start there is no line and `emit` does nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _sending = threading.RLock()  # a signal handler may report while a report is on
 _listener: threading.Thread | None = None
 _heard = threading.Condition()
 _words: set[str] = set()
+_texts: dict[str, str] = {}
 _actions: dict[str, Callable[[], None]] = {}
 _is_deaf = False
 
@@ -96,6 +97,12 @@ def when(word: str, action: Callable[[], None]) -> None:
         threading.Thread(target=action, name=f"tfrun {word}", daemon=True).start()
 
 
+def text_of(word: str) -> str:
+    """What the agent has said after `word`, the last time."""
+    with _heard:
+        return _texts.get(word, "")
+
+
 def wait_for(word: str, seconds: float | None = None) -> None:
     """Blocks until the agent has said `word`, is gone, or the time is over."""
     if not is_open():
@@ -121,9 +128,11 @@ def _hear() -> None:
     try:
         while data := _line.recv(4096):
             *lines, rest = (rest + data).split(b"\n")
-            for word in (line.decode() for line in lines):
+            for line in lines:
+                word, _, text = line.decode().partition(" ")
                 with _heard:
                     _words.add(word)
+                    _texts[word] = text
                     action = _actions.get(word)
                     _heard.notify_all()
                 if action:

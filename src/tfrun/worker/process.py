@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tfrun.job import profile
+from tfrun.job.absent import ENDED
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import is_peer_error
 from tfrun.worker import lineage, progress, sigterm
@@ -137,6 +138,10 @@ class WorkerProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signum)
 
+    def fails(self, kind: str, message: str) -> None:
+        """Reports an exception for a worker that cannot raise it."""
+        self._take({"kind": "error", "type": kind, "message": message, "traceback": message})
+
     def release(self) -> None:
         """Lets a finished worker end."""
         self._say("release")
@@ -160,6 +165,10 @@ class WorkerProcess:
     def regroup(self) -> None:
         """Tells it to leave between two steps, because there could be more workers."""
         self._say("regroup")
+
+    def tell_ended(self, tasks: Mapping[str, int | None]) -> None:
+        """Tells it whose scripts have ended: nobody meets them any more."""
+        self._say(f"{ENDED} {json.dumps(tasks)}")
 
     def leave(self) -> None:
         """Tells it that a peer has gone; who has noticed is leaving already."""

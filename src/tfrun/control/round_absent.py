@@ -1,0 +1,59 @@
+"""What a round does when some of its scripts have ended and others go on. Pure.
+
+Nothing needs to be wrong: the chief may have more to do after the training. But who comes to a
+collective now waits for ever, so those that go on are told who has ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tfrun.control.round_terms import Result, Round
+from tfrun.control.round_waits import AwaitEnds, EndsAwaited, TellEnded
+from tfrun.job import absent
+from tfrun.job.failure import Failure
+
+END_SECONDS = 2.0  # in which the others mostly end too
+
+
+def with_end(round: Round, task: str, collectives: int | None) -> Result:
+    """A script has ended, and others have not.
+
+    Args:
+      round: in RUNNING.
+      task: whose script it is.
+      collectives: see `TaskDone`.
+    """
+    if round.has_servers or round.is_aside(task):
+        return round, ()  # they meet each other in no collective
+    round = replace(round, ended={**round.ended, task: collectives})
+    if round.awaits_ends:
+        return round, ()
+    return replace(round, awaits_ends=True), (AwaitEnds(seconds=END_SECONDS),)
+
+
+def with_hard_end(round: Round) -> Round:
+    """Names the cause where workers have lost one that has ended itself, by `os._exit(0)`.
+
+    A script that comes to its end in another way waits until all have.
+    """
+    if round.has_servers or any(not failure.follows_from_a_peer for failure in round.failures):
+        return round
+    gone = [task for task, status in round.exits.items() if status.code == 0]
+    gone = [task for task in gone if not round.is_aside(task)]
+    if not gone or not round.failures:
+        return round
+    first = min(round.failures, key=lambda failure: failure.time)
+    who = first.task.replace(":", " ")
+    where = f" in {first.error['where']}" if first.error.get("where") else ""
+    failure = Failure(
+        task=gone[0],
+        time=first.time,
+        code=absent.CODE,
+        tail=f"{who} waited{where}: {absent.ended(gone)} (os._exit(0) ends a process at once)",
+    )
+    return replace(round, failures=(*round.failures, failure))
+
+
+def tell_ended(round: Round, event: EndsAwaited) -> Result:
+    return replace(round, awaits_ends=False), (TellEnded(tasks=round.ended),)

@@ -1,0 +1,102 @@
+"""Where the script stands: which of its calls needs every worker, and in which line that is.
+
+What waits there in vain fails by an error of TensorFlow's or of the host collective's; the script
+gets to see one that names the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType, TracebackType
+
+import keras
+import tensorflow as tf
+
+import tfrun
+from tfrun.collective import stamps
+from tfrun.job import absent
+from tfrun.job.errors import TfrunError
+
+_LIBRARIES = tuple(f"{Path(module.__file__ or '').parent}{os.sep}" for module in (keras, tf, tfrun))
+_PYTHON = f"{Path(os.__file__).parent}{os.sep}"
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+@contextlib.contextmanager
+def calling(call: str) -> Iterator[None]:
+    """While it lasts the script is in a call that needs every worker.
+
+    Args:
+      call: one of `absent.CALLS`.
+
+    Raises:
+      TfrunError: TFRUN-406, instead of the error that a worker gets which waits in vain.
+    """
+    frame = _of_script(sys._getframe(1))
+    number, line = absent.CALLS.index(call), frame.f_lineno if frame else 0
+    own = number if call.startswith("model.") else None
+    before = stamps.stand(stamps.Place())
+    stamps.stand(stamps.Place(phase=before.phase if own is None else own, call=number, line=line))
+    try:
+        yield
+    except Exception as error:
+        reason = None if isinstance(error, TfrunError) else absent.reason_in(str(error))
+        if reason is None:
+            raise
+        raise absent.error(call, reason, _named(frame, line)) from None
+    finally:
+        stamps.stand(before)
+
+
+def explained(error: BaseException) -> BaseException:
+    """What a person gets to see of an error that has ended the script: itself, or a clear one."""
+    reason = None if isinstance(error, TfrunError) else absent.reason_in(str(error))
+    if reason is None:
+        return error
+    clear = absent.error(absent.CALLS[0], reason, where(error))
+    clear.__cause__ = error
+    return clear
+
+
+def where(error: BaseException) -> str:
+    """File and line of the script's call that has raised an error; "" when it is none of its."""
+    frame, line = None, 0
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        if _is_script(trace.tb_frame.f_code.co_filename):
+            frame, line = trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
+    return _named(frame, line)
+
+
+def is_of_script(frame: FrameType) -> bool:
+    """True for a call of the script's own code, not of a library's that we know."""
+    return _is_script(frame.f_code.co_filename)
+
+
+def _of_script(frame: FrameType | None) -> FrameType | None:
+    """The innermost call of the script's own code."""
+    while frame is not None and not _is_script(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_script(file: str) -> bool:
+    if file.startswith(("<", *_LIBRARIES)):
+        return False
+    return not file.startswith(_PYTHON) or any(part in file for part in _INSTALLED)
+
+
+def _named(frame: FrameType | None, line: int) -> str:
+    if frame is None:
+        return ""
+    path = Path(frame.f_code.co_filename)
+    here = Path.cwd()
+    shown = path.relative_to(here) if path.is_relative_to(here) else path.name
+    return f"{shown}:{line}"

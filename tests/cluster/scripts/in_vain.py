@@ -1,0 +1,75 @@
+"""Workers that wait for others in vain, each kind named by the first argument.
+
+"slow" is none of them: one worker has much to do by itself when all others have ended.
+"""
+
+import os
+import sys
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfrun
+
+KIND, RANK = sys.argv[1], tfrun.world().rank
+if KIND == "before" and RANK:
+    sys.exit(0)
+
+x = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
+y = x.sum(axis=1, keepdims=True)
+strategy = tfrun.strategy()
+
+
+def compiled():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse", metrics=["mae"])
+    return model
+
+
+with strategy.scope():
+    model = compiled()
+
+
+class Evaluate(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if KIND == "callback" and RANK == 0:
+            self.model.evaluate(x, y, batch_size=16, verbose=0)  # here: callback
+
+
+epochs = 3 if KIND == "fewer" and RANK == 0 else 2
+model.fit(x, y, batch_size=16, epochs=epochs, verbose=0, callbacks=[Evaluate()])  # here: fewer
+
+if KIND == "evaluate" and RANK == 0:
+    model.evaluate(x, y, batch_size=16, verbose=0)  # here: evaluate
+if KIND == "elsewhere":
+    if RANK == 0:
+        model.evaluate(x, y, batch_size=16, verbose=0)  # here: elsewhere 0
+    else:
+        model.predict(x, batch_size=16, verbose=0)  # here: elsewhere 1
+if KIND == "reduce" and RANK == 0:
+    strategy.reduce("SUM", tf.constant(1.0), axis=None)  # here: reduce
+if KIND == "loop":
+
+    @tf.function
+    def step(value):
+        def on_replica(value):
+            return tf.distribute.get_replica_context().all_reduce("SUM", tf.reduce_sum(value))
+
+        return strategy.run(on_replica, (value,))
+
+    for _ in range(3 if RANK else 5):
+        step(tf.constant([1.0, 2.0]))  # here: loop
+if KIND == "hard":
+    if RANK:
+        os._exit(0)
+    model.fit(x, y, batch_size=16, epochs=1, verbose=0)  # here: hard
+if KIND == "slow" and RANK == 0:
+    own = compiled()
+    until = time.monotonic() + 8  # longer than anybody would wait who took it for a wait
+    while time.monotonic() < until:
+        own.fit(x, y, batch_size=16, epochs=1, verbose=0)
+        own.predict(x, verbose=0)
+    model.save(sys.argv[2])
+    print("LOSS", own.evaluate(x, y, verbose=0)[0] < 1e3, flush=True)

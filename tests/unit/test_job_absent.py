@@ -1,0 +1,64 @@
+"""A worker that waits in vain: found in what TensorFlow makes of it, and not a peer's end."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfrun.job import absent
+from tfrun.job.failure import is_peer_error
+
+REASON = "worker 1 does not come, for its script has ended"
+# As TensorFlow 2.21 has passed them on.
+HOST_GRAPH = (
+    "Graph execution error:\n\nDetected at node Assert defined at (most recent call last):\n"
+    '  File "train.py", line 34, in <module>\n\n'
+    f"assertion failed: [PeerAbsent: TFRUN-406: {REASON}]\n"
+    "\t [[{{node Assert}}]] [Op:__inference_multi_step_on_iterator_709]"
+)
+RING = (
+    "Collective ops is aborted by: "
+    f"TFRUN-406: {REASON}\nThe error could be from a previous operation. Restart your program to "
+    "reset. [Op:CollectiveReduceV2] name: "
+)
+RING_MISMATCH = (
+    "Collective ops is aborted by: Collective instance 113 expected type 0 and data_type 1 but "
+    "got type 2 and data_type 3\nAdditional GRPC error information from remote target"
+)
+
+
+@pytest.mark.parametrize("message", [f"TFRUN-406: {REASON}", HOST_GRAPH, RING])
+def test_the_reason_is_found(message: str) -> None:
+    assert absent.reason_in(message) == REASON
+
+
+@pytest.mark.parametrize(
+    "kind", ["InvalidArgumentError", "InternalError", "FailedPreconditionError"]
+)
+@pytest.mark.parametrize("message", [HOST_GRAPH, RING, RING_MISMATCH])
+def test_nobody_has_gone(kind: str, message: str) -> None:
+    """The next round would have the same."""
+    assert not is_peer_error({"type": kind, "message": message})
+    assert absent.reason_in(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Collective ops is aborted by: a peer has left the round",
+        "assertion failed: [PeerGone: Collective ops is aborted by: rank 1 has gone]",
+        "",
+    ],
+)
+def test_other_ends_have_another_reason(message: str) -> None:
+    assert absent.reason_in(message) is None
+
+
+def test_what_a_script_gets_to_see() -> None:
+    error = absent.error("model.evaluate", absent.ended(["worker:2", "worker:1"]), "train.py:14")
+    assert str(error).startswith(
+        "TFRUN-406: model.evaluate needs every worker: worker 1 and worker 2 do not come, for "
+        "their scripts have ended (in train.py:14)."
+    )
+    assert absent.reason_in(absent.marked(absent.ended(["worker:1"]))) == REASON
+    assert absent.stands(1, 12) == "in model.fit (line 12)"
+    assert absent.stands(0, 0) == "in a collective"
