@@ -15,12 +15,20 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 from keras import optimizers
+from keras.src import backend
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from tfrun.engine import commit, compression, host_collective, keras_state, replica, step_clock
+from tfrun.engine import (
+    adoption,
+    commit,
+    compression,
+    host_collective,
+    keras_state,
+    replica,
+    step_clock,
+)
 from tfrun.engine.host_calls import Empty, Gradients
-from tfrun.job.errors import TfrunError
 
 
 def reduce_gradients_first() -> None:
@@ -37,6 +45,8 @@ def _apply_reduced(original):
     @functools.wraps(original)
     def apply(self, grads, trainable_variables=None):
         run = replica.current()
+        if run is None:
+            check_scope(self, _stated_strategy(), trainable_variables)
         if run is None or run.updating:
             return original(self, grads, trainable_variables)
         variables = trainable_variables
@@ -76,7 +86,7 @@ def _reduce_once(original):
 
 def _updated(run: replica.ReplicaRun, optimizer, grads: list, variables: list, update):
     """Reduces the gradients and the assigned layer state together, then runs `update(grads)`."""
-    check_scope(optimizer, run.context.strategy)
+    check_scope(optimizer, run.context.strategy, variables)
     if run.deferred is not None:
         run.deferred.append(
             functools.partial(_update_now, run, optimizer, grads, variables, update)
@@ -170,20 +180,30 @@ def _sum_by_dtype(run: replica.ReplicaRun, values: Sequence) -> list:
     return results
 
 
-def check_scope(optimizer, strategy) -> None:
-    """Refuses an optimizer that does not know the strategy it works under.
+def check_scope(optimizer, strategy, variables: Sequence | None = None) -> None:
+    """Refuses an optimizer, or variables for it, that do not know the strategy they work under.
+
+    Args:
+      optimizer: a Keras optimizer.
+      strategy: None for none that a script has made.
+      variables: what the optimizer is to update.
 
     Raises:
       TfrunError: TFRUN-506.
     """
+    if strategy is None:
+        return
     if getattr(optimizer, "_distribution_strategy", strategy) is not strategy:
-        raise TfrunError(
-            "TFRUN-506",
-            f"the optimizer {optimizer.name!r} was made outside the strategy's scope",
-            expected="the model and its optimizer to be made under the same strategy",
-            fix="Call the optimizer's constructor and model.compile inside "
-            "`with strategy.scope():`",
-        )
+        raise adoption.outside(f"the optimizer {optimizer.name!r}")
+    for variable in variables or ():
+        if isinstance(variable, backend.Variable | tf.Variable):
+            owner = adoption.strategy_of(variable)
+            if owner is not strategy:
+                raise adoption.outside(f"the variable {getattr(variable, 'path', variable.name)!r}")
+
+
+def _stated_strategy():
+    return tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
 
 
 def _zero_without_samples(values: Sequence, empty: Empty | None) -> list:

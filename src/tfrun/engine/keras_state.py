@@ -15,7 +15,7 @@ import functools
 import tensorflow as tf
 from keras.src import backend
 
-from tfrun.engine import replica
+from tfrun.engine import adoption, replica
 
 
 def remember_assignments() -> None:
@@ -28,6 +28,7 @@ def remember_assignments() -> None:
     def _direct_assign(self, value):
         run = replica.current()
         if run is None or not isinstance(self._value, tf.distribute.DistributedValues):
+            _refuse_own(run, self)
             return _assign_unaggregated(self, value, original)
         if run.updating:
             return assign_here(run, self, value)
@@ -40,6 +41,18 @@ def remember_assignments() -> None:
             _add(run.context.strategy.assigned_in_functions, self)
 
     backend.Variable._direct_assign = _direct_assign
+
+
+def _refuse_own(run: replica.ReplicaRun | None, variable) -> None:
+    """Refuses a variable that is this worker's alone, and would drift from the others'.
+
+    Raises:
+      TfrunError: TFRUN-506.
+    """
+    if run is None or run.context.num_replicas_in_sync == 1:
+        return
+    if variable._value.dtype.is_floating or variable.aggregation == "sum":
+        raise adoption.outside(f"the variable {variable.path!r}")
 
 
 def assign_here(run: replica.ReplicaRun, variable, value) -> None:

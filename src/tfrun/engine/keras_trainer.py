@@ -17,7 +17,7 @@ from keras.src.losses import loss as losses
 from keras.src.trainers import compile_utils
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from tfrun.engine import commit, replica, step_clock
+from tfrun.engine import commit, own_steps, replica, step_clock
 from tfrun.engine.keras_optimizer import check_scope
 from tfrun.job.errors import TfrunError
 
@@ -62,12 +62,16 @@ def _build_from_local_batch(original):
             for *_, batches in iterator:
                 self._symbolic_build(data_batch=next(iter(batches)))
                 return None
-        if iterator is not None and is_repaired(strategy):
+        own = strategy is not None and own_steps.has_own_step(self)
+        if iterator is not None and (is_repaired(strategy) or own):
             local = strategy.experimental_local_results
             for *_, batches in iterator:
                 data_batch = tree.map_structure(lambda leaf: local(leaf)[0], next(batches))
                 break
             iterator = None
+        if own:
+            by_calling = functools.partial(original, self, data_batch=data_batch)
+            return own_steps.build(self, by_calling, data_batch)
         return original(self, iterator=iterator, data_batch=data_batch)
 
     return _maybe_symbolic_build

@@ -90,6 +90,8 @@ class TfrunError(Exception):
     """
 
     exit_code = 1
+    # TensorFlow's AutoGraph then raises it as it is, instead of a StagingError with its text.
+    ag_pass_through = True
 
     def __init__(
         self,

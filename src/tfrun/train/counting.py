@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.engine import commit as commits
+from tfrun.engine.scopes import default_strategy
 from tfrun.train import variables
-from tfrun.train.local_mode import default_strategy
 
 
 def commit_for(optimizers: Sequence[Any], metrics: Sequence[Any]) -> tuple[commits.Commit, bool]:

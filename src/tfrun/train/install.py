@@ -10,13 +10,14 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.trainers.trainer import Trainer
 from tensorflow.python.saved_model import load as upstream_load
 from tensorflow.python.saved_model import save as upstream_save
 
 from tfrun.data import keras_feed
-from tfrun.engine import place
+from tfrun.engine import adoption, place
 from tfrun.train import checkpoints, folders, loaded, loops, saving
-from tfrun.train.local_mode import note_assignment
+from tfrun.train.local_mode import in_local_mode, note_assignment
 from tfrun.train.parameter_server import install as parameter_server
 
 Runner = Callable[..., Any]
@@ -28,6 +29,13 @@ _LOOPS: dict[str, Runner] = {
     "train_on_batch": loops.run_train_on_batch,
     "test_on_batch": loops.run_on_batch,
     "predict_on_batch": loops.run_on_batch,
+}
+
+# What a call on one batch runs. Once it is traced, it uses what it used then.
+_ON_BATCH = {
+    "train_on_batch": "train_function",
+    "test_on_batch": "test_function",
+    "predict_on_batch": "predict_function",
 }
 
 
@@ -43,7 +51,9 @@ def install() -> None:
     parameter_server.install()
     folders.let_others_make_them()
     for name, run in _LOOPS.items():
-        _replace(keras.Model, name, functools.partial(_around_method, run, f"model.{name}"))
+        _replace(keras.Model, name, functools.partial(_around_method, run, name))
+    # Keras compares a model's `compile` with its own: it is the class that has it that changes.
+    _replace(Trainer, "compile", _around_compile)
     for name in ("save", "save_weights", "export"):
         _replace(keras.Model, name, _around_saving)
     _replace(keras.Model, "load_weights", functools.partial(_around, _load_into))
@@ -87,9 +97,24 @@ def _replace(owner: Any, name: str, around: Callable[[Runner], Runner]) -> None:
     setattr(owner, name, wrapper)
 
 
-def _around_method(run: Runner, call: str, original: Runner) -> Runner:
+def _around_compile(original: Runner) -> Runner:
+    def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        if tf.distribute.has_strategy() and not in_local_mode():
+            adoption.settle(self)
+        return result
+
+    return compile
+
+
+def _around_method(run: Runner, name: str, original: Runner) -> Runner:
+    function = _ON_BATCH.get(name)
+
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with place.calling(call):
+        with place.calling(f"model.{name}"):
+            settled = function is not None and getattr(self, function) is not None
+            if not (settled and self._distribute_strategy is not None) and not in_local_mode():
+                adoption.settle(self)
             return run(original, self, args, kwargs)
 
     return method

@@ -8,9 +8,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfrun.engine.scopes import default_strategy
 from tfrun.job.errors import UsageError
 from tfrun.job.rates import BASE_BATCH, RULES, Rule, factor
-from tfrun.train.local_mode import default_strategy
 
 WHERE = "tfrun.scaled_lr"
 

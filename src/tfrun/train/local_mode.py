@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
+from tfrun.engine.scopes import default_strategy
 from tfrun.job.errors import TfrunError
 from tfrun.train.agree import spans_workers
 
@@ -144,27 +145,6 @@ def without_strategy(model: Any) -> Iterator[None]:
         yield
     finally:
         model._distribute_strategy = strategy
-
-
-@contextlib.contextmanager
-def default_strategy() -> Iterator[None]:
-    """Makes TensorFlow's default strategy current, also inside another strategy's scope.
-
-    tensorflow/python/distribute/distribute_lib.py: entering a scope inside a scope is refused,
-    and a scope also leaves a creator of distributed variables behind, which is set aside here.
-    """
-    from tensorflow.python.distribute import distribute_lib
-    from tensorflow.python.framework import ops
-
-    graph = ops.get_default_graph()
-    creators = graph._variable_creator_stack
-    distribute_lib._push_per_thread_mode(distribute_lib._get_default_replica_mode())
-    graph._variable_creator_stack = []
-    try:
-        yield
-    finally:
-        graph._variable_creator_stack = creators
-        distribute_lib._pop_per_thread_mode()
 
 
 @contextlib.contextmanager

@@ -20,10 +20,11 @@ from tfrun.checkpoint import policy
 from tfrun.data import executions as of_epoch
 from tfrun.engine import executions
 from tfrun.engine.executions import Executions
+from tfrun.engine.scopes import default_strategy
 from tfrun.job.world import world
 from tfrun.train import hooks, snapshots_due, trial
 from tfrun.train.agree import from_chief
-from tfrun.train.local_mode import default_strategy, in_local_mode
+from tfrun.train.local_mode import in_local_mode
 from tfrun.train.parameter_server import install as parameter_server
 
 VARIABLE = "TFRUN_STEPS_PER_EXECUTION"

@@ -1,0 +1,79 @@
+"""Building a model that trains by a `train_step` of its own, before its first step.
+
+Keras builds a model under a strategy by calling it on a symbolic batch. A step of the script's own
+need not call the model as a whole, or not with the batch: a GAN has no `call`. What Keras without a
+strategy does, to let the first step make the variables, comes too late here: after a death the
+state is put back before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import tree
+from keras.src import backend
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+from tfrun.engine.scopes import default_strategy
+
+
+def has_own_step(model: Any) -> bool:
+    """Whether a model trains or evaluates by a step of its class's own."""
+    return any(
+        getattr(type(model), name) is not getattr(TensorFlowTrainer, name)
+        for name in ("train_step", "test_step")
+    )
+
+
+def build(model: Any, by_calling: Callable[[], None], data_batch: Any) -> None:
+    """Builds what a model with a step of its own consists of; never fails.
+
+    What is wrong with the model shows in its first step, as in Keras without a strategy.
+
+    Args:
+      model: one of a strategy.
+      by_calling: Keras's way.
+      data_batch: this worker's first batch, of which shapes and dtypes matter.
+    """
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        if type(model).call is not keras.Model.call:
+            warnings.simplefilter("ignore")
+            by_calling()
+    if all(layer.built for layer in model._flatten_layers(include_self=False)):
+        return
+    strategy, step = model.distribute_strategy, model.train_step
+    with contextlib.suppress(Exception), _variables_at_once(strategy):
+        once = tf.function(lambda data: strategy.run(step, args=(data,)), autograph=False)
+        # It is traced, and never run.
+        once.get_concrete_function(tree.map_structure(_of_any_size, data_batch))
+
+
+def _of_any_size(leaf: Any) -> Any:
+    return tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype) if tf.is_tensor(leaf) else leaf
+
+
+@contextlib.contextmanager
+def _variables_at_once(strategy: Any) -> Iterator[None]:
+    """Has variables that a step makes begin with a value, as those made before it do.
+
+    TensorFlow would leave that to the first run of the function that is traced.
+    """
+    cls: Any = backend.Variable
+    original = cls._initialize_with_initializer
+
+    @functools.wraps(original)
+    def _initialize_with_initializer(self, initializer):
+        with tf.init_scope(), default_strategy(), strategy.scope():
+            original(self, initializer)
+
+    cls._initialize_with_initializer = _initialize_with_initializer
+    try:
+        yield
+    finally:
+        cls._initialize_with_initializer = original
