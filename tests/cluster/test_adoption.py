@@ -20,8 +20,7 @@ ADOPTED = [
     "metrics_of_a_train_step",
     "on_batches",
 ]
-# Logs of single batches are float32; 24 rows are the batch of 1, 2 and 3 workers.
-CLOSE = {"on_batches": 1e-6}
+CLOSE = {"on_batches": 1e-6}  # logs of single batches are float32
 WORKERS = [2, pytest.param(3, marks=pytest.mark.thorough)]
 
 
@@ -35,7 +34,9 @@ def results(workers: int) -> list[dict]:
 def test_adopted_with_the_numbers_of_one_worker(case: str, workers: int) -> None:
     mine, *others = [worker[case] for worker in results(workers)]
     assert [largest_difference(mine, other) for other in others] == [0.0] * (workers - 1)
-    assert largest_difference(results(1)[0][case], mine) < CLOSE.get(case, 1e-9)
+    # A third of a batch is a float32, too.
+    close = CLOSE.get(case, 1e-9 if workers == 2 else 1e-7)
+    assert largest_difference(results(1)[0][case], mine) < close
 
 
 @pytest.mark.timeout(700)
@@ -61,8 +62,8 @@ def test_what_a_loop_of_the_script_uses_is_refused_by_name(workers: int) -> None
 
 @pytest.mark.timeout(700)
 def test_several_devices_of_one_process() -> None:
-    devices = results_of("adoption.py", 1, timeout=300, TEST_STRATEGY="two")[0]
-    one = results(1)[0]
-    for case in ADOPTED:
-        if case != "on_batches":  # which takes each replica's own batch
-            assert largest_difference(one[case], devices[case]) < 1e-9, case
+    cases = ["metrics_above_the_scope", "a_base_and_preprocessing_outside"]
+    env = {"TEST_STRATEGY": "two", "TEST_CASES": " ".join(cases)}
+    devices = results_of("adoption.py", 1, timeout=300, **env)[0]
+    for case in cases:
+        assert largest_difference(results(1)[0][case], devices[case]) < 1e-9, case

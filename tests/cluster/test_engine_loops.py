@@ -49,7 +49,6 @@ def test_plain_answers() -> None:
     for worker in results(2):
         assert worker["reduce_and_gather"]["gathered"] and worker["reduce_and_gather"]["sum"]
         assert worker["checkpoint"] == {"restored": True}
-        assert worker["optimizer_outside_the_scope"] == {"code": "TFRUN-506"}
 
 
 @pytest.mark.parametrize("workers", WORKERS)

@@ -224,6 +224,7 @@ def _give_to(variable: Any, strategy: Any) -> None:
 
     def creator(next_creator, **kwargs):
         nonlocal used
+        kwargs["trainable"] = old.trainable  # Keras's own flag may change, this one cannot
         if used or not _stands_here(old):
             return next_creator(**kwargs)
         used = True

@@ -62,8 +62,8 @@ def _build_from_local_batch(original):
             for *_, batches in iterator:
                 self._symbolic_build(data_batch=next(iter(batches)))
                 return None
-        own = strategy is not None and own_steps.has_own_step(self)
-        if iterator is not None and (is_repaired(strategy) or own):
+        own = strategy and own_steps.has_own_step(self)
+        if strategy and iterator is not None and (is_repaired(strategy) or own):
             local = strategy.experimental_local_results
             for *_, batches in iterator:
                 data_batch = tree.map_structure(lambda leaf: local(leaf)[0], next(batches))

@@ -68,7 +68,7 @@ def where(error: BaseException) -> str:
     frame, line = None, 0
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
-        if _is_script(trace.tb_frame.f_code.co_filename):
+        if is_script(trace.tb_frame.f_code.co_filename):
             frame, line = trace.tb_frame, trace.tb_lineno
         trace = trace.tb_next
     return _named(frame, line)
@@ -76,18 +76,19 @@ def where(error: BaseException) -> str:
 
 def is_of_script(frame: FrameType) -> bool:
     """True for a call of the script's own code, not of a library's that we know."""
-    return _is_script(frame.f_code.co_filename)
+    return is_script(frame.f_code.co_filename)
 
 
 def _of_script(frame: FrameType | None) -> FrameType | None:
     """The innermost call of the script's own code."""
-    while frame is not None and not _is_script(frame.f_code.co_filename):
+    while frame is not None and not is_script(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
 
 @functools.lru_cache(maxsize=1024)
-def _is_script(file: str) -> bool:
+def is_script(file: str) -> bool:
+    """Whether a file has code of the script's own, not of a library's that we know."""
     if file.startswith(("<", *_LIBRARIES)):
         return False
     return not file.startswith(_PYTHON) or any(part in file for part in _INSTALLED)

@@ -328,19 +328,6 @@ def nccl_falls_back():
     }
 
 
-@case
-def optimizer_outside_the_scope():
-    optimizer = keras.optimizers.SGD(0.1)
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
-    model.compile(optimizer=optimizer, loss="mse")
-    try:
-        model.fit(X, Y, verbose=0)
-    except TfrunError as error:
-        return {"code": error.code}
-    return {"code": None}
-
-
 def main() -> None:
     chosen = sys.argv[1:] or os.environ.get("TEST_CASES", "").split()
     results = {}
