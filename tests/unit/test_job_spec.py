@@ -93,6 +93,7 @@ SPECS = st.builds(
     threads_per_worker=st.none() | st.integers(1, 64),
     seed=st.integers(0, 2**31 - 1),
     sync_check=st.integers(0, 1000),
+    strict=st.booleans(),
     log_all=st.booleans(),
     timeouts=st.floats(1, 500).map(lambda t: Timeouts(heartbeat_timeout=t + 1)),
 )

@@ -158,6 +158,11 @@ class _Command(click.Command):
     help="Compare all variables between the workers every K steps (slow; for debugging).",
 )
 @click.option(
+    "--strict",
+    is_flag=True,
+    help="End the job, with exit code 3, at what is probably not meant instead of a warning.",
+)
+@click.option(
     "--max-restarts",
     type=click.IntRange(min=0),
     default=JobSpec.max_restarts,

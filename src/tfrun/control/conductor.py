@@ -16,6 +16,7 @@ from tfrun.control.plan import Plan, Whereabouts, start_messages
 from tfrun.control.round_terms import State
 from tfrun.control.timers import Timers
 from tfrun.control.view import View
+from tfrun.job.doubts import Doubts
 from tfrun.job.restarts import Restarts, cause_of
 from tfrun.job.spec import JobSpec
 from tfrun.observe.events import EventLog
@@ -32,6 +33,7 @@ class Conductor:
       round: the round.
       recovery: what is remembered of the rounds before.
       replaced: how many tasks were started again in the midst of a round.
+      doubts: what the workers do that is probably not meant.
       gave_up: the last failure would have been recovered from, had it not come so often.
       differing: by machine, in what its versions are not those of the first one.
       ended: set when nothing of the job runs any more.
@@ -55,7 +57,7 @@ class Conductor:
         self.differing: dict[str, str] = {}
         self.ended = asyncio.Event()
         self.recovery = recovery.Recovery(restarts=Restarts(limit=spec.max_restarts))
-        self.replaced, self.gave_up = 0, False
+        self.replaced, self.gave_up, self.doubts = 0, False, Doubts()
         self._preemption = preemption.Preemption()
         self.round = recovery.new_round(spec, plan, 0)
         self._window = window

@@ -18,7 +18,7 @@ from tfrun.control.members import Member, Send
 from tfrun.control.plan import Site
 from tfrun.control.reports import event_of, memory_event
 from tfrun.control.round_terms import State
-from tfrun.job import profile
+from tfrun.job import doubts, profile
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
 from tfrun.observe import numbers
@@ -199,11 +199,25 @@ class Controller(Conductor):
         self.recovery = self.recovery.reported(report, agent)
         if event := event_of(task, when, report, chief=self.plan.chief):
             self._feed(event)
+        if report.get("kind") == doubts.REPORT:
+            self._doubted(task, when, report)
         if report.get("kind") == "first_step":
             self._gathering.stepped()
             self._recovered()
         elif not event:
             self.view.report(task, report)
+
+    def _doubted(self, task: str, when: float, report: dict[str, Any]) -> None:
+        tasks = (t for t in self.round.tasks if t.runs == "script" and not t.is_aside)
+        scripts = [planned.name for planned in tasks]
+        self.doubts, doubt = self.doubts.reported(task, report, scripts)
+        if doubt is None:
+            return
+        self.events.add("doubt", code=doubt.code, text=doubt.text)
+        if self.spec.strict:
+            self._feed(terms.TaskRaised(task=task, time=when, error=doubt.error))
+        else:
+            self.view.notice(f"WARNING {doubt}")
 
     def _wanted_back(self, agent: str, task: str = "") -> None:
         """Its grace period begins; the whole job's, if too few machines would be left."""

@@ -17,6 +17,8 @@ def with_exit_failure(round: Round, event: TaskExited) -> Round:
         if failure.task == event.task:
             # Killed by us after its report: the exit code that an exception leads to is 1.
             status = event.status if event.status.code > 0 else ExitStatus(code=1)
+            if stated := failure.error.get("exit_code"):  # whatever the script makes of SIGTERM
+                status, code = ExitStatus(code=stated), failure.error["code"]
             joined = replace(failure, status=status, tail=event.tail, code=code)
             failures = (*round.failures[:index], joined, *round.failures[index + 1 :])
             return replace(round, failures=failures)

@@ -11,7 +11,7 @@ which needs no communication any more because every replica computes the same.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 from keras import optimizers
@@ -30,6 +30,9 @@ from tfrun.engine import (
 )
 from tfrun.engine.host_calls import Empty, Gradients
 
+# Called when an optimizer of this process updates something for the first time.
+at_first_update: list[Callable[[], None]] = []
+
 
 def reduce_gradients_first() -> None:
     """Makes optimizers reduce on entry; once."""
@@ -44,6 +47,8 @@ def reduce_gradients_first() -> None:
 def _apply_reduced(original):
     @functools.wraps(original)
     def apply(self, grads, trainable_variables=None):
+        while at_first_update:
+            at_first_update.pop()()
         run = replica.current()
         if run is None:
             check_scope(self, _stated_strategy(), trainable_variables)

@@ -24,6 +24,7 @@ from tfrun.job.errors import TfrunError
 
 _LIBRARIES = tuple(f"{Path(module.__file__ or '').parent}{os.sep}" for module in (keras, tf, tfrun))
 _PYTHON = f"{Path(os.__file__).parent}{os.sep}"
+_standing: list[str] = []  # where the calls are that run: their replicas may have their own threads
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
@@ -42,14 +43,16 @@ def calling(call: str) -> Iterator[None]:
     own = number if call.startswith("model.") else None
     before = stamps.stand(stamps.Place())
     stamps.stand(stamps.Place(phase=before.phase if own is None else own, call=number, line=line))
+    _standing.append(_named(frame, line))
     try:
         yield
     except Exception as error:
         reason = None if isinstance(error, TfrunError) else absent.reason_in(str(error))
         if reason is None:
             raise
-        raise absent.error(call, reason, _named(frame, line)) from None
+        raise absent.error(call, reason, _standing[-1]) from None
     finally:
+        _standing.pop()
         stamps.stand(before)
 
 
@@ -79,6 +82,12 @@ def is_of_script(frame: FrameType) -> bool:
     return is_script(frame.f_code.co_filename)
 
 
+def here() -> str:
+    """File and line of the script's innermost call; "" when it is none of its."""
+    frame = _of_script(sys._getframe(1))
+    return _named(frame, frame.f_lineno) if frame else _standing[-1] if _standing else ""
+
+
 def _of_script(frame: FrameType | None) -> FrameType | None:
     """The innermost call of the script's own code."""
     while frame is not None and not is_script(frame.f_code.co_filename):
@@ -89,7 +98,7 @@ def _of_script(frame: FrameType | None) -> FrameType | None:
 @functools.lru_cache(maxsize=1024)
 def is_script(file: str) -> bool:
     """Whether a file has code of the script's own, not of a library's that we know."""
-    if file.startswith(("<", *_LIBRARIES)):
+    if file.startswith(("<", *_LIBRARIES)) or "__autograph_generated_file" in file:
         return False
     return not file.startswith(_PYTHON) or any(part in file for part in _INSTALLED)
 
@@ -97,7 +106,12 @@ def is_script(file: str) -> bool:
 def _named(frame: FrameType | None, line: int) -> str:
     if frame is None:
         return ""
-    path = Path(frame.f_code.co_filename)
-    here = Path.cwd()
-    shown = path.relative_to(here) if path.is_relative_to(here) else path.name
-    return f"{shown}:{line}"
+    return f"{_shown(frame.f_code.co_filename)}:{line}"
+
+
+@functools.lru_cache(maxsize=64)
+def _shown(file: str) -> str:
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except (OSError, ValueError):  # elsewhere, or the working directory has been removed
+        return Path(file).name

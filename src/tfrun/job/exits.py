@@ -6,6 +6,7 @@ import os
 import signal
 from dataclasses import dataclass
 
+EXIT_STRICT = 3  # --strict: something is probably not what was meant
 EXIT_INTERRUPTED = 130
 EXIT_PREEMPTED = 75
 EXIT_LOST = 74  # of an agent that has lost its launcher

@@ -93,6 +93,7 @@ class Outcome:
       unsaved: why the state could not be saved.
       restarts: how often the job began a new round after a failure.
       replaced: how many tasks were started again in the midst of a round.
+      doubts: what it did that was probably not meant.
       differing: what is known of machines that have other versions than the first one.
     """
 
@@ -105,4 +106,5 @@ class Outcome:
     unsaved: str = ""
     restarts: int = 0
     replaced: int = 0
+    doubts: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()

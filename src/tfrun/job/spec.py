@@ -102,6 +102,7 @@ class JobSpec:
       start_method: "fork" from the zygote, "fresh" processes, or "auto" for the platform's.
       seed: the global random seed that every worker starts with.
       sync_check: compare all variables between workers every this many steps; 0 is never.
+      strict: what is probably not meant (see doubts.py) fails the job.
       deterministic: have TensorFlow compute the same bits each time.
       max_restarts: how many new rounds in a row may follow failures without progress.
       snapshot_every: how often workers write a snapshot without a failure: "100" (steps),
@@ -134,6 +135,7 @@ class JobSpec:
     start_method: str = "auto"
     seed: int = 0
     sync_check: int = 0
+    strict: bool = False
     deterministic: bool = False
     max_restarts: int = 3
     snapshot_every: str = "auto"

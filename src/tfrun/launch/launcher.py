@@ -170,7 +170,12 @@ def _outcome(controller: Controller) -> Outcome:
             restarts=restarts,
         )
     if cause is None:
-        return Outcome(exit_code=0, restarts=restarts, replaced=controller.replaced)
+        return Outcome(
+            exit_code=0,
+            restarts=restarts,
+            replaced=controller.replaced,
+            doubts=tuple(map(str, controller.doubts.told)),
+        )
     code = cause.status.shell_code if cause.status and cause.status.code else 1
     others = sum(1 for task in round.exits if task != cause.task)
     differing = controller.differing.items()

@@ -18,6 +18,8 @@ def headline(failure: Failure) -> str:
     name = failure.task.replace(":", " ")
     if failure.status is None and not failure.error:
         return failure.tail
+    if failure.error.get("strict"):
+        return "ended by --strict"
     how = str(failure.status or ExitStatus(code=1))
     kind = failure.error.get("type")
     if kind == "SystemExit":

@@ -95,6 +95,8 @@ def print_outcome(
     logs = fit.get("logs") or {}
     parts += [f"{name} {value:.4f}" for name, value in _numbers(logs)]
     print(f"tfrun: {' · '.join(parts)}", file=sys.stderr)
+    for doubt in outcome.doubts:
+        print(f"tfrun: WARNING {doubt}", file=sys.stderr)
     print(f"tfrun: logs and events in {run}", file=sys.stderr)
 
 

@@ -43,6 +43,8 @@ def _line(event: Event) -> str | tuple[str, str] | None:
             return f"{event['agent']} is wanted back", "warning"
         case "notice":
             return str(event["text"]), "warning"
+        case "doubt":
+            return f"{event['code']}: {event['text']}", "warning"
         case "interrupted":
             return f"{event['signal']} came", "warning"
         case "waiting":

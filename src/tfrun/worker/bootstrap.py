@@ -144,12 +144,13 @@ def _last_collective() -> int | None:
 
 
 def _listen() -> None:
-    from tfrun.train import absent, leaving, preemption
+    from tfrun.train import absent, alone, leaving, preemption
 
     if world().role != "evaluator":
         absent.listen()
     leaving.listen()
     preemption.listen()
+    alone.watch()
 
 
 def _set_aside() -> None:

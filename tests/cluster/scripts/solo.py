@@ -1,0 +1,37 @@
+"""Trainings that several workers do not share; the first argument says why."""
+
+import contextlib
+import os
+import sys
+
+KIND = sys.argv[1]
+if KIND == "removed":
+    os.environ.pop("TF_CONFIG")
+if KIND == "nothing":
+    print("hello")
+    sys.exit(0)
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+x, y = np.ones((64, 4), "float32"), np.ones((64, 1), "float32")
+strategy = None
+if KIND == "mirrored":
+    strategy = tf.distribute.MirroredStrategy()
+if KIND == "removed":
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope() if strategy else contextlib.nullcontext():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+if KIND == "predicts":
+    model.predict(x, verbose=0)
+elif KIND == "loop":
+    optimizer, weights = keras.optimizers.SGD(), model.trainable_variables
+    for _ in range(3):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x) - y) ** 2)
+        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))  # here
+else:
+    with contextlib.suppress(Exception):  # no script's own affair
+        model.fit(x, y, batch_size=16, epochs=1, verbose=0)  # here

@@ -1,0 +1,26 @@
+"""Doubts: believed when all have them, told once."""
+
+from __future__ import annotations
+
+from tfrun.job.doubts import Doubt, Doubts
+from tfrun.job.exits import EXIT_STRICT
+
+REPORT = {"code": "TFRUN-511", "text": "2 workers each train alone"}
+SCRIPTS = ("worker:0", "worker:1")
+
+
+def test_a_doubt_is_told_once_when_all_have_it() -> None:
+    doubts, told = Doubts().reported("worker:1", REPORT, SCRIPTS)
+    assert (doubts.told, told) == ((), None)
+    assert doubts.reported("worker:1", REPORT, SCRIPTS)[1] is None  # in another round
+    doubts, told = doubts.reported("worker:0", REPORT, SCRIPTS)
+    assert told == Doubt(code="TFRUN-511", text="2 workers each train alone")
+    assert doubts.told == (told,)
+    assert doubts.reported("worker:0", REPORT, SCRIPTS) == (doubts, None)
+    assert told.error["exit_code"] == EXIT_STRICT
+
+
+def test_what_is_no_code_is_no_doubt() -> None:
+    """Scripts can write to the line to their agent as well."""
+    for report in ({}, {"code": "TFRUN-000"}, {"code": None, "text": "x"}):
+        assert Doubts().reported("worker:0", report, ("worker:0",)) == (Doubts(), None)
