@@ -113,8 +113,29 @@ def test_what_workers_cannot_make_is_refused() -> None:
     assert case("wrong_data") == [
         *["TFRUN-613"] * 5,
         *["TFRUN-614"] * 2,
-        *["TFRUN-505"] * 2,
+        *["TFRUN-505"] * 4,
     ]
+
+
+def test_less_than_a_batch_is_predicted() -> None:
+    result = case("one_batch")
+    assert result["one"] == [True] * 3
+    assert result["list"] == [[True, True]] * 3
+    assert result["dict"] == [{"a": True, "b": True}] * 3 + [[1, 1]]
+
+
+def test_optimizers_that_look_at_more_than_rows() -> None:
+    result = case("averages_and_norms")
+    assert result.pop("lamb in shards") == "TFRUN-505"
+    assert result.pop("adafactor") == "TFRUN-505"  # with slots on the other server
+    assert set(result) == {"ema", "ema and global_clipnorm", "lamb"}
+    assert max(result.values()) < 1e-6, result
+
+
+def test_a_model_with_two_optimizers() -> None:
+    result = case("two_optimizers")
+    assert result["off"] < 1e-6
+    assert result["iterations"] == [8, 8]
 
 
 def test_a_coordinators_own_loop_loses_nothing() -> None:

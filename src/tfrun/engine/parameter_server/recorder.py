@@ -117,9 +117,17 @@ class Recorder(backend.StatelessScope):
 
     def _read(self, variable: Any) -> tf.Tensor:
         part = variables.parts(variable)[self._part if variables.is_sharded(variable) else 0]
+        whole = variables.parts(self._variable)[self._part]
+        if part.device != whole.device:
+            raise TfrunError(
+                "TFRUN-505",
+                f"the optimizer {self._optimizer.name!r} keeps {variable.path!r} on another server "
+                f"than {self._variable.path!r}: no server can update both",
+                where="model.compile",
+                fix="Use SGD, Adam, Adagrad, RMSprop or Ftrl, or a single parameter server",
+            )
         if self._rows is None:
             return tf.convert_to_tensor(part.read_value())
-        whole = variables.parts(self._variable)[self._part]
         if part.shape != whole.shape:
             raise TfrunError(
                 "TFRUN-505",

@@ -8,12 +8,17 @@ worker dies.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
+from keras.src.backend.common import global_state
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers import base_optimizer, loss_scale_optimizer
+from tensorflow.python.framework import ops
 
 from tfrun.engine.keras_optimizer import check_scope
 from tfrun.engine.parameter_server import fused, variables
@@ -22,14 +27,26 @@ from tfrun.engine.parameter_server.recorder import Recorder, recording
 from tfrun.engine.parameter_server.unit import Work, current, run_now
 from tfrun.job.errors import TfrunError
 
+# They look at a variable as a whole: at its norm, its rows and columns, its singular values.
+_WHOLE: tuple[type, ...] = tuple(
+    getattr(keras.optimizers, name)
+    for name in ("Adafactor", "Lamb", "Muon")
+    if hasattr(keras.optimizers, name)
+)
+
 
 def update_on_servers() -> None:
-    """Replaces `Optimizer.apply` for the variables of a parameter-server strategy; once."""
-    cls = base_optimizer.BaseOptimizer
-    original = cls.apply
-    if getattr(original, "_tfrun_servers", False):
+    """Replaces what optimizers do to the variables of a parameter-server strategy; once."""
+    if hasattr(base_optimizer.BaseOptimizer.apply, "_tfrun_servers"):
         return
+    # One with a scaled loss has an `apply` of its own, which meets the servers too late.
+    for cls in (base_optimizer.BaseOptimizer, loss_scale_optimizer.LossScaleOptimizer):
+        cls.apply = _on_servers(cls.apply)
+    name = "_overwrite_model_variables_with_average_value"
+    setattr(TFOptimizer, name, _overwriting(getattr(TFOptimizer, name)))
 
+
+def _on_servers(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def apply(self, grads, trainable_variables=None):
         given = self._trainable_variables if trainable_variables is None else trainable_variables
@@ -39,14 +56,32 @@ def update_on_servers() -> None:
         return _apply(self, list(grads), given)
 
     apply._tfrun_servers = True  # type: ignore[attr-defined]
-    cls.apply = apply
+    return apply
+
+
+def _overwriting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives weights their averages at the end of training, those in shards too."""
+
+    @functools.wraps(original)
+    def overwrite(self, trainable_variables):
+        given = list(trainable_variables)
+        if not given or variables.strategy_of(given[0]) is None:
+            return original(self, trainable_variables)
+        for variable, average in zip(given, self._model_variables_moving_average, strict=True):
+            if average is not None:
+                pairs = zip(variables.parts(variable), variables.parts(average), strict=True)
+                for part, mean in pairs:
+                    part.assign(mean.read_value())
+        return None
+
+    return overwrite
 
 
 def _apply(optimizer: Any, gradients: list[Any], trainable: list[Any]) -> None:
-    _check(optimizer)
+    _check(optimizer, trainable)
     check_scope(optimizer, variables.strategy_of(trainable[0]))
     if not optimizer.built:
-        with tf.init_scope():
+        with _making_slots(trainable[0]):
             optimizer.build(trainable)
         optimizer.built = True
     optimizer._check_variables_are_known(trainable)
@@ -73,6 +108,30 @@ def _apply(optimizer: Any, gradients: list[Any], trainable: list[Any]) -> None:
         run_now(works)
 
 
+@contextlib.contextmanager
+def _making_slots(variable: Any) -> Iterator[None]:
+    """For an optimizer that Keras does not know of: its slots are made while a step is traced.
+
+    Keras would put them off to the end of the step's scope of values, and the function that is
+    traced would make them its own, on the chief (tensorflow/python/eager/polymorphic_function).
+    """
+    strategy: Any = variables.strategy_of(variable)
+    with tf.init_scope():
+        if tf.distribute.has_strategy():
+            yield
+            return
+        graph = ops.get_default_graph()
+        creators, graph._variable_creator_stack = graph._variable_creator_stack, []
+        values = global_state.get_global_attribute("stateless_scope")
+        global_state.set_global_attribute("stateless_scope", None)
+        try:
+            with strategy.scope():
+                yield
+        finally:
+            global_state.set_global_attribute("stateless_scope", values)
+            graph._variable_creator_stack = creators
+
+
 def _work(
     optimizer: Any, variable: Any, part: int, gradient: Any, known: Any, rate: tf.Tensor
 ) -> Work:
@@ -87,6 +146,10 @@ def _work(
     def run(summed: tf.Tensor, rate: tf.Tensor, *rest: tf.Tensor) -> list[tf.Operation]:
         values = dict(zip(keys, rest, strict=False))
         rows = rest[len(keys)] if len(rest) > len(keys) else None
+        if rows is not None and (optimizer.use_ema or isinstance(optimizer, _WHOLE)):
+            # What it does to other rows is not nothing. Only these have crossed the wire.
+            summed = tf.scatter_nd(rows[:, None], summed, tf.cast(target.shape, tf.int64))
+            rows = None
         if rows is None:
             ops = fused.update(optimizer, variable, part, summed, rate)
             if ops is not None:
@@ -117,7 +180,9 @@ def _average(optimizer: Any, variable: Any, recorder: Recorder) -> None:
         return
     average = optimizer._model_variables_moving_average[optimizer._get_variable_index(variable)]
     old = recorder.get_current_value(average)
-    share = tf.cast(1 - optimizer.ema_momentum, old.dtype)
+    # The average begins with the first step's weights (keras 3.15, base_optimizer.py).
+    is_first = tf.equal(recorder.get_current_value(optimizer.iterations), 0)
+    share = tf.where(is_first, tf.ones([], old.dtype), 1 - optimizer.ema_momentum)
     recorder.assign_add(average, (recorder.target.value - old) * share)
 
 
@@ -200,13 +265,13 @@ def _norm(gradient: Any) -> tf.Tensor:
     return tf.sqrt(tf.add_n(squares))
 
 
-def _check(optimizer: Any) -> None:
-    """Refuses what asynchronous updates have no meaning for.
+def _check(optimizer: Any, trainable: Sequence[Any]) -> None:
+    """Refuses what asynchronous updates, or those of shards, have no meaning for.
 
     Raises:
       TfrunError: TFRUN-505.
     """
-    feature = ""
+    feature, fix = "", "Leave it out"
     if optimizer.gradient_accumulation_steps:
         feature = "gradient_accumulation_steps"
     elif optimizer.use_ema and optimizer.ema_overwrite_frequency:
@@ -216,7 +281,10 @@ def _check(optimizer: Any) -> None:
         or optimizer.loss_scale_factor
     ):
         feature = "loss scaling (mixed_float16)"
-    elif type(optimizer)._backend_update_step is not _plain_step() and not hasattr(
+        fix = "Take mixed_bfloat16, or compile with auto_scale_loss=False"
+    elif type(
+        optimizer
+    )._backend_update_step is not TFOptimizer._backend_update_step and not hasattr(
         optimizer, "_u_product"
     ):
         feature = f"the optimizer {type(optimizer).__name__}"
@@ -225,11 +293,14 @@ def _check(optimizer: Any) -> None:
             "TFRUN-505",
             f"{feature} does not work with parameter servers: each worker has its own time",
             where="model.compile",
-            fix="Leave it out, or train with tfrun.strategy('multi_worker') without --ps",
+            fix=f"{fix}, or train with tfrun.strategy('multi_worker') without --ps",
         )
-
-
-def _plain_step() -> Any:
-    from keras.src.backend.tensorflow.optimizer import TFOptimizer
-
-    return TFOptimizer._backend_update_step
+    sharded = next((v for v in trainable if variables.is_sharded(v)), None)
+    if isinstance(optimizer, _WHOLE) and sharded is not None:
+        raise TfrunError(
+            "TFRUN-505",
+            f"the optimizer {type(optimizer).__name__} updates each variable as a whole, and "
+            f"{sharded.path!r} is in shards",
+            where="model.compile",
+            fix="Leave out variable_partitioner, or use SGD, Adam, Adagrad, RMSprop or Ftrl",
+        )

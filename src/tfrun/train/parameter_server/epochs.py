@@ -257,7 +257,7 @@ class Epochs:
     def _result(self, number: int, result: Any) -> Any:
         """The logs of a step, or its predictions."""
         if self.kind == "predict":
-            return tree.map_structure(lambda t: t.numpy() if tf.is_tensor(t) else t, result)
+            return tf.nest.map_structure(_fetched, result, expand_composites=True)
         if own_step(self._model):
             if self._rate.due():
                 self._logs = tree.map_structure(_plain, result)
@@ -290,6 +290,11 @@ class Epochs:
         if self._workspace is not None:
             for variable, value in self._totals():
                 variable._value.assign(value)
+
+
+def _fetched(value: Any) -> Any:
+    """A worker's tensor, here: Keras wants tensors, and concatenates where there are several."""
+    return tf.convert_to_tensor(value.numpy()) if tf.is_tensor(value) else value
 
 
 def _plain(value: Any) -> Any:
