@@ -65,7 +65,7 @@ def strategy_for(model: Any) -> Any | None:
         return model._distribute_strategy
     if tf.distribute.has_strategy():
         return tf.distribute.get_strategy()
-    found = [_strategy_of_optimizer(getattr(model, "optimizer", None))]
+    found = [strategy_of_optimizer(getattr(model, "optimizer", None))]
     if model.built:
         found += [strategy_of(variable) for variable in model.variables]
     return next((strategy for strategy in found if strategy is not None), None)
@@ -110,7 +110,7 @@ def strangers_of(model: Any, strategy: Any) -> Strangers:
                 found.others.append(f"the variable {one.path!r}")
         elif isinstance(one, BaseOptimizer):
             found.users.append(one)
-            owner = _strategy_of_optimizer(one)
+            owner = strategy_of_optimizer(one)
             if owner is None:
                 found.optimizers.append(one)
             elif owner is not strategy:
@@ -199,7 +199,8 @@ def _reached(model: Any) -> Iterator[Any]:
                     waiting.extend(one.metrics)
 
 
-def _strategy_of_optimizer(optimizer: Any) -> Any | None:
+def strategy_of_optimizer(optimizer: Any) -> Any | None:
+    """The strategy under whose scope a Keras optimizer was made; None for none."""
     strategy = getattr(optimizer, "_distribution_strategy", None)
     # An optimizer that was made under none has TensorFlow's default strategy.
     return None if strategy is None or not _is_stated(strategy) else strategy

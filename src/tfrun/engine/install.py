@@ -19,6 +19,7 @@ def install() -> None:
         keras_trainer,
         multi_worker,
         noise,
+        outside_run,
         row_updates,
         rows,
         step_clock,
@@ -30,6 +31,7 @@ def install() -> None:
     keras_state.remember_assignments()
     noise.draw_own_noise()
     keras_trainer.repair_trainer()
+    outside_run.repair()
     executions.count_executions()
     step_clock.measure_input()
     control_flow.capture_outside_conditions()

@@ -25,6 +25,7 @@ from tfrun.engine import (
     compression,
     host_collective,
     keras_state,
+    outside_run,
     replica,
     step_clock,
 )
@@ -51,6 +52,10 @@ def _apply_reduced(original):
             at_first_update.pop()()
         run = replica.current()
         if run is None:
+            alone = outside_run.strategy_to_run_in(self, trainable_variables)
+            if alone is not None:
+                with alone.scope():
+                    return alone.run(functools.partial(self.apply, grads, trainable_variables))
             check_scope(self, _stated_strategy(), trainable_variables)
         if run is None or run.updating:
             return original(self, grads, trainable_variables)

@@ -22,6 +22,7 @@ from tfrun.engine import (
     keras_state,
     keras_trainer,
     noise,
+    outside_run,
     place,
     replica,
     step_clock,
@@ -53,6 +54,8 @@ class SynchronousStrategy:
         return next(_strategies) * KEYS_PER_STRATEGY
 
     def run(self, fn, args=(), kwargs=None, options=None):
+        if outside_run.is_inside():
+            raise outside_run.inside_another()
         if isinstance(fn, polymorphic_function.Function):
             # Wrapping it in Python would let the replicas run one after the other, and
             # collectives wait for each other for ever: the wrapper goes inside.

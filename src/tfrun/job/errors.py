@@ -56,6 +56,7 @@ CODES: dict[str, str] = {
     "TFRUN-509": "the evaluator has nothing to evaluate",
     "TFRUN-510": "the strategy comes too late",
     "TFRUN-511": "every worker trains the whole job alone",
+    "TFRUN-512": "a training step stands outside strategy.run",
     "TFRUN-601": "the data is empty",
     "TFRUN-602": "arrays have different numbers of samples",
     "TFRUN-603": "the global batch is larger than the data",

@@ -1,0 +1,114 @@
+"""Training steps that a script makes outside `strategy.run`.
+
+Only in a run does TensorFlow know whose gradients are summed with whose. Elsewhere it fails in
+words about `.handle` and `merge_call`; or, with an optimizer that has its variables already, each
+worker trains for itself and nothing is said. One replica has nobody to sum with: there the step
+is done as a run of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import one_device_strategy, values
+from tensorflow.python.saved_model import save_context
+
+from tfrun.engine import adoption
+from tfrun.engine.script_line import script_line
+from tfrun.job.errors import TfrunError
+
+
+class OutsideRunError(TfrunError, ValueError):
+    """TFRUN-512; a ValueError where TensorFlow raises one."""
+
+
+def outside_run(what: str) -> OutsideRunError:
+    """The error for a part of a step that does not stand where it can be done."""
+    return OutsideRunError(
+        "TFRUN-512",
+        f"{what} outside strategy.run",
+        where=script_line(),
+        expected="a training step as one function, which strategy.run calls on each replica",
+        fix="Put forward pass, gradients and optimizer into `def step(batch):`, and call "
+        "`strategy.run(step, args=(batch,))` in a tf.function, with batches of "
+        "`strategy.experimental_distribute_dataset(dataset)`; or use model.fit",
+    )
+
+
+def inside_another() -> OutsideRunError:
+    """The error for a `strategy.run` in a function that `strategy.run` calls."""
+    return OutsideRunError(
+        "TFRUN-512",
+        "strategy.run is called in a function that strategy.run calls",
+        where=script_line(),
+        expected="strategy.run around the whole step",
+        fix="Call the inner function itself: it runs on each replica already",
+    )
+
+
+def is_inside() -> bool:
+    """Whether this code runs on a replica of a strategy that a script has made."""
+    return tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
+
+
+def strategy_to_run_in(optimizer: Any, variables: Any) -> Any | None:
+    """The strategy of one replica in whose run an update has to be done; None where it stands.
+
+    Args:
+      optimizer: a Keras optimizer.
+      variables: what it is to update; may be None.
+
+    Raises:
+      TfrunError: TFRUN-512, for an update of several replicas.
+    """
+    if is_inside() or save_context.in_save_context():
+        return None
+    owner = adoption.strategy_of_optimizer(optimizer)
+    for variable in variables or ():
+        owner = owner or adoption.strategy_of(variable)
+    if owner is None or not _is_synchronous(owner):
+        return None
+    if owner.num_replicas_in_sync == 1:
+        return owner
+    here = tf.distribute.get_strategy() is owner
+    if here and not owner.extended._use_merge_call():
+        return None  # of gradients that the script has summed itself
+    raise outside_run(f"the optimizer {optimizer.name!r} updates weights")
+
+
+def repair() -> None:
+    """Gives TensorFlow's errors about steps that stand elsewhere our words; once."""
+    cls: Any = values.DistributedVariable
+    if getattr(cls.handle.fget, "__wrapped__", None) is None:
+        cls.handle = property(_named_handle(cls.handle.fget))
+        one: Any = one_device_strategy.OneDeviceStrategy
+        one.run = _not_nested(one.run)
+
+
+def _named_handle(original):
+    @functools.wraps(original)
+    def handle(self):
+        try:
+            return original(self)
+        except ValueError as error:
+            if "replica" not in str(error):
+                raise
+            raise outside_run(f"the variable {self.name!r} is used in a step") from None
+
+    return handle
+
+
+def _not_nested(original):
+    @functools.wraps(original)
+    def run(self, *args, **kwargs):
+        if is_inside():
+            raise inside_another()
+        return original(self, *args, **kwargs)
+
+    return run
+
+
+def _is_synchronous(strategy: Any) -> bool:
+    return hasattr(strategy, "step_logs") or isinstance(strategy, tf.distribute.OneDeviceStrategy)
