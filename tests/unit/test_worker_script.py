@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tfrun.job.errors import TfrunError
 from tfrun.worker.script import describe, exit_code, trim
 
 # What `bootstrap.live` does, under its name: its frames are cut off from tracebacks.
@@ -170,6 +172,50 @@ def deep_chain(levels: int) -> None:
             error = raised
     assert error is not None
     raise error
+
+
+def test_what_belongs_to_an_exception_is_described_too() -> None:
+    def group() -> None:
+        raise vars(builtins)["ExceptionGroup"]("two", [ValueError("a"), OSError(2, "gone", "f")])
+
+    def chained() -> None:
+        try:
+            raise KeyError("k")
+        except KeyError as error:
+            raise ValueError("no\nsecond line") from error
+
+    def handling() -> None:
+        try:
+            raise KeyError("k")
+        except KeyError:
+            raise AssertionError  # noqa: B904
+
+    def coded() -> None:
+        raise TfrunError("TFRUN-506", "the optimizer stands outside")
+
+    assert describe(caught(chained))["cause"] == "KeyError: 'k'"
+    described = describe(caught(handling))
+    assert described["context"] == "KeyError: 'k'"
+    assert described["line"] == "raise AssertionError  # noqa: B904"
+    assert describe(caught(coded))["code"] == "TFRUN-506"
+    if sys.version_info >= (3, 11):
+        assert describe(caught(group))["exceptions"] == [
+            "ValueError: a",
+            "FileNotFoundError: [Errno 2] gone: 'f'",
+        ]
+        error = ValueError("bad")
+        error.add_note("while reading a.csv")
+        assert describe(error) == {
+            **{"type": "ValueError", "message": "bad"},
+            **{"traceback": "ValueError: bad\nwhile reading a.csv\n"},
+            "notes": ["while reading a.csv"],
+        }
+
+
+def test_of_a_long_message_both_ends_are_described() -> None:
+    """TensorFlow's begin with all the calls that have made a node."""
+    message = describe(ValueError("begin" + "x" * 10_000 + "PeerGone: end"))["message"]
+    assert message.startswith("begin") and message.endswith("PeerGone: end")
 
 
 class Unprintable(Exception):

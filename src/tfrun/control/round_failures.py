@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from tfrun.control.round_terms import AgentLost, Round, TaskExited, TaskRaised
+from tfrun.job.errors import CODES
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
 from tfrun.job.restarts import Cause, cause_of
@@ -18,14 +21,22 @@ def with_exit_failure(round: Round, event: TaskExited) -> Round:
             # Killed by us after its report: the exit code that an exception leads to is 1.
             status = event.status if event.status.code > 0 else ExitStatus(code=1)
             if stated := failure.error.get("exit_code"):  # whatever the script makes of SIGTERM
-                status, code = ExitStatus(code=stated), failure.error["code"]
-            joined = replace(failure, status=status, tail=event.tail, code=code)
+                status = ExitStatus(code=stated)
+            joined = replace(
+                failure, status=status, tail=event.tail, code=_code_of(failure.error) or code
+            )
             failures = (*round.failures[:index], joined, *round.failures[index + 1 :])
             return replace(round, failures=failures)
     failure = Failure(
         task=event.task, time=event.time, status=event.status, tail=event.tail, code=code
     )
     return replace(round, failures=(*round.failures, failure))
+
+
+def _code_of(error: Mapping[str, Any]) -> str:
+    """The code of an error of ours; the report comes from the user's process."""
+    code = error.get("code")
+    return code if isinstance(code, str) and code in CODES else ""
 
 
 def with_late_exit(round: Round, event: TaskExited) -> Round:
@@ -41,7 +52,8 @@ def with_late_exit(round: Round, event: TaskExited) -> Round:
 
 def with_error(round: Round, event: TaskRaised) -> Round:
     """Records an exception; who tells of one at last has not been silent."""
-    failure = Failure(task=event.task, time=event.time, error=dict(event.error))
+    code = _code_of(event.error) or "TFRUN-401"
+    failure = Failure(task=event.task, time=event.time, error=dict(event.error), code=code)
     others = [f for f in round.failures if not (f.silent and f.task == event.task)]
     return replace(round, failures=(*others, failure))
 

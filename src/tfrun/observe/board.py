@@ -195,7 +195,8 @@ def _event(event: Mapping[str, Any]) -> Text:
 
 def _failure(failure: Mapping[str, Any]) -> Iterator[Text]:
     yield Text(f"{failure['code']}: {failure['headline']}", "red bold")
-    last = failure["traceback"].rstrip().splitlines()[-1:]
+    last = (failure.get("said") or failure["traceback"]).rstrip().splitlines()
+    last = last if failure.get("said") else last[-1:]
     yield from (Text(line) for line in last)
     for name in ("likely", "fix"):
         if failure.get(name):

@@ -8,6 +8,7 @@ from typing import Any
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure, Outcome
 from tfrun.observe.catalogue import advice
+from tfrun.observe.essence import essence, frames
 
 MAX_TRACEBACK = 8000  # characters
 _STYLE = re.compile(r"\x1b\[[\d;]*m")  # Keras writes in bold what it wants to be seen
@@ -27,6 +28,24 @@ def headline(failure: Failure) -> str:
     if kind:
         return f"{name} failed first: {how}, {kind}"
     return f"{name} failed first: {how}"
+
+
+def detail_of(failure: Failure, most: int) -> list[str]:
+    """Returns what a person reads of it: the end of the traceback, and what the exception says.
+
+    Args:
+      failure: any.
+      most: lines of the traceback, or of the log where the process has ended without one.
+    """
+    if not failure.error:
+        tail = failure.tail.rstrip().splitlines()
+        most = most or 1
+        return ["…", *tail[-most:]] if most < len(tail) else tail
+    above = frames(failure.error)
+    if not most or failure.error.get("type") == "SystemExit":
+        above = []
+    cut = ["…"] if len(above) > most else []
+    return [*cut, *above[-most:], *essence(failure.error)]
 
 
 def others_text(others: int) -> str:
@@ -53,6 +72,7 @@ def failure_json(outcome: Outcome) -> dict[str, Any] | None:
         **{"task": cause.task, "code": cause.code, "headline": headline(cause)},
         "type": str(cause.error.get("type") or ""),
         "message": _STYLE.sub("", str(cause.error.get("message") or ""))[:MAX_TRACEBACK],
+        "said": "\n".join(essence(cause.error)) if cause.error else "",
         "traceback": traceback[-MAX_TRACEBACK:],
         **{"others": outcome.others, "others_text": others_text(outcome.others)},
         **{"likely": known and known.likely, "fix": known and known.fix},

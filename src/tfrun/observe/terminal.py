@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tfrun.job.failure import Failure
 from tfrun.observe.catalogue import advice
-from tfrun.observe.failures import headline, others_text
+from tfrun.observe.failures import detail_of, headline, others_text
 from tfrun.observe.header import training_key, training_line
 from tfrun.observe.live import SECONDS, Screen, View
 
@@ -217,18 +217,16 @@ def report_failure(
       failure: the first cause.
       others: how many tasks ended because of it.
       log: the path of the failed task's log.
-      seen: its output was on the terminal, the traceback above us: its last line is enough.
+      seen: its output was on the terminal, the traceback above us: what it says is enough.
       restarts: how often the job had begun again before.
       differing: machines of the job that have other versions than the first one, and in what.
       console: where to print; by default standard error.
     """
     console = console or Console(stderr=True, highlight=False, soft_wrap=False)
     lines: list[Text] = [Text(f"{failure.code}: {headline(failure)}", style="bold")]
-    detail = (failure.error.get("traceback") or failure.tail or "").rstrip().splitlines()
+    detail = detail_of(failure, 0 if seen else TRACEBACK_LINES)
     if (detail and failure.status is not None) or failure.error:
-        shown = detail[-1:] if seen else detail[-TRACEBACK_LINES:]
-        cut = ["…"] if len(detail) > len(shown) and not seen else []
-        lines += [Text.from_ansi(line) for line in ["", *cut, *shown]]
+        lines += [Text.from_ansi(line) for line in ["", *detail]]
     if known := advice(failure, differing):
         lines += [Text(""), Text(f"Likely cause: {known.likely}."), Text(f"Fix: {known.fix}.")]
     lines.append(Text(""))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tfrun.observe.essence import essence
 from tfrun.observe.stragglers import sentence
 
 Event = Mapping[str, Any]
@@ -82,7 +83,7 @@ def _line(event: Event) -> str | tuple[str, str] | None:
 def _report_line(task: str, report: Mapping[str, Any]) -> str | tuple[str, str] | None:
     match report.get("kind"):
         case "error":
-            return f"{name_of(task)}: {report['type']}: {str(report['message'])[:200]}", "error"
+            return f"{name_of(task)}: {' '.join(essence(report)[:2])[:300]}", "error"
         case "epoch_end":
             logs = report.get("logs") or {}
             shown = [f"{k} {v:.4g}" for k, v in logs.items() if isinstance(v, int | float)]

@@ -12,7 +12,11 @@ import traceback
 import types
 from typing import Any
 
+from tfrun.job.errors import TfrunError
 from tfrun.job.spec import Program
+
+MESSAGE = 4096  # characters
+PARTS, PART = 5, 500  # of notes and the like: how many, and characters of each
 
 # Frames of these files lead to the script and mean nothing to its author.
 _OWN_FILES = (
@@ -69,7 +73,12 @@ def exit_code(error: BaseException | None) -> int:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """Returns "type", "message" and "traceback" (its end, 16 KB at most) of an exception."""
+    """Returns what is known of an exception, of a bounded size.
+
+    "type", "message" and "traceback" (its end); where there are some "notes", "exceptions" (of a
+    group), "cause" or "context" (the exceptions it came of), "line" (of the source, where there is
+    no message) and "code" (of an error of ours).
+    """
     if isinstance(error, SystemExit):
         return {
             "type": "SystemExit",
@@ -77,15 +86,43 @@ def describe(error: BaseException) -> dict[str, Any]:
             "traceback": f"SystemExit: {error.code}",
         }
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    try:
-        message = str(error)
-    except Exception:  # the user's own __str__
-        message = "<exception str() failed>"
+    message = _text(error)
+    if len(message) > MESSAGE:  # TensorFlow's say at their end what has happened
+        message = f"{message[: MESSAGE // 2 - 3]}\n…\n{message[-MESSAGE // 2 :]}"
     return {
         "type": type(error).__name__,
-        "message": message[:4096],
+        "message": message,
         "traceback": text[-16384:],
+        **{name: value for name, value in _belonging(error).items() if value},
     }
+
+
+def _belonging(error: BaseException) -> dict[str, Any]:
+    cause = error.__cause__
+    context = None if cause or error.__suppress_context__ else error.__context__
+    exceptions = getattr(error, "exceptions", ())
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    return {
+        "notes": [str(note)[:PART] for note in getattr(error, "__notes__", ())[:PARTS]],
+        "exceptions": [_short(e) for e in exceptions[:PARTS] if isinstance(e, BaseException)]
+        if isinstance(exceptions, tuple)
+        else [],
+        "cause": cause and _short(cause),
+        "context": context and _short(context),
+        "line": "" if _text(error) or not last else last[0].line,
+        "code": error.code if isinstance(error, TfrunError) else "",
+    }
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {_text(error)[:PART]}".partition("\n")[0]
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # the user's own __str__
+        return "<exception str() failed>"
 
 
 def trim(error: BaseException) -> None:

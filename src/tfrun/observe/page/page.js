@@ -83,8 +83,8 @@ function showFailure({ failure }) {
   $("failure").hidden = !failure;
   if (!failure) return;
   write("failure-headline", `${failure.code}: ${failure.headline}`);
-  write("failure-message", failure.message ?? "");
-  $("failure-message").hidden = !failure.message || (failure.traceback ?? "").includes(failure.message);
+  write("failure-message", failure.said ?? "");
+  $("failure-message").hidden = !failure.said || (failure.traceback ?? "").includes(failure.said);
   const advice = [["likely", failure.likely], ["what to do", failure.fix]].filter(([, text]) => text);
   $("failure-advice").replaceChildren(...advice.flatMap(([name, text]) => {
     const term = document.createElement("dt"), value = document.createElement("dd");
