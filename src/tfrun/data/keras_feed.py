@@ -24,6 +24,7 @@ from tfrun.data.dataset import Dataset
 from tfrun.data.direct_iterators import read_directly
 from tfrun.data.distributed import DistributedView, Feed
 from tfrun.data.idle_iterators import let_iterators_end
+from tfrun.data.passes import check
 from tfrun.job.world import world
 
 
@@ -120,12 +121,14 @@ class FeedEpochIterator(trainer.TFEpochIterator):
         self._feed = None
         # Of fit, evaluate and predict only fit passes class weights, and it always does.
         self._training = "class_weight" in kwargs
-        self._resume, epochs = resume.take() if self._training else (None, None)
+        asked = resume.take() if self._training else resume.Request()
+        self._resume, epochs = asked.resume, asked.epochs
+        self.passes = asked.passes
         self._pace = executions.take() if self._training else None
         if self._pace is not None:
             kwargs["steps_per_execution"] = 1  # they are put together here
         self._armed: resume.Resume | None = None
-        self._given, self._fills_cache = dataset, None
+        self._given, self._first_is_read, self._all_are_read = dataset, None, False
         if self._training and not isinstance(dataset, Dataset) and world().in_job:
             made = keras_arrays.as_dataset(kwargs)
             if made is not None:
@@ -163,33 +166,57 @@ class FeedEpochIterator(trainer.TFEpochIterator):
             yield from super()._enumerate_iterator()
             return
         repeatable.warn_once(self._given)
-        for _ in range(done.epochs):
-            self._pass_epoch()
+        self._pass_epochs(done)
+        if done.trained:
+            self.pass_by(done.steps if done.stopped else None)
+            return
         for begin, end, iterator in super()._enumerate_iterator():
-            if begin < done.steps or done.trained:
+            if begin < done.steps:
                 for _ in range(begin, min(end + 1, done.steps)):
                     next(iterator)
-                if done.trained and end + 1 >= done.steps:
-                    return
             else:
                 yield begin, end, iterator
 
-    def _pass_epoch(self) -> None:
-        """Goes past an epoch that is done.
+    def _get_iterator(self):
+        self.passes.begins()
+        return super()._get_iterator()
+
+    def _pass_epochs(self, done: resume.Resume) -> None:
+        """Goes past the whole epochs, and to the same pass over the data."""
+        for epoch in range(done.epochs):
+            last = done.whole and epoch + 1 == done.epochs
+            self.pass_by(begun=done.begun if last else None)
+            done.after_epoch(epoch)
+        check(self._given, self.passes, done.begun, "the training data")
+
+    def pass_by(self, steps: int | None = None, *, begun: int | None = None) -> None:
+        """Goes past an epoch that is done, as Keras goes through one.
 
         A `tf.data` pipeline that begins anew with each epoch draws the epoch's order when it
-        does, and need not be read, unless it is the first one of a pipeline that keeps what it
-        reads. A generator, or what `fit` reads on over the ends of epochs, is read through.
+        does, and need not be read, unless what comes later depends on that. A generator, or what
+        `fit` reads on over the ends of epochs, is read through.
+
+        Args:
+          steps: after how many steps the epoch was left; None where its data had come to its end.
+          begun: how often the data is to be begun, at most; None if nobody knows.
         """
-        begins_anew = self.steps_per_epoch is None and self._num_batches is not None
-        if self._fills_cache is None:
-            self._fills_cache = repeatable.has_cache(self._given)
-        begins_anew = begins_anew and not self._fills_cache
-        self._fills_cache = False
+        reads = self.steps_per_epoch is not None or self._num_batches is None or self._is_read()
         with self.catch_stop_iteration():
             for begin, end, iterator in super()._enumerate_iterator():
-                for _ in range(0 if begins_anew else end + 1 - begin):
+                for _ in range(end + 1 - begin if reads else 0):
                     next(iterator)
+                if steps is not None and end + 1 >= steps:
+                    return
+                if not reads and begun == self.passes.begun:  # left before its data had ended
+                    return
+
+    def _is_read(self) -> bool:
+        """Whether the next pass over a pipeline has to be read, too, to be passed."""
+        if self._first_is_read is None:
+            self._first_is_read = repeatable.has_cache(self._given)
+            self._all_are_read = repeatable.moves_while_read(self._given)
+        first, self._first_is_read = self._first_is_read, False
+        return first or self._all_are_read
 
     def reset(self) -> None:
         # `fit` looks at a batch to build the model, resets, and then begins.
@@ -201,11 +228,18 @@ class FeedEpochIterator(trainer.TFEpochIterator):
                 self._feed.passed()
             elif done is not None:
                 self._feed.resume(done)
+            if done is not None:
+                for epoch in range(done.epochs):
+                    done.after_epoch(epoch)
         elif done is not None and done.whole:
-            for _ in range(done.epochs):
-                self._pass_epoch()
+            self._pass_epochs(done)
         else:
             self._armed = done
+
+    @property
+    def element_spec(self) -> Any:
+        """What a batch looks like, without reading one."""
+        return self._distributed_dataset.element_spec
 
     def coded_errors(self) -> contextlib.AbstractContextManager:
         """A context in which an error of a `tfrun.Dataset` is its own; no other data has any."""

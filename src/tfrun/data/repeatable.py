@@ -65,6 +65,37 @@ def has_cache(dataset: Any) -> bool:
     return any(op.startswith("CacheDataset") for op, _ in _ops(dataset))
 
 
+def draws(dataset: Any) -> bool:
+    """Whether a pipeline draws a new order when it is read again."""
+    return any(_is_shuffle(op, attributes) for op, attributes in _ops(dataset))
+
+
+def moves_while_read(dataset: Any) -> bool:
+    """Whether what a pipeline gives in its next pass depends on this one having been read.
+
+    It keeps what it reads, or draws random numbers on the way and not only when it is begun: a
+    shuffle below a `repeat` draws its next order in the middle of a pass.
+    """
+    if not isinstance(dataset, tf.data.Dataset):
+        return False
+    found = list(_ops(dataset))
+    repeats = any(op.startswith(("RepeatDataset", "ForeverRepeat")) for op, _ in found)
+    return any(
+        op in _RANDOM
+        or op in PYTHON
+        or op.startswith("ShuffleAndRepeatDataset")
+        or (repeats and _is_shuffle(op, attributes))
+        for op, attributes in found
+    )
+
+
+def _is_shuffle(op: str, attributes: Any) -> bool:
+    if not op.startswith(("ShuffleDataset", "ShuffleAndRepeatDataset")):
+        return False
+    name = "reshuffle_each_iteration"
+    return name not in attributes or attributes[name].b
+
+
 def warn_once(dataset: Any) -> None:
     """Says that a resume may not go on with the samples that were next; once in a job."""
     reasons = why_not(dataset) if world().is_chief else []

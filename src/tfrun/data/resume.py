@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
+
+from tfrun.data.passes import Passes
+
+
+def _nothing(epoch: int) -> None:
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,21 +21,42 @@ class Resume:
       epochs: whole epochs of this `fit`.
       steps: steps of the epoch that follows.
       trained: those are all of its steps.
+      stopped: the epoch was left after those steps, before its data had ended.
       pipeline: what the workers of parameter servers have trained of a `tf.data` pipeline.
       whole: nothing is left to do: `fit` passes `epochs` epochs of data and trains none.
+      begun: how often the data had been begun before the epoch that follows; None if unknown.
+      after_epoch: called with the number of each whole epoch, from 0, once its data is passed.
     """
 
     epochs: int = 0
     steps: int = 0
     trained: bool = False
+    stopped: bool = False
     whole: bool = False
     pipeline: tuple[Any, ...] = ()
+    begun: int | None = None
+    after_epoch: Callable[[int], None] = _nothing
 
 
-_requested: tuple[Resume | None, int | None] = None, None
+@dataclass(kw_only=True)
+class Request:
+    """What the next `fit` is to do, and what it tells of its data.
+
+    Attributes:
+      resume: what is done; None to begin at the beginning.
+      epochs: how many epochs this `fit` has at most, those that are done included.
+      passes: how often the data has been begun so far; `fit` gives its own.
+    """
+
+    resume: Resume | None = None
+    epochs: int | None = None
+    passes: Passes = field(default_factory=Passes)
 
 
-def request(resume: Resume | None, epochs: int | None = None) -> None:
+_requested: Request = Request()
+
+
+def request(resume: Resume | None, epochs: int | None = None) -> Request:
     """The next `fit` in this process begins there.
 
     Args:
@@ -36,11 +64,12 @@ def request(resume: Resume | None, epochs: int | None = None) -> None:
       epochs: how many epochs this `fit` has at most, those that are done included.
     """
     global _requested
-    _requested = resume, epochs
+    _requested = Request(resume=resume, epochs=epochs)
+    return _requested
 
 
-def take() -> tuple[Resume | None, int | None]:
+def take() -> Request:
     """The request, once."""
     global _requested
-    taken, _requested = _requested, (None, None)
+    taken, _requested = _requested, Request()
     return taken

@@ -59,9 +59,9 @@ def _build_from_local_batch(original):
         if is_repaired(strategy):
             check_scope(self.optimizer, strategy)
         if not strategy and iterator is not None and getattr(self, _BUILD_FIRST, False):
-            for *_, batches in iterator:
-                self._symbolic_build(data_batch=next(iter(batches)))
-                return None
+            # Nothing is read: an undisturbed run reads nothing here either.
+            self._symbolic_build(data_batch=iterator.element_spec)
+            return None
         own = strategy and own_steps.has_own_step(self)
         if strategy and iterator is not None and (is_repaired(strategy) or own):
             local = strategy.experimental_local_results

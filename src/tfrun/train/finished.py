@@ -16,7 +16,6 @@ import keras
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from tfrun.data import resume
 from tfrun.data.dataset import Dataset
 from tfrun.data.position import Position
 from tfrun.train import callback_state, keeper, no_room, random_state, snapshot, variables
@@ -39,9 +38,25 @@ def last(folder: Path) -> int:
 
 
 def record(
-    folder: Path, call: int, model: Any, history: Any, callbacks: Sequence[Any], data: Any
+    folder: Path,
+    call: int,
+    model: Any,
+    history: Any,
+    callbacks: Sequence[Any],
+    data: Any,
+    begun: tuple[int, int] = (0, 0),
 ) -> None:
-    """Keeps what a call has returned and left; a full memory keeps nothing, and says so."""
+    """Keeps what a call has returned and left; a full memory keeps nothing, and says so.
+
+    Args:
+      folder: this machine's snapshots.
+      call: its number in the script.
+      model: the model.
+      history: what `fit` returned.
+      callbacks: the user's.
+      data: what `fit` was given.
+      begun: how often it has begun its data, and that of its validations.
+    """
     path = path_of(folder, call)
     if path.exists():  # another worker of this machine was quicker
         return
@@ -63,6 +78,7 @@ def record(
         "params": {k: v for k, v in (history.params or {}).items() if isinstance(v, int)},
         "callbacks": callback_state.take(callbacks, arrays),
         "random": random_state.encode(random_state.take(), arrays),
+        "begun": list(begun),
         "position": position and [position.epoch, position.step],
     }
     write(folder, call, Snapshot(place=Place(), values=values, arrays=arrays), models=[model])
@@ -94,12 +110,10 @@ def replay(
       model: the model in the script that runs again.
       callbacks: the user's.
       data: what `fit` was given.
-      build: makes the variables of a model that has none yet.
+      build: makes the variables of a model that has none yet, and goes past its data.
     """
-    # Another `fit` may go on in the same data.
-    resume.request(resume.Resume(epochs=len(done.values["epoch"]), whole=True))
     build()
-    keeper.build_optimizers(model, done)
+    keeper.build_what_steps_make(model, done)
     for name, variable in variables.state_variables(model).items():
         if name in done.arrays:
             variables.assign(variable, done.arrays[name])

@@ -46,14 +46,17 @@ class Keeper:
         self.per_execution = 1
         self.place = Place(call=call)
         self.trained = False  # all steps of the epoch are done, its end is not
+        self._stopped = False  # a callback ended the epoch before its data did
         self.began = False  # the epoch's `on_epoch_begin` has been called
         self.logs: dict[str, Any] = {}  # of the last step
+        self.begun: Sequence[int | None] = (None, None)  # before this epoch, see data/passes.py
         self._held: dict[str, tf.Tensor] = {}
         self._held_callbacks: tuple[list[Any], dict[str, NDArray]] | None = None
         self._held_metrics: NDArray | None = None
         self._step_began: int | None = None
         self._step_totals: tf.Tensor | None = None  # of the metrics, when it began
-        self._in_step = False
+        self._in_step = self._has_stepped = False
+        self._held_random: list[Any] | None = None  # from before the first step
         self._variables: dict[str, Any] = {}
         self._ungated: dict[str, Any] = {}
         self._trained: list[list[int] | None] = []
@@ -71,10 +74,12 @@ class Keeper:
     def step_begins(self) -> None:
         """The next execution of the train function is about to run."""
         self._in_step = True
+        if not self._has_stepped:  # it is traced, and tracing draws the seeds of what it makes
+            self._held_random = random_state.take()
         commit = self._commit
         if commit is None:
             return
-        self._look_again_at_optimizers()
+        self._look_at_what_is_new()
         # Between two steps of one execution nobody sees what is not gated.
         trusted = commit.per_run == 1 and (self.per_execution == 1 or not self._ungated)
         chosen = self._ungated if trusted else self._variables
@@ -85,6 +90,7 @@ class Keeper:
     def step_returned(self, steps_done: int, logs: dict[str, Any] | None) -> None:
         """The execution is over; callbacks come, which may take any time."""
         self._step_began, self._in_step = None, False
+        self._has_stepped, self._held_random = True, None
         self._held, self._step_totals = {}, None
         self.logs = logs or {}
         self.place = Place(self.place.call, self.place.epoch, steps_done)
@@ -93,7 +99,7 @@ class Keeper:
         """The epoch's last step is done; validation and `on_epoch_end` come. Tells once."""
         if self.trained:
             return
-        self.trained = True
+        self.trained, self._stopped = True, bool(self._model.stop_training)
         self._hold_everything()
 
     def epoch_ended(self, epoch: int, *, last: bool) -> None:
@@ -110,16 +116,18 @@ class Keeper:
     def state(self) -> Snapshot | None:
         """The newest whole state; None when there is none."""
         held, place, totals = self._held, self.place, self._step_totals
+        random = self._held_random
         if self._step_began is not None and self._commit is not None:
             done = int(variables.read(self._commit.steps)) - self._step_began
             steps = whole_steps(done, self._commit.per_run)
             if steps and (steps == self.per_execution or not self._ungated):
                 held, place, totals = {}, place._replace(step=place.step + steps), None
-                self._look_again_at_optimizers()
+                random = None
+                self._look_at_what_is_new()
             elif done and len(held) < len(self._variables):
                 return None
         else:
-            self._look_again_at_optimizers()
+            self._look_at_what_is_new()
         arrays: dict[str, NDArray] = {}
         if self._held_callbacks is not None:
             callbacks, extra = self._held_callbacks
@@ -134,10 +142,12 @@ class Keeper:
         values = {
             "began": self.began,
             "trained": self.trained,
+            "stopped": self._stopped if self.trained else bool(self._model.stop_training),
+            "begun": list(self.begun),
             "optimizers": self._trained,
             "callbacks": callbacks,
             "logs": snapshot.encode(_plain(self.logs), arrays, "logs"),
-            "random": random_state.encode(random_state.take(), arrays),
+            "random": random_state.encode(random or random_state.take(), arrays),
             "iterations": self.iterations(),
         }
         return Snapshot(place=place, values=values, arrays=arrays)
@@ -162,7 +172,7 @@ class Keeper:
         Raises:
           TfrunError: TFRUN-507 where the script has made another model.
         """
-        build_optimizers(self._model, kept)
+        build_what_steps_make(self._model, kept)
         self._look_at_variables()
         restore_variables(self._variables, kept)
         callback_state.put_back(self._callbacks, kept.values["callbacks"], kept.arrays)
@@ -188,8 +198,11 @@ class Keeper:
             if name.startswith("model/") and id(v) not in gated
         }
 
-    def _look_again_at_optimizers(self) -> None:
-        if any(optimizer.built for optimizer in self._unbuilt):
+    def _look_at_what_is_new(self) -> None:
+        has_new_seed = (
+            variables.GLOBAL_SEED not in self._variables and variables.global_seed() is not None
+        )
+        if has_new_seed or any(optimizer.built for optimizer in self._unbuilt):
             self._look_at_variables()
 
     def _hold_everything(self) -> None:
@@ -231,10 +244,12 @@ def iterations_of(model: Any) -> int:
     return max(map(steps_of, variables.optimizers_of(model)), default=0)
 
 
-def build_optimizers(model: Any, kept: Snapshot) -> None:
-    """Makes the variables of all optimizers that had some when the state was kept."""
-    found = variables.optimizers_of(model)
-    variables.build(model.variables, found, kept.values["optimizers"], model.distribute_strategy)
+def build_what_steps_make(model: Any, kept: Snapshot) -> None:
+    """Makes the variables that a first step makes, as far as there were some in the kept state."""
+    found, strategy = variables.optimizers_of(model), model.distribute_strategy
+    variables.build(model.variables, found, kept.values["optimizers"], strategy)
+    if variables.GLOBAL_SEED in kept.arrays:
+        variables.build_global_seed(strategy)
 
 
 def steps_of(optimizer: Any | None) -> int:
@@ -248,7 +263,14 @@ def steps_of(optimizer: Any | None) -> int:
 
 
 def restore_variables(found: dict[str, Any], kept: Snapshot) -> None:
-    """Assigns each variable in `found` its kept value, if it has one."""
+    """Assigns each variable in `found` its kept value, if it has one.
+
+    Raises:
+      TfrunError: TFRUN-507 where the state holds a variable that is not there.
+    """
+    for name in kept.arrays:
+        if name.startswith(("model/", "optimizer/")) and name not in found:
+            raise variables.misfit(f"the state holds a variable {name!r}, which is not there")
     for name, variable in found.items():
         if name in kept.arrays:
             variables.assign(variable, kept.arrays[name])

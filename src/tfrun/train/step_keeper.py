@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tfrun.engine import commit as commits
 from tfrun.train import random_state, snapshot, variables
 from tfrun.train.keeper import restore_variables
-from tfrun.train.parts import Parts
+from tfrun.train.parts import Parts, strategy_of
 from tfrun.train.snapshot import Place, Snapshot
 
 
@@ -155,6 +155,8 @@ class StepKeeper:
           TfrunError: TFRUN-507 where the script has made another model.
         """
         self._parts.build(kept.values["trained"])
+        if variables.GLOBAL_SEED in kept.arrays:
+            variables.build_global_seed(strategy_of(self._parts.models[0]))
         self._look_at_variables()
         restore_variables(self._variables, kept)
         self._parts.put_back(kept.values["objects"], kept.arrays)
@@ -186,7 +188,8 @@ class StepKeeper:
 
     def _look_at_variables(self) -> None:
         if not self._is_settled:
-            self._is_settled = self._parts.is_built
+            # A first step may make the seed that unseeded random numbers are drawn from.
+            self._is_settled = self._parts.is_built and bool(self._counted)
             self._variables, self._ungated = self._parts.variables(), self._parts.ungated()
             self._trained = self._parts.trained()
 

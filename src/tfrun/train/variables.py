@@ -9,10 +9,13 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.common import global_state
+from keras.src.random import seed_generator
 from numpy.typing import NDArray
 
 from tfrun.job.errors import TfrunError
 
+GLOBAL_SEED = "model/global_seed"
 OPTIMIZERS = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
 
 
@@ -43,7 +46,21 @@ def named(variables: Sequence[Any], optimizers: Sequence[Any]) -> dict[str, Any]
     for number, optimizer in enumerate(optimizers):
         for i, v in enumerate(optimizer.variables):
             found[f"optimizer/{number}.{i}/{v.path}"] = v
+    if (seed := global_seed()) is not None:
+        found[GLOBAL_SEED] = seed
     return found
+
+
+def global_seed() -> Any | None:
+    """What `keras.random` draws from where no seed is given; None until somebody has."""
+    made = global_state.get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR)
+    return None if made is None else made.state
+
+
+def build_global_seed(strategy: Any) -> None:
+    """Makes it, where nobody has drawn from it yet."""
+    with strategy.scope():
+        seed_generator.global_seed_generator()
 
 
 def trained_by(optimizer: Any) -> list[Any]:
@@ -126,15 +143,22 @@ def assign(variable: Any, value: NDArray) -> None:
       TfrunError: TFRUN-507 where the shape is another one than that of the variable.
     """
     if tuple(variable.shape) != value.shape:
-        raise TfrunError(
-            "TFRUN-507",
+        raise misfit(
             f"the variable {variable.path!r} has the shape {tuple(variable.shape)}, and had "
-            f"{value.shape} when its state was kept",
-            expected="the script to make the same model whenever it is run",
-            fix="Make it as it was, or look for what differs from run to run; --fresh begins anew",
+            f"{value.shape} when its state was kept"
         )
     for copy in copies(variable):
         copy.assign(value.astype(copy.dtype.as_numpy_dtype, copy=False))
+
+
+def misfit(what: str) -> TfrunError:
+    """The error of a state that does not fit the script that runs again."""
+    return TfrunError(
+        "TFRUN-507",
+        what,
+        expected="the script to make the same model whenever it is run",
+        fix="Make it as it was, or look for what differs from run to run; --fresh begins anew",
+    )
 
 
 def digest(found: Iterable[Any]) -> str:
@@ -158,7 +182,12 @@ def set_metric_totals(metrics: Sequence[Any], totals: NDArray[np.float32], *, he
       metrics: the metric variables.
       totals: all their values in one vector.
       here: True on the one worker that takes them; the others hold zeros.
+
+    Raises:
+      TfrunError: TFRUN-507 where these are other metrics.
     """
+    if len(totals) != (there := sum(int(np.prod(variable.shape)) for variable in metrics)):
+        raise misfit(f"the metrics hold {there} numbers, and held {len(totals)}")
     start = 0
     for variable in metrics:
         size = int(np.prod(variable.shape))

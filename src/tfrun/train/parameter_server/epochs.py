@@ -91,7 +91,7 @@ class Epochs:
             "train" if "class_weight" in options else "test" if "y" in options else "predict"
         )
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
-        self._resume = resume.take()[0] if self.kind == "train" else None
+        self._resume = resume.take().resume if self.kind == "train" else None
         self._given = options.get("steps_per_epoch")
         self.feed: Feed = _feed(options, self.kind, self._strategy.workers, self._resume)
         self._dataset = self.feed.dataset if isinstance(self.feed, PositionFeed) else None

@@ -1,0 +1,61 @@
+"""How often a pipeline has been begun: which of its random orders training stands in.
+
+A `tf.data` pipeline that shuffles draws its next order when somebody begins to read it, a generator
+goes on where it was left. So the place in such data is a number of passes and a number of batches,
+and after a failure both have to be what they were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tfrun.data import repeatable
+from tfrun.job.errors import TfrunError
+
+
+@dataclass
+class Passes:
+    """Counts how often an iterator over some data has been made.
+
+    Attributes:
+      begun: so often.
+    """
+
+    begun: int = 0
+
+    def begins(self) -> None:
+        """Another iterator is made."""
+        self.begun += 1
+
+
+def check(data: Any, passes: Passes, expected: int | None, what: str) -> None:
+    """Refuses to go on in another pass over the data than the earlier run of the script.
+
+    Args:
+      data: what is read.
+      passes: how often it has been begun in this run.
+      expected: how often it had been begun when the state was kept; None if nobody knows.
+      what: "the training data" or the like.
+
+    Raises:
+      TfrunError: TFRUN-615.
+    """
+    if expected in (None, passes.begun) or not _depends_on_passes(data):
+        return
+    raise TfrunError(
+        "TFRUN-615",
+        f"{what} has been begun {passes.begun} times in this run of the script, and had been "
+        f"begun {expected} times when the state was kept: training would go on with other samples",
+        expected="the script to read its data in the same way whenever it is run",
+        fix="Look for what reads the dataset elsewhere, only now and then; a tfrun.Dataset goes "
+        "on exactly wherever it is read; --fresh begins anew",
+    )
+
+
+def _depends_on_passes(data: Any) -> bool:
+    if not isinstance(data, tf.data.Dataset):
+        return True
+    return bool(repeatable.why_not(data)) or repeatable.draws(data)
