@@ -24,7 +24,6 @@ from tfrun.data.dataset import Dataset
 from tfrun.data.direct_iterators import read_directly
 from tfrun.data.distributed import DistributedView, Feed
 from tfrun.data.idle_iterators import let_iterators_end
-from tfrun.data.passes import check
 from tfrun.job.world import world
 
 
@@ -124,6 +123,7 @@ class FeedEpochIterator(trainer.TFEpochIterator):
         asked = resume.take() if self._training else resume.Request()
         self._resume, epochs = asked.resume, asked.epochs
         self.passes = asked.passes
+        self.passes.data = dataset
         self._pace = executions.take() if self._training else None
         if self._pace is not None:
             kwargs["steps_per_execution"] = 1  # they are put together here
@@ -166,9 +166,11 @@ class FeedEpochIterator(trainer.TFEpochIterator):
             yield from super()._enumerate_iterator()
             return
         repeatable.warn_once(self._given)
-        self._pass_epochs(done)
+        with done.passing():
+            self._pass_epochs(done)
+            if done.trained:
+                self.pass_by(done.steps if done.stopped else None)
         if done.trained:
-            self.pass_by(done.steps if done.stopped else None)
             return
         for begin, end, iterator in super()._enumerate_iterator():
             if begin < done.steps:
@@ -185,9 +187,9 @@ class FeedEpochIterator(trainer.TFEpochIterator):
         """Goes past the whole epochs, and to the same pass over the data."""
         for epoch in range(done.epochs):
             last = done.whole and epoch + 1 == done.epochs
-            self.pass_by(begun=done.begun if last else None)
+            self.pass_by(begun=done.begun[0] if last and done.begun else None)
             done.after_epoch(epoch)
-        check(self._given, self.passes, done.begun, "the training data")
+        self.passes.check(done.begun, "the training data")
 
     def pass_by(self, steps: int | None = None, *, begun: int | None = None) -> None:
         """Goes past an epoch that is done, as Keras goes through one.
@@ -200,7 +202,8 @@ class FeedEpochIterator(trainer.TFEpochIterator):
           steps: after how many steps the epoch was left; None where its data had come to its end.
           begun: how often the data is to be begun, at most; None if nobody knows.
         """
-        reads = self.steps_per_epoch is not None or self._num_batches is None or self._is_read()
+        is_counted = self.data_adapter.num_batches is not None
+        reads = self.steps_per_epoch is not None or not is_counted or self._is_read()
         with self.catch_stop_iteration():
             for begin, end, iterator in super()._enumerate_iterator():
                 for _ in range(end + 1 - begin if reads else 0):

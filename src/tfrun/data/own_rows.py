@@ -17,7 +17,7 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 from tensorflow.python.data.ops import (
@@ -56,8 +56,8 @@ _AGAIN: dict[type, Callable[[Any, Any], Any]] = {
 # A shuffle goes on with its random numbers when it is iterated again, also below another `batch`:
 # so what it is on numbers is made once.
 _made: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-# Those of whose random numbers somebody else has had the first ones.
-_begun: WeakSet[Any] = WeakSet()
+# How often somebody else than us has drawn their random numbers.
+_drawn: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +185,7 @@ class _Shuffled(dataset_ops.UnaryUnchangedStructureDataset):
 
 
 def _has_begun(node: Any) -> bool:
-    return node in _begun
+    return node in _drawn
 
 
 def _noting(original, dataset: int):
@@ -200,10 +200,16 @@ def _noting(original, dataset: int):
     def noting(*args, **kwargs):
         for node in _all(args[dataset] if len(args) > dataset else kwargs.get("dataset")):
             if type(node) is shuffle_op._ShuffleDataset and node._reshuffle_each_iteration:
-                _begun.add(node)
+                _drawn[node] = _drawn.get(node, 0) + 1
         return original(*args, **kwargs)
 
     return noting
+
+
+def drawn(dataset: Any) -> int:
+    """How often others have drawn an order from the shuffles of a pipeline that we read, too."""
+    found = (node for node in _all(dataset) if node not in _made)
+    return sum(_drawn.get(node, 0) for node in found)
 
 
 def _all(dataset: Any) -> Iterator[Any]:

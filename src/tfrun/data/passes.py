@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.data import repeatable
+from tfrun.data import own_rows, repeatable
 from tfrun.job.errors import TfrunError
 
 
@@ -21,38 +21,43 @@ class Passes:
     """Counts how often an iterator over some data has been made.
 
     Attributes:
-      begun: so often.
+      data: what is read; None until somebody reads.
+      begun: so often by us.
     """
 
+    data: Any = None
     begun: int = 0
 
     def begins(self) -> None:
         """Another iterator is made."""
         self.begun += 1
 
+    @property
+    def stand(self) -> list[int]:
+        """How often the data has been begun by us, and by whoever else draws from its shuffles."""
+        return [self.begun, own_rows.drawn(self.data)]
 
-def check(data: Any, passes: Passes, expected: int | None, what: str) -> None:
-    """Refuses to go on in another pass over the data than the earlier run of the script.
+    def check(self, expected: list[int] | None, what: str) -> None:
+        """Refuses to go on in another pass over the data than the earlier run of the script.
 
-    Args:
-      data: what is read.
-      passes: how often it has been begun in this run.
-      expected: how often it had been begun when the state was kept; None if nobody knows.
-      what: "the training data" or the like.
+        Args:
+          expected: the stand when the state was kept; None if nobody knows.
+          what: "the training data" or the like.
 
-    Raises:
-      TfrunError: TFRUN-615.
-    """
-    if expected in (None, passes.begun) or not _depends_on_passes(data):
-        return
-    raise TfrunError(
-        "TFRUN-615",
-        f"{what} has been begun {passes.begun} times in this run of the script, and had been "
-        f"begun {expected} times when the state was kept: training would go on with other samples",
-        expected="the script to read its data in the same way whenever it is run",
-        fix="Look for what reads the dataset elsewhere, only now and then; a tfrun.Dataset goes "
-        "on exactly wherever it is read; --fresh begins anew",
-    )
+        Raises:
+          TfrunError: TFRUN-615.
+        """
+        if expected in (None, self.stand) or not _depends_on_passes(self.data):
+            return
+        now, then = sum(self.stand), sum(expected or ())
+        raise TfrunError(
+            "TFRUN-615",
+            f"{what} has been begun {now} times in this run of the script, and had been begun "
+            f"{then} times when the state was kept: training would go on with other samples",
+            expected="the script to read its data in the same way whenever it is run",
+            fix="Look for what reads the dataset elsewhere, such as a callback that looks at a "
+            "batch: give it a dataset of its own; a tfrun.Dataset goes on exactly in any case",
+        )
 
 
 def _depends_on_passes(data: Any) -> bool:

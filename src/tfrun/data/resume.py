@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,9 @@ class Resume:
       stopped: the epoch was left after those steps, before its data had ended.
       pipeline: what the workers of parameter servers have trained of a `tf.data` pipeline.
       whole: nothing is left to do: `fit` passes `epochs` epochs of data and trains none.
-      begun: how often the data had been begun before the epoch that follows; None if unknown.
+      begun: how often the data had been begun before the epoch that follows, see `Passes.stand`;
+        None if unknown.
+      passing: a context in which what is done is passed by: data may draw random numbers.
       after_epoch: called with the number of each whole epoch, from 0, once its data is passed.
     """
 
@@ -34,7 +37,8 @@ class Resume:
     stopped: bool = False
     whole: bool = False
     pipeline: tuple[Any, ...] = ()
-    begun: int | None = None
+    begun: list[int] | None = None
+    passing: Callable[[], AbstractContextManager] = nullcontext
     after_epoch: Callable[[int], None] = _nothing
 
 

@@ -27,8 +27,9 @@ class Commit:
     Attributes:
       steps: int64 scalar variable of this worker; counts applied updates.
       begun: int64 scalar variable of this worker; counts updates before they change anything.
-      totals: float32 variable of shape [n]: all `metrics`, flat, summed over the replicas.
-      metrics: the Keras variables whose sums `totals` holds.
+      totals: float32 variable of shape [rows, n]: all `metrics`, flat; a row for each replica, or
+        one row with the sums over the replicas where rows would be too many numbers.
+      metrics: the Keras variables that `totals` holds.
       per_run: updates in one run of the train step, known once it is traced.
     """
 
@@ -48,6 +49,7 @@ class Commit:
 
 
 _ATTRIBUTE = "_tfrun_commit"
+MOST_NUMBERS = 4096  # that travel with the gradients of each step for the metrics' sake
 T = TypeVar("T")
 
 
@@ -80,13 +82,30 @@ def is_keras_step(model: Any) -> bool:
     )
 
 
-def local_totals(optimizer: Any) -> list[tf.Tensor]:
-    """This replica's metric variables as one vector; empty when nobody wants to know."""
+def rows_of_totals(replicas: int, numbers: int) -> int:
+    """How many rows `totals` has: floats are added in the same order again only from their own.
+
+    Args:
+      replicas: of the job.
+      numbers: that the metrics of one replica hold.
+    """
+    return replicas if replicas * numbers <= MOST_NUMBERS else 1
+
+
+def local_totals(run: replica.ReplicaRun, optimizer: Any) -> list[tf.Tensor]:
+    """This replica's metric variables, shape [rows, n]; empty when nobody wants to know."""
     commit = of(optimizer)
     if commit is None or not commit.metrics:
         return []
-    flat = [tf.cast(tf.reshape(v._value, [-1]), tf.float32) for v in commit.metrics]
-    return [tf.concat(flat, axis=0)]
+    parts = [tf.cast(tf.reshape(v._value, [-1]), tf.float32) for v in commit.metrics]
+    mine = tf.concat(parts, axis=0)[tf.newaxis]
+    rows, size = (int(number or 0) for number in commit.totals.shape)
+    if rows == 1:
+        return [mine]
+    # Zeros beside it, not times zero: what is not a number would be none anywhere.
+    before = int(tf.get_static_value(run.context.replica_id_in_sync_group))  # type: ignore
+    after = rows - before - 1
+    return [tf.concat([tf.zeros([before, size]), mine, tf.zeros([after, size])], axis=0)]
 
 
 @contextlib.contextmanager

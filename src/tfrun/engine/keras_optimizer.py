@@ -118,7 +118,7 @@ def _update_now(run: replica.ReplicaRun, optimizer, grads: list, variables: list
     for gradient, i in zip(local, present, strict=True):
         if isinstance(gradient, tf.Tensor):
             gradient.set_shape(variables[i].shape)  # backpropagation does not always know it
-    totals = commit.local_totals(optimizer)
+    totals = commit.local_totals(run, optimizer)
     gradients = compression.gradients_of(optimizer, local, [variables[i] for i in present])
     empty = None
     if run.samples is not None:

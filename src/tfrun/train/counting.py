@@ -24,11 +24,14 @@ def commit_for(optimizers: Sequence[Any], metrics: Sequence[Any]) -> tuple[commi
     if there and is_theirs and list(map(id, there.metrics)) == list(map(id, shared)):
         return there, False
     size = sum(int(tf.size(variables.copies(v)[0])) for v in shared)
+    replicas = shared[0]._value.distribute_strategy.num_replicas_in_sync if shared else 1
     with default_strategy(), tf.device("CPU:0"):
         made = commits.Commit(
             steps=tf.Variable(tf.zeros([], tf.int64), trainable=False),
             begun=tf.Variable(tf.zeros([], tf.int64), trainable=False),
-            totals=tf.Variable(tf.zeros([size]), trainable=False),
+            totals=tf.Variable(
+                tf.zeros([commits.rows_of_totals(replicas, size), size]), trainable=False
+            ),
             metrics=shared,
         )
     for optimizer in optimizers:

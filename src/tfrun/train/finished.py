@@ -44,7 +44,7 @@ def record(
     history: Any,
     callbacks: Sequence[Any],
     data: Any,
-    begun: tuple[int, int] = (0, 0),
+    begun: Sequence[Any] = (None, None),
 ) -> None:
     """Keeps what a call has returned and left; a full memory keeps nothing, and says so.
 

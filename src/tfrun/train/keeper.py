@@ -16,6 +16,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.engine import commit as commits
+from tfrun.job.world import world
 from tfrun.train import callback_state, random_state, snapshot, variables
 from tfrun.train.snapshot import Place, Snapshot
 
@@ -49,7 +50,7 @@ class Keeper:
         self._stopped = False  # a callback ended the epoch before its data did
         self.began = False  # the epoch's `on_epoch_begin` has been called
         self.logs: dict[str, Any] = {}  # of the last step
-        self.begun: Sequence[int | None] = (None, None)  # before this epoch, see data/passes.py
+        self.begun: Sequence[Any] = (None, None)  # before this epoch, see data/passes.py
         self._held: dict[str, tf.Tensor] = {}
         self._held_callbacks: tuple[list[Any], dict[str, NDArray]] | None = None
         self._held_metrics: NDArray | None = None
@@ -162,12 +163,11 @@ class Keeper:
         """Steps of the optimizer, for people."""
         return iterations_of(self._model)
 
-    def restore(self, kept: Snapshot, *, takes_metrics: bool) -> None:
+    def restore(self, kept: Snapshot) -> None:
         """Gives the model, the callbacks and the random generators a kept state.
 
         Args:
           kept: of the same place in the same script.
-          takes_metrics: True on one worker, the one that holds the metrics' sums so far.
 
         Raises:
           TfrunError: TFRUN-507 where the script has made another model.
@@ -177,10 +177,7 @@ class Keeper:
         restore_variables(self._variables, kept)
         callback_state.put_back(self._callbacks, kept.values["callbacks"], kept.arrays)
         if "metrics" in kept.arrays:
-            metrics, totals = self._model.metrics_variables, kept.arrays["metrics"]
-            variables.set_metric_totals(metrics, totals, here=takes_metrics)
-            if self._commit is not None:
-                self._commit.totals.assign(totals)
+            restore_metrics(self._model.metrics_variables, self._commit, kept)
         random_state.put_back(kept.values["random"], kept.arrays)
 
     # -----------------------------------------------------------------------------------------
@@ -274,6 +271,31 @@ def restore_variables(found: dict[str, Any], kept: Snapshot) -> None:
     for name, variable in found.items():
         if name in kept.arrays:
             variables.assign(variable, kept.arrays[name])
+
+
+def restore_metrics(metrics: Sequence[Any], commit: commits.Commit | None, kept: Snapshot) -> None:
+    """Gives this worker's metrics what they had counted.
+
+    Args:
+      metrics: all their variables, for one worker alone.
+      commit: knows those of several workers; None for one worker alone.
+      kept: holds their values.
+
+    Raises:
+      TfrunError: TFRUN-507 where the script has made other metrics.
+    """
+    totals = kept.arrays["metrics"]
+    if commit is None:
+        here = max((len(variables.copies(variable)) for variable in metrics), default=1)
+        variables.set_metric_totals(metrics, totals, replicas=here)
+        return
+    strategy = commit.metrics[0]._value.distribute_strategy if commit.metrics else None
+    if strategy is not None:
+        here, every = len(strategy.extended.worker_devices), strategy.num_replicas_in_sync
+        variables.set_metric_totals(
+            commit.metrics, totals, first=world().rank * here, replicas=every
+        )
+        commit.totals.assign(variables.fitting(totals, len(commit.totals.numpy())))
 
 
 def _plain(logs: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,21 @@ def encode(state: list[Any], arrays: dict[str, NDArray]) -> Any:
 
 def put_back(encoded: Any, arrays: dict[str, NDArray]) -> None:
     """Has both generators go on from an encoded state."""
-    python, numpy = snapshot.decode(encoded, arrays)
+    _give(snapshot.decode(encoded, arrays))
+
+
+@contextlib.contextmanager
+def instead(state: list[Any]) -> Iterator[None]:
+    """Has both generators go on from `state` for a while, and then from where they stand now."""
+    now = take()
+    _give(state)
+    try:
+        yield
+    finally:
+        _give(now)
+
+
+def _give(state: list[Any]) -> None:
+    python, numpy = state
     random.setstate(python)
     np.random.set_state(numpy)

@@ -105,9 +105,10 @@ class PipelineReader:
         if place > Position():
             repeatable.warn_once(self._given)
         fills_cache = self._begun == 0 and repeatable.has_cache(self._given)
+        reads = not self._begins_anew or repeatable.moves_while_read(self._given)
         while self._begun < place.epoch:
             iterator = self._iterator()
-            for _ in () if self._begins_anew and not fills_cache else iterator:
+            for _ in iterator if reads or fills_cache else ():
                 pass
             fills_cache = False
         self.place = place

@@ -33,12 +33,12 @@ from tfrun.train import (
 from tfrun.train import pace as pacing
 from tfrun.train.callbacks import append_to_logs, set_initial_epoch
 from tfrun.train.durable import Saved, bring_back, durable
+from tfrun.train.fit_data import FitData, stand_of
 from tfrun.train.hooks import inner
 from tfrun.train.pace import Pace
 from tfrun.train.snapshot import Snapshot
 from tfrun.train.snapshots_due import interval
 from tfrun.train.step_meter import StepMeter
-from tfrun.train.validations import Validations
 from tfrun.worker import channel, progress
 
 
@@ -65,10 +65,7 @@ class Session:
         self._model, self._strategy, self._folder = model, strategy, folder
         self._number = calls.begin()
         self._data = call.arguments.get("x")
-        self._first_epoch: int = call.arguments.get("initial_epoch", 0)
-        self._epochs: int = call.arguments.get("epochs", 1) - self._first_epoch
-        self._asked = resume.request(None, self._epochs)
-        self._validations = Validations(model, call.arguments, on_servers=on_servers)
+        self._reads = FitData(model, call.arguments, on_servers=on_servers)
         self._callbacks: Sequence[Any] = ()
         self._keeper: keeper.Keeper | None = None
         self._kept: Snapshot | None = None
@@ -100,7 +97,7 @@ class Session:
         if (saving := durable()) is not None:
             saving.keep_missing_call(path)
         # Another `fit` may go on in the same data.
-        resume.request(self._passing(done, len(done.values["epoch"]), whole=True))
+        self._reads.pass_by(done, len(done.values["epoch"]))
         history = finished.replay(done, self._model, callbacks, self._data, build)
         step = keeper.iterations_of(self._model)
         calls.passed_by(self._number, step, self._strategy, self._folder)
@@ -116,10 +113,8 @@ class Session:
             channel.emit("weights", call=self._number, digest=digest)
 
     def _record(self, history: Any, callbacks: Sequence[Any]) -> None:
-        begun = self._begun_now()
-        finished.record(
-            self._folder, self._number, self._model, history, callbacks, self._data, begun
-        )
+        number, read = self._number, (self._data, self._reads.stand)
+        finished.record(self._folder, number, self._model, history, callbacks, *read)
         path = finished.path_of(self._folder, self._number)
         if (saving := durable()) is not None:
             saving.keep_call(path)
@@ -138,19 +133,9 @@ class Session:
                 self._training.rests(lambda: preemption.read(path))
         self._callbacks = callbacks
         if self._kept is not None:
-            place, values = self._kept.place, self._kept.values
-            stopped = values.get("stopped", False)
-            done = self._passing(
-                self._kept,
-                place.epoch - self._first_epoch,
-                steps=place.step,
-                trained=values["trained"] or stopped,
-                stopped=stopped,
-                pipeline=tuple(values.get("pipeline", ())),
-            )
-            self._asked = resume.request(done, self._epochs)
+            self._reads.go_on(self._kept)
             build_first(self._model, True)
-            append_to_logs(map(inner, callbacks), place.epoch)
+            append_to_logs(map(inner, callbacks), self._kept.place.epoch)
         return [_First(self), *callbacks, _Last(self)]
 
     def train_begins(self) -> None:
@@ -174,11 +159,12 @@ class Session:
         """Restores the state before or after the callbacks see the epoch begin, as it was kept."""
         kept = self._kept
         if self._keeper is not None and kept is None and before:
-            self._keeper.begun = self._begun_now()
+            self._keeper.begun = self._reads.stand
         if kept is None or self._keeper is None or kept.values["began"] == before:
             return
-        self._keeper.restore(kept, takes_metrics=world().rank == 0)
-        self._keeper.begun = _begun(kept)
+        self._reads.random_is_put_back()
+        self._keeper.restore(kept)
+        self._keeper.begun = stand_of(kept)
         self._model.stop_training = kept.values.get("stopped", False)
         self._keeper.logs = snapshot.decode(kept.values["logs"], kept.arrays)
         if (saving := durable()) is not None:
@@ -266,7 +252,7 @@ class Session:
         assert self._keeper is not None and self._training is not None
         with self._training.changing():
             if not last:
-                self._keeper.begun = self._begun_now()
+                self._keeper.begun = self._reads.stand
             self._keeper.epoch_ended(epoch, last=last)
         self._save_if_due(epoch_ended=True)
 
@@ -337,21 +323,6 @@ class Session:
         if self._pace is not None:
             self._pace.stands_at(self._steps)
 
-    def _begun_now(self) -> tuple[int, int]:
-        """How often the data has been begun: that of the training, that of validations."""
-        return self._asked.passes.begun, self._validations.begun
-
-    def _passing(self, kept: Snapshot, epochs: int, **more: Any) -> resume.Resume:
-        """How `fit` goes past its epochs that are done, to the place of a kept state."""
-        train, validation = _begun(kept)
-
-        def after_epoch(epoch: int) -> None:
-            self._validations.pass_by(self._first_epoch + epoch)
-            if epoch + 1 == epochs:
-                self._validations.check(validation)
-
-        return resume.Resume(epochs=epochs, begun=train, after_epoch=after_epoch, **more)
-
     def _iterations(self) -> int:
         return self._keeper.iterations() if self._keeper else 0
 
@@ -413,12 +384,6 @@ class _Last(keras.callbacks.Callback):
         model: Any = self.model
         last = model.stop_training or epoch + 1 >= (self.params or {}).get("epochs", 0)
         self._session.epoch_ended(epoch, last=last)
-
-
-def _begun(kept: Snapshot) -> tuple[int | None, int | None]:
-    """How often the data had been begun when a state was kept; None where nobody knows."""
-    train, validation = kept.values.get("begun") or (None, None)
-    return train, validation
 
 
 def _commit(model: Any) -> commits.Commit:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tfrun.engine import commit as commits
 from tfrun.train import random_state, snapshot, variables
-from tfrun.train.keeper import restore_variables
+from tfrun.train.keeper import restore_metrics, restore_variables
 from tfrun.train.parts import Parts, strategy_of
 from tfrun.train.snapshot import Place, Snapshot
 
@@ -144,12 +144,11 @@ class StepKeeper:
             return None if self._in_step else self.state()
         return commits.unless_updated(self._commit, self.state)
 
-    def restore(self, kept: Snapshot, *, takes_metrics: bool) -> Progress:
+    def restore(self, kept: Snapshot) -> Progress:
         """Gives everything a kept state, and returns how far it had come.
 
         Args:
           kept: of the same place in the same script.
-          takes_metrics: True on one worker, the one that holds the metrics' sums so far.
 
         Raises:
           TfrunError: TFRUN-507 where the script has made another model.
@@ -161,10 +160,7 @@ class StepKeeper:
         restore_variables(self._variables, kept)
         self._parts.put_back(kept.values["objects"], kept.arrays)
         if "metrics" in kept.arrays:
-            totals = kept.arrays["metrics"]
-            variables.set_metric_totals(self._metrics, totals, here=takes_metrics)
-            if self._commit is not None:
-                self._commit.totals.assign(totals)
+            restore_metrics(self._metrics, self._commit, kept)
         random_state.put_back(kept.values["random"], kept.arrays)
         found = dict(kept.values["progress"])
         found["data"] = {name: tuple(place) for name, place in found["data"].items()}

@@ -164,7 +164,12 @@ class TrainState:
                     if self._has_stepped:
                         self._training.rests(self._keeper.state)
                 self._save_if_due(epoch_ended=True)
-            self._progress = replace(self._progress, epoch=self.epoch + 1, step_in_epoch=0)
+            # The next epoch's first step may be cut off: its data begins there, not at this end.
+            place = (reader.place.epoch, reader.place.step)
+            data = {**self._progress.data, reader.name: place}
+            self._progress = replace(
+                self._progress, epoch=self.epoch + 1, step_in_epoch=0, data=data
+            )
 
     def commit(self) -> None:
         """Says that a step is done, in a loop that does not use `steps`.
@@ -289,7 +294,7 @@ class TrainState:
         leaving.say_resumed(kept.place, self.step)
 
     def _restore(self, kept: snapshot.Snapshot) -> None:
-        self._progress = self._keeper.restore(kept, takes_metrics=world().rank == 0)
+        self._progress = self._keeper.restore(kept)
         self._kept = dict(self._progress.data)
         _places.update(self._progress.data)
 

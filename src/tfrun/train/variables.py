@@ -170,29 +170,54 @@ def digest(found: Iterable[Any]) -> str:
 
 
 def metric_totals(metrics: Sequence[Any]) -> NDArray[np.float32]:
-    """The metric variables' values on this worker, in one vector."""
-    values = [np.ravel(copy.numpy()) for v in metrics for copy in copies(v)[:1]]
-    return np.concatenate(values).astype(np.float32) if values else np.zeros(0, np.float32)
+    """The metric variables' values on this worker, shape [replicas here, numbers]."""
+    found = [[np.ravel(copy.numpy()) for copy in copies(variable)] for variable in metrics]
+    rows = max(map(len, found), default=1)
+    # One that is not apart on the replicas counts once.
+    columns = [np.stack([*one, *[np.zeros_like(one[0])] * (rows - len(one))]) for one in found]
+    if not columns:
+        return np.zeros((rows, 0), np.float32)
+    return np.concatenate(columns, axis=1).astype(np.float32)
 
 
-def set_metric_totals(metrics: Sequence[Any], totals: NDArray[np.float32], *, here: bool) -> None:
-    """Makes the sum over all replicas what `totals` says.
+def fitting(totals: NDArray[np.float32], rows: int) -> NDArray[np.float32]:
+    """What the metrics have counted, for another number of replicas: the first one has all.
+
+    Args:
+      totals: shape [rows then, numbers], or [numbers].
+      rows: replicas now.
+    """
+    totals = np.atleast_2d(totals)
+    if len(totals) == rows:
+        return totals
+    made = np.zeros((rows, totals.shape[1]), np.float32)
+    made[0] = totals.sum(axis=0, dtype=np.float32)
+    return made
+
+
+def set_metric_totals(
+    metrics: Sequence[Any], totals: NDArray[np.float32], *, first: int = 0, replicas: int = 1
+) -> None:
+    """Gives each replica of this worker what it has counted, or what all have to the first one.
 
     Args:
       metrics: the metric variables.
-      totals: all their values in one vector.
-      here: True on the one worker that takes them; the others hold zeros.
+      totals: all their values, shape [rows, numbers], or [numbers]: a row for each replica of the
+        job, or another number of rows to be added up.
+      first: the number of this worker's first replica.
+      replicas: of the job.
 
     Raises:
       TfrunError: TFRUN-507 where these are other metrics.
     """
-    if len(totals) != (there := sum(int(np.prod(variable.shape)) for variable in metrics)):
-        raise misfit(f"the metrics hold {there} numbers, and held {len(totals)}")
+    totals = fitting(totals, replicas)
+    there = sum(int(np.prod(variable.shape)) for variable in metrics)
+    if totals.shape[1] != there:
+        raise misfit(f"the metrics hold {there} numbers, and held {totals.shape[1]}")
     start = 0
     for variable in metrics:
-        size = int(np.prod(variable.shape))
-        value = totals[start : start + size].reshape(tuple(variable.shape))
-        start += size
+        end = start + int(np.prod(variable.shape))
         for number, copy in enumerate(copies(variable)):
-            mine = value if here and number == 0 else np.zeros_like(value)
-            copy.assign(mine.astype(copy.dtype.as_numpy_dtype, copy=False))
+            value = totals[first + number, start:end].reshape(tuple(variable.shape))
+            copy.assign(value.astype(copy.dtype.as_numpy_dtype, copy=False))
+        start = end

@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tfrun.train import callback_state, finished, keeper
+from tfrun.train import callback_state, finished, keeper, variables
 from tfrun.train.durable import durable
 from tfrun.train.parameter_server.epochs import carry_over, read_so_far, running
 from tfrun.train.parameter_server.run import Rate
@@ -40,10 +40,10 @@ class ServerKeeper(keeper.Keeper):
             return kept
         return replace(kept, values={**kept.values, "pipeline": pipeline})
 
-    def restore(self, kept: Snapshot, *, takes_metrics: bool) -> None:
-        super().restore(kept, takes_metrics=takes_metrics)
+    def restore(self, kept: Snapshot) -> None:
+        super().restore(kept)
         if "metrics" in kept.arrays:
-            carry_over(self._model, kept.arrays["metrics"])
+            carry_over(self._model, variables.fitting(kept.arrays["metrics"], 1)[0])
 
     def _hold_everything(self) -> None:
         self._look_at_variables()

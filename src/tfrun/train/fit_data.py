@@ -1,0 +1,158 @@
+"""Where one `fit` stands in its data and its validations', and how it gets there again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from keras.src.backend.tensorflow import trainer
+from keras.src.trainers.data_adapters import data_adapter_utils
+from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
+
+from tfrun.data import resume
+from tfrun.data.dataset import Dataset
+from tfrun.train import random_state
+from tfrun.train.snapshot import Snapshot
+
+Stand = list[list[int] | None]
+
+
+class FitData:
+    """The data of one `fit`.
+
+    Args:
+      model: the model.
+      arguments: those of `fit`.
+      on_servers: parameter servers' workers read it, who have no passes in common.
+    """
+
+    def __init__(self, model: Any, arguments: Mapping[str, Any], *, on_servers: bool) -> None:
+        self.first_epoch: int = arguments.get("initial_epoch", 0)
+        self._epochs: int = arguments.get("epochs", 1) - self.first_epoch
+        self._asked = resume.request(None, self._epochs)
+        self._validations = _Validations(model, arguments, on_servers=on_servers)
+        self._random = random_state.take()
+
+    @property
+    def stand(self) -> Stand:
+        """How often the data has been begun (`Passes.stand`): of training, of validations.
+
+        Asked between two epochs: what has been begun of one is no part of it.
+        """
+        return [self._asked.passes.stand, self._validations.stand]
+
+    def pass_by(self, kept: Snapshot, epochs: int) -> None:
+        """Has Keras go past so many epochs of this `fit`, all of those that it had."""
+        resume.request(self._passing(kept, epochs, whole=True))
+
+    def go_on(self, kept: Snapshot) -> None:
+        """Has `fit` begin where a state was kept."""
+        place, values = kept.place, kept.values
+        stopped = values.get("stopped", False)
+        done = self._passing(
+            kept,
+            place.epoch - self.first_epoch,
+            steps=place.step,
+            trained=values["trained"] or stopped,
+            stopped=stopped,
+            pipeline=tuple(values.get("pipeline", ())),
+        )
+        self._asked = resume.request(done, self._epochs)
+
+    def random_is_put_back(self) -> None:
+        """Called before it is: what is passed by draws from what the script has drawn from so far.
+
+        As it did in the script's earlier run, where nothing had been trained then.
+        """
+        self._random = random_state.take()
+
+    def _passing(self, kept: Snapshot, epochs: int, **more: Any) -> resume.Resume:
+        train, validation = stand_of(kept)
+
+        def after_epoch(epoch: int) -> None:
+            self._validations.pass_by(self.first_epoch + epoch)
+            if epoch + 1 == epochs:
+                self._validations.check(validation)
+
+        return resume.Resume(
+            epochs=epochs,
+            begun=train,
+            passing=lambda: random_state.instead(self._random),
+            after_epoch=after_epoch,
+            **more,
+        )
+
+
+def stand_of(kept: Snapshot) -> Stand:
+    """The `FitData.stand` when a state was kept; None for what nobody knows."""
+    return kept.values.get("begun") or [None, None]
+
+
+class _Validations:
+    """What one `fit` validates with, where that has a memory: a pipeline, a generator.
+
+    Args:
+      model: the model.
+      arguments: those of `fit`.
+      on_servers: parameter servers' workers read it, who have no passes in common.
+    """
+
+    def __init__(self, model: Any, arguments: Mapping[str, Any], *, on_servers: bool) -> None:
+        self._model, self._arguments = model, arguments
+        given = arguments.get("validation_data")
+        self._data = data_adapter_utils.unpack_x_y_sample_weight(given) if given else (None,) * 3
+        x = self._data[0]
+        exact = x is None or isinstance(x, Dataset) or can_convert_arrays(self._data)
+        self._has_memory = not (exact or on_servers)
+
+    @property
+    def stand(self) -> list[int] | None:
+        """How often the data has been begun, see `Passes.stand`; None before it has."""
+        iterator = getattr(self._model, "_eval_epoch_iterator", None)
+        return iterator.passes.stand if iterator is not None and self._has_memory else None
+
+    def pass_by(self, epoch: int) -> None:
+        """Goes past the validation of an epoch that is done, in the way in which it was run.
+
+        Args:
+          epoch: as Keras numbers it.
+        """
+        model = self._model
+        if not self._has_memory or not model._should_eval(
+            epoch, self._arguments.get("validation_freq", 1)
+        ):
+            return
+        if getattr(model, "_eval_epoch_iterator", None) is None:
+            model._eval_epoch_iterator = self._iterator()
+        iterator = model._eval_epoch_iterator
+        model._maybe_symbolic_build(iterator=iterator)  # `evaluate` looks at a batch each time
+        iterator.reset()
+        iterator.pass_by()
+
+    def check(self, expected: list[int] | None) -> None:
+        """Refuses to validate with another pass over the data than the script's earlier run.
+
+        Args:
+          expected: the stand there; None where nobody knows.
+
+        Raises:
+          TfrunError: TFRUN-615.
+        """
+        iterator = getattr(self._model, "_eval_epoch_iterator", None)
+        if iterator is not None and self._has_memory:
+            iterator.passes.check(expected, "the validation data")
+
+    def _iterator(self) -> Any:
+        """As keras's `fit` makes it (backend/tensorflow/trainer.py)."""
+        x, y, weights = self._data
+        given = self._arguments
+        return trainer.TFEpochIterator(
+            x=x,
+            y=y,
+            sample_weight=weights,
+            batch_size=given.get("validation_batch_size") or given.get("batch_size"),
+            distribute_strategy=self._model.distribute_strategy,
+            steps_per_execution=self._model.steps_per_execution,
+            steps_per_epoch=given.get("validation_steps"),
+            shuffle=False,
+        )

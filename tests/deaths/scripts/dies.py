@@ -1,0 +1,237 @@
+"""Trains in the way that KIND says; workers kill themselves where KILLS says; writes what came out.
+
+KILLS: "rank:epoch:place" with spaces between, one for each round, in the order in which they come.
+A place is a hook of Keras's callbacks ("test_begin"), one with a step ("batch_end:0"), or
+"in_step:0", inside the forward pass. A loop of the script's own has "batch_begin", "in_step",
+"batch_end" and "epoch_end". With HOW=machine a worker only asks for its machine to be crashed, by a
+file "crash-ROUND" with the host's name, and stands still.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfrun
+
+HERE, KIND = tfrun.world(), os.environ["KIND"]
+KILLS = [kill.split(":", 2) for kill in os.environ.get("KILLS", "").split()]
+EPOCHS, STEPS, BATCH = int(os.environ.get("EPOCHS", "3")), 4, 12
+if KIND == "no strategy":
+    strategy = tf.distribute.get_strategy()
+else:
+    strategy = tfrun.strategy()
+rng = np.random.RandomState(0)
+X, Y = rng.rand(BATCH * STEPS, 6).astype("float32"), rng.randint(0, 3, BATCH * STEPS)
+VALID = X[:24], Y[:24]
+
+
+def die():
+    if os.environ.get("HOW") == "machine":
+        Path(f".crash-{HERE.round}").write_text(socket.gethostname())
+        Path(f".crash-{HERE.round}").rename(f"crash-{HERE.round}")
+        signal.pause()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Where:
+    """Knows where training stands, and dies where it is to."""
+
+    epoch = step = 0
+
+    def at(self, place):
+        if HERE.round < len(KILLS):
+            rank, epoch, wanted = KILLS[HERE.round]
+            if (HERE.rank, self.epoch, place) == (int(rank), int(epoch), wanted):
+                die()
+
+    def in_step(self):
+        self.at(f"in_step:{self.step}")
+
+
+where = Where()
+
+
+class Dies(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        where.epoch, where.step = epoch, 0
+        where.at("epoch_begin")
+
+    def on_train_batch_begin(self, batch, logs=None):
+        where.step = batch
+        where.at(f"batch_begin:{batch}")
+
+    def on_train_batch_end(self, batch, logs=None):
+        where.at(f"batch_end:{batch}")
+        if KIND == "stops" and (where.epoch, batch) == (2, 1):
+            self.model.stop_training = True
+
+    def on_test_begin(self, logs=None):
+        where.at("test_begin")
+
+    def on_test_batch_begin(self, batch, logs=None):
+        where.at(f"test_batch_begin:{batch}")
+
+    def on_test_batch_end(self, batch, logs=None):
+        where.at(f"test_batch_end:{batch}")
+
+    def on_test_end(self, logs=None):
+        where.at("test_end")
+
+    def on_epoch_end(self, epoch, logs=None):
+        where.at("epoch_end")
+
+    def on_train_end(self, logs=None):
+        where.at("train_end")
+
+
+class Dense(keras.layers.Dense):
+    """Dies in the middle of a forward pass."""
+
+    def call(self, x, training=None):
+        if training and KILLS:
+            tf.numpy_function(where.in_step, [], [])
+        return super().call(x)
+
+
+class Numbers(keras.utils.PyDataset):
+    def __init__(self):
+        super().__init__()
+        self.order = np.arange(len(X))
+
+    def __len__(self):
+        return STEPS
+
+    def __getitem__(self, index):
+        rows = self.order[index * BATCH : (index + 1) * BATCH]
+        return X[rows], Y[rows]
+
+    def on_epoch_end(self):
+        np.random.shuffle(self.order)
+
+
+def batches():
+    """Another order each time round, without an end."""
+    draw = np.random.RandomState(7)
+    while True:
+        order = draw.permutation(len(X))
+        for begin in range(0, len(X), BATCH):
+            rows = order[begin : begin + BATCH]
+            yield X[rows], Y[rows]
+
+
+def noisy(x, y):
+    return x + tf.random.stateless_normal(tf.shape(x), seed=[1, 2], stddev=0.1), y
+
+
+def data():
+    """Returns (what `fit` is given, its further arguments, the validation data)."""
+    plain = tf.data.Dataset.from_tensor_slices((X, Y))
+    match KIND:
+        case "dataset":
+            made = tfrun.Dataset.from_arrays((X, Y), batch_size=BATCH, shuffle=True, seed=1)
+            return made, {}, VALID
+        case "seeded" | "stops" | "no strategy":
+            return plain.shuffle(99, seed=3).batch(BATCH), {}, VALID
+        case "unseeded":
+            return plain.shuffle(99).batch(BATCH, drop_remainder=True), {}, VALID
+        case "map":
+            return plain.shuffle(99).map(noisy).batch(BATCH), {}, VALID
+        case "cache":
+            return plain.map(noisy).cache().shuffle(99).batch(BATCH).prefetch(2), {}, VALID
+        case "repeat":
+            endless = plain.shuffle(99, seed=3).repeat().batch(BATCH)
+            return endless, {"steps_per_epoch": STEPS}, VALID
+        case "repeat inside":
+            return plain.shuffle(99, seed=3).repeat(2).batch(2 * BATCH), {}, VALID
+        case "filter":
+            some = plain.shuffle(99, seed=3).filter(lambda x, y: x[0] < 2.0)
+            return some.batch(BATCH), {}, VALID
+        case "shared shuffle":
+            every = plain.shuffle(99, seed=3)
+            made = every.take(BATCH * STEPS).batch(BATCH)
+            return made, {"validation_steps": 2}, every.batch(4)
+        case "generator":
+            return batches(), {"steps_per_epoch": STEPS}, VALID
+        case "from_generator":
+            spec = tf.TensorSpec([None, 6], tf.float32), tf.TensorSpec([None], tf.int64)
+            made = tf.data.Dataset.from_generator(batches, output_signature=spec)
+            return made, {"steps_per_epoch": STEPS}, VALID
+        case "pydataset":
+            return Numbers(), {"shuffle": False}, VALID
+    return (X, Y), {"batch_size": BATCH}, VALID
+
+
+def model_of():
+    inputs = keras.Input((6,))
+    hidden = Dense(8, activation="relu")(inputs)
+    if KIND == "layers":
+        hidden = keras.layers.Dropout(0.3)(keras.layers.BatchNormalization()(hidden))
+    return keras.Model(inputs, keras.layers.Dense(3)(hidden))
+
+
+def fits(model):
+    given, more, valid = data()
+    x, y = given if isinstance(given, tuple) else (given, None)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    with strategy.scope():
+        model.compile(keras.optimizers.Adam(0.02), loss, metrics=["accuracy"])
+    first = model.fit(
+        x, y, epochs=EPOCHS, verbose=0, validation_data=valid, callbacks=[Dies()], **more
+    )
+    if KIND == "unseeded":  # made when a training is done: its seed is the same again
+        x = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(99).batch(BATCH)
+    where.epoch = 100
+    second = model.fit(x, y, epochs=1, verbose=0, **more)
+    return [first.history, second.history, model.evaluate(*VALID, verbose=0)]
+
+
+def loop(model):
+    made = data()[0]
+    if KIND == "loop, tf.data":
+        made = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(99, seed=3).batch(BATCH)
+    else:
+        made = tfrun.Dataset.from_arrays((X, Y), batch_size=BATCH, shuffle=True, seed=1)
+    with strategy.scope():
+        optimizer, mean = keras.optimizers.Adam(0.02), keras.metrics.Mean()
+        optimizer.build(model.trainable_variables)
+    losses = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
+
+    @tf.function
+    def step(batch):
+        def on_replica(x, y):
+            with tf.GradientTape() as tape:
+                value = losses(y, model(x, training=True))
+                loss = tf.reduce_sum(value) / BATCH
+            mean.update_state(value)
+            found = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(found, model.trainable_variables, strict=True))
+
+        strategy.run(on_replica, batch)
+
+    state = tfrun.TrainState(model=model, optimizer=optimizer, metrics=mean)
+    for batch in state.steps(made, epochs=EPOCHS):
+        where.epoch, where.step = state.epoch, state.step_in_epoch
+        where.at(f"batch_begin:{where.step}")
+        step(batch)
+        where.at(f"batch_end:{where.step}")
+        if where.step == STEPS - 1:
+            where.at("epoch_end")
+    return [state.step, float(mean.result())]
+
+
+with strategy.scope():
+    network = model_of()
+found = loop(network) if KIND.startswith("loop") else fits(network)
+if HERE.is_chief:
+    digest = hashlib.sha256(b"".join(w.tobytes() for w in network.get_weights())).hexdigest()
+    result = {"found": found, "weights": digest}
+    Path(os.environ["TEST_OUT"]).write_text(json.dumps(result))

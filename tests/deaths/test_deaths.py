@@ -1,0 +1,122 @@
+"""A worker dies at every place of a training, and what comes out is what comes out undisturbed.
+
+Every hook of Keras's callbacks and the inside of a step, in the first and in the last step of each
+of three epochs, once and twice in a row, with every kind of data: bit for bit. A job has a death in
+each epoch with steps in between, because a death right after another one hides what the first did.
+CI runs a share of the jobs, another one with every commit; `make test-deaths` runs all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shares import in_share
+
+SCRIPT = Path(__file__).parent / "scripts" / "dies.py"
+TFRUN = str(Path(sys.executable).with_name("tfrun"))
+EPOCHS = 3
+# In the order in which they come in an epoch of four steps.
+FIT = (
+    *("epoch_begin", "batch_begin:0", "in_step:0", "batch_end:0"),
+    *("batch_begin:3", "in_step:3", "batch_end:3"),
+    *("test_begin", "test_batch_begin:0", "test_batch_end:0", "test_end", "epoch_end"),
+)
+LOOP = (
+    *("batch_begin:0", "in_step:0", "batch_end:0", "batch_begin:3", "in_step:3", "batch_end:3"),
+    "epoch_end",
+)
+KINDS = (
+    *("arrays", "dataset", "seeded", "unseeded", "map", "cache", "repeat", "repeat inside"),
+    *("filter", "shared shuffle", "generator", "from_generator", "pydataset", "layers", "stops"),
+    *("no strategy", "loop", "loop, tf.data"),
+)
+# What is not reached again when the round goes on behind it.
+PASSED = ("batch_end:0", "batch_end:3")
+STOPS_AT = 1  # the step of the last epoch in which a callback stops
+
+
+def schedules(kind: str) -> list[list[str]]:
+    """Returns the KILLS of each job: every place in every epoch comes in one of them."""
+    places = LOOP if kind.startswith("loop") else FIT
+    workers = 1 if kind == "no strategy" else 2
+    made = []
+    for number in range(len(places)):
+        kills = []
+        for epoch in range(EPOCHS):
+            position = (number + epoch * 5) % len(places)
+            rank = (number + epoch) % workers
+            twice = (number + epoch) % 3 == 0
+            for place in _in_row(places, position, twice, again=(number + epoch) % 2 == 0):
+                if kind == "stops" and epoch == EPOCHS - 1:
+                    place = place.replace(":3", f":{STOPS_AT}") if "batch" in place else place
+                    if place.startswith("in_step:3"):
+                        continue
+                kills.append(f"{rank}:{epoch}:{place}")
+                rank = (rank + 1) % workers
+        made.append(kills)
+    return made
+
+
+def _in_row(places: tuple[str, ...], position: int, twice: bool, *, again: bool) -> list[str]:
+    """One place; or it twice, where it comes again; or it and the next one."""
+    place = places[position]
+    if not twice:
+        return [place]
+    if again and place not in PASSED:
+        return [place, place]
+    return places[position : position + 2]  # type: ignore[return-value]
+
+
+def run(kind: str, kills: list[str]) -> tuple[dict[str, Any], str]:
+    """What the chief has written, and what the terminal shows."""
+    with tempfile.TemporaryDirectory() as folder:
+        workers = "1" if kind == "no strategy" else "2"
+        keep = {k: v for k, v in os.environ.items() if not k.startswith(("TFRUN_", "TF_CONFIG"))}
+        threads = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        out = Path(folder, "out.json")
+        own = {"KIND": kind, "KILLS": " ".join(kills), "TEST_OUT": str(out)}
+        job = subprocess.run(
+            [TFRUN, "-n", workers, "--seed", "5", "--run-dir", f"{folder}/run", str(SCRIPT)],
+            env={**keep, **threads, **own, "TF_CPP_MIN_LOG_LEVEL": "2"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=150,
+            check=False,
+        )
+        assert job.returncode == 0, job.stdout
+        return json.loads(out.read_text()), job.stdout
+
+
+@functools.cache
+def undisturbed(kind: str) -> dict[str, Any]:
+    return run(kind, [])[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("kind", "kills"),
+    [
+        pytest.param(kind, kills, id=f"{kind}-{number}")
+        for kind in KINDS
+        for number, kills in enumerate(schedules(kind))
+    ],
+)
+def test_what_comes_out_is_what_comes_out_undisturbed(kind, kills, request):
+    if not in_share(request.node.callspec.id):
+        pytest.skip("another commit's share: make test-deaths runs all")
+    found, shown = run(kind, kills)
+    restarts = re.search(r"finished in .* (\d+) restart", shown)
+    assert restarts is not None and int(restarts[1]) == len(kills), (kills, shown)
+    assert found == undisturbed(kind), (kills, shown)
