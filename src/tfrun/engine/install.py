@@ -14,6 +14,7 @@ def install() -> None:
         coordinator_log,
         distributed_variable,
         executions,
+        keras_losses,
         keras_optimizer,
         keras_state,
         keras_trainer,
@@ -31,6 +32,7 @@ def install() -> None:
     keras_state.remember_assignments()
     noise.draw_own_noise()
     keras_trainer.repair_trainer()
+    keras_losses.weigh_losses()
     outside_run.repair()
     executions.count_executions()
     step_clock.measure_input()

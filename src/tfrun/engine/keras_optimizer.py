@@ -97,6 +97,8 @@ def _reduce_once(original):
 def _updated(run: replica.ReplicaRun, optimizer, grads: list, variables: list, update):
     """Reduces the gradients and the assigned layer state together, then runs `update(grads)`."""
     check_scope(optimizer, run.context.strategy, variables)
+    if run.losses is not None:
+        grads = [run.losses.weighed(gradient) for gradient in grads]
     if run.deferred is not None:
         run.deferred.append(
             functools.partial(_update_now, run, optimizer, grads, variables, update)

@@ -13,11 +13,8 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 from keras.src.backend.tensorflow import trainer
-from keras.src.losses import loss as losses
-from keras.src.trainers import compile_utils
-from keras.src.trainers.data_adapters import data_adapter_utils
 
-from tfrun.engine import commit, own_steps, replica, step_clock
+from tfrun.engine import commit, keras_losses, own_steps, replica, step_clock
 from tfrun.engine.keras_optimizer import check_scope
 from tfrun.job.errors import TfrunError
 
@@ -40,9 +37,6 @@ def repair_trainer() -> None:
     cls.make_train_function = _refuse_to_compile(cls.make_train_function)
     cls.train_on_batch = _agree_on_batch_logs(cls.train_on_batch)
     cls.test_on_batch = _agree_on_batch_logs(cls.test_on_batch)
-    compile_utils.CompileLoss.call = _count_losses_by_samples(compile_utils.CompileLoss.call)
-    losses.scale_loss_for_distribution = _weigh(losses.scale_loss_for_distribution)
-    losses.unscale_loss_for_distribution = _unweigh(losses.unscale_loss_for_distribution)
 
 
 def build_first(model, wanted: bool) -> None:
@@ -113,7 +107,8 @@ def mean_over_workers(local, strategy):
     leaves = [tf.convert_to_tensor(leaf) for leaf in tree.flatten(local)]
     if not leaves or not strategy.extended._in_multi_worker_mode():
         return local
-    packed = tf.concat([tf.reshape(tf.cast(leaf, tf.float32), [-1]) for leaf in leaves], 0)
+    dtype = tf.float64 if any(leaf.dtype == tf.float64 for leaf in leaves) else tf.float32
+    packed = tf.concat([tf.reshape(tf.cast(leaf, dtype), [-1]) for leaf in leaves], 0)
     reduce = functools.partial(strategy.reduce, tf.distribute.ReduceOp.MEAN, packed, axis=None)
     means = step_clock.mean_of_logs(strategy, packed, reduce)
     parts = tf.split(means, [tf.size(leaf) for leaf in leaves])
@@ -156,17 +151,24 @@ def resume_with_logs(model, logs: dict[str, float] | None) -> None:
 def _agree_on_last_logs(original):
     """A `train_step` may return other logs than the metrics: then the last step's are the epoch's.
 
-    They must not differ between workers, or callbacks would decide differently.
+    They must not differ between workers, or callbacks would decide differently. What a step
+    returns of a metric is this worker's part of it: that metric itself is read over all workers.
     """
 
     @functools.wraps(original)
     def _get_metrics_result_or_logs(self, logs):
+        whole = getattr(self, keras_losses.LOGGED_METRICS, ()) if logs else ()
         if not logs:
             logs = getattr(self, "_tfrun_resumed_logs", None) or logs
         result = original(self, logs)
         strategy = self.distribute_strategy
         if result is logs and is_repaired(strategy):
-            return mean_over_workers(logs, strategy)
+            found = self.get_metrics_result() if whole else {}
+            mean = mean_over_workers(logs, strategy)
+            return {
+                **mean,
+                **{name: found[name] for name in mean if name in found and name in whole},
+            }
         return result
 
     return _get_metrics_result_or_logs
@@ -187,13 +189,12 @@ def _agree_on_batch_logs(original):
     return on_batch
 
 
-def begin_step(run: replica.ReplicaRun, step, args: tuple[Any, ...]) -> None:
-    """Tells a run of Keras's training step whose it is, and how many samples it has.
+def begin_step(run: replica.ReplicaRun, step) -> None:
+    """Tells a run of Keras's training step whose it is.
 
     Args:
       run: the current run.
       step: the function that runs.
-      args: its arguments on this replica.
     """
     owner: Any = getattr(step, "__self__", None)
     is_keras = inspect.ismethod(step) and isinstance(owner, trainer.TensorFlowTrainer)
@@ -202,83 +203,3 @@ def begin_step(run: replica.ReplicaRun, step, args: tuple[Any, ...]) -> None:
     if commit.of(owner.optimizer) is not None and commit.is_keras_step(owner):
         # The metrics of this step then travel with its gradients.
         run.deferred = []
-    _count_samples(run, args)
-
-
-def _count_samples(run: replica.ReplicaRun, args: tuple[Any, ...]) -> None:
-    """Lets a short batch of Keras's own training step count by its true number of samples.
-
-    Keras gives each replica's mean loss the weight 1 / replicas, which is wrong when the last
-    batch of an epoch leaves the replicas with different counts. Only batches without a static
-    size can differ, and only they pay for the sum: one scalar, reduced while the forward pass
-    runs. A custom training loop states its own weights and is left alone.
-
-    Gives the run its `samples` and `all_samples`.
-    """
-    if run.context.num_replicas_in_sync == 1 or not args:
-        return
-    x, _, _ = data_adapter_utils.unpack_x_y_sample_weight(args[0])
-    first: Any = next((leaf for leaf in tree.flatten(x) if leaf is not None), None)
-    if not tf.is_tensor(first) or first.shape.rank == 0:
-        return
-    if not tf.executing_eagerly() and first.shape.rank and first.shape[0] is not None:
-        return
-    run.samples = tf.cast(tf.shape(first)[0], tf.float32)
-    run.all_samples = run.context.all_reduce(tf.distribute.ReduceOp.SUM, run.samples)
-
-
-def _weigh(original):
-    @functools.wraps(original)
-    def scale_loss_for_distribution(value):
-        run = replica.current()
-        if run is None or run.samples is None:
-            return original(value)
-        over = []
-        if not run.reduced:  # the others' counts may not be there yet; after that they are
-            since = step_clock.waiting(run, [run.samples, value])
-            over = step_clock.waited(run, since, [run.all_samples])
-        with tf.control_dependencies(over):  # before backpropagation, which follows from the share
-            share = run.samples / run.all_samples
-        return value * tf.cast(share, value.dtype)
-
-    return scale_loss_for_distribution
-
-
-def _unweigh(original):
-    @functools.wraps(original)
-    def unscale_loss_for_distribution(value):
-        run = replica.current()
-        if run is None or run.samples is None:
-            return original(value)
-        return value * tf.cast(tf.math.divide_no_nan(run.all_samples, run.samples), value.dtype)
-
-    return unscale_loss_for_distribution
-
-
-def _count_losses_by_samples(original):
-    """The loss of each of several outputs, averaged over samples instead of over batches.
-
-    CompileLoss weighs a batch by the static size of its batch dimension, which `fit` never
-    knows, so that a short last batch counts as much as a full one.
-    """
-
-    @functools.wraps(original)
-    def call(self, y_true, y_pred, sample_weight=None):
-        first = tf.convert_to_tensor(tree.flatten(y_pred)[0])
-        batch = tf.cast(tf.shape(first)[0], tf.float32)
-        # A build inside this call makes further metrics: their first batch is the symbolic one.
-        metrics = list(self.metrics or [])
-        for metric in metrics:
-            metric.update_state = functools.partial(_update_by, batch, metric)
-        try:
-            return original(self, y_true, y_pred, sample_weight)
-        finally:
-            for metric in metrics:
-                del metric.update_state
-
-    return call
-
-
-def _update_by(batch, metric, values, sample_weight=None):
-    weight = batch if sample_weight is None else sample_weight
-    return type(metric).update_state(metric, values, sample_weight=weight)

@@ -7,12 +7,15 @@ TensorFlow makes one `ReplicaContext` a replica and run, and keeps it through ne
 from __future__ import annotations
 
 import contextlib
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function import tf_method_target
+from tensorflow.python.util import tf_decorator
 
 
 @dataclass(kw_only=True)
@@ -31,6 +34,8 @@ class ReplicaRun:
       deferred: updates that wait for the end of the step; None when they do not wait.
       counts: the ops that have counted this step's updates (see commit.py).
       reduced: this is a training step: it has reduced gradients.
+      losses: what is known of the losses of Keras's training or test step (see losses.py); None
+        with one replica, and in a loop of the script's own.
     """
 
     context: Any
@@ -42,6 +47,7 @@ class ReplicaRun:
     deferred: list[Callable[[], None]] | None = None
     counts: list[Any] = field(default_factory=list)
     reduced: bool = False
+    losses: Any = None
 
     @property
     def number(self) -> int:
@@ -109,6 +115,19 @@ def _function_graph():
     while getattr(graph, "is_control_flow_graph", False):
         graph = graph.outer_graph
     return graph
+
+
+def bound(function: Callable) -> Callable:
+    """`function`; of a `@tf.function` in a class the method itself, on the object that it is of.
+
+    TensorFlow binds it to a stand-in, which autograph alone knows how to call.
+    """
+    method = tf_decorator.unwrap(function)[1]
+    owner = getattr(method, "__self__", None)
+    if not isinstance(owner, tf_method_target.TfMethodTarget):
+        return function
+    own: Any = owner.weakrefself_func__()
+    return types.MethodType(own, owner.target)
 
 
 class FunctionCache:

@@ -1,0 +1,260 @@
+"""What a loss is made of: means or sums over the samples, numbers that only weights decide.
+
+N replicas have a part of the batch each, and their gradients are added up. What a replica's term
+then has to be multiplied with, to be one worker's together, follows from how it was computed: a
+mean counts by the replica's share of the samples, a sum as it is, and what is the same on all
+replicas (a regularizer) by any shares that add up to one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tfrun.engine.loss_operations import ADDITIVE, MATHEMATICS, REDUCTIONS, operands
+from tfrun.engine.loss_reader import Op, Reader, function_of, is_eager, known
+
+
+class Term(enum.Enum):
+    """What a number is, as seen from the replicas.
+
+    FIXED: the same on all of them: of weights, constants.
+    MEAN: the mean over a replica's samples.
+    SUM: the sum over a replica's samples, or what is weighed already.
+    PART: the mean over a replica's samples, divided by the number of replicas.
+    COUNT: how many samples a replica has.
+    ROWS: not one number, but some for each sample.
+    MIXED: computed from several of these.
+    UNKNOWN: computed from a replica's samples otherwise.
+    """
+
+    FIXED = enum.auto()
+    MEAN = enum.auto()
+    SUM = enum.auto()
+    PART = enum.auto()
+    COUNT = enum.auto()
+    ROWS = enum.auto()
+    MIXED = enum.auto()
+    UNKNOWN = enum.auto()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MeanOver:
+    """The mean over something else than samples, such as the tokens that a mask leaves.
+
+    Attributes:
+      count: gives how many of them a replica has, a scalar tensor.
+    """
+
+    count: Callable[[], Any]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Parts:
+    """What samples have, divided by what all of them have: its sum is a mean.
+
+    Attributes:
+      mean: which.
+    """
+
+    mean: Term | MeanOver
+
+
+Kind = Term | MeanOver | Parts
+
+
+class Walk:
+    """Finds the kinds of the tensors of one replica's step.
+
+    Args:
+      reader: tells who computed a tensor.
+      data: the tensors that the step was called with.
+      batch: this replica's number of samples where it is known beforehand.
+      marked: the kinds of tensors whose maker has said them, by `id`.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        data: Collection[Any],
+        batch: int | None,
+        marked: Mapping[int, tuple[Any, Kind]],
+    ) -> None:
+        self._reader, self._data, self._batch, self._marked = reader, data, batch, marked
+        self._is_data = {id(tensor) for tensor in data}
+        self._kinds: dict[int, tuple[Any, Kind]] = {}
+        self._depends: dict[int, tuple[Any, bool]] = {}
+
+    def kind(self, tensor: Any) -> Kind:
+        """What `tensor` is."""
+        tensor = self._reader.source(tensor)
+        for found in (self._marked.get(id(tensor)), self._kinds.get(id(tensor))):
+            if found is not None:
+                return found[1]
+        try:
+            kind = self._kind(tensor)
+        except RecursionError:  # a chain of a thousand operations
+            kind = Term.UNKNOWN
+        self._kinds[id(tensor)] = (tensor, kind)  # holds the tensor, whose id then stays its own
+        return kind
+
+    def op(self, tensor: Any) -> Op | None:
+        """Who computed `tensor`."""
+        return self._reader.op(self._reader.source(tensor))
+
+    def _kind(self, tensor: Any) -> Kind:
+        if not self._depends_on_data(tensor):
+            return Term.FIXED
+        op = self._reader.op(tensor)
+        if op is None:
+            return Term.ROWS if tensor.shape.rank != 0 else Term.UNKNOWN
+        if op.type in ("Shape", "Size"):
+            rows = self.kind(op.inputs[0]) is Term.ROWS
+            return Term.COUNT if rows else Term.FIXED
+        if op.type == "StridedSlice" and self.kind(op.inputs[0]) is Term.COUNT:
+            begin = known(op.inputs[1])
+            return Term.COUNT if begin is None or begin.flat[0] == 0 else Term.FIXED
+        if op.type == "Unpack" and self.kind(op.inputs[0]) is Term.COUNT:
+            return Term.COUNT if tensor is op.outputs[0] else Term.FIXED
+        if op.type in REDUCTIONS:
+            return self._of_reduction(op)
+        if op.type in MATHEMATICS:
+            return self._of_mathematics(op)
+        function = function_of(op)
+        if function is not None:
+            return self._of_function(op, function, tensor)
+        if op.type == "GatherV2" and self.kind(op.inputs[0]) is Term.ROWS:
+            return Term.ROWS
+        return Term.UNKNOWN if self._rows_axis(tensor) is None else Term.ROWS
+
+    def _of_reduction(self, op: Op) -> Kind:
+        reduced = op.inputs[0]
+        kind = self.kind(reduced)
+        if kind is not Term.ROWS and not isinstance(kind, Parts):
+            return _combined(op.type, [kind])
+        axis, rank = self._rows_axis(reduced) or 0, reduced.shape.rank
+        axes = known(op.inputs[1]) if len(op.inputs) > 1 else None
+        if axes is not None and rank and axis not in [int(a) % rank for a in axes.flat]:
+            return kind
+        if isinstance(kind, Parts):
+            return kind.mean if op.type == "Sum" else Term.UNKNOWN
+        if op.type == "Mean":
+            chosen = self._chosen(reduced)
+            return Term.MEAN if chosen is None else MeanOver(count=lambda: tf.size(chosen))
+        return Term.SUM if op.type in ("Sum", "L2Loss") else Term.UNKNOWN
+
+    def _of_mathematics(self, op: Op) -> Kind:
+        inputs = operands(op)
+        kinds = [self.kind(tensor) for tensor in inputs]
+        divides = op.type in ("RealDiv", "DivNoNan")
+        if divides and kinds == [Term.SUM, Term.FIXED]:
+            # Python's own `x.shape[0]` is a constant where batches have one size.
+            divisor = known(inputs[1])
+            if divisor is not None and divisor.shape == () and divisor == self._batch != 1:
+                return Term.MEAN
+        if divides and kinds[0] is Term.ROWS:
+            if kinds[1] is Term.COUNT:
+                return Parts(mean=Term.MEAN)
+            if kinds[1] is Term.SUM:
+                return Parts(mean=MeanOver(count=lambda: inputs[1]))
+        if op.type in ADDITIVE:  # nothing is added
+            zeros = [k is Term.FIXED and _is_zero(t) for t, k in zip(inputs, kinds, strict=True)]
+            kinds = [k for k, zero in zip(kinds, zeros, strict=True) if not zero] or kinds
+        return _combined(op.type, kinds)
+
+    def _of_function(self, op: Op, function: Any, tensor: Any) -> Kind:
+        place = next(i for i, output in enumerate(op.outputs) if output is tensor)
+        pairs = list(zip(function.inputs, op.inputs, strict=False))
+        data = [inner for inner, outer in pairs if self._depends_on_data(outer)]
+        marked = {id(inner): (inner, self.kind(outer)) for inner, outer in pairs}
+        kind = Walk(self._reader, data, self._batch, marked).kind(function.outputs[place])
+        # What counts inside of the function is not known outside.
+        return kind if isinstance(kind, Term) and kind is not Term.MIXED else Term.UNKNOWN
+
+    def _depends_on_data(self, tensor: Any) -> bool:
+        """Whether any of the step's samples, or how many they are, had a part in `tensor`."""
+        start = self._reader.source(tensor)
+        stack, found = [start], self._depends
+        while stack:
+            here = stack[-1]
+            if id(here) in found:
+                stack.pop()
+                continue
+            op = self._reader.op(here)
+            inputs = [self._reader.source(each) for each in op.inputs] if op else []
+            missing = [each for each in inputs if id(each) not in found]
+            is_data = id(here) in self._is_data or (op is None and _is_argument(here))
+            if is_data or any(found.get(id(each), (None, False))[1] for each in inputs):
+                found[id(here)] = (here, True)
+            elif missing:
+                stack += missing
+            else:
+                found[id(here)] = (here, False)
+        return found[id(start)][1]
+
+    def _rows_axis(self, tensor: Any) -> int | None:
+        """Which of its dimensions is that of the samples; None when there is none."""
+        if tensor.shape.rank is None:
+            return 0
+        sizes = tensor.shape.as_list()
+        return next((i for i, size in enumerate(sizes) if size in (None, self._batch)), None)
+
+    def _chosen(self, tensor: Any, far: int = 20) -> Any:
+        """`tensor`, if a mask has chosen its rows (`tf.boolean_mask`): then they are no batch."""
+        op = self.op(tensor)
+        if op is None or far == 0 or self.kind(tensor) is not Term.ROWS:
+            return None
+        if op.type == "GatherV2":
+            indices = self.op(op.inputs[1])
+            while indices is not None and indices.type in ("Squeeze", "Cast", "Reshape"):
+                indices = self.op(indices.inputs[0])
+            return tensor if indices is not None and indices.type == "Where" else None
+        if op.type not in MATHEMATICS:
+            return None
+        parts = [self._chosen(part, far - 1) for part in operands(op)]
+        return tensor if any(part is not None for part in parts) else None
+
+
+def _combined(operation: str, kinds: Sequence[Kind]) -> Kind:
+    """The kind of what `operation` makes of tensors of these kinds."""
+    parts = next((kind for kind in kinds if isinstance(kind, Parts)), None)
+    if parts is not None or Term.ROWS in kinds:
+        return parts or Term.ROWS
+    others = list(dict.fromkeys(kind for kind in kinds if kind is not Term.FIXED))
+    if not others:
+        return Term.FIXED
+    if Term.UNKNOWN in others:
+        # Both are taken as means, unless what else there is counts otherwise.
+        additive = operation in ADDITIVE and not set(others) <= {Term.UNKNOWN, Term.MEAN}
+        return Term.MIXED if additive else Term.UNKNOWN
+    if others == [Term.COUNT]:
+        return Term.COUNT
+    (kind, *more), alone = others, Term.FIXED not in kinds
+    if operation in ADDITIVE:
+        # What is fixed counts by the shares of the samples as well, as means do.
+        same = not more and (alone or kind is Term.MEAN)
+        return kind if same else Term.MIXED
+    if operation == "Mul":
+        if not more and not alone:
+            return kind
+        return Term.SUM if set(others) == {Term.MEAN, Term.COUNT} else Term.MIXED
+    if operation in ("RealDiv", "DivNoNan"):
+        if not more and kinds[1] is Term.FIXED:
+            return kind
+        return Term.MEAN if list(kinds) == [Term.SUM, Term.COUNT] else Term.MIXED
+    return Term.MIXED
+
+
+def _is_zero(tensor: Any) -> bool:
+    value = known(tensor)
+    return value is not None and not value.any()
+
+
+def _is_argument(tensor: Any) -> bool:
+    """Whether it is one of a function that is being traced: whatever that gets, it may be data."""
+    is_number = tensor.dtype.is_floating or tensor.dtype.is_integer
+    return not is_eager(tensor) and tensor.op.type == "Placeholder" and is_number

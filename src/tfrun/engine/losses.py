@@ -1,0 +1,327 @@
+"""One replica's losses in a step of Keras's, as parts of one worker's loss.
+
+A `train_step` that a script writes for `fit` is written for one machine: what it computes from its
+samples it takes for the loss of all of them, and N such gradients added up are N times too large.
+So the gradient is taken of what the loss is made of, each term with the weight that makes all
+replicas' terms one worker's (loss_terms.py finds the terms). Where a term is a function of means
+and sums, such as a quotient, these are added up over the replicas first: a few numbers a step, and
+only for such losses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tfrun.engine import replica, step_clock
+from tfrun.engine.loss_lines import line_of
+from tfrun.engine.loss_operations import ADDITIVE, again, operands
+from tfrun.engine.loss_reader import Reader, Recorder
+from tfrun.engine.loss_terms import Kind, MeanOver, Parts, Term, Walk
+
+_log = logging.getLogger("tfrun")
+_warned: set[str] = set()
+_AS_IT_IS = (Term.SUM, Term.ROWS, Term.COUNT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formula:
+    """How a loss is put together.
+
+    Attributes:
+      target: the loss.
+      parts: tensors of one kind each.
+      linear: it is a sum of them.
+    """
+
+    target: Any
+    parts: Sequence[tuple[Any, Kind]]
+    linear: bool
+
+
+def share_of(run: replica.ReplicaRun, before: Sequence[Any], dtype: tf.DType) -> tf.Tensor:
+    """A replica's share of the samples; what waits for the others' counts is measured.
+
+    Args:
+      run: a training step that knows its samples.
+      before: what this worker has to compute before it waits.
+      dtype: of what the share is for.
+    """
+    over = []
+    if not run.reduced:  # the others' counts may not be there yet; after that they are
+        since = step_clock.waiting(run, [run.samples, *before])
+        over = step_clock.waited(run, since, [run.all_samples])
+    with tf.control_dependencies(over):  # before backpropagation, which follows from the share
+        return _quotient(run, dtype)
+
+
+def _quotient(run: replica.ReplicaRun, dtype: tf.DType) -> tf.Tensor:
+    if dtype.size <= tf.float32.size:
+        return run.samples / run.all_samples
+    return tf.cast(run.samples, dtype) / tf.cast(run.all_samples, dtype)
+
+
+class Losses:
+    """Knows the losses of one replica's step.
+
+    Args:
+      run: the step's.
+      model: whose step it is.
+      trains: it is a training step.
+      alone: the step is written for one machine: what it sees are its own losses, and gradients
+        are weighed. Else losses are weighed where Keras computes them.
+      data: what the step was called with.
+
+    Attributes:
+      model: see above.
+      trains: see above.
+      alone: see above.
+      count: has the run count its samples, see there.
+      states_replicas: the script asks in this step how many replicas there are: it weighs its
+        losses itself.
+    """
+
+    def __init__(
+        self, run: replica.ReplicaRun, model: Any, data: Any, *, trains: bool, alone: bool
+    ) -> None:
+        self.model = model
+        self.trains = trains
+        self._shares: dict[bool, Any] = {}
+        self.alone = alone
+        self.states_replicas = False
+        self.count: Callable[[], None] = lambda: None
+        self._run = run
+        self._marked: dict[int, tuple[Any, Kind]] = {}
+        self._whole: dict[tuple[int, str], tuple[Any, Any]] = {}
+        self._unweighed: dict[int, tuple[Any, Any]] = {}
+        self._recorder = Recorder() if tf.executing_eagerly() else None
+        leaves = tf.nest.flatten(data, expand_composites=True)
+        tensors = [leaf for leaf in leaves if tf.is_tensor(leaf)]
+        sizes = [t.shape[0] for t in tensors if t.shape.rank]
+        batch = next((size for size in sizes if size is not None), None)
+        self._walk = Walk(Reader(self._recorder), tensors, batch, self._marked)
+
+    def count_once(self) -> None:
+        """Has the samples counted, where a test step turns out to need their number."""
+        if not self.trains and self._run.samples is None and self._can_sum():
+            with self._unseen():
+                self.count()
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Knows what the block computes."""
+        with self._recorder.records() if self._recorder else contextlib.nullcontext():
+            yield
+
+    def mark(self, tensor: Any, kind: Kind) -> None:
+        """Says what a tensor is, so that nobody has to find out."""
+        self._marked[id(tensor)] = (tensor, kind)
+
+    def kind(self, tensor: Any) -> Kind:
+        """What a tensor is."""
+        return self._walk.kind(tensor)
+
+    def share(self, dtype: tf.DType) -> Any:
+        """This replica's share of the samples: a number, or a scalar tensor of `dtype`."""
+        run = self._run
+        if run.samples is None:
+            return tf.constant(1.0 / run.context.num_replicas_in_sync, dtype)
+        if not self._can_sum():
+            return _quotient(run, dtype)
+        exact = dtype.size > tf.float32.size
+        if exact not in self._shares:
+            made = share_of(run, [], dtype) if self.trains else _quotient(run, dtype)
+            self._shares[exact] = made
+        return tf.cast(self._shares[exact], dtype)
+
+    def gradient(self, differentiate: Any, targets: Sequence[Any], above: Sequence[Any]) -> Any:
+        """The gradient of this replica's part of one worker's loss.
+
+        Args:
+          differentiate: called with targets, and with gradients for them; gives the gradient.
+          targets: losses that the step has computed, which are added up.
+          above: the gradient for each target, or None.
+        """
+        with self._unseen():
+            pairs: list[tuple[Any, Any]] = []
+            for target, slope in zip(targets, above, strict=True):
+                pairs += self._weighed_parts(self._formula(target), slope)
+            return differentiate([part for part, _ in pairs], [slope for _, slope in pairs])
+
+    def _weighed_parts(self, formula: Formula, above: Any) -> list[tuple[Any, Any]]:
+        target, weight = formula.target, self._one_weight(formula)
+        if weight is not None:
+            above = tf.ones_like(target) if above is None else above
+            return [(target, above * tf.cast(weight, target.dtype))]
+        _, slopes = self._slopes(formula, above)
+        return [
+            (part, slope * tf.cast(self._weight(part, kind), part.dtype))
+            for (part, kind), slope in zip(formula.parts, slopes, strict=True)
+            if slope is not None
+        ]
+
+    def remember_unweighed(self, targets: Sequence[Any], gradients: Sequence[Any]) -> None:
+        """Has gradients weighed when an optimizer gets them: another tape is still watching."""
+        with self._unseen():
+            weights = [self._one_weight(self._formula(target)) for target in targets]
+            weight = weights[0]
+            if weight is None or any(other is not weight for other in weights):
+                self._tell(targets[0])
+                weight = self.share(targets[0].dtype)
+        for gradient in gradients:
+            if gradient is not None:
+                self._unweighed[id(gradient)] = (gradient, weight)
+
+    def weighed(self, gradient: Any) -> Any:
+        """`gradient`, as an optimizer has to have it."""
+        found = self._unweighed.get(id(gradient))
+        return gradient if found is None else gradient * tf.cast(found[1], gradient.dtype)
+
+    def whole(self, value: Any) -> Any:
+        """What is one worker's `value` when the replicas' are added up; its gradient too."""
+        with self._unseen():
+            formula = self._formula(value)
+            weight = self._one_weight(formula)
+            if weight is not None:
+                return self._counted(value * tf.cast(weight, value.dtype))
+            total, slopes = self._slopes(formula, None)
+            result = tf.zeros_like(value)
+            if not formula.linear:
+                result = tf.stop_gradient(total) * self.share(value.dtype)
+            for (part, kind), slope in zip(formula.parts, slopes, strict=True):
+                if slope is not None:
+                    change = part if formula.linear else part - tf.stop_gradient(part)
+                    weight = tf.cast(self._weight(part, kind), part.dtype)
+                    slope = tf.stop_gradient(slope)
+                    result += tf.cast(tf.reduce_sum(slope * weight * change), value.dtype)
+            return self._counted(result)
+
+    def is_mean(self, value: Any) -> bool:
+        """Whether the mean over the replicas, by their samples, is one worker's `value`."""
+        kinds = (Term.MEAN, Term.FIXED, Term.UNKNOWN)
+        with self._unseen():
+            return not self.states_replicas and self.kind(value) in kinds
+
+    def is_weighed(self, value: Any) -> bool:
+        """Whether `value` is such as the step adds up already."""
+        with self._unseen():
+            kind = self.kind(value)
+            return kind is Term.PART or (self.trains and kind in _AS_IT_IS)
+
+    def is_fixed(self, value: Any) -> bool:
+        """Whether the step's samples have no part in `value`."""
+        with self._unseen():
+            return self.kind(value) is Term.FIXED
+
+    @contextlib.contextmanager
+    def _unseen(self) -> Iterator[None]:
+        with self._recorder.pauses() if self._recorder else contextlib.nullcontext():
+            yield
+
+    def _counted(self, value: Any) -> Any:
+        """`value`, or zero on a replica without samples, whose means are no numbers."""
+        run = self._run
+        return (
+            value if run.samples is None else tf.where(run.samples > 0, value, tf.zeros_like(value))
+        )
+
+    def _formula(self, target: Any) -> Formula:
+        parts: dict[int, tuple[Any, Kind]] = {}
+        linear = self._take_apart(target, parts)
+        formula = Formula(target=target, parts=list(parts.values()), linear=linear)
+        kinds = [kind for _, kind in formula.parts]
+        if Term.UNKNOWN in kinds or (not linear and not self._can_sum()):
+            self._tell(target)
+            if not linear:
+                return Formula(target=target, parts=[(target, Term.UNKNOWN)], linear=True)
+        return formula
+
+    def _take_apart(self, tensor: Any, parts: dict[int, tuple[Any, Kind]]) -> bool:
+        """Adds the parts of `tensor`; whether it is a sum of them."""
+        kind = self.kind(tensor)
+        op = self._walk.op(tensor)
+        if kind is not Term.MIXED or op is None:
+            parts[id(tensor)] = (tensor, kind)
+            return True
+        linear = [self._take_apart(operand, parts) for operand in operands(op)]
+        return op.type in ADDITIVE and all(linear)
+
+    def _one_weight(self, formula: Formula) -> Any:
+        """The weight that all parts of a sum have; None where there are several."""
+        kinds = {kind for _, kind in formula.parts}
+        if formula.linear and kinds <= {*_AS_IT_IS}:
+            return 1.0
+        if formula.linear and kinds <= {Term.MEAN, Term.FIXED, Term.UNKNOWN}:
+            return self._weight(*formula.parts[0])
+        if len(formula.parts) == 1 and formula.linear:
+            return self._weight(*formula.parts[0])
+        return None
+
+    def _weight(self, part: Any, kind: Kind) -> Any:
+        if kind in _AS_IT_IS:
+            return 1.0
+        dtype = part.dtype if part.dtype.is_floating else tf.float32
+        mean = kind.mean if isinstance(kind, Parts) else kind
+        if isinstance(mean, MeanOver) and self._can_sum():
+            count = tf.cast(mean.count(), dtype if dtype.size > 4 else tf.float32)
+            return tf.math.divide_no_nan(count, self._summed(part, count, "count"))
+        share = self.share(dtype)
+        if kind is Term.PART or (self.states_replicas and kind is Term.MEAN):
+            share *= self._run.context.num_replicas_in_sync  # which it has been divided by
+        return share
+
+    def _slopes(self, formula: Formula, above: Any) -> tuple[Any, list[Any]]:
+        """The loss of all replicas' parts, and its gradients by them.
+
+        Where it is a sum the parts' values are no matter: this replica's are taken.
+        """
+        values = {}
+        for part, kind in formula.parts:
+            value = part
+            if not formula.linear and kind is not Term.FIXED:
+                weight = tf.cast(self._weight(part, kind), part.dtype)
+                value = self._summed(part, self._counted(part * weight), "value")
+            values[id(part)] = tf.identity(value)
+        known = [values[id(part)] for part, _ in formula.parts]
+        with tf.GradientTape() as tape:
+            numbers = [value for value in known if value.dtype.is_floating]
+            tape.watch(numbers)
+            total = self._put_together(formula.target, values)
+        slopes = tape.gradient(total, numbers, output_gradients=above)
+        found = {id(value): slope for value, slope in zip(numbers, slopes, strict=True)}
+        return total, [found.get(id(value)) for value in known]
+
+    def _put_together(self, tensor: Any, values: dict[int, Any]) -> Any:
+        if id(tensor) in values:
+            return values[id(tensor)]
+        op: Any = self._walk.op(tensor)
+        return again(op, [self._put_together(operand, values) for operand in operands(op)])
+
+    def _can_sum(self) -> bool:
+        """Whether all replicas come by here: not within a condition, or a nested function."""
+        return tf.compat.v1.get_default_graph() is self._run.graph
+
+    def _summed(self, part: Any, value: Any, what: str) -> Any:
+        """The sum over the replicas of `value`, which is `what` of `part`; once a step."""
+        key = (id(part), what)
+        if key not in self._whole:
+            total = self._run.context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+            self._whole[key] = (part, total)
+        return self._whole[key][1]
+
+    def _tell(self, target: Any) -> None:
+        """Says, once for each place, that a loss is no mean or sum over samples."""
+        where = line_of(target)
+        if self._run.number == 0 and where not in _warned:
+            _warned.add(where)
+            _log.warning(
+                "tfrun: the loss at %s is neither a mean nor a sum over the samples of its batch: "
+                "each replica computes it from its own part, and the mean of them is trained on, "
+                "which is not quite what one worker computes (see docs/parity.md).",
+                where,
+            )

@@ -1,0 +1,120 @@
+"""Losses as people write them: two and three workers give one worker's numbers, to rounding."""
+
+from __future__ import annotations
+
+import pytest
+from hand import largest_difference
+from workers import results_of
+
+CASES = [
+    "step_mean",
+    "step_sum",
+    "step_two_means",
+    "step_mean_of_a_mean",
+    "step_mean_and_sum",
+    "step_mean_and_weights",
+    "step_sum_and_weights",
+    "step_stacked",
+    "step_root",
+    "step_quotient",
+    "step_masked",
+    "step_chosen",
+    "step_by_batch",
+    "step_rows_by_batch",
+    "step_keras",
+    "step_keras_and_weights",
+    "step_keras_sum",
+    "step_keras_none",
+    "step_compute_loss",
+    "step_average",
+    "step_stated",
+    "step_in_a_function",
+    "step_logarithm",
+    "step_that_is_a_function",
+    "step_with_a_penalty",
+    "step_within_the_tapes",
+    "eager_mean",
+    "eager_sum",
+    "eager_mean_and_sum",
+    "eager_root",
+    "eager_masked",
+    "eager_keras_and_weights",
+    "eager_compute_loss",
+    "eager_by_static_batch",
+    "gan",
+    "overridden_compute_loss",
+    "super_compute_loss",
+    "endpoint",
+    "add_loss_sum",
+    "add_loss_mean",
+    "add_loss_constant",
+    "add_loss_root",
+    "add_loss_rows",
+    "add_loss_sum_eagerly",
+    "regularized",
+    "loss_number",
+    "loss_number_sum",
+    "loss_dice",
+    "loss_rows",
+    "loss_object_sum",
+    "loss_object_none",
+    "loss_object",
+    "loss_number_eagerly",
+    "sample_weight",
+    "mean_with_sample_weight",
+    "masked_sequences",
+    "masked_loss_function",
+    "several_outputs",
+    "loss_scale",
+    "accumulated",
+]
+# With three workers the shares are uneven; what that cannot touch is not run again.
+UNEVEN = [
+    "step_mean",
+    "step_sum_and_weights",
+    "step_root",
+    "step_chosen",
+    "step_average",
+    "step_stated",
+    "step_within_the_tapes",
+    "eager_masked",
+    "gan",
+    "super_compute_loss",
+    "endpoint",
+    "add_loss_rows",
+    "loss_number",
+    "loss_dice",
+    "loss_object_none",
+    "mean_with_sample_weight",
+    "masked_sequences",
+    "several_outputs",
+]
+
+
+def results(workers: int) -> list[dict]:
+    cases = " ".join(UNEVEN if workers == 3 else CASES)
+    return results_of("engine_losses.py", workers, timeout=580, TEST_CASES=cases)
+
+
+def check(workers: int, name: str) -> None:
+    mine, *others = [worker[name] for worker in results(workers)]
+    alone = results(1)[0][name]
+    assert isinstance(alone, dict), alone
+    assert [largest_difference(mine, other) for other in others] == [0.0] * (workers - 1)
+    assert largest_difference(alone, mine) < 1e-8, (alone["history"], mine["history"])
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", CASES)
+def test_two_workers_are_one(name: str) -> None:
+    check(2, name)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", UNEVEN)
+def test_three_workers_are_one(name: str) -> None:
+    check(3, name)
+
+
+def test_every_case_of_the_script_is_named_here() -> None:
+    assert set(results(1)[0]) == set(CASES)

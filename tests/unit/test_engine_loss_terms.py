@@ -1,0 +1,138 @@
+"""What a loss is made of, read off graphs and off what is executed eagerly."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from tfrun.engine.loss_reader import Reader, Recorder
+from tfrun.engine.loss_terms import MeanOver, Term, Walk
+
+W = tf.Variable([[1.0], [2.0]])
+S = tf.Variable(0.5)
+
+
+def rows(x):
+    return tf.reduce_sum((x @ W) ** 2, axis=-1)
+
+
+def size(x):
+    return tf.cast(tf.shape(x)[0], tf.float32)
+
+
+@tf.function
+def inner(x):
+    return tf.reduce_mean(rows(x)) * S
+
+
+KINDS = {
+    "mean": (lambda x: ops.mean(rows(x)), Term.MEAN),
+    "sum": (lambda x: ops.sum(rows(x)), Term.SUM),
+    "mean of a mean": (lambda x: tf.reduce_mean(tf.reduce_mean((x @ W) ** 2, axis=1)), Term.MEAN),
+    "sum of a mean": (lambda x: tf.reduce_sum(tf.reduce_mean(x @ W, axis=0)), Term.MEAN),
+    "mean of sums": (lambda x: ops.mean(ops.sum(x @ W, axis=(1,))), Term.MEAN),
+    "one for each sample": (rows, Term.ROWS),
+    "flat": (lambda x: tf.reduce_mean(tf.reshape(x @ W, [-1])), Term.MEAN),
+    "scaled": (lambda x: 0.5 * ops.mean(rows(x)) / 3.0, Term.MEAN),
+    "scaled by weights": (lambda x: tf.exp(-S) * tf.reduce_mean(rows(x)) + S, Term.MEAN),
+    "two means": (lambda x: ops.mean(rows(x)) - 2.0 * ops.mean(x), Term.MEAN),
+    "a mean and weights": (lambda x: ops.mean(rows(x)) + ops.sum(W**2), Term.MEAN),
+    "weights": (lambda x: ops.sum(W**2) * 0.1, Term.FIXED),
+    "a sum over the batch's size": (lambda x: tf.reduce_sum(rows(x)) / size(x), Term.MEAN),
+    "rows over the batch's size": (lambda x: tf.reduce_sum(rows(x) / size(x)), Term.MEAN),
+    "a mean times the size": (lambda x: tf.reduce_mean(rows(x)) * size(x), Term.SUM),
+    "the size": (size, Term.COUNT),
+    "another size": (lambda x: tf.cast(tf.shape(x)[1], tf.float32), Term.FIXED),
+    "a sum and a mean": (lambda x: ops.sum(rows(x)) + ops.mean(x), Term.MIXED),
+    "a sum and weights": (lambda x: ops.sum(rows(x)) + S, Term.MIXED),
+    "a list": (lambda x: ops.sum([ops.mean(rows(x)), ops.mean(x)]), Term.MEAN),
+    "a mixed list": (lambda x: ops.sum([ops.mean(rows(x)), ops.sum(x)]), Term.MIXED),
+    "Python's sum": (lambda x: sum([ops.sum(rows(x)), ops.sum(x)]), Term.SUM),
+    "a root": (lambda x: ops.sqrt(ops.mean(rows(x))), Term.MIXED),
+    "a quotient": (lambda x: ops.sum(rows(x)) / ops.sum(x), Term.MIXED),
+    "l2 of what is computed": (lambda x: tf.nn.l2_loss(x @ W), Term.SUM),
+    "largest": (lambda x: tf.reduce_max(rows(x)), Term.UNKNOWN),
+    "matrix": (lambda x: tf.squeeze(tf.transpose(x[:, :1]) @ x[:, 1:]), Term.UNKNOWN),
+    "noise of the batch's size": (
+        lambda x: tf.reduce_mean(tf.random.normal([tf.shape(x)[0], 2]) @ W),
+        Term.MEAN,
+    ),
+    "noise of a size": (lambda x: tf.reduce_sum(tf.random.normal([4, 2]) @ W), Term.FIXED),
+    "keras": (lambda x: keras.losses.MeanSquaredError()(x[:, :1], x @ W), Term.MEAN),
+    "keras's sum": (lambda x: keras.losses.MeanSquaredError("sum")(x[:, :1], x @ W), Term.SUM),
+}
+GRAPHS = {
+    "in a function": (inner, Term.MEAN),
+    "in a condition's": (lambda x: 2.0 * inner(x) + 0.0, Term.MEAN),
+}
+
+
+def walk_of(x, recorder=None):
+    return Walk(Reader(recorder), [x], x.shape[0], {})
+
+
+@pytest.mark.parametrize("name", [*KINDS, *GRAPHS])
+def test_kinds_in_a_graph(name: str) -> None:
+    function, kind = {**KINDS, **GRAPHS}[name]
+    found = []
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, 2])])
+    def traced(x):
+        with tf.GradientTape():
+            loss = function(x)
+        found.append(walk_of(x).kind(loss))
+        return loss
+
+    traced.get_concrete_function()
+    assert found == [kind]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_of_what_is_executed_eagerly(name: str) -> None:
+    function, kind = KINDS[name]
+    x, recorder = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), Recorder()
+    with recorder.records(), tf.GradientTape():
+        loss = function(x)
+    assert walk_of(x, recorder).kind(loss) is kind
+
+
+def test_rows_that_a_mask_has_chosen_are_no_batch() -> None:
+    x, recorder = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), Recorder()
+    with recorder.records():
+        loss = tf.reduce_mean(tf.boolean_mask(rows(x), x[:, 0] > 2.0))
+    kind = walk_of(x, recorder).kind(loss)
+    assert isinstance(kind, MeanOver)
+    assert int(kind.count()) == 2
+
+
+def test_rows_over_the_sum_of_weights_are_a_mean_by_weight() -> None:
+    x, recorder = tf.constant([[1.0, 2.0], [3.0, 4.0]]), Recorder()
+    with recorder.records():
+        loss = tf.reduce_sum(rows(x) * x[:, 0] / tf.reduce_sum(x[:, 0]))
+    kind = walk_of(x, recorder).kind(loss)
+    assert isinstance(kind, MeanOver)
+    assert float(kind.count()) == 4.0
+
+
+def test_what_somebody_has_said_is_not_looked_up() -> None:
+    x = tf.constant([[1.0, 2.0]])
+    loss = tf.reduce_mean(x)
+    walk = Walk(Reader(), [x], 1, {id(loss): (loss, Term.SUM)})
+    assert walk.kind(loss) is Term.SUM
+
+
+def test_a_chain_of_thousands_of_operations_is_no_error() -> None:
+    kinds = []
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, 2])])
+    def traced(x):
+        loss = tf.reduce_mean(x)
+        for _ in range(3000):
+            loss = loss + 1.0
+        kinds.append(walk_of(x).kind(loss))
+        return loss
+
+    traced.get_concrete_function()
+    assert kinds == [Term.UNKNOWN]
