@@ -18,6 +18,7 @@ def install() -> None:
         keras_optimizer,
         keras_state,
         keras_trainer,
+        mirrored,
         multi_worker,
         noise,
         outside_run,
@@ -28,6 +29,7 @@ def install() -> None:
     from tfrun.engine.parameter_server import lookup, strategy, updates, variables
 
     multi_worker.replace_upstream()
+    mirrored.mirror_own_devices()
     keras_optimizer.reduce_gradients_first()
     keras_state.remember_assignments()
     noise.draw_own_noise()
