@@ -34,6 +34,7 @@ def live(task: Mapping[str, Any]) -> NoReturn:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     error: BaseException | None = None
     try:
+        stacks.write_on_crash()
         sigterm.listen()
         if task["runs"] == "server":
             from tfrun.engine.server import serve

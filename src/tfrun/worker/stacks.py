@@ -14,6 +14,7 @@ import asyncio
 import faulthandler
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,11 @@ def write_on_signal() -> None:
         hidden.rename(path)  # not before: without a handler the signal ends the process
     except OSError:
         return  # the memory is full: it cannot be asked
+
+
+def write_on_crash() -> None:
+    """Has this process write its stacks to its log when SIGSEGV or the like ends it."""
+    faulthandler.enable(file=sys.__stderr__ or 2, all_threads=True)
 
 
 async def taken(path: Path, interrupt: Callable[[int], None], *, threads: bool) -> str:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from tfrun.worker import crash
+
 # TensorFlow's and its libraries' C++ log lines (absl and the older format), I to E: what is
 # fatal stays visible. They are in the log file in any case.
 NOISE = re.compile(
@@ -130,7 +132,7 @@ class Pump:
         self._fd, self._log, self._show = fd, log, show
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._filter = NoiseFilter() if hide_noise else None
-        self._tail = ""
+        self._tail, self._crash = "", ""
         self.muted = False
         self.closed = asyncio.Event()
         os.set_blocking(fd, False)
@@ -139,7 +141,8 @@ class Pump:
     @property
     def tail(self) -> str:
         """The last lines, without noise."""
-        return "".join(self._tail.splitlines(keepends=True)[-TAIL_LINES:])
+        text = self._tail + (crash.in_short(self._crash) if self._crash else "")
+        return "".join(text.splitlines(keepends=True)[-TAIL_LINES:])
 
     def hide(self) -> None:
         """From now on writes to the log only."""
@@ -187,9 +190,19 @@ class Pump:
     def _emit(self, text: str) -> None:
         if not text:
             return
-        self._tail = (self._tail + text)[-TAIL_CHARACTERS:]
+        self._remember(text)
         if self._show and not self.muted:
             self._show(text)
+
+    def _remember(self, text: str) -> None:
+        """Keeps the end, but for a crash's long list of threads, which has a place of its own."""
+        if self._crash:
+            self._crash = (self._crash + text)[: crash.MAX_CHARACTERS]
+            return
+        self._tail = (self._tail + text)[-TAIL_CHARACTERS:]
+        begin = f"\n{self._tail}".find(f"\n{crash.BEGIN}")
+        if begin >= 0:
+            self._tail, self._crash = self._tail[:begin], self._tail[begin:]
 
     def _end(self) -> None:
         if self.closed.is_set():
