@@ -18,6 +18,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from tfrun.engine import (
     commit,
+    empty_batches,
     keras_losses,
     keras_optimizer,
     keras_state,
@@ -125,6 +126,7 @@ def _in_run(fn):
     @tf.autograph.experimental.do_not_convert
     def on_replica(*args, **kwargs):
         function = replica.bound(fn)
+        args, kwargs = empty_batches.of_any_size((args, kwargs))
         with replica.replica_run() as run, step_clock.around_step(run, (args, kwargs)) as step:
             args, kwargs = step.args
             keras_trainer.begin_step(run, function)

@@ -149,7 +149,8 @@ def _fit(
         callbacks.append(Report(lambda: stop.samples))
     _set_callbacks(call, arrange(callbacks))
     forget_functions(model)
-    with _step_logs(model, strategy, "global" if global_logs else "local"):
+    scope = "global" if global_logs or test else "local"
+    with _step_logs(model, strategy, scope, "train_function", "test_function"):
         return original(*call.args, **call.kwargs)
 
 
@@ -223,7 +224,10 @@ def _run_loop(
         batches = BatchDecisions(test=True, predict=True)
         callbacks.append(SharedStop(strategy, batches, SampleCounter()))
     _set_callbacks(call, callbacks)
-    with progress.as_before(), errors.coded_sharding():
+    logs = contextlib.nullcontext()
+    if batch_hooks is hooks.TEST_BATCH:
+        logs = _evaluating(model, strategy, decides)
+    with logs, progress.as_before(), errors.coded_sharding():
         return original(*call.args, **call.kwargs), strategy
 
 
@@ -279,18 +283,31 @@ def _has_own_step(model: keras.Model) -> bool:
 
 
 @contextlib.contextmanager
-def _step_logs(model: keras.Model, strategy: Any, scope: str) -> Iterator[None]:
-    """Makes the logs of each step "local" or "global", and the train function with them.
+def _step_logs(model: keras.Model, strategy: Any, scope: str, *functions: str) -> Iterator[None]:
+    """Makes the logs of each step "local" or "global", and the model's `functions` with them.
 
-    The strategy reads `step_logs` while the function is traced, so a function that was made
+    The strategy reads `step_logs` while a function is traced, so a function that was made
     for the other scope has to go; the same on all workers, or their collectives do not match.
     """
     before = strategy.step_logs
     strategy.step_logs = scope
-    if getattr(model, "_tfrun_step_logs", "local") != scope:
-        model.train_function = None
-    model._tfrun_step_logs = scope
+    for function in functions:
+        if _logs_of(model, function) != scope:
+            setattr(model, function, None)
+        setattr(model, f"_tfrun_logs_of_{function}", scope)
     try:
         yield
     finally:
         strategy.step_logs = before
+
+
+def _logs_of(model: keras.Model, function: str) -> str:
+    return getattr(model, f"_tfrun_logs_of_{function}", "local")
+
+
+def _evaluating(
+    model: keras.Model, strategy: Any, reads_logs: bool
+) -> contextlib.AbstractContextManager:
+    """The logs of each batch of an `evaluate`; what gives global ones already is not made anew."""
+    is_global = reads_logs or _logs_of(model, "test_function") == "global"
+    return _step_logs(model, strategy, "global" if is_global else "local", "test_function")
