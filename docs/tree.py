@@ -32,6 +32,7 @@ OTHERS = {
     "docs/": "the documentation",
     "tests/unit/": "seconds, without TensorFlow where that is possible",
     "tests/cluster/": "real jobs of several processes on this machine",
+    "tests/scripts/": "other people's scripts, on 1, 2 and 3 workers: the same numbers",
     "tests/hosts/": "jobs on several hosts, made of network namespaces, as root",
     "bench/": "benchmarks",
 }

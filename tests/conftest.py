@@ -125,6 +125,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Says which tests stay together when several processes share the work (`pytest -n 2`).
 
     The tests of one file share jobs. Those of tests/hosts build hosts, one lab after the other.
+    Each of other people's scripts has jobs of its own.
     """
     # Not by groups (--dist loadgroup): pytest-xdist 3.8 writes them into names that pytest 9.2
     # does not read any more, and then each process runs the jobs of each file.
@@ -135,6 +136,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = Path(nodeid.partition("::")[0])
             if file.parent.name == "hosts":
                 return "hosts"
+            if file.stem == "test_scripts":
+                return nodeid
             return "engine" if file.stem in ASK_EACH_OTHER else str(file)
 
     config.option.loadscopereorder = False  # as they are collected: the shortest come last

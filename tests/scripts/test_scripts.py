@@ -1,0 +1,112 @@
+"""Other people's scripts, unchanged, on 1, 2 and 3 workers: the same numbers, and no warning.
+
+`make test` runs some, others every day; `make test-scripts` all of them. TFRUN_TEST_DAY, a number,
+says whose turn it is. A script that fails for somebody goes into people/, with its first lines as
+other_people.py has them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from other_people import (
+    ALWAYS,
+    PEOPLE,
+    SHARES,
+    Expected,
+    Number,
+    differences,
+    disagreements,
+    expected,
+    new_warnings,
+    numbers_of,
+    share_of,
+    warnings_in,
+)
+
+SCRIPTS = sorted(PEOPLE.glob("*.py"))
+SIZES = (1, 2, 3)
+SECONDS = 120
+ALL = os.environ.get("TFRUN_TEST_SCRIPTS") == "all"
+DAY = int(os.environ.get("TFRUN_TEST_DAY", datetime.date.today().toordinal())) % SHARES
+QUIET = {
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def cases() -> list:
+    found = []
+    for path in SCRIPTS:
+        marks = []
+        if not (ALL or path.name in ALWAYS or share_of(path.name) == DAY):
+            reason = f"another day's turn ({DAY} of {SHARES} today); make test-scripts runs it"
+            marks.append(pytest.mark.skip(reason=reason))
+        if waits_for := expected(path.read_text()).waits_for:
+            marks.append(pytest.mark.xfail(strict=False, reason=f"waits for {waits_for}"))
+        found.append(pytest.param(path, id=path.stem, marks=marks))
+    return found
+
+
+@pytest.mark.timeout(len(SIZES) * SECONDS + 30)
+@pytest.mark.parametrize("path", cases())
+def test_many_workers_print_what_one_prints(path, jobs, tmp_path):
+    rules = expected(path.read_text())
+    one, warnings = run(path, rules, jobs, tmp_path / "1", 1)
+    assert one, "it prints no number"
+    for size in SIZES[1:]:
+        many, more = run(path, rules, jobs, tmp_path / str(size), size)
+        found = differences(one, many, rules.tolerance) + new_warnings(warnings, more)
+        assert not found, f"{size} workers: " + "\n".join(found)
+
+
+def run(path: Path, rules: Expected, jobs, directory: Path, size: int):
+    """Runs a script in a directory of its own.
+
+    Returns:
+      the numbers that the chief has printed, which no worker prints otherwise; all warnings.
+    """
+    directory.mkdir()
+    # What ~/.keras/keras.json is to people: Keras's float type, without a line in the script.
+    (directory / "keras").mkdir()
+    (directory / "keras/keras.json").write_text(json.dumps({"floatx": rules.floatx}))
+    check = () if rules.same or "--ps" in rules.options else ("--sync-check", 1)
+    job = jobs.start(
+        *("-n", size, "--run-dir", "run", *rules.options, *check, path),
+        env={**QUIET, "KERAS_HOME": str(directory / "keras")},
+        cwd=directory,
+    )
+    try:
+        out, err = job.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        out, err = job.communicate()
+        pytest.fail(f"{size} workers: more than {SECONDS} s\n{tail(out)}\n{tail(err)}")
+    assert job.returncode == 0, f"{size} workers: exit code {job.returncode}\n{tail(err)}"
+    assert " restart" not in err, f"{size} workers: one was lost\n{tail(err)}"
+    chief = compared(out, rules)
+    warnings = warnings_in(err, rules.shows)
+    # The workers of parameter servers do not run the script.
+    runs = "chief-*.log" if "--ps" in rules.options else "worker-*.log"
+    for log in sorted((directory / "run/logs").glob(runs)):
+        text = log.read_text(errors="replace")
+        found = disagreements(chief, compared(text, rules))
+        assert not found, f"{size} workers: {log.stem} prints " + "\n".join(found)
+        warnings += warnings_in(text, rules.shows)
+    return chief, warnings
+
+
+def compared(output: str, rules: Expected) -> list[Number]:
+    return [number for number in numbers_of(output) if number.name not in rules.not_compared]
+
+
+def tail(text: str) -> str:
+    return text[-6000:]
