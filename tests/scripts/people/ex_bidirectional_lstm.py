@@ -1,6 +1,5 @@
 # after: Keras's example "Bidirectional LSTM on IMDB": sequences padded at the front
 # expects: equal
-# waits for: a second look at its numbers
 import keras
 import numpy as np
 import tensorflow as tf

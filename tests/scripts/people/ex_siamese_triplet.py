@@ -1,6 +1,5 @@
 # after: Keras's example "Image similarity estimation using a Siamese Network with a triplet loss"
 # expects: equal
-# waits for: a second look at its numbers
 import keras
 import numpy as np
 import tensorflow as tf

@@ -1,7 +1,6 @@
 # after: Keras's example "WGAN-GP overriding Model.train_step": gradient penalty, several critic steps
 # expects: near 0.5: each replica draws noise of its own
 # floatx: float32: the example draws its noise with tf.random, in float32
-# waits for: a second look at its numbers
 import keras
 import numpy as np
 import tensorflow as tf

@@ -1,6 +1,5 @@
 # after: Keras's example "Structured data learning with Wide, Deep, and Cross networks": CSV files
 # expects: equal
-# waits for: a second look at its numbers
 import os
 import tempfile
 

@@ -1,7 +1,6 @@
 # after: TensorFlow's tutorial "Image classification": a folder of images, augmentation in the model
 # expects: near 0.2: each replica flips and rotates images of its own
 # floatx: float32: RandomRotation fails in float64, in Keras itself
-# waits for: a second look at its numbers
 import pathlib
 import tempfile
 

@@ -1,7 +1,6 @@
 # after: TensorFlow's guide "Mixed precision": a policy for all, a loop with LossScaleOptimizer
 # expects: equal to 0.03: half precision rounds each worker's part by itself
 # floatx: float32: the policy says what is computed in
-# waits for: a second look at its numbers
 import numpy as np
 import tensorflow as tf
 from sklearn.datasets import load_digits

@@ -1,6 +1,5 @@
 # after: Keras's example "MixUp augmentation": two shuffled datasets zipped, random numbers in map
 # expects: equal
-# waits for: a second look at its numbers
 import keras
 import numpy as np
 import tensorflow as tf

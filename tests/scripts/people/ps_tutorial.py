@@ -2,7 +2,6 @@
 # expects: near 0.9: each worker takes a step when it is free, from the weights as they are then
 # options: --ps 1
 # floatx: float32: the tutorial's data is float32
-# waits for: a second look at its numbers
 import numpy as np
 import tensorflow as tf
 

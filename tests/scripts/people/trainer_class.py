@@ -1,7 +1,6 @@
 # after: a research repository: absl flags, logging, a Trainer class whose methods are tf.functions
 # expects: equal
 # shows: INFO|absl
-# waits for: a second look at its numbers
 import os
 
 import numpy as np
