@@ -1,5 +1,7 @@
 # make train       train the example CNN on two workers      (ARGS="--epochs 10")
-# make test        check and test everything
+# make test        check everything, and test what takes seconds
+# make test-nets   the longer tests: drills, hosts, deaths, other people's scripts (a share of them)
+# make test-deaths all of tests/deaths: a worker dies at every place, with every kind of data
 # make test-hosts  jobs over SSH, in Slurm and as pods, on hosts made of network namespaces (root);
 #                  and the longest of the other tests
 # make test-scripts  all of tests/scripts: other people's scripts on 1, 2 and 3 workers
@@ -18,7 +20,7 @@ SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13)
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
 	"$$p" -c '$(SUPPORTED)' 2>/dev/null && echo "$$p" && exit; done; echo python3)
 
-.PHONY: train test test-hosts test-scripts bench tree clean
+.PHONY: train test test-nets test-deaths test-scripts test-hosts bench tree clean
 
 train: $(VENV)/.installed-train
 	$(BIN)/tfrun -n 2 examples/digits.py $(ARGS)
@@ -27,14 +29,20 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/pytest -n $(PARALLEL) $(ARGS)
+	$(BIN)/pytest -n $(PARALLEL) -m "not net" $(ARGS)
+
+test-nets: $(VENV)/.installed-test
+	$(BIN)/pytest -n $(PARALLEL) -m net $(ARGS)
+
+test-deaths: $(VENV)/.installed-test
+	TFRUN_TEST_SHARE=all $(BIN)/pytest -n $(PARALLEL) tests/deaths $(ARGS)
 
 test-hosts: $(VENV)/.installed-test
 	TFRUN_HOST_TESTS=1 $(BIN)/pytest tests/hosts tests/drills tests/cluster/test_preemption.py $(ARGS)
 	TFRUN_HOST_TESTS=1 $(BIN)/pytest -m thorough tests/cluster $(ARGS)
 
 test-scripts: $(VENV)/.installed-test
-	TFRUN_TEST_SCRIPTS=all $(BIN)/pytest -n $(PARALLEL) tests/scripts $(ARGS)
+	TFRUN_TEST_SHARE=all $(BIN)/pytest -n $(PARALLEL) tests/scripts $(ARGS)
 
 bench: $(VENV)/.installed-train
 	$(BIN)/python bench

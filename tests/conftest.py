@@ -30,6 +30,14 @@ MARK = "TFRUN_TEST_MARK"
 # test_ring.py holds its jobs against those of the others.
 ASK_EACH_OTHER = {*("test_engine_features", "test_engine_loops", "test_ring", "test_recovery")}
 JOB_SECONDS = 90
+# Jobs that a promise is worth, but not every time that somebody looks: `make test-nets` runs them.
+NETS = {*("deaths", "drills", "hosts", "scripts")}  # folders
+NETS |= {  # files of tests/cluster
+    *("test_bench_jobs", "test_checkpoint_format", "test_elastic", "test_engine_features"),
+    *("test_evaluator", "test_ledger_deaths", "test_page", "test_page_many", "test_parity"),
+    *("test_parameter_server_faults", "test_parameter_server_resume", "test_preemption"),
+    *("test_recovery_control", "test_recovery_faults", "test_tune"),
+}
 THOROUGH = os.environ.get("TFRUN_HOST_TESTS") == "1"  # `make test-hosts` runs the long ones, too
 
 
@@ -113,9 +121,11 @@ def wait_until(condition, what: str, seconds: float = 30.0):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what takes long: tests, or variants of them, that are marked as thorough."""
+    """Marks the nets, and skips what takes long: tests that are marked as thorough."""
     skip = pytest.mark.skip(reason="it takes long: make test-hosts runs it")
     for item in items:
+        if not NETS.isdisjoint({item.path.parent.name, item.path.stem}):
+            item.add_marker(pytest.mark.net)
         if not THOROUGH and item.get_closest_marker("thorough"):
             item.add_marker(skip)
 
@@ -138,6 +148,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
                 return "hosts"
             if file.stem == "test_scripts":
                 return nodeid
+            if file.stem == "test_deaths":  # those of one kind share what is undisturbed
+                return nodeid.rpartition("-")[0]
             return "engine" if file.stem in ASK_EACH_OTHER else str(file)
 
     config.option.loadscopereorder = False  # as they are collected: the shortest come last

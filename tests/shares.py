@@ -1,37 +1,20 @@
-"""Which of many long tests this run takes: another share with every commit, or all of them."""
+"""Which of many long tests this run takes: another share every day, or all of them."""
 
 from __future__ import annotations
 
-import functools
+import datetime
 import hashlib
 import os
-import subprocess
-from pathlib import Path
 
-VARIABLE = "TFRUN_TEST_SHARE"
+ALL = os.environ.get("TFRUN_TEST_SHARE") == "all"
+DAY = int(os.environ.get("TFRUN_TEST_DAY", datetime.date.today().toordinal()))
 
 
-def in_share(name: str, *, of: int = 4) -> bool:
-    """Whether a test is one of this commit's.
+def in_share(name: str, *, of: int) -> bool:
+    """Whether a test has its turn today; always with TFRUN_TEST_SHARE=all.
 
     Args:
       name: the test's.
-      of: how many shares there are. TFRUN_TEST_SHARE=all takes all of them.
+      of: on one of so many days. TFRUN_TEST_DAY, a number, says which one today is.
     """
-    chosen = os.environ.get(VARIABLE) or _commit()
-    if chosen == "all":
-        return True
-    first, mine = (int(hashlib.sha256(t.encode()).hexdigest()[:8], 16) for t in (chosen, name))
-    return mine % of == first % of
-
-
-@functools.cache
-def _commit() -> str:
-    found = subprocess.run(
-        ["git", "rev-parse", "HEAD"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return found.stdout.strip() or "none"
+    return ALL or hashlib.sha256(name.encode()).digest()[0] % of == DAY % of

@@ -15,7 +15,6 @@ A script says in comments on its first lines what is expected of it:
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from dataclasses import dataclass
@@ -98,11 +97,6 @@ def expected(text: str) -> Expected:
 
 
 HEADER = ("after", "expects", "floatx", "options", "not compared", "shows", "waits for")
-
-
-def share_of(name: str) -> int:
-    """Returns the day, of SHARES, on which a script has its turn."""
-    return hashlib.sha256(name.encode()).digest()[0] % SHARES
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,12 @@
 """Other people's scripts, unchanged, on 1, 2 and 3 workers: the same numbers, and no warning.
 
-`make test` runs some, others every day; `make test-scripts` all of them. TFRUN_TEST_DAY, a number,
-says whose turn it is. A script that fails for somebody goes into people/, with its first lines as
+`make test-nets` runs some, others every day; `make test-scripts` all of them. A script that fails for somebody goes into people/, with its first lines as
 other_people.py has them.
 """
 
 from __future__ import annotations
 
-import datetime
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -25,15 +22,14 @@ from other_people import (
     expected,
     new_warnings,
     numbers_of,
-    share_of,
     warnings_in,
 )
+
+from shares import in_share
 
 SCRIPTS = sorted(PEOPLE.glob("*.py"))
 SIZES = (1, 2, 3)
 SECONDS = 120
-ALL = os.environ.get("TFRUN_TEST_SCRIPTS") == "all"
-DAY = int(os.environ.get("TFRUN_TEST_DAY", datetime.date.today().toordinal())) % SHARES
 QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "CUDA_VISIBLE_DEVICES": "-1",
@@ -47,8 +43,8 @@ def cases() -> list:
     found = []
     for path in SCRIPTS:
         marks = []
-        if not (ALL or path.name in ALWAYS or share_of(path.name) == DAY):
-            reason = f"another day's turn ({DAY} of {SHARES} today); make test-scripts runs it"
+        if path.name not in ALWAYS and not in_share(path.name, of=SHARES):
+            reason = "another day's turn; make test-scripts runs it"
             marks.append(pytest.mark.skip(reason=reason))
         if waits_for := expected(path.read_text()).waits_for:
             marks.append(pytest.mark.xfail(strict=False, reason=f"waits for {waits_for}"))
