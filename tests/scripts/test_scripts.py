@@ -1,7 +1,7 @@
 """Other people's scripts, unchanged, on 1, 2 and 3 workers: the same numbers, and no warning.
 
-`make test-nets` runs some, others every day; `make test-scripts` all of them. A script that fails for somebody goes into people/, with its first lines as
-other_people.py has them.
+`make test-nets` runs some, others every day; `make test-scripts` all of them. A script that fails
+for somebody goes into people/, with its first lines as other_people.py has them.
 """
 
 from __future__ import annotations
