@@ -89,6 +89,17 @@ UNEVEN = [
     "masked_sequences",
     "several_outputs",
 ]
+# Replicas of one process share the layers and the metrics as objects.
+IN_ONE_PROCESS = [
+    "step_root",
+    "step_chosen",
+    "gan",
+    "endpoint",
+    "add_loss_root",
+    "add_loss_sum",
+    "masked_sequences",
+    "several_outputs",
+]
 
 
 def results(workers: int) -> list[dict]:
@@ -114,6 +125,15 @@ def test_two_workers_are_one(name: str) -> None:
 @pytest.mark.parametrize("name", UNEVEN)
 def test_three_workers_are_one(name: str) -> None:
     check(3, name)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", IN_ONE_PROCESS)
+def test_two_devices_are_one(name: str) -> None:
+    cases = " ".join(IN_ONE_PROCESS)
+    two = results_of("engine_losses.py", 1, timeout=580, TEST_DEVICES="2", TEST_CASES=cases)[0]
+    assert isinstance(two[name], dict), two[name]
+    assert largest_difference(results(1)[0][name], two[name]) < 1e-8
 
 
 def test_every_case_of_the_script_is_named_here() -> None:

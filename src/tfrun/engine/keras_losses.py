@@ -321,6 +321,8 @@ def _log_whole_losses(original):
     def update_state(self, values, sample_weight=None):
         run = replica.current()
         known = run.losses if run is not None else None
+        if known is not None and sample_weight is None:
+            sample_weight = known.batch.get(id(self))
         # In a step of Keras's own, what has a weight is what Keras logs.
         theirs = known is None or not (known.alone or sample_weight is None)
         if run is None or known is None or theirs or not _is_number(values):
@@ -367,6 +369,14 @@ def _count_losses_by_samples(original):
     def call(self, y_true, y_pred, sample_weight=None):
         first = tf.convert_to_tensor(tree.flatten(y_pred)[0])
         batch = tf.cast(tf.shape(first)[0], tf.float32)
+        run = replica.current()
+        if run is not None and run.losses is not None:
+            # Replicas of one process take turns in here, and the metrics are the same objects.
+            run.losses.batch = {id(metric): batch for metric in self.metrics or []}
+            try:
+                return original(self, y_true, y_pred, sample_weight)
+            finally:
+                run.losses.batch = {}
         # A build inside this call makes further metrics: their first batch is the symbolic one.
         metrics = list(self.metrics or [])
         for metric in metrics:

@@ -81,6 +81,7 @@ class Losses:
       model: see above.
       trains: see above.
       alone: see above.
+      batch: what the metrics of single outputs count by while Keras computes those, by `id`.
       count: has the run count its samples, see there.
       states_replicas: the script asks in this step how many replicas there are: it weighs its
         losses itself.
@@ -94,6 +95,7 @@ class Losses:
         self._shares: dict[bool, Any] = {}
         self.alone = alone
         self.states_replicas = False
+        self.batch: dict[int, Any] = {}
         self.count: Callable[[], None] = lambda: None
         self._run = run
         self._marked: dict[int, tuple[Any, Kind]] = {}
@@ -109,7 +111,7 @@ class Losses:
     def count_once(self) -> None:
         """Has the samples counted, where a test step turns out to need their number."""
         if not self.trains and self._run.samples is None and self._can_sum():
-            with self._unseen():
+            with self._unseen(), self._own_additions():
                 self.count()
 
     @contextlib.contextmanager
@@ -223,6 +225,20 @@ class Losses:
         with self._recorder.pauses() if self._recorder else contextlib.nullcontext():
             yield
 
+    @contextlib.contextmanager
+    def _own_additions(self) -> Iterator[None]:
+        """Keeps what this replica's layers have given to `add_loss`.
+
+        Replicas of one process take turns at each sum, and the layers are the same objects.
+        """
+        if len(self._run.context.strategy.extended.worker_devices) == 1:
+            yield
+            return
+        kept = [(layer._losses, [*layer._losses]) for layer in self.model._flatten_layers()]
+        yield
+        for held, mine in kept:
+            held[:] = mine
+
     def _counted(self, value: Any) -> Any:
         """`value`, or zero on a replica without samples, whose means are no numbers."""
         run = self._run
@@ -310,7 +326,8 @@ class Losses:
         """The sum over the replicas of `value`, which is `what` of `part`; once a step."""
         key = (id(part), what)
         if key not in self._whole:
-            total = self._run.context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+            with self._own_additions():
+                total = self._run.context.all_reduce(tf.distribute.ReduceOp.SUM, value)
             self._whole[key] = (part, total)
         return self._whole[key][1]
 

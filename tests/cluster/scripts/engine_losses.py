@@ -15,7 +15,15 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
+import tfrun
+
+if os.environ.get("TEST_DEVICES"):
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    two = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(cpu, two)
+    strategy = tfrun.strategy("mirrored", devices=["CPU:0", "CPU:1"])
+else:
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
 keras.config.set_floatx("float64")
 rng = np.random.RandomState(0)
 X = rng.rand(22, 4)
