@@ -109,3 +109,15 @@ def test_children_of_the_script_die_of_it_as_always(child: str) -> None:
         "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -15\n"
     )
     assert reports(code) == []
+
+
+def test_a_child_that_gets_it_at_once_does_not_write_to_its_parents_pipe() -> None:
+    """As those of a `multiprocessing.Pool` that is dropped early."""
+    code = (
+        "for _ in range(150):\n"
+        "    pid = os.fork() or time.sleep(60)\n"
+        "    os.kill(pid, signal.SIGTERM)\n"
+        "    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -15\n"
+        "time.sleep(0.2)\n"
+    )
+    assert reports(code) == []

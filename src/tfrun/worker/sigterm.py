@@ -20,6 +20,7 @@ from tfrun.worker import channel
 REPORT = "wanted_back"
 _CALLED = b"\0"  # no signal's number
 
+_forking = threading.local()
 _owner: int | None = None
 _write = -1
 
@@ -34,7 +35,9 @@ def listen() -> None:
     signal.signal(signal.SIGTERM, _on_signal)
     # Python writes the number of each signal here at once, whatever the main thread does.
     signal.set_wakeup_fd(_write, warn_on_full_buffer=False)
-    os.register_at_fork(after_in_child=_become_ordinary)
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_become_ordinary
+    )
     unshield()
 
 
@@ -70,9 +73,22 @@ def _hear(read: int) -> None:
             channel.emit(REPORT)
 
 
+def _before_fork() -> None:
+    """What ends a child before it is an ordinary one must not look like a wish to end the worker.
+
+    Until then the child writes to the pipe of its parent. A pool of processes that is dropped at
+    once sends SIGTERM as early as that.
+    """
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
 def _become_ordinary() -> None:
     """In a child that the script has forked, SIGTERM is what it is anywhere."""
-    if _owner is None or signal.getsignal(signal.SIGTERM) is not _on_signal:
-        return
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if _owner is not None and signal.getsignal(signal.SIGTERM) is _on_signal:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _after_fork()
