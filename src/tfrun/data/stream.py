@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Literal
@@ -24,7 +25,8 @@ class StreamSource:
       make: returns the samples of an epoch. Takes the epoch, a scalar int64 tensor, if it has a
         parameter. Called while a graph is built.
       samples: how many an epoch has; counted in one walk through the data where neither this nor
-        the cardinality says it.
+        the cardinality says it. With it nothing is computed here, so that the source may be made
+        before a strategy.
     """
 
     sample_bytes: float | None = None
@@ -32,15 +34,25 @@ class StreamSource:
     def __init__(self, make: Callable[..., tf.data.Dataset], samples: int | None) -> None:
         takes_epoch = bool(inspect.signature(make).parameters)
         self._make = make if takes_epoch else lambda _: make()
-        first = self._make(tf.constant(0, tf.int64))
-        self.spec: Any = first.element_spec
-        if not all(isinstance(leaf, tf.TensorSpec) for leaf in tf.nest.flatten(self.spec)):
+        self._samples = samples if samples is not None else _count(self._first)
+        if self._samples == 0:
+            raise errors.empty(_WHERE)
+        if samples is None:
+            _ = self.spec  # it is refused here
+
+    @functools.cached_property
+    def _first(self) -> tf.data.Dataset:
+        return self._make(tf.constant(0, tf.int64))
+
+    @functools.cached_property
+    def spec(self) -> Any:
+        """The structure of an element."""
+        spec = self._first.element_spec
+        if not all(isinstance(leaf, tf.TensorSpec) for leaf in tf.nest.flatten(spec)):
             raise errors.bad_argument(
                 "its elements are not all dense tensors", _WHERE, "dense tensors of fixed shape"
             )
-        self._samples = _count(first) if samples is None else samples
-        if self._samples == 0:
-            raise errors.empty(_WHERE)
+        return spec
 
     def __len__(self) -> int:
         return self._samples

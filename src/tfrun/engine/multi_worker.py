@@ -35,7 +35,9 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
         except RuntimeError as error:
             if "at program startup" not in str(error):
                 raise
-            raise _too_late() from error
+            if not _is_alone(cluster_resolver):
+                raise _too_late() from error
+            self._initialize_local(cluster_resolver)  # as without TF_CONFIG: nobody is to be met
 
     def _use_merge_call(self):
         # One replica in a process has nobody to merge with. Without merging, an optimizer may
@@ -110,6 +112,12 @@ def _note_collectives(extended: MultiWorkerExtended) -> None:
 def uses_collectives() -> bool:
     """True when this process meets other workers in TensorFlow's own collectives."""
     return bool(_with_collectives)
+
+
+def _is_alone(cluster_resolver) -> bool:
+    """Whether a cluster has one task."""
+    jobs = cluster_resolver.cluster_spec().as_dict()
+    return sum(len(addresses) for addresses in jobs.values()) == 1
 
 
 def _too_late() -> UsageError:

@@ -28,7 +28,7 @@ _LOOPS: dict[str, Runner] = {
     "predict": loops.run_predict,
     "train_on_batch": loops.run_train_on_batch,
     "test_on_batch": loops.run_on_batch,
-    "predict_on_batch": loops.run_on_batch,
+    "predict_on_batch": loops.run_predict_on_batch,
 }
 
 # What a call on one batch runs. Once it is traced, it uses what it used then.

@@ -114,6 +114,28 @@ def alone(model: Any) -> Iterator[None]:
     journal, _state.journal = _state.journal, None
     state = [*model.non_trainable_variables, *model.metrics_variables]
     before = [variable.numpy() for variable in state]
+    with _own_functions(model):
+        yield
+    for variable, value in zip(state, before, strict=True):
+        variable.assign(value)
+    _state.journal = journal
+
+
+@contextlib.contextmanager
+def on_own_batch(strategy: Any, model: Any) -> Iterator[None]:
+    """Lets `model` predict a batch of this worker's, while the others do what they want.
+
+    Args:
+      strategy: that it shares with other workers.
+      model: the model; it is built.
+    """
+    with local_mode(strategy, model, keep_changes=True), _own_functions(model):
+        yield
+
+
+@contextlib.contextmanager
+def _own_functions(model: Any) -> Iterator[None]:
+    """Has `model` use functions that are traced for this worker alone."""
     with without_strategy(model):
         distributed = model.test_function, model.predict_function
         model.test_function, model.predict_function = _functions.get(model, (None, None))
@@ -122,9 +144,6 @@ def alone(model: Any) -> Iterator[None]:
         finally:
             _functions[model] = model.test_function, model.predict_function
             model.test_function, model.predict_function = distributed
-    for variable, value in zip(state, before, strict=True):
-        variable.assign(value)
-    _state.journal = journal
 
 
 def forget_functions(model: Any) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
+from keras.src.backend import compute_output_spec
 
 from tfrun.data import errors, global_batch, resume
 from tfrun.job.errors import UsageError
@@ -18,7 +20,13 @@ from tfrun.train import board, evaluator, header, hooks, loaded, pace
 from tfrun.train.agree import any_worker, mean_over_workers, meet, multi_worker_strategy
 from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, SyncCheck, Watched
 from tfrun.train.leaving import keeping_state
-from tfrun.train.local_mode import alone, forget_functions, in_local_mode, refused
+from tfrun.train.local_mode import (
+    alone,
+    forget_functions,
+    in_local_mode,
+    on_own_batch,
+    refused,
+)
 from tfrun.train.parameter_server import install as parameter_server
 from tfrun.train.report import Report, SampleCounter
 from tfrun.train.session import Session
@@ -175,15 +183,52 @@ def run_evaluate(original: Method, model: keras.Model, args: tuple, kwargs: dict
 
 def run_predict(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Runs `predict` on all workers, or in local mode on this one."""
-    return _run_loop(original, model, args, kwargs, hooks.PREDICT_BATCH)[0]
+    try:
+        return _run_loop(original, model, args, kwargs, hooks.PREDICT_BATCH)[0]
+    except UnboundLocalError as error:  # Keras's, where there was no batch
+        if "batch_outputs" not in str(error):
+            raise
+        raise errors.empty("model.predict, x") from None
 
 
 def run_on_batch(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Runs `test_on_batch` or `predict_on_batch`; in local mode on this worker."""
+    """Runs `test_on_batch`; in local mode on this worker."""
     if in_local_mode() and multi_worker_strategy(model) is not None:
         with alone(model):
             return original(model, *args, **kwargs)
     return original(model, *args, **kwargs)
+
+
+def run_predict_on_batch(
+    original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]
+) -> Any:
+    """Runs `predict_on_batch` on this worker's own batch: its rows, each once.
+
+    Keras runs the batch on every replica and puts all results one behind the other.
+    """
+    strategy = multi_worker_strategy(model)
+    if strategy is None:
+        outputs = original(model, *args, **kwargs)
+        copies = model.distribute_strategy.num_replicas_in_sync
+        if copies == 1 or parameter_server.strategy_of(model) is not None:
+            return outputs
+        return keras.tree.map_structure(lambda leaf: leaf[: leaf.shape[0] // copies], outputs)
+    if in_local_mode():
+        with alone(model):
+            return original(model, *args, **kwargs)
+    if not model.built:
+        x: Any = inspect.signature(original).bind(model, *args, **kwargs).arguments["x"]
+        symbols = keras.tree.map_structure(_symbol, x)
+        with strategy.scope():
+            compute_output_spec(model, symbols, training=False)
+    with on_own_batch(strategy, model):
+        return original(model, *args, **kwargs)
+
+
+def _symbol(array: Any) -> Any:
+    array = array if hasattr(array, "dtype") else np.asarray(array)
+    dtype = keras.backend.standardize_dtype(array.dtype)
+    return keras.KerasTensor((None, *array.shape[1:]), dtype)
 
 
 def run_train_on_batch(
