@@ -24,6 +24,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import (
 )
 from keras.src.utils.rng_utils import get_random_seed
 
+from tfrun.data import errors
 from tfrun.data.dataset import Dataset
 from tfrun.data.permutation import Order
 from tfrun.data.plan import Plan
@@ -46,6 +47,8 @@ def as_dataset(options: Mapping[str, Any]) -> Dataset | None:
     adapter = ArrayDataAdapter(x, y, sample_weight=weights, class_weight=options["class_weight"])
     inputs = data_adapter_utils.list_to_tuple(adapter._inputs)
     leaves = tree.flatten(inputs)
+    if any(leaf.shape[0] == 0 for leaf in leaves):
+        raise errors.empty("model.fit, x")
     if not all(isinstance(leaf, np.ndarray | tf.Tensor) for leaf in leaves):
         return None
     source = ArraySource(tree.map_structure(_as_keras_casts, inputs))

@@ -24,6 +24,7 @@ from tfrun.data.dataset import Dataset
 from tfrun.data.direct_iterators import read_directly
 from tfrun.data.distributed import DistributedView, Feed
 from tfrun.data.idle_iterators import let_iterators_end
+from tfrun.data.python_feed import PythonEpochIterator
 from tfrun.job.world import world
 
 
@@ -108,7 +109,7 @@ def for_strategy(maker: Any) -> None:
         _makers.append(maker)
 
 
-class FeedEpochIterator(trainer.TFEpochIterator):
+class FeedEpochIterator(PythonEpochIterator):
     """Keras's own epoch iterator, but for a `tfrun.Dataset`."""
 
     def __new__(cls, distribute_strategy=None, *args: Any, **kwargs: Any) -> Any:
@@ -134,6 +135,9 @@ class FeedEpochIterator(trainer.TFEpochIterator):
             if made is not None:
                 dataset = made
                 kwargs = {**kwargs, "y": None, "sample_weight": None, "class_weight": None}
+                if (kwargs.get("steps_per_epoch") or 0) > dataset.steps_per_epoch:
+                    self._interrupted_warning()
+                    kwargs["steps_per_epoch"] = None  # as Keras: an epoch ends with its data
         if isinstance(dataset, Dataset):
             self._feed = _feed(dataset, distribute_strategy, kwargs, epochs)
             kwargs = {**kwargs, "x": FeedAdapter(self._feed), "class_weight": None}

@@ -58,6 +58,20 @@ def has_python(dataset: tf.data.Dataset) -> bool:
     return any(op in PYTHON for op, _ in _ops(dataset))
 
 
+def calls_python(dataset: Any) -> bool:
+    """As `has_python`, by the functions of the pipeline's steps: no data is looked at."""
+    waiting = [dataset] if isinstance(dataset, tf.data.Dataset) else []
+    while waiting:
+        node: Any = waiting.pop()
+        waiting += node._inputs()
+        for wrapped in node._functions():
+            graph = wrapped.function.graph.as_graph_def()
+            named = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+            if any(op.op in PYTHON for op in named):
+                return True
+    return False
+
+
 def has_cache(dataset: Any) -> bool:
     """Whether a pipeline keeps its elements: what it gives then depends on its first epoch."""
     if not isinstance(dataset, tf.data.Dataset):

@@ -45,13 +45,23 @@ def build_first(model, wanted: bool) -> None:
 
 
 def _build_from_local_batch(original):
-    """Keras wants shapes and dtypes only, and gets them from this worker's own first batch."""
+    """Keras wants shapes and dtypes only, and gets them from this worker's own first batch.
+
+    That is read where nothing else tells: to read is to take it away from a generator, or to have
+    had a shuffle's first order.
+    """
 
     @functools.wraps(original)
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         strategy = self._distribute_strategy
         if is_repaired(strategy):
             check_scope(self.optimizer, strategy)
+        known = getattr(iterator, "symbolic_batch", lambda: None)()
+        if known is not None:
+            data_batch, iterator = known, None
+            if not strategy and getattr(self, _BUILD_FIRST, False):
+                self._symbolic_build(data_batch=known)
+                return None
         if not strategy and iterator is not None and getattr(self, _BUILD_FIRST, False):
             # Nothing is read: an undisturbed run reads nothing here either.
             self._symbolic_build(data_batch=iterator.element_spec)
@@ -59,10 +69,10 @@ def _build_from_local_batch(original):
         own = strategy and own_steps.has_own_step(self)
         if strategy and iterator is not None and (is_repaired(strategy) or own):
             local = strategy.experimental_local_results
-            for *_, batches in iterator:
-                data_batch = tree.map_structure(lambda leaf: local(leaf)[0], next(batches))
-                break
-            iterator = None
+            read = next((next(batches, None) for *_, batches in iterator), None)
+            if read is None:
+                return None  # there is no data, and nothing will be computed
+            data_batch, iterator = tree.map_structure(lambda leaf: local(leaf)[0], read), None
         if own:
             by_calling = functools.partial(original, self, data_batch=data_batch)
             return own_steps.build(self, by_calling, data_batch)
@@ -104,7 +114,10 @@ def mean_over_workers(local, strategy):
     Returns:
       The same structure of tensors; `local` itself when there is one worker.
     """
-    leaves = [tf.convert_to_tensor(leaf) for leaf in tree.flatten(local)]
+    leaves = [
+        tf.constant(leaf, tf.float64) if isinstance(leaf, float) else tf.convert_to_tensor(leaf)
+        for leaf in tree.flatten(local)
+    ]
     if not leaves or not strategy.extended._in_multi_worker_mode():
         return local
     dtype = tf.float64 if any(leaf.dtype == tf.float64 for leaf in leaves) else tf.float32

@@ -55,7 +55,8 @@ def build(model: Any, by_calling: Callable[[], None], data_batch: Any) -> None:
 
 
 def _of_any_size(leaf: Any) -> Any:
-    return tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype) if tf.is_tensor(leaf) else leaf
+    is_symbol = tf.is_tensor(leaf) or isinstance(leaf, keras.KerasTensor)
+    return tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype) if is_symbol else leaf
 
 
 @contextlib.contextmanager

@@ -84,8 +84,12 @@ class ReplicaRun:
         """
         if self.samples is None:
             return value * tf.cast(1.0 / self.context.num_replicas_in_sync, value.dtype)
-        share = tf.cast(self.samples / self.all_samples, value.dtype)
-        return tf.where(self.samples > 0, value, tf.zeros_like(value)) * share
+        return tf.where(self.samples > 0, value, tf.zeros_like(value)) * self.share(value.dtype)
+
+    def share(self, dtype):
+        """This replica's share of the global batch's samples, to the last bit of `dtype`."""
+        exact = tf.float64 if dtype == tf.float64 else tf.float32
+        return tf.cast(tf.cast(self.samples, exact) / tf.cast(self.all_samples, exact), dtype)
 
 
 _ATTRIBUTE = "_tfrun_run"
