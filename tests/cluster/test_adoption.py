@@ -34,9 +34,7 @@ def results(workers: int) -> list[dict]:
 def test_adopted_with_the_numbers_of_one_worker(case: str, workers: int) -> None:
     mine, *others = [worker[case] for worker in results(workers)]
     assert [largest_difference(mine, other) for other in others] == [0.0] * (workers - 1)
-    # A third of a batch is a float32, too.
-    close = CLOSE.get(case, 1e-9 if workers == 2 else 1e-7)
-    assert largest_difference(results(1)[0][case], mine) < close
+    assert largest_difference(results(1)[0][case], mine) < CLOSE.get(case, 1e-9)
 
 
 @pytest.mark.timeout(700)
