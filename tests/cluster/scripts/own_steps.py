@@ -33,13 +33,7 @@ def dense(*units, inputs=None):
 
 
 def mse(y_true, y_pred):
-    """Each replica's share of the batch's mean: as a step of one's own states it."""
-    return tf.reduce_sum((y_true - y_pred) ** 2) / (24 * y_true.shape[-1])
-
-
-def whole(share):
-    """What to log: the mean of it over the replicas is the batch's mean."""
-    return share * strategy.num_replicas_in_sync
+    return tf.reduce_mean((y_true - y_pred) ** 2)
 
 
 class Gan(keras.Model):
@@ -76,14 +70,14 @@ class Gan(keras.Model):
             _, g_loss = self.losses_of(real)
         weights = self.generator.trainable_weights
         self.g_optimizer.apply_gradients(zip(tape.gradient(g_loss, weights), weights, strict=True))
-        self.d_metric.update_state(whole(d_loss))
-        self.g_metric.update_state(whole(g_loss))
+        self.d_metric.update_state(d_loss)
+        self.g_metric.update_state(g_loss)
         return {"d_loss": self.d_metric.result(), "g_loss": self.g_metric.result()}
 
     def test_step(self, real):
         d_loss, g_loss = self.losses_of(real)
-        self.d_metric.update_state(whole(d_loss))
-        self.g_metric.update_state(whole(g_loss))
+        self.d_metric.update_state(d_loss)
+        self.g_metric.update_state(g_loss)
         return {metric.name: metric.result() for metric in self.metrics}
 
 
@@ -107,11 +101,11 @@ class Autoencoder(keras.Model):
             loss = self.step(data)
         grads = tape.gradient(loss, self.trainable_weights)
         self.optimizer.apply_gradients(zip(grads, self.trainable_weights, strict=True))
-        self.total.update_state(whole(loss))
+        self.total.update_state(loss)
         return {"total": self.total.result()}
 
     def test_step(self, data):
-        self.total.update_state(whole(self.step(data)))
+        self.total.update_state(self.step(data))
         return {"total": self.total.result()}
 
 
