@@ -1,6 +1,5 @@
 # after: TensorFlow Recommenders' basic retrieval, two towers, negatives from the batch
 # expects: near 0.5: the negatives of a row are the others of its replica's part of the batch
-# waits for: losses of scripts' own are those of one worker (C5)
 import keras
 import numpy as np
 import tensorflow as tf

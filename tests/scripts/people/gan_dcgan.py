@@ -1,6 +1,5 @@
 # after: Keras's example "DCGAN to generate face images": a Model of two models, without call()
 # expects: near 0.3: each replica draws noise of its own
-# waits for: losses of scripts' own are those of one worker (C5)
 import keras
 import numpy as np
 import tensorflow as tf

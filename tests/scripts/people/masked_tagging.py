@@ -1,6 +1,5 @@
 # after: Keras's guide "Understanding masking & padding": a tagger of padded sentences
 # expects: equal
-# waits for: losses of scripts' own are those of one worker (C5)
 import keras
 import numpy as np
 import tensorflow as tf

@@ -1,7 +1,6 @@
 # after: TensorFlow's tutorial "Multi-worker training with Keras": TF_CONFIG, saving by the chief
 # expects: near 0.6: its global batch grows with the number of workers, as the tutorial has it
 # not compared: workers
-# waits for: a load waits for the chief's save of the same place (C11)
 import json
 import os
 import shutil
