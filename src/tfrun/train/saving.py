@@ -90,7 +90,10 @@ def wait_until_written(path: Any) -> None:
     with progress.in_collective():
         if call is not None:
             _pending.pop(call.path, None)
-            chief_journal.reader.result(_written_by_chief(call))
+            save = _written_by_chief(call)
+            chief_journal.reader.result(save)
+            if save.path != call.path:
+                _copy(save.path, call.path)
             return
         for pending in list(_pending.values()):
             del _pending[pending.path]
@@ -104,9 +107,22 @@ def _written_by_chief(call: Call) -> Save:
     save = reader.find(_meets(call), seconds) or reader.find(
         lambda save: (save.path, save.path_nth) == (call.path, call.path_nth), 0
     )
-    if save is None or save.path != call.path:
+    if save is None:
         raise chief_journal.not_saved(call.path)
     return save
+
+
+def _copy(written: str, path: str) -> None:
+    """Brings what the chief has written elsewhere (in a `tempfile.mkdtemp()` of its own, as in
+    TensorFlow's tutorials) to where this worker was asked to save the same.
+
+    Raises:
+      TfrunError: TFRUN-505 when it cannot be seen from here.
+    """
+    if not Path(written).is_file():
+        raise chief_journal.not_saved(path)
+    with _beside(Path(path)) as temporary:
+        shutil.copy2(written, temporary)
 
 
 def _meets(call: Call) -> Callable[[Save], bool]:

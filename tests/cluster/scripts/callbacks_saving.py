@@ -60,7 +60,7 @@ part = keras.Model(model.inputs, model.layers[0].output)
 part.save(FOLDER / "part.keras")
 shape = list(part.predict(x, verbose=0).shape)
 
-# A path that differs by worker: nobody writes the other workers' files, and loading says so.
+# A path that differs by worker: who loads it gets what the chief has written to its own.
 model.save(FOLDER / f"of-{RANK}.keras")
 try:
     keras.models.load_model(FOLDER / f"of-{RANK}.keras")

@@ -1,6 +1,5 @@
 # after: TensorFlow's tutorial "Classification on imbalanced data": METRICS at the top of the file
 # expects: equal
-# waits for: a load of what the chief has saved at the same place, whatever the path (C11)
 import os
 import tempfile
 
