@@ -1,6 +1,5 @@
 # after: pre-tf.data Keras scripts: a Python generator with steps_per_epoch
 # expects: equal
-# waits for: Python generators read once, by all workers alike (C3)
 import keras
 import numpy as np
 import tensorflow as tf
@@ -60,4 +59,4 @@ second.fit(once(), epochs=1, verbose=0)
 print("iterations =", int(second.optimizer.iterations))
 print("one pass weights =", float(np.sum(second.get_weights()[0])))
 print("evaluate =", second.evaluate(once(), verbose=0))
-print("predictions =", float(second.predict((b for b, _ in once()), verbose=0).sum()))
+print("predictions =", float(second.predict(((b,) for b, _ in once()), verbose=0).sum()))

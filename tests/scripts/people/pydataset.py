@@ -1,6 +1,5 @@
 # after: Keras 2 scripts with a keras.utils.Sequence, moved to PyDataset: workers, on_epoch_end
 # expects: equal
-# waits for: Python generators read once, by all workers alike (C3)
 import math
 
 import keras

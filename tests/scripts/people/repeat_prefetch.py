@@ -1,6 +1,5 @@
 # after: TensorFlow's guide "Better performance with tf.data": shuffle, batch, repeat, prefetch
 # expects: equal
-# waits for: a model is built without reading its data, which takes a shuffle's first order (C3)
 import keras
 import numpy as np
 import tensorflow as tf

@@ -1,6 +1,5 @@
 # after: a notebook of 2017 that trains batch by batch
 # expects: equal
-# waits for: predict_on_batch gives each row once (C4)
 import keras
 import numpy as np
 import tensorflow as tf

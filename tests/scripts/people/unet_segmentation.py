@@ -1,6 +1,5 @@
 # after: TensorFlow's tutorial "Image segmentation": a U-Net, a weight for each pixel, MeanIoU
 # expects: equal
-# waits for: a model is built without reading its data, which takes a shuffle's first order (C3)
 import numpy as np
 import tensorflow as tf
 from sklearn.datasets import load_digits
