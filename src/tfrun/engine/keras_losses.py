@@ -87,11 +87,15 @@ def logs_of_all(run: replica.ReplicaRun, result: Any) -> Any:
     if run.losses is None or not run.losses.alone or not isinstance(result, dict):
         return result
     held = {metric.name for metric in run.losses.model.metrics}
-    fixed = {
-        n for n, v in result.items() if n in held and tf.is_tensor(v) and run.losses.is_fixed(v)
-    }
+    fixed = {n for n, v in result.items() if n in held and _may_be_a_metric_s(run, v)}
     object.__setattr__(run.losses.model, LOGGED_METRICS, fixed)  # past Keras's tracking
     return {name: _log_of_all(run, value) for name, value in result.items()}
+
+
+def _may_be_a_metric_s(run: replica.ReplicaRun, value: Any) -> bool:
+    """Whether a number of the logs follows from variables alone, as a metric's result does."""
+    is_constant = tf.get_static_value(value) is not None if tf.is_tensor(value) else True
+    return not is_constant and run.losses is not None and run.losses.is_fixed(value)
 
 
 def _log_of_all(run: replica.ReplicaRun, value: Any) -> Any:
