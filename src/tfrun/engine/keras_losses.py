@@ -87,7 +87,8 @@ def logs_of_all(run: replica.ReplicaRun, result: Any) -> Any:
     if run.losses is None or not run.losses.alone or not isinstance(result, dict):
         return result
     held = {metric.name for metric in run.losses.model.metrics}
-    fixed = {n for n, v in result.items() if n in held and _may_be_a_metric_s(run, v)}
+    may_be = functools.partial(_may_be_a_metric_s, run)  # that of `compile` is a dictionary
+    fixed = {n for n, v in result.items() if n in held and all(map(may_be, tree.flatten(v)))}
     object.__setattr__(run.losses.model, LOGGED_METRICS, fixed)  # past Keras's tracking
     return {name: _log_of_all(run, value) for name, value in result.items()}
 

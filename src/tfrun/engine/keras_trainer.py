@@ -179,12 +179,19 @@ def _agree_on_last_logs(original):
             found = self.get_metrics_result() if whole else {}
             mean = mean_over_workers(logs, strategy)
             return {
-                **mean,
-                **{name: found[name] for name in mean if name in found and name in whole},
+                name: _read_over_all(name, value, found) if name in whole else value
+                for name, value in mean.items()
             }
         return result
 
     return _get_metrics_result_or_logs
+
+
+def _read_over_all(name, logged, found):
+    """What `found` has of a metric, or of each that a metric holds, as that of `compile` does."""
+    if isinstance(logged, dict):
+        return {inner: _read_over_all(inner, value, found) for inner, value in logged.items()}
+    return found.get(name, logged)
 
 
 def _agree_on_batch_logs(original):

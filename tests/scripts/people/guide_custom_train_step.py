@@ -1,6 +1,5 @@
 # after: Keras's guide "Customizing what happens in fit() with TensorFlow": train_step, own metrics
 # expects: equal
-# waits for: logs of a train_step that are metrics are those of all samples, in unequal parts on three
 import keras
 import numpy as np
 import tensorflow as tf
