@@ -38,7 +38,7 @@ def repair_gradients() -> None:
     The gradient of one is a `ShardGradients`: a gradient for each shard.
     """
     original = tf.GradientTape.gradient
-    if hasattr(original, "__wrapped__"):
+    if hasattr(original, "_tfrun_shards"):  # others wrap it as well
         return
 
     @functools.wraps(original)
@@ -54,6 +54,7 @@ def repair_gradients() -> None:
         ]
         return type(sources)(made) if isinstance(sources, tuple) else made
 
+    gradient._tfrun_shards = True  # type: ignore[attr-defined]
     cls: Any = tf.GradientTape
     cls.gradient = gradient
 
