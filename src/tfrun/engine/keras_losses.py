@@ -87,16 +87,16 @@ def logs_of_all(run: replica.ReplicaRun, result: Any) -> Any:
     if run.losses is None or not run.losses.alone or not isinstance(result, dict):
         return result
     held = {metric.name for metric in run.losses.model.metrics}
-    may_be = functools.partial(_may_be_a_metric_s, run)  # that of `compile` is a dictionary
+    may_be = functools.partial(_may_be_a_metric_s, run.losses)  # that of `compile` is a dictionary
     fixed = {n for n, v in result.items() if n in held and all(map(may_be, tree.flatten(v)))}
     object.__setattr__(run.losses.model, LOGGED_METRICS, fixed)  # past Keras's tracking
     return {name: _log_of_all(run, value) for name, value in result.items()}
 
 
-def _may_be_a_metric_s(run: replica.ReplicaRun, value: Any) -> bool:
+def _may_be_a_metric_s(losses: Any, value: Any) -> bool:
     """Whether a number of the logs follows from variables alone, as a metric's result does."""
-    is_constant = tf.get_static_value(value) is not None if tf.is_tensor(value) else True
-    return not is_constant and run.losses is not None and run.losses.is_fixed(value)
+    is_static = tf.is_symbolic_tensor(value) and tf.get_static_value(value) is not None
+    return tf.is_tensor(value) and not is_static and losses.is_fixed(value)  # eager ones all are
 
 
 def _log_of_all(run: replica.ReplicaRun, value: Any) -> Any:
