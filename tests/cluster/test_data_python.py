@@ -32,7 +32,7 @@ def plain(script: str) -> dict[str, Any]:
         out = Path(folder, "out.json")
         subprocess.run(
             [sys.executable, SCRIPTS / script],
-            env=environment({"TFRUN_TEST_OUT": str(out)}),
+            env=environment({"TFRUN_TEST_OUT": str(out), "TF_CPP_MIN_LOG_LEVEL": "2"}),
             check=True,
             timeout=200,
         )

@@ -148,21 +148,22 @@ fit("from_generator with state", from_generator(lambda: ahead), steps_per_epoch=
 pairs = tf.data.Dataset.from_tensor_slices((X, Y))
 fit("the first order of a shuffle", pairs.shuffle(83, seed=3).batch(16), epochs=2)
 
-# Plain Keras loses what its iterators have read ahead, a different number each time: these are
-# what it would give if it did not.
-keras.utils.set_random_seed(7)
-made, data = model(), counted()
-made.set_weights([np.zeros_like(weight) for weight in made.get_weights()])
-one = [made.evaluate(data, steps=4, verbose=0)[1] for _ in range(3)]
-predicted = [made.predict(data, steps=3, verbose=0).shape for _ in range(2)]
-seen["nothing is lost between calls"] = [one, predicted, float(next(data)[1][0, 0])]
-data = counted()
-made.fit(X, Y, epochs=3, batch_size=50, verbose=0, validation_data=data, validation_steps=4)
-seen["nothing is lost between validations"] = float(next(data)[1][0, 0])
-data = counted()
-made.fit(data, steps_per_epoch=40, verbose=0, callbacks=[Stop()])
-made.fit(data, steps_per_epoch=3, verbose=0)
-seen["nothing is lost in an epoch that ends early"] = float(next(data)[1][0, 0])
+# Plain Keras loses what its iterators have read ahead, a different number each time, and raises
+# "generator already executing" where its thread still reads: these are what it would give if not.
+if os.environ.get("TFRUN_TASK"):
+    keras.utils.set_random_seed(7)
+    made, data = model(), counted()
+    made.set_weights([np.zeros_like(weight) for weight in made.get_weights()])
+    one = [made.evaluate(data, steps=4, verbose=0)[1] for _ in range(3)]
+    predicted = [made.predict(data, steps=3, verbose=0).shape for _ in range(2)]
+    seen["nothing is lost between calls"] = [one, predicted, float(next(data)[1][0, 0])]
+    data = counted()
+    made.fit(X, Y, epochs=3, batch_size=50, verbose=0, validation_data=data, validation_steps=4)
+    seen["nothing is lost between validations"] = float(next(data)[1][0, 0])
+    data = counted()
+    made.fit(data, steps_per_epoch=40, verbose=0, callbacks=[Stop()])
+    made.fit(data, steps_per_epoch=3, verbose=0)
+    seen["nothing is lost in an epoch that ends early"] = float(next(data)[1][0, 0])
 seen["the script's own arrays"] = [float(X.sum()), float(Y.sum()), float(W.sum())]
 
 out = os.environ["TFRUN_TEST_OUT"]
