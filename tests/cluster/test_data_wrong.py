@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -11,6 +12,10 @@ import tensorflow as tf
 SCRIPT = Path(__file__).with_name("scripts") / "data_wrong.py"
 EXPECTED = {
     "empty": ("TFRUN-601", "at least one sample"),
+    "no batch: fit": ("TFRUN-601", "in model.fit, x"),
+    "no batch: evaluate": ("TFRUN-601", "in model.evaluate, x"),
+    "no batch: predict": ("TFRUN-601", "in model.predict, x"),
+    "no batch: steps": ("TFRUN-601", "in state.steps, dataset"),
     "lengths": ("TFRUN-602", "0: 8, 1: 5"),
     "batch": ("TFRUN-603", "9 is larger than the data of 8 samples"),
     "no file": ("TFRUN-604", "nowhere-*"),
@@ -22,13 +27,18 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+def job(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from conftest import Jobs  # type: ignore[import-not-found]
 
     made = Jobs(tmp_path_factory.mktemp("wrong"), "wrong-input")
     done = made.run("-n", 2, SCRIPT, "build")
     assert done.returncode == 0, done.stderr
-    return [json.loads((made.directory / f"{rank}.json").read_text()) for rank in range(2)]
+    return made, done
+
+
+@pytest.fixture(scope="module")
+def texts(job: Any) -> list[dict[str, str]]:
+    return [json.loads((job[0].directory / f"{rank}.json").read_text()) for rank in range(2)]
 
 
 @pytest.mark.parametrize("case", EXPECTED)
@@ -37,6 +47,13 @@ def test_each_worker_gets_a_coded_error(texts: list[dict[str, str]], case: str) 
     for found in texts:
         assert f": {code}: " in found[case], found[case]
         assert what in found[case]
+
+
+def test_what_trains_nothing_is_told_and_what_has_trained_is_let_be(job, texts) -> None:
+    for found in texts:
+        assert found["spent"] == found["validation"] == "nothing"
+    # When it is known and at the end.
+    assert job[1].stderr.count("WARNING TFRUN-601: the validation data is empty") == 2
 
 
 def damaged(folder: Path) -> int:

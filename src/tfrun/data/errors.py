@@ -5,11 +5,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from tfrun.job import doubts
 from tfrun.job.errors import TfrunError, UsageError
+from tfrun.worker import channel
 
 
-def empty(where: str) -> UsageError:
-    return UsageError("TFRUN-601", "the data is empty", where=where, expected="at least one sample")
+def empty(where: str, expected: str = "at least one sample") -> UsageError:
+    return UsageError("TFRUN-601", "the data is empty", where=where, expected=expected)
+
+
+def doubt_validation() -> None:
+    """Reports that `fit` validates with nothing: its training is none the worse for it."""
+    text = (
+        "the validation data is empty, so there are no val_ metrics: no callback can go by them; "
+        "with drop_remainder=True nothing is left of less than a batch"
+    )
+    channel.emit(doubts.REPORT, code="TFRUN-601", text=text)
 
 
 def different_lengths(lengths: dict[str, int], where: str) -> UsageError:

@@ -110,7 +110,12 @@ def for_strategy(maker: Any) -> None:
 
 
 class FeedEpochIterator(PythonEpochIterator):
-    """Keras's own epoch iterator, but for a `tfrun.Dataset`."""
+    """Keras's own epoch iterator, but for a `tfrun.Dataset`.
+
+    Attributes:
+      passes: how often the data has been begun.
+      validates: it is `fit`'s validation data.
+    """
 
     def __new__(cls, distribute_strategy=None, *args: Any, **kwargs: Any) -> Any:
         made = (maker(distribute_strategy, kwargs) for maker in _makers)
@@ -130,13 +135,17 @@ class FeedEpochIterator(PythonEpochIterator):
             kwargs["steps_per_execution"] = 1  # they are put together here
         self._armed: resume.Resume | None = None
         self._given, self._first_is_read, self._all_are_read = dataset, None, False
+        self._has_given = False  # a step has had a batch of it, in this run or an earlier one
+        call = "fit" if self._training else "evaluate" if "y" in kwargs else "predict"
+        self._argument = f"model.{call}, x"
+        self.validates = False
         if self._training and not isinstance(dataset, Dataset) and world().in_job:
             made = keras_arrays.as_dataset(kwargs)
             if made is not None:
                 dataset = made
                 kwargs = {**kwargs, "y": None, "sample_weight": None, "class_weight": None}
                 if (kwargs.get("steps_per_epoch") or 0) > dataset.steps_per_epoch:
-                    self._interrupted_warning()
+                    super()._interrupted_warning()
                     kwargs["steps_per_epoch"] = None  # as Keras: an epoch ends with its data
         if isinstance(dataset, Dataset):
             self._feed = _feed(dataset, distribute_strategy, kwargs, epochs)
@@ -146,9 +155,22 @@ class FeedEpochIterator(PythonEpochIterator):
             super().__init__(distribute_strategy, *args, **kwargs)
 
     def _enumerate_iterator(self) -> Any:
-        if self._pace is None or not self._is_counted:
-            return self._executions()
-        return executions.together(self._executions(), self.num_batches or 0, self._pace)
+        steps = self._executions()
+        if self._pace is not None and self._is_counted:
+            steps = executions.together(steps, self.num_batches or 0, self._pace)
+        for execution in steps:
+            yield execution
+            self._has_given = True  # else the data had ended, and nobody comes back here
+
+    def _interrupted_warning(self) -> None:
+        """The data has come to its end: Keras warns. Without a single batch nothing is learned."""
+        if self._has_given or not world().in_job:
+            super()._interrupted_warning()
+            return
+        if not self.validates:
+            raise errors.empty(self._argument, "at least one batch") from None
+        self._has_given = True  # told once
+        errors.doubt_validation()
 
     @property
     def _is_counted(self) -> bool:
@@ -206,6 +228,7 @@ class FeedEpochIterator(PythonEpochIterator):
           steps: after how many steps the epoch was left; None where its data had come to its end.
           begun: how often the data is to be begun, at most; None if nobody knows.
         """
+        self._has_given = True
         is_counted = self.data_adapter.num_batches is not None
         reads = self.steps_per_epoch is not None or not is_counted or self._is_read()
         with self.catch_stop_iteration():
@@ -229,6 +252,8 @@ class FeedEpochIterator(PythonEpochIterator):
         # `fit` looks at a batch to build the model, resets, and then begins.
         super().reset()
         done, self._resume = self._resume, None
+        if done is not None and (done.epochs or done.steps or done.trained):
+            self._has_given = True
         if self._feed is not None:
             self._feed.rewind()
             if done is not None and done.whole:

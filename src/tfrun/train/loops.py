@@ -174,8 +174,11 @@ def _defaults(given: list[Any], verbose: Any) -> list[Any]:
 
 def run_evaluate(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Runs `evaluate` on all workers, or in local mode on this one."""
-    result, strategy = _run_loop(original, model, args, kwargs, hooks.TEST_BATCH)
     inside_fit = isinstance(kwargs.get("callbacks"), keras.callbacks.CallbackList)
+    of_fit: Any = getattr(model, "_eval_epoch_iterator", None)
+    if inside_fit and of_fit is not None:
+        of_fit.validates = True
+    result, strategy = _run_loop(original, model, args, kwargs, hooks.TEST_BATCH)
     if strategy is not None and not inside_fit and _has_own_step(model):
         return mean_over_workers(strategy, result)
     return result

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tfrun.data import global_batch, ledger
+from tfrun.data import errors, global_batch, ledger
 from tfrun.data.position import Position
 from tfrun.engine import step_clock
 from tfrun.engine.sync_check import check_in_sync
@@ -158,6 +158,8 @@ class TrainState:
                     self._shown.body_ended()
                 self._step_ended(self._after)
             self._meter.rests()
+            if not self.step and world().in_job:
+                raise errors.empty("state.steps, dataset", "at least one batch")
             if self._folder is not None:
                 with self._training.changing():
                     self._keeper.epoch_ended()

@@ -38,14 +38,37 @@ def text_of(make):
     return "nothing"
 
 
+def small_model():
+    with tfrun.strategy().scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    return model
+
+
 def build():
+    model = small_model()
     empty, rows = np.zeros((0, 3)), np.zeros((8, 3))
     broken = written("cut-off")
     os.truncate(broken, broken.stat().st_size - 5)
     gone = written("gone")
     data = Data.from_tfrecords(str(gone), batch_size=4)
     os.truncate(gone, 10)
+    batch = rows[:4], rows[:4, :1]
+    nothing = tf.data.Dataset.from_tensors(batch).filter(lambda x, y: x[0, 0] > 1)
+
+    def loop():
+        state = tfrun.TrainState(model=model, optimizer=model.optimizer)
+        list(state.steps(nothing, epochs=1))
+
+    spent = (batch for _ in range(3))
     cases = {
+        "no batch: fit": lambda: model.fit(nothing),
+        "no batch: evaluate": lambda: model.evaluate(nothing),
+        "no batch: predict": lambda: model.predict(nothing),
+        "no batch: steps": loop,
+        # The first epoch has had all; the others train nothing, as Keras warns.
+        "spent": lambda: model.fit(spent, steps_per_epoch=3, epochs=3),
+        "validation": lambda: model.fit(*batch, epochs=2, validation_data=nothing),
         "empty": lambda: Data.from_arrays(empty, batch_size=1),
         "lengths": lambda: Data.from_arrays({"x": rows, "y": rows[:5]}, batch_size=2),
         "batch": lambda: Data.from_arrays(rows, batch_size=9),

@@ -20,7 +20,7 @@ from keras import tree
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
 
-from tfrun.data import keras_arrays, ledger, resume
+from tfrun.data import errors, keras_arrays, ledger, resume
 from tfrun.data.dataset import Dataset
 from tfrun.data.plan import Replicas
 from tfrun.data.position import Position
@@ -82,10 +82,14 @@ class Epochs:
     Args:
       model: the model.
       options: what Keras gives its own epoch iterator.
+
+    Attributes:
+      validates: it is `fit`'s validation data.
     """
 
     def __init__(self, model: Any, options: dict[str, Any]) -> None:
         self._model = model
+        self.validates = False
         self._strategy = model.distribute_strategy
         self.kind: Kind = (
             "train" if "class_weight" in options else "test" if "y" in options else "predict"
@@ -158,10 +162,16 @@ class Epochs:
             if self._workspace is not None:  # no number ever stands for two steps
                 self._workspace.next_number = max(run.number, self.feed.next_number)
         self._finish(run)
-        if not ended and self.kind == "train":
-            raise cannot_be_made("data without a batch")
+        if not ended:
+            self._had_nothing()
         if self.num_batches is None:
             self.num_batches = ended
+
+    def _had_nothing(self) -> None:
+        if self.kind != "test" or not self.validates:
+            call = {"train": "fit", "test": "evaluate", "predict": "predict"}[self.kind]
+            raise errors.empty(f"model.{call}, x", "at least one batch")
+        errors.doubt_validation()
 
     # --- for checkpoints ---------------------------------------------------------------------
 
