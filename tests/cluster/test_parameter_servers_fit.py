@@ -117,6 +117,12 @@ def test_what_workers_cannot_make_is_refused() -> None:
     ]
 
 
+def test_data_without_a_batch_is_told() -> None:
+    *codes, logged = case("nothing")
+    assert codes == ["TFRUN-601"] * 3
+    assert not [name for name in logged if name.startswith("val_")]
+
+
 def test_less_than_a_batch_is_predicted() -> None:
     result = case("one_batch")
     assert result["one"] == [True] * 3

@@ -482,6 +482,20 @@ def wrong_data():
 
 
 @case
+def nothing():
+    """What calls say of data without a batch; what is validated with it is a warning."""
+    none, model, found = tf.data.Dataset.from_tensor_slices((x, y)).batch(8).take(0), digits(), []
+    for call in (model.fit, model.evaluate, model.predict):
+        try:
+            call(none, verbose=0)
+            found.append(None)
+        except tfrun.TfrunError as error:
+            found.append(error.code)
+    found.append(sorted(model.fit(x[:32], y[:32], verbose=0, validation_data=none).history))
+    return found
+
+
+@case
 def own_loop():
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
