@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from typing import Any
 
 import tensorflow as tf
@@ -199,11 +200,15 @@ class FeedEpochIterator(PythonEpochIterator):
         if done.trained:
             return
         for begin, end, iterator in super()._enumerate_iterator():
-            if begin < done.steps:
-                for _ in range(begin, min(end + 1, done.steps)):
-                    next(iterator)
-            else:
+            if begin >= done.steps:
                 yield begin, end, iterator
+                continue
+            for _ in range(begin, min(end + 1, done.steps)):
+                next(iterator)
+            # The state is one of within an execution: the rest of it makes no steps but its own.
+            rest = list(itertools.islice(iterator, max(end + 1 - done.steps, 0)))
+            if rest:
+                yield done.steps, end, iter(rest)
 
     def _get_iterator(self):
         self.passes.begins()

@@ -13,6 +13,8 @@ from typing import Any
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer
 
+from tfrun.engine import steps_made
+
 _ATTRIBUTE = "_tfrun_executions"
 _KERAS = trainer.TensorFlowTrainer
 _OWN = ("make_train_function", "_make_function")
@@ -129,16 +131,23 @@ def take_back(model: Any) -> None:
 
 
 def count_executions() -> None:
-    """Gives models that have `Executions` a train function of that kind; once."""
+    """Gives models that have `Executions` a train function of that kind; once.
+
+    Others that make several steps in a call count them.
+    """
     original = _KERAS._make_function
     if hasattr(original, "__wrapped__"):
         return
 
     @functools.wraps(original)
     def _make_function(self, step_function):
+        make = functools.partial(original, self, step_function)
+        if step_function != self.train_step:
+            return make()
+        steps_made.forget(self)
         executions = getattr(self, _ATTRIBUTE, None)
-        if executions is None or step_function != self.train_step:
-            return original(self, step_function)
-        return executions.function(self, step_function)
+        if executions is not None:
+            return executions.function(self, step_function)
+        return make() if self.steps_per_execution == 1 else steps_made.counted(self, make)
 
     _KERAS._make_function = _make_function

@@ -61,8 +61,8 @@ class Training:
         found = {name: number(report.get(name)) for name in names}
         logs = logs_of(report.get("logs"))
         self.epochs.append({**found, "time": time, "logs": logs})
-        if self._epoch_steps is None and found["steps"]:
-            self._epoch_steps = int(found["steps"])
+        # Executions of several steps may go over the end of an epoch.
+        self._epoch_steps = max(self._epoch_steps or 0, int(found["steps"] or 0)) or None
         values = {f"logs/{name}": number(value) for name, value in logs.items()}
         only_now = {k: v for k, v in values.items() if k.startswith("logs/val_")}
         if only_now:  # the others are a part of the progress
@@ -112,9 +112,10 @@ class Training:
             return None
         seconds = (mine and mine.step_seconds) or number(last.get("step_seconds"))
         steps, epochs = self._epoch_steps, self._all_epochs
+        steps = steps and max(steps, place["in_epoch"])
         done = left = None
         if steps and epochs:
-            fraction = (place["epoch"] * steps + min(place["in_epoch"], steps)) / (steps * epochs)
+            fraction = (place["epoch"] * steps + place["in_epoch"]) / (steps * epochs)
             done = min(1.0, fraction)
             left = (1 - done) * steps * epochs * seconds if seconds else None
         splits = [found.split for found in numbers.values() if found.steps]

@@ -28,14 +28,14 @@ from tfrun.train.local_mode import (
     refused,
 )
 from tfrun.train.parameter_server import install as parameter_server
-from tfrun.train.report import Report, SampleCounter
+from tfrun.train.report import Report, SampleCounter, StepCounter
 from tfrun.train.session import Session
 from tfrun.train.snapshot import state_dir
 from tfrun.train.trial import running
 from tfrun.worker import channel, progress
 
 Method = Callable[..., Any]
-_OURS = (SharedLogs, SharedStop, SyncCheck, SampleCounter, Report, Watched)
+_OURS = (SharedLogs, SharedStop, SyncCheck, SampleCounter, StepCounter, Report, Watched)
 
 
 def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -125,8 +125,9 @@ def _fit(
     given += board.wanted(given)
     if strategy is None:
         if channel.is_open() and world().is_chief and not in_local_mode():
-            counter = SampleCounter()
-            given += [*_defaults(given, _verbose(call)), counter, Report(lambda: counter.samples)]
+            counter, steps = SampleCounter(), StepCounter()
+            given += [*_defaults(given, _verbose(call)), counter, steps]
+            given.append(Report(lambda: counter.samples, steps))
             pace.arrange(model, None, sees_steps=pace.sees_every_step(given))
             _set_callbacks(call, arrange(given))
         return original(*call.args, **call.kwargs)
@@ -144,7 +145,7 @@ def _fit(
         loaded.check(strategy, model)
     pace.arrange(model, strategy, sees_steps=sees_steps)
     verbose = _verbose(call)
-    counter = SampleCounter()
+    counter, steps = SampleCounter(), StepCounter()
     stop = SharedStop(strategy, BatchDecisions(train=train, test=test), counter)
     callbacks: list[Any] = [hooks.for_this_worker(callback) for callback in given]
     callbacks += _defaults(given, verbose)
@@ -152,9 +153,9 @@ def _fit(
         callbacks.insert(0, SharedLogs(strategy))
     if every := sync_check_interval(os.environ):
         callbacks.append(SyncCheck(every))
-    callbacks += [counter, stop]
+    callbacks += [counter, steps, stop]
     if channel.is_open() and world().is_chief:
-        callbacks.append(Report(lambda: stop.samples))
+        callbacks.append(Report(lambda: stop.samples, steps))
     _set_callbacks(call, arrange(callbacks))
     forget_functions(model)
     scope = "global" if global_logs or test else "local"

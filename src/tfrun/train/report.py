@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from tfrun.engine import steps_made
 from tfrun.worker import channel
 
 
@@ -40,6 +41,41 @@ class SampleCounter(keras.callbacks.Callback):
             self.samples, self._read = tracked_samples(self.model), True
 
 
+class StepCounter(keras.callbacks.Callback):
+    """Counts the steps of an epoch that were made, where Keras tells how many were planned.
+
+    Attributes:
+      done: steps of this epoch, those before a resume included.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done = self._begin = 0
+        self._before: int | None = None
+        self._asked = True
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self.done = 0
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._begin, self._asked = batch, False
+        model: Any = self.model
+        if model.steps_per_execution > 1:
+            self._before = steps_made.so_far(model)
+
+    def executed(self, end: int) -> int:
+        """Returns `done`, after the execution whose last step was planned to be `end`."""
+        if not self._asked:
+            self._asked = True
+            now = None if self._before is None else steps_made.so_far(self.model)
+            planned = (self.params or {}).get("steps") or end + 1
+            self.done = min(end + 1, planned)
+            if now is not None and self._before is not None:
+                self.done = self._begin + now - self._before
+            self._before = None
+        return self.done
+
+
 def tracked_samples(model: Any) -> float:
     """Returns the samples behind this worker's part of the loss since the metrics were reset.
 
@@ -58,11 +94,12 @@ class Report(keras.callbacks.Callback):
 
     Args:
       samples: returns the samples of the epoch that just ended, over all workers.
+      counter: counts its steps.
     """
 
-    def __init__(self, samples: Callable[[], float]) -> None:
+    def __init__(self, samples: Callable[[], float], counter: StepCounter) -> None:
         super().__init__()
-        self._samples_of_epoch = samples
+        self._samples_of_epoch, self._counter = samples, counter
         self._steps = self._samples = self._epoch_steps = 0
         self._start = self._epoch_start = 0.0
 
@@ -88,9 +125,7 @@ class Report(keras.callbacks.Callback):
         self._epoch_start, self._epoch_steps = time.perf_counter(), 0
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        # The last execution of several steps may hold fewer.
-        planned = (self.params or {}).get("steps")
-        self._epoch_steps = min(batch + 1, planned or batch + 1)
+        self._epoch_steps = self._counter.executed(batch)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         seconds = time.perf_counter() - self._epoch_start

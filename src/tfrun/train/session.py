@@ -36,6 +36,7 @@ from tfrun.train.durable import Saved, bring_back, durable
 from tfrun.train.fit_data import FitData, stand_of
 from tfrun.train.hooks import inner
 from tfrun.train.pace import Pace
+from tfrun.train.report import StepCounter
 from tfrun.train.snapshot import Snapshot
 from tfrun.train.snapshots_due import interval
 from tfrun.train.step_meter import StepMeter
@@ -136,7 +137,8 @@ class Session:
             self._reads.go_on(self._kept)
             build_first(self._model, True)
             append_to_logs(map(inner, callbacks), self._kept.place.epoch)
-        return [_First(self), *callbacks, _Last(self)]
+        counter = next(one for one in callbacks if isinstance(one, StepCounter))
+        return [_First(self, counter), *callbacks, _Last(self)]
 
     def train_begins(self) -> None:
         """The model is built, and its metrics; its train function is not traced yet."""
@@ -328,16 +330,15 @@ class Session:
 
 
 class _First(keras.callbacks.Callback):
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, counter: StepCounter) -> None:
         super().__init__()
-        self._session = session
+        self._session, self._counter = session, counter
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._session.epoch_begins(before=True)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        planned = (self.params or {}).get("steps")
-        self._session.step_returned(min(batch + 1, planned or batch + 1), logs)
+        self._session.step_returned(self._counter.executed(batch), logs)
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._session.evaluation_begins()
