@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer
 
-from tfrun.engine import steps_made
+from tfrun.engine import step_clock, steps_made
 
 _ATTRIBUTE = "_tfrun_executions"
 _KERAS = trainer.TensorFlowTrainer
@@ -62,7 +62,7 @@ class Executions:
         @tf.autograph.experimental.do_not_convert
         def several(iterator):
             optional: Any = tf.experimental.Optional
-            began, last = tf.timestamp(), optional.empty(None)
+            began, last = step_clock.now(), optional.empty(None)
 
             def body(done, _):
                 logs = optional.from_value(one(iterator.get_next()))
@@ -76,7 +76,7 @@ class Executions:
             )
             logs._element_spec = last.element_spec
             with tf.control_dependencies([logs._variant_tensor]), tf.device("CPU:0"):
-                self._seconds.assign_add(tf.timestamp() - began, read_value=False)
+                self._seconds.assign_add(step_clock.now() - began, read_value=False)
             return logs.get_value()
 
         def function(iterator):

@@ -23,8 +23,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute import input_lib
+from tensorflow.python.framework import config
 from tensorflow.python.ops import control_flow_util
 
 from tfrun.engine import replica
@@ -219,5 +221,19 @@ def _after(began: tf.Tensor, args: Any) -> Any:
 def _when(there: Sequence[Any]) -> tf.Tensor:
     """The time, in seconds, as soon as all of `there` is."""
     known = [x for x in there if isinstance(x, tf.Tensor | tf.Operation)]
-    with tf.control_dependencies(known), tf.device("CPU:0"):
-        return tf.timestamp()
+    with tf.control_dependencies(known):
+        return now()
+
+
+def now() -> tf.Tensor:
+    """The time at which the graph comes by, in seconds since the epoch; float64, scalar.
+
+    TensorFlow's own clock refuses to run where it is to compute the same bits each time
+    (`enable_op_determinism`): there Python is asked, which takes some 30 microseconds.
+    """
+    with tf.device("CPU:0"):
+        if not config.is_op_determinism_enabled():
+            return tf.timestamp()
+        told = tf.numpy_function(lambda: np.float64(time.time()), [], tf.float64)
+        told.set_shape([])
+        return told
