@@ -74,7 +74,8 @@ def run(path: Path, rules: Expected, jobs, directory: Path, size: int):
     # What ~/.keras/keras.json is to people: Keras's float type, without a line in the script.
     (directory / "keras").mkdir()
     (directory / "keras/keras.json").write_text(json.dumps({"floatx": rules.floatx}))
-    check = () if rules.same or "--ps" in rules.options else ("--sync-check", 1)
+    checks = size > 1 and not rules.same and "--ps" not in rules.options
+    check = ("--sync-check", 1) if checks else ()
     job = jobs.start(
         *("-n", size, "--run-dir", "run", *rules.options, *check, path),
         env={**QUIET, "KERAS_HOME": str(directory / "keras")},

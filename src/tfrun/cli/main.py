@@ -228,7 +228,14 @@ def run(**options) -> int:
     """Run a Keras 3 / TensorFlow 2 script on one worker or many."""
     from tfrun.cli import run as verb
 
-    return verb.run(**options)
+    return verb.run(**options, stated=stated())
+
+
+def stated() -> set[str]:
+    """Returns the names of the options that stand on the command line."""
+    context = click.get_current_context()
+    here = click.core.ParameterSource.COMMANDLINE
+    return {name for name in context.params if context.get_parameter_source(name) is here}
 
 
 def command_for(argv: Sequence[str]) -> tuple[click.Command, list[str], str]:

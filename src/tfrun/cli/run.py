@@ -7,7 +7,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from tfrun.cluster.group import health_port
 from tfrun.cluster.hosts import Host
 from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.tasks import assign_tasks
-from tfrun.job import checks
+from tfrun.job import checks, effects
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, Program, WorkerRange, seed_or_drawn
@@ -85,9 +85,10 @@ def run(
     plain: bool,
     tls_cert: str | None,
     tls_key: str | None,
+    stated: Collection[str],
     serving: Serving | None = None,
 ) -> int:
-    """Runs the job and returns its exit code."""
+    """Runs the job and returns its exit code; `stated` are the options of the command line."""
     if checkpoint_every != "off":
         parse_interval(checkpoint_every)
     program = Program(target=script, is_module=module, args=script_args)
@@ -97,16 +98,16 @@ def run(
         machines = hosts_of(fixed)
     place = None if machines or fixed or serving or "TF_CONFIG" in os.environ else _place()
     certificate = _certificate(tls_cert, tls_key, place or serving)
-    stated = WorkerRange.parse(workers) if workers is not None else None
+    asked = WorkerRange.parse(workers) if workers is not None else None
     slots = workers_of(fixed) if fixed else sum(host.slots for host in machines) or 1
     ps = fixed.count("ps") if fixed else ps
     if place:
         from tfrun.launch import scheduler
 
-        slots = scheduler.slots_of(place, stated.high if stated else None)
+        slots = scheduler.slots_of(place, asked.high if asked else None)
         run_dir = run_dir or scheduler.run_dir_of(place, program.name)
         os.environ.update(scheduler.task_environment(place, os.environ))
-    wanted = stated or WorkerRange.parse(str(slots))
+    wanted = asked or WorkerRange.parse(str(slots))
     remote = remote_of(
         machines,
         python=remote_python,
@@ -141,6 +142,20 @@ def run(
         saves=checkpoint_every != "off",
     )
     checks.check_compression(compress, communication=communication, ps=ps)
+    if not external:
+        shape = effects.Shape(
+            least=wanted.low,
+            most=wanted.high,
+            ps=ps,
+            communication=communication,
+            compress=compress,
+            overlap=overlap,
+            sync_check=sync_check,
+            snapshot_every=snapshot_every,
+            saves=checkpoint_every != "off",
+            max_restarts=max_restarts,
+        )
+        effects.check(stated, shape)
     if serving and external:
         fix = "Unset TF_CONFIG"
         raise UsageError("TFRUN-107", "TF_CONFIG states a cluster that is not ours", fix=fix)
@@ -188,7 +203,7 @@ def run(
             ),
         ),
         lambda spec, agent: _job(
-            spec, external, machines, remote, fixed, place, stated, serving, certificate, agent
+            spec, external, machines, remote, fixed, place, asked, serving, certificate, agent
         ),
         slots=0 if machines or place or serving else slots_alone(wanted, external),
         fresh=fresh,
@@ -242,7 +257,7 @@ def _job(
     remote: Remote,
     fixed: ClusterSpec | None,
     place: Place | None,
-    stated: WorkerRange | None,
+    asked: WorkerRange | None,
     serving: Serving | None,
     certificate: Certificate | None,
     agent: AgentProcess | None,
@@ -250,7 +265,7 @@ def _job(
     if place:
         from tfrun.launch.scheduler import job_of
 
-        return job_of(place, spec, stated.high if stated else None, certificate)
+        return job_of(place, spec, asked.high if asked else None, certificate)
     if serving:
         from tfrun.launch.serve import serve_job
 

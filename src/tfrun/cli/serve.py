@@ -9,6 +9,7 @@ import click
 
 from tfrun.cli.hosts import any_cluster
 from tfrun.cli.main import run as whole
+from tfrun.cli.main import stated
 from tfrun.cluster.address import parse_address
 from tfrun.cluster.external import serves
 from tfrun.cluster.spec import ROLES, TaskKey
@@ -85,14 +86,14 @@ def _serve(
             what = "--cluster states the whole cluster, and -n says something of it too"
             raise UsageError("TFRUN-107", what, fix="Leave out -n")
         options["script"] = _be(TaskKey(type=role, index=index), cluster, options["script"])
-        return verb.run(**options, **absent)
+        return verb.run(**options, **absent, stated=stated())
     if not options["workers"]:
         raise UsageError("TFRUN-105", "the number of workers is missing", where="-n")
     if not options["script"]:
         raise UsageError("TFRUN-105", "the script is missing", where="SCRIPT")
     host, port = _listen(listen) if listen else (EVERYWHERE[0], 0)
     serving = Serving(host=host, port=port, slots=slots, token_file=token_file or "")
-    return verb.run(**options, **absent, serving=serving)
+    return verb.run(**options, **absent, stated=stated(), serving=serving)
 
 
 def _be(task: TaskKey, path: str, script: str | None) -> str:

@@ -1,0 +1,88 @@
+"""Options that would change nothing in this job: refused, because who states one expects something.
+
+Only what stands on the command line counts. A variable of the environment is stated for all jobs of
+a person or a site, and counts where it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from tfrun.job.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What an option can have an effect on.
+
+    Attributes:
+      least: the fewest workers that the job trains with.
+      most: the most.
+      ps: parameter servers.
+      communication: the value of --communication.
+      compress: of --compress.
+      overlap: of --overlap.
+      sync_check: of --sync-check.
+      snapshot_every: of --snapshot-every.
+      saves: checkpoints are written.
+      max_restarts: the value of --max-restarts.
+    """
+
+    least: int
+    most: int
+    ps: int
+    communication: str
+    compress: str
+    overlap: str
+    sync_check: int
+    snapshot_every: str
+    saves: bool
+    max_restarts: int
+
+
+def check(stated: Collection[str], shape: Shape) -> None:
+    """Refuses an option that is stated and would have no effect.
+
+    Args:
+      stated: the names of the options on the command line, as Python has them ("run_dir").
+      shape: the job.
+
+    Raises:
+      UsageError: TFRUN-107.
+    """
+    for option, why, fix in _without_effect(shape):
+        if option in stated:
+            name = "--" + option.replace("_", "-")
+            raise UsageError("TFRUN-107", f"{name} has no effect here: {why}", fix=fix)
+
+
+def _without_effect(job: Shape) -> Iterator[tuple[str, str, str]]:
+    """Yields options, why each has no effect, and what to do."""
+    if job.least == job.most:
+        why = f"a job of always {job.most} workers does not go on with fewer when one is lost"
+        yield "rejoin_timeout", why, "Write -n MIN:MAX, or use --join-timeout"
+    # What says "do nothing" has its effect everywhere.
+    between = {
+        "communication": job.communication != "auto",
+        "compress": job.compress != "off",
+        "overlap": job.overlap == "on",
+        "sync_check": job.sync_check > 0,
+    }
+    for option in (option for option, asks in between.items() if asks):
+        leave = f"Leave out --{option.replace('_', '-')}"
+        if job.ps:
+            why = "it is about what workers send each other, and with --ps they send it to servers"
+            yield option, why, f"{leave}, or --ps"
+        elif job.most == 1:
+            yield option, "it is about several workers, and this job has one", f"{leave}, or add -n"
+    if job.communication in ("ring", "nccl") and job.overlap == "on":
+        why = f"--communication {job.communication} is TensorFlow's, which overlaps as it likes"
+        yield "overlap", why, "Use --communication host, or leave out --overlap"
+    if not job.saves:
+        for option in ("keep", "checkpoint_dir"):
+            fix = f"Leave out --{option.replace('_', '-')}, or --checkpoint-every off"
+            yield option, "--checkpoint-every off writes no checkpoints", fix
+    if not job.max_restarts and job.snapshot_every not in ("0", "0s"):
+        why = "--max-restarts 0 recovers from nothing, so nothing is kept to recover from"
+        yield "snapshot_every", why, "Leave out one of them"
