@@ -8,8 +8,7 @@ import pytest
 
 import tfrun
 from tfrun.job.errors import UsageError
-from tfrun.train import install, local_mode
-from tfrun.train.loops import sync_check_interval
+from tfrun.train import install, local_mode, sync_checks
 
 x = np.random.RandomState(0).rand(16, 4).astype("float32")
 y = x.sum(axis=1, keepdims=True)
@@ -85,12 +84,12 @@ def test_saving_is_kerass_own(tmp_path):
 
 @pytest.mark.parametrize(("text", "steps"), [("", 0), ("0", 0), ("25", 25)])
 def test_sync_check_interval(text, steps):
-    assert sync_check_interval({"TFRUN_SYNC_CHECK": text}) == steps
-    assert sync_check_interval({}) == 0
+    assert sync_checks.interval({"TFRUN_SYNC_CHECK": text}) == steps
+    assert sync_checks.interval({}) == 0
 
 
 @pytest.mark.parametrize("text", ["-1", "2.5", "often"])
 def test_sync_check_interval_is_refused(text):
     with pytest.raises(UsageError, match="TFRUN_SYNC_CHECK") as error:
-        sync_check_interval({"TFRUN_SYNC_CHECK": text})
+        sync_checks.interval({"TFRUN_SYNC_CHECK": text})
     assert error.value.code == "TFRUN-105"

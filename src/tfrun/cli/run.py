@@ -194,6 +194,7 @@ def run(
             checkpoint_every=checkpoint_every,
             keep=keep,
             log_all=log_all,
+            stated=tuple(sorted(stated)),
             timeouts=Timeouts(
                 join_timeout=join_timeout,
                 start_timeout=min(Timeouts.start_timeout, join_timeout / 2),

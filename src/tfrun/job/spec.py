@@ -116,6 +116,7 @@ class JobSpec:
       tensorboard: absolute path of the folder that Keras writes its logs for TensorBoard into; ""
         is none.
       log_all: show every worker's output on the terminal, not only the chief's.
+      stated: the options that stand on the command line, by the names that Python has for them.
       timeouts: all waiting times, in seconds.
     """
 
@@ -146,6 +147,7 @@ class JobSpec:
     ledger: int = 0
     tensorboard: str = ""
     log_all: bool = False
+    stated: tuple[str, ...] = ()
     timeouts: Timeouts = field(default_factory=Timeouts)
 
     def __post_init__(self) -> None:
@@ -176,6 +178,7 @@ class JobSpec:
                 **values,
                 "program": Program(**program),
                 "workers": WorkerRange(**values["workers"]),
+                "stated": tuple(values["stated"]),
                 "timeouts": Timeouts(**values["timeouts"]),
             }
         )

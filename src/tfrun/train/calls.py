@@ -13,6 +13,7 @@ from tfrun.train.agree import any_worker
 from tfrun.train.snapshot import Place
 
 _numbers = itertools.count()
+_begun: list[int] = []
 _target: list[Place | None] = []
 _before_next: list[Callable[[], None]] = []
 
@@ -22,8 +23,14 @@ def begin() -> int:
     while _before_next:
         _before_next.pop()()
     number = next(_numbers)
+    _begun.append(number)
     ledger.training_begins(number)
     return number
+
+
+def have_begun() -> bool:
+    """Whether the script has begun a training that is numbered: `fit`, or a `TrainState`."""
+    return bool(_begun)
 
 
 def before_next(action: Callable[[], None]) -> None:

@@ -111,30 +111,3 @@ class Watched(keras.callbacks.Callback):
         self._shown.step_returned()
 
     on_predict_batch_begin, on_predict_batch_end = on_test_batch_begin, on_test_batch_end
-
-
-class SyncCheck(keras.callbacks.Callback):
-    """Compares all variables of all workers every `every` steps (TFRUN_SYNC_CHECK)."""
-
-    def __init__(self, every: int) -> None:
-        super().__init__()
-        self._every = every
-        self._checked = 0
-
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        self._checked = self._iterations()
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        from tfrun.engine.sync_check import check_in_sync
-
-        # With `steps_per_execution` the hook comes once for several steps.
-        model: Any = self.model
-        steps = self._iterations()
-        if steps // self._every != self._checked // self._every:
-            self._checked = steps
-            variables = [*model.variables, *model.optimizer.variables]
-            check_in_sync([(variable.path, variable) for variable in variables])
-
-    def _iterations(self) -> int:
-        model: Any = self.model
-        return int(model.optimizer.iterations.numpy())

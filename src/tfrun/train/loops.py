@@ -14,11 +14,10 @@ import numpy as np
 from keras.src.backend import compute_output_spec
 
 from tfrun.data import errors, global_batch, resume
-from tfrun.job.errors import UsageError
 from tfrun.job.world import world
-from tfrun.train import board, evaluator, header, hooks, loaded, pace
+from tfrun.train import board, evaluator, header, hooks, loaded, pace, sync_checks
 from tfrun.train.agree import any_worker, mean_over_workers, meet, multi_worker_strategy
-from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, SyncCheck, Watched
+from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, Watched
 from tfrun.train.leaving import keeping_state
 from tfrun.train.local_mode import (
     alone,
@@ -35,7 +34,7 @@ from tfrun.train.trial import running
 from tfrun.worker import channel, progress
 
 Method = Callable[..., Any]
-_OURS = (SharedLogs, SharedStop, SyncCheck, SampleCounter, StepCounter, Report, Watched)
+_OURS = (SharedLogs, SharedStop, sync_checks.SyncCheck, SampleCounter, StepCounter, Report, Watched)
 
 
 def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -151,8 +150,8 @@ def _fit(
     callbacks += _defaults(given, verbose)
     if _has_own_step(model):
         callbacks.insert(0, SharedLogs(strategy))
-    if every := sync_check_interval(os.environ):
-        callbacks.append(SyncCheck(every))
+    if every := sync_checks.interval(os.environ):
+        callbacks.append(sync_checks.SyncCheck(every))
     callbacks += [counter, steps, stop]
     if channel.is_open() and world().is_chief:
         callbacks.append(Report(lambda: stop.samples, steps))
@@ -278,23 +277,6 @@ def _run_loop(
         logs = _evaluating(model, strategy, decides)
     with logs, progress.as_before(), errors.coded_sharding():
         return original(*call.args, **call.kwargs), strategy
-
-
-def sync_check_interval(environment: Any) -> int:
-    """Returns the steps between two sync checks, 0 for none.
-
-    Raises:
-      UsageError: TFRUN-105 where TFRUN_SYNC_CHECK is not a whole number.
-    """
-    text = environment.get("TFRUN_SYNC_CHECK") or "0"
-    if not text.isdecimal():
-        raise UsageError(
-            "TFRUN-105",
-            f"{text!r} is not a number of steps",
-            where="TFRUN_SYNC_CHECK",
-            expected="a whole number, 0 to switch the check off",
-        )
-    return int(text)
 
 
 def _flat(callbacks: Any) -> list[Any]:

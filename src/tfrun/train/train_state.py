@@ -24,6 +24,7 @@ from tfrun.train import (
     preemption,
     readers,
     snapshot,
+    sync_checks,
     trial,
     variables,
 )
@@ -71,6 +72,7 @@ class TrainState:
         self._kept: dict[str, tuple[int, int]] = {}  # where to begin in each dataset
         self._in_step = self._is_done = self._is_closed = self._has_stepped = False
         self._shown = progress.own()
+        self._check_sync = sync_checks.of_loop(lambda: self._parts.variables())
         self._meter = StepMeter(step_clock.of(self._strategy), fetches=False)
         # Workers that do not train together have no state in common.
         self._folder = snapshot.state_dir()
@@ -314,6 +316,8 @@ class TrainState:
         self._progress = after
         if self._trial is not None:
             self._trial.step_ended(after.step_in_epoch)
+        if self._strategy is not None:
+            self._check_sync(after.step)
         if self._folder is None:
             return
         with self._training.changing():

@@ -145,13 +145,14 @@ def _last_collective() -> int | None:
 
 
 def _listen() -> None:
-    from tfrun.train import absent, alone, leaving, preemption
+    from tfrun.train import absent, alone, leaving, own_loop, preemption
 
     if world().role != "evaluator":
         absent.listen()
     leaving.listen()
     preemption.listen()
     alone.watch()
+    own_loop.watch()
 
 
 def _set_aside() -> None:

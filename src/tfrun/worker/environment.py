@@ -74,4 +74,5 @@ def worker_environment(
         shared["TFRUN_TENSORBOARD"] = spec.tensorboard
     if spec.sync_check:
         shared["TFRUN_SYNC_CHECK"] = str(spec.sync_check)
+    shared["TFRUN_STATED"] = " ".join(spec.stated)
     return shared
