@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from workers import SCRIPTS, TFRUN, shown_by
 
 SCRIPT = SCRIPTS / "in_vain.py"
+NOTHING: Mapping[str, str] = {}
 GONE = "for its script has ended"
 
 
@@ -18,11 +20,19 @@ def line_of(place: str) -> int:
     return line
 
 
-def shown(kind: str, folder: Path, *, n: int = 2, way: str = "auto", exit_code: int = 1) -> str:
+def shown(
+    kind: str,
+    folder: Path,
+    *,
+    n: int = 2,
+    way: str = "auto",
+    exit_code: int = 1,
+    env: Mapping[str, str] = NOTHING,
+) -> str:
     """What the terminal shows, on one line."""
     command = [TFRUN, "-n", str(n), "--run-dir", folder / "run", "--communication", way]
     text = shown_by(
-        [*command, SCRIPT, kind, folder / "saved.keras"], {}, timeout=80, exit_code=exit_code
+        [*command, SCRIPT, kind, folder / "saved.keras"], {**env}, timeout=80, exit_code=exit_code
     )
     return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
 
@@ -61,6 +71,29 @@ def test_two_stand_in_different_calls(way: str, tmp_path: Path) -> None:
     by_second = f"worker 0 is {evaluate}, and this one {predict}"
     assert by_first in text or by_second in text
     assert "restarted" not in text
+
+
+def test_halves_that_are_sent_nothing_by_each_other(tmp_path: Path) -> None:
+    text = shown("parted", tmp_path, n=4, env={"TFRUN_SHARED_MEMORY": "0"})
+    assert "TFRUN-406" in text and "restarted" not in text
+    most = f"in strategy.reduce (line {line_of('# here: most')})"
+    for rank, place in enumerate([most, most, "in a collective", "in a collective"]):
+        assert f"worker {rank} is {place}" in text or f"and this one {place} (in" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "way", "n"), [("same", "ring", 2), ("same", "auto", 2), ("parted", "auto", 3)]
+)
+def test_a_sum_of_the_scripts_own_meets_none_of_a_step(
+    kind: str, way: str, n: int, tmp_path: Path
+) -> None:
+    """Neither where both are of one shape, nor where nobody sees what the other one sends."""
+    text = shown(kind, tmp_path, n=n, way=way)
+    most = f"strategy.reduce (line {line_of('# here: most')})"
+    assert "TFRUN-406" in text and "restarted" not in text
+    by_first = f"worker {n - 1} is in a collective" in text and f"and this one in {most}" in text
+    by_last = f"worker 0 is in {most}" in text and "and this one in a collective" in text
+    assert by_first or by_last
 
 
 @pytest.mark.parametrize("way", ["auto", "ring"])

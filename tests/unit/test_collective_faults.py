@@ -184,6 +184,57 @@ def test_workers_in_other_calls_are_told_where(monkeypatch: pytest.MonkeyPatch) 
         stamps.agree(mine, stamps.stamp(1, 2, 3), 1)
 
 
+def wait_in(group: Collective, kind: str) -> str:
+    """The error of a collective, or "waits" when it would do so for ever."""
+    try:
+        if kind == "gather":
+            group.all_gather([np.ones(100_000)])
+        else:
+            group.all_reduce([np.ones(3 if kind == "small" else 100_000)])
+    except (Disagreement, PeerGone) as error:
+        return type(error).__name__
+    return "went on"
+
+
+@pytest.mark.parametrize("machines", [(), (3,)])
+@pytest.mark.parametrize("last", ["small", "large", "gather"])
+@pytest.mark.parametrize("others", ["small", "large", "gather"])
+def test_one_of_three_is_elsewhere(
+    others: str, last: str, machines: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Who is sent less than he waits for sees at its beginning that it is something else."""
+    for odd in range(3) if others != last else ():
+        kinds = [last if rank == odd else others for rank in range(3)]
+        with collectives(3, timeout=20, machines=machines, folder=str(tmp_path)) as groups:
+            began = time.monotonic()
+            works = [lambda g=g, k=k: wait_in(g, k) for g, k in zip(groups, kinds, strict=True)]
+            found = at_once(works)
+            assert "Disagreement" in found and time.monotonic() - began < 15
+
+
+def test_who_waits_tells_where() -> None:
+    """Of four, two wait for two: nobody is sent anything by the others."""
+    told: list[int] = []
+    with collectives(4, timeout=20, tell=lambda rank: told.append(rank)) as groups:
+        kinds = ["small", "small", "large", "large"]
+        ends = threading.Thread(target=lambda: end_when(told, groups))
+        ends.start()
+        works = [lambda g=g, k=k: wait_in(g, k) for g, k in zip(groups, kinds, strict=True)]
+        with pytest.raises(PeerAbsent, match="parted"):
+            at_once(works)
+        ends.join(20)
+        (first, mark, where), (second, other, _) = groups[0].stands, groups[2].stands
+        assert first == second and mark != other and where == "in a collective"
+
+
+def end_when(told: list[int], groups: list[Collective]) -> None:
+    until = time.monotonic() + 20
+    while len(set(told)) < 4 and time.monotonic() < until:
+        time.sleep(0.05)
+    for group in groups:
+        group.end("parted")
+
+
 def test_after_the_last_collective_of_a_peer_none_is_waited_for() -> None:
     with collectives(2, timeout=None) as (first, second):
         at_once([lambda g=g: g.all_reduce([np.ones(3)]) for g in (first, second)])

@@ -34,6 +34,7 @@ def collectives(
     compress: str | list[str] = "",
     residuals: Path | None = None,
     small_bytes: int | list[int] = SMALL_BYTES,
+    tell: Callable[[int], None] = lambda rank: None,
 ) -> Iterator[list[Collective]]:
     """Connected with each other over loopback, by rank.
 
@@ -45,6 +46,7 @@ def collectives(
       compress: as what gradients travel, or that for each rank.
       residuals: as for `form`.
       small_bytes: likewise, or that for each rank.
+      tell: is called with the rank of one that has waited for some seconds.
     """
     ways = [compress] * world if isinstance(compress, str) else compress
     small = [small_bytes] * world if isinstance(small_bytes, int) else small_bytes
@@ -67,7 +69,7 @@ def collectives(
             world,
             places.__getitem__,
             folder=folders[rank],
-            patience=Patience(timeout=timeout),
+            patience=Patience(timeout=timeout, tell=lambda: tell(rank)),
             compress=ways[rank],
             residuals=residuals,
             small_bytes=small[rank],

@@ -6,7 +6,7 @@ from control_rounds import RUNNING, SERVED, exited, raised, walk
 
 from tfrun.control.round_absent import END_SECONDS
 from tfrun.control.round_terms import PlannedTask, ReleaseTasks, State, TaskDone
-from tfrun.control.round_waits import AwaitEnds, EndsAwaited, TellEnded
+from tfrun.control.round_waits import AwaitEnds, EndsAwaited, Stands, TellEnded, TellParted
 from tfrun.control.rounds import step
 from tfrun.job.restarts import Cause, cause_of
 
@@ -68,6 +68,30 @@ def test_who_ends_at_once_is_the_cause_of_what_its_peers_meet() -> None:
 def test_a_death_stays_the_cause_of_what_follows() -> None:
     round, _ = walk(*RUNNING, exited(1), exited(2, -9), lost_one(), recovers=True)
     assert round.state is State.LEAVING
+
+
+def stands(rank: int, mark: str, number: int = 9) -> Stands:
+    return Stands(task=f"worker:{rank}", number=number, mark=mark, where=f"in {mark}")
+
+
+def test_those_that_wait_in_different_collectives_are_told_where_each_is() -> None:
+    round, actions = walk(*RUNNING, stands(0, "a"))
+    assert actions == ()
+    round, actions = step(round, stands(1, "b"))
+    assert actions == (AwaitEnds(seconds=END_SECONDS),)
+    round, actions = step(round, stands(2, "a"))
+    assert actions == ()
+    places = {"worker:0": "in a", "worker:1": "in b", "worker:2": "in a"}
+    round, actions = step(round, EndsAwaited())
+    assert actions == (TellParted(places=places),)
+    assert (round.state, round.failures) == (State.RUNNING, ())
+
+
+def test_who_waits_for_a_slow_one_has_not_parted() -> None:
+    """All come to the same place, one after the other; or one has never waited there."""
+    round, actions = walk(*RUNNING, stands(0, "a"), stands(1, "a"), stands(2, "b", 10))
+    assert actions == ()
+    assert step(round, EndsAwaited()) == (round, ())
 
 
 def lost_one():

@@ -53,6 +53,13 @@ def test_other_ends_have_another_reason(message: str) -> None:
     assert absent.reason_in(message) is None
 
 
+def test_where_all_are() -> None:
+    places = {"worker:0": "in a (line 1)", "worker:1": "elsewhere", "worker:2": "in b"}
+    assert absent.parted(places, "worker:2") == (
+        "worker 0 is in a (line 1), worker 1 is elsewhere, and this one in b"
+    )
+
+
 def test_what_a_script_gets_to_see() -> None:
     error = absent.error("model.evaluate", absent.ended(["worker:2", "worker:1"]), "train.py:14")
     assert str(error).startswith(

@@ -95,11 +95,8 @@ class Flat:
         link = self.links[partner]
         mine = memoryview(stamp + numbers.tobytes()) if gives else memoryview(b"")
         came = np.empty(len(stamp) + numbers.nbytes if takes else 0, np.uint8)
-        self._pump.run(link, [mine], link, [Inlet(came)])
-        if not takes:
-            return numbers
-        agree(stamp, came[: len(stamp)].tobytes(), link.rank)
-        return came[len(stamp) :].view(numbers.dtype)
+        self._pump.run(link, [mine], link, [self._stamped(came, stamp, link)])
+        return came[len(stamp) :].view(numbers.dtype) if takes else numbers
 
     def sum_large(
         self, out: NDArray, own: Own, stamp: bytes, compressed: Compressed | None = None
@@ -145,7 +142,7 @@ class Flat:
     def _go_round(self, own: memoryview | Outlet, inlets: list[Inlet], stamp: bytes) -> None:
         """Sends `own` and then all that comes in, but for the last, which is at its end."""
         before, after = ring_neighbours(self.me, self.count)
-        came = Inlet(np.empty(len(stamp), np.uint8))
+        came = self._stamped(np.empty(len(stamp), np.uint8), stamp, self.links[before])
         self._pump.run(
             self.links[after],
             [memoryview(stamp), own, *(inlet.bytes for inlet in inlets[:-1])],
@@ -154,4 +151,9 @@ class Flat:
             ahead=len(stamp) + len(own),
             kept=len(stamp),
         )
-        agree(stamp, came.into.tobytes(), self.links[before].rank)
+
+    @staticmethod
+    def _stamped(into: NDArray, stamp: bytes, link: Link) -> Inlet:
+        """For bytes that begin with a stamp. Who is at another collective may send fewer."""
+        size = len(stamp)
+        return Inlet(into, head=size, check=lambda: agree(stamp, into[:size].tobytes(), link.rank))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tfrun.collective import stamps
 from tfrun.collective.blocks import Blocks
 from tfrun.collective.compress import Compressed
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
@@ -90,6 +91,7 @@ class Collective:
         self._last: int | None = None  # the last one that all workers come to
         self._absent = ""
         self._over: BaseException | None = None
+        self._marks, self._mark = 0, b""
 
     def all_reduce(
         self, tensors: Sequence[NDArray], gradients: Gradients | None = None
@@ -168,6 +170,11 @@ class Collective:
         self._residuals = residuals
 
     @property
+    def stands(self) -> tuple[int, str, str]:
+        """What it does with the others: its number, equal for the same thing, and in words."""
+        return self._marks, *stamps.told(self._mark)
+
+    @property
     def compression(self) -> str:
         """As what large sums of gradients travel; "" where they do not, or as they are."""
         return self._residuals.dtype.name if self.crosses and self._residuals is not None else ""
@@ -193,6 +200,15 @@ class Collective:
         for link in self._links.values():
             link.shut()
 
+    def end(self, reason: str) -> None:
+        """Makes what runs fail, because the workers have parted, and all that follows.
+
+        From any thread.
+        """
+        self._over = self._over or PeerAbsent(reason)
+        for link in self._links.values():
+            link.shut()
+
     def end_after(self, number: int, reason: str) -> None:
         """Makes all collectives fail that come after the `number`-th; from any thread.
 
@@ -202,9 +218,7 @@ class Collective:
         """
         self._absent, self._last = reason, number
         if self._calling.locked() and self.counts.collectives > number:
-            self._over = self._over or PeerAbsent(reason)
-            for link in self._links.values():
-                link.shut()
+            self.end(reason)
 
     def close(self) -> None:
         """Ends the connections."""
@@ -245,7 +259,9 @@ class Collective:
         return [[tuple(map(int, shape)) for shape in np.split(row, ends)] for row in rows]
 
     def _stamp(self, checksum: int, size: int) -> bytes:
-        return stamp(self.counts.collectives, checksum, size)
+        self._marks += 1
+        self._mark = stamp(self.counts.collectives, checksum, size)
+        return self._mark
 
 
 class _Call:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tfrun.collective.errors import PeerGone
 
 LOOK_SECONDS = 1.0
+LOOKS = 3  # after which a wait is told of
 # A dead machine or link, by the kernel; TensorFlow's own survives a link that is down for 5 s.
 IDLE_SECONDS, PROBE_SECONDS, PROBES = 3, 1, 5
 UNSENT_MILLISECONDS = 8000
@@ -92,10 +93,12 @@ class Patience:
       check: is asked about a silent peer's rank once a second, and says why it counts as gone, or
         "": it is alive, and only late. None: nobody can tell.
       timeout: seconds after which a silent peer is gone whatever `check` says; None is never.
+      tell: is called once in each wait that lasts for some seconds.
     """
 
     check: Check | None = None
     timeout: float | None = None
+    tell: Callable[[], None] = lambda: None
 
     def wait(self, reading: Link | None, writing: Link | None) -> None:
         """Waits until there is something to receive, or room to send.
@@ -109,7 +112,7 @@ class Patience:
         if writing is not None:
             both = reading is not None and reading.socket is writing.socket
             poll.register(writing.socket, select.POLLOUT | (select.POLLIN if both else 0))
-        began = time.monotonic()
+        began, looks = time.monotonic(), 0
         while not poll.poll(LOOK_SECONDS * 1000):
             silent = reading or writing
             assert silent is not None
@@ -117,3 +120,6 @@ class Patience:
                 raise PeerGone(silent.rank, reason)
             if self.timeout is not None and time.monotonic() - began > self.timeout:
                 raise PeerGone(silent.rank, f"has said nothing for {self.timeout:g} s")
+            looks += 1
+            if looks == LOOKS:
+                self.tell()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -68,11 +68,14 @@ class Inlet:
     Attributes:
       into: one-dimensional array, contiguous.
       own: what is added to them: these numbers, from `start` on. None: nothing.
+      check: is called once, as soon as the first `head` bytes are there: nobody may send the rest.
     """
 
     into: NDArray
     own: Own | None = None
     start: int = 0
+    head: int = 0
+    check: Callable[[], None] | None = None
     bytes: memoryview = field(init=False)
 
     def __post_init__(self) -> None:
@@ -143,6 +146,9 @@ class Pump:
                     fill_at += count
                     got += count
                 moved += count
+                if inlet.check is not None and fill_at >= inlet.head:
+                    inlet.check()
+                    inlet.check = None
                 if fill_at == len(inlet.bytes):
                     filling, fill_at = filling + 1, 0
             if not moved:

@@ -63,6 +63,11 @@ def stamp(number: int, checksum: int, size: int) -> bytes:
     return same + _TOLD.pack(place.call, place.line)
 
 
+def told(mark: bytes) -> tuple[str, str]:
+    """What is equal on all workers that do the same, and where the script stands, in words."""
+    return mark[: _SAME.size].hex(), absent.stands(*_TOLD.unpack_from(mark, _SAME.size))
+
+
 def agree(mine: bytes, theirs: bytes, rank: int) -> None:
     """Raises `Disagreement` unless both stamps are of the same collective."""
     if mine[: _SAME.size] == theirs[: _SAME.size]:

@@ -194,6 +194,8 @@ class Agent:
                 crew.release()
             case messages.Ended() if crew := self._crew_of(message.round):
                 crew.ended(message.tasks)
+            case messages.Parted() if crew := self._crew_of(message.round):
+                crew.parted(message.places)
             case messages.Save() if crew := self._crew_of(message.round):
                 crew.save()
             case messages.Leave() if crew := self._crew_of(message.round):

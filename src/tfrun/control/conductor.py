@@ -14,6 +14,7 @@ from tfrun.control.gathering import Gathering, Verdict
 from tfrun.control.orders import order_of
 from tfrun.control.plan import Plan, Whereabouts, start_messages
 from tfrun.control.round_terms import State
+from tfrun.control.round_waits import AwaitEnds, EndsAwaited
 from tfrun.control.timers import Timers
 from tfrun.control.view import View
 from tfrun.job.doubts import Doubts
@@ -136,8 +137,8 @@ class Conductor:
             case terms.SetGrace(seconds=seconds):
                 loop = asyncio.get_running_loop()
                 self._closed.append(loop.call_later(seconds, self._feed, terms.GraceOver()))
-            case terms.AwaitEnds(seconds=seconds):
-                self._timers.set("ends", seconds, lambda: self._feed(terms.EndsAwaited()))
+            case AwaitEnds(seconds=seconds):
+                self._timers.set("ends", seconds, lambda: self._feed(EndsAwaited()))
             case terms.SaveMemory():
                 self._save_memory()
             case _ if order := order_of(action, number):

@@ -227,6 +227,11 @@ class Crew:
             if worker.name not in tasks and not worker.serves:
                 worker.tell_ended(tasks)
 
+    def parted(self, places: Mapping[str, str]) -> None:
+        """Tells the workers, which wait in different collectives, where each is."""
+        for name in places.keys() & self._workers.keys():
+            self._workers[name].tell_parted(places)
+
     def leave(self) -> None:
         """Tells the workers that a peer of theirs has gone."""
         self._leaving = True

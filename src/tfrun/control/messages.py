@@ -233,6 +233,15 @@ class Ended(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Parted(Message):
+    """The workers wait in different collectives, for ever; where each is, in words."""
+
+    kind: ClassVar[str] = "parted"
+    round: int
+    places: dict
+
+
+@dataclass(frozen=True, kw_only=True)
 class Save(Message):
     """Have the training's state saved to disk at the next step: the machine is wanted back."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tfrun.control import messages, wire
 from tfrun.control import round_terms as terms
+from tfrun.control.round_waits import TellEnded, TellParted
 
 
 def order_of(action: terms.Action, number: int) -> wire.Message | None:
@@ -16,8 +17,10 @@ def order_of(action: terms.Action, number: int) -> wire.Message | None:
     match action:
         case terms.ReleaseTasks():
             return messages.Release(round=number)
-        case terms.TellEnded(tasks=tasks):
+        case TellEnded(tasks=tasks):
             return messages.Ended(round=number, tasks=dict(tasks))
+        case TellParted(places=places):
+            return messages.Parted(round=number, places=dict(places))
         case terms.SaveTasks():
             return messages.Save(round=number)
         case terms.RegroupTasks():

@@ -8,6 +8,7 @@ from typing import Any
 from tfrun.control import messages
 from tfrun.control import round_terms as terms
 from tfrun.control.recovery import step_of
+from tfrun.control.round_waits import Stands
 
 
 def event_of(
@@ -25,6 +26,11 @@ def event_of(
         case "done":
             last = report.get("collectives")
             return terms.TaskDone(task=task, collectives=last if type(last) is int else None)
+        case "stands":
+            number, mark, where = (report.get(name) for name in ("number", "mark", "where"))
+            if type(number) is not int:
+                return None
+            return Stands(task=task, number=number, mark=str(mark), where=str(where))
         case "error":
             return terms.TaskRaised(task=task, time=when, error=report)
         case "snapshot":

@@ -1,7 +1,8 @@
-"""What a round does when some of its scripts have ended and others go on. Pure.
+"""What a round does when some of its workers wait for others in vain. Pure.
 
-Nothing needs to be wrong: the chief may have more to do after the training. But who comes to a
-collective now waits for ever, so those that go on are told who has ended.
+That some scripts have ended while others go on needs not be wrong: the chief may have more to do
+after the training. But who comes to a collective now waits for ever, so those that go on are told
+who has ended. And those that wait in different collectives are told where each is.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfrun.control.round_terms import Result, Round
-from tfrun.control.round_waits import AwaitEnds, EndsAwaited, TellEnded
+from tfrun.control.round_waits import AwaitEnds, EndsAwaited, Stands, TellEnded, TellParted
 from tfrun.job import absent
 from tfrun.job.failure import Failure
 
@@ -55,5 +56,30 @@ def with_hard_end(round: Round) -> Round:
     return replace(round, failures=(*round.failures, failure))
 
 
-def tell_ended(round: Round, event: EndsAwaited) -> Result:
-    return replace(round, awaits_ends=False), (TellEnded(tasks=round.ended),)
+def with_stand(round: Round, event: Stands) -> Result:
+    """A worker waits in a collective; where another one waits in another, the rest says so soon."""
+    round = replace(round, stands={**round.stands, event.task: event})
+    if round.awaits_ends or not _parted(round):
+        return round, ()
+    return replace(round, awaits_ends=True), (AwaitEnds(seconds=END_SECONDS),)
+
+
+def tell(round: Round, event: EndsAwaited) -> Result:
+    round = replace(round, awaits_ends=False)
+    if places := _parted(round):
+        return round, (TellParted(places=places),)
+    return round, (TellEnded(tasks=round.ended),) if round.ended else ()
+
+
+def _parted(round: Round) -> dict[str, str]:
+    """Where those are that wait in different collectives; empty when none are known to.
+
+    All do the same one by one. So two that are at the same number and not at the same thing wait
+    for each other for ever, however long one has waited, and whatever others do meanwhile.
+    """
+    marks: dict[int, set[str]] = {}
+    for stand in round.stands.values():
+        marks.setdefault(stand.number, set()).add(stand.mark)
+    return {
+        task: stand.where for task, stand in round.stands.items() if len(marks[stand.number]) > 1
+    }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tfrun.control.round_waits import AwaitEnds, EndsAwaited, TellEnded
+from tfrun.control.round_waits import Stands, WaitAction, WaitEvent
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure, root_cause
 from tfrun.job.restarts import Cause, cause_of
@@ -51,6 +51,7 @@ class Round:
 
     Attributes:
       ended: the tasks whose scripts have come to their end, each with `TaskDone.collectives`.
+      stands: in which collective each has said to wait, the last time.
       awaits_ends: an `EndsAwaited` is on its way.
       recovers: a failure that is not the script's own shall lead to the next round.
       saved: the tasks that have reported a snapshot.
@@ -79,6 +80,7 @@ class Round:
     ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     done: frozenset[str] = frozenset()
     ended: Mapping[str, int | None] = field(default_factory=dict)
+    stands: Mapping[str, Stands] = field(default_factory=dict)
     awaits_ends: bool = False
     exits: Mapping[str, ExitStatus] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
@@ -285,7 +287,7 @@ Event = (
     | AgentPrepared
     | AgentLost
     | TaskDone
-    | EndsAwaited
+    | WaitEvent
     | TaskSaved
     | ChiefResumed
     | StepsApplied
@@ -384,8 +386,7 @@ Action = (
     | ReplaceTask
     | GoOnWithout
     | ReleaseTasks
-    | AwaitEnds
-    | TellEnded
+    | WaitAction
     | LeaveTasks
     | SaveTasks
     | SaveMemory

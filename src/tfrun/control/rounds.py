@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tfrun.control.round_absent import tell_ended, with_end
+from tfrun.control.round_absent import tell, with_end, with_stand
 from tfrun.control.round_ends import end_when_over, exit_timed_out, save_memory, stop
 from tfrun.control.round_failures import (
     mendable,
@@ -93,7 +93,7 @@ from tfrun.control.round_terms import (
     TaskSaved,
     TimedOut,
 )
-from tfrun.control.round_waits import EndsAwaited
+from tfrun.control.round_waits import EndsAwaited, Stands
 
 
 def begin(round: Round, joined: frozenset[str]) -> Result:
@@ -243,7 +243,8 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
     },
     State.RUNNING: {
         TaskDone: _done,
-        EndsAwaited: tell_ended,
+        EndsAwaited: tell,
+        Stands: with_stand,
         TaskSaved: _saved,
         TaskRaised: _raised,
         TaskExited: _exited_while_running,

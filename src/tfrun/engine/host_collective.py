@@ -28,6 +28,7 @@ from tfrun.collective.links import Patience
 from tfrun.collective.meet import Meeting
 from tfrun.engine.host_calls import Calls, Empty, Gradients, Sum
 from tfrun.job.errors import UsageError
+from tfrun.worker import channel
 
 ALIVE_MILLISECONDS = 2000
 _calls: Calls | None = None
@@ -52,6 +53,12 @@ def end_after(number: int, reason: str) -> None:
     """Makes the collectives fail that come after the `number`-th; from any thread."""
     if _calls is not None:
         _calls.group.end_after(number, reason)
+
+
+def end(reason: str) -> None:
+    """Makes the collective that runs fail, and all that follow, because the workers have parted."""
+    if _calls is not None:
+        _calls.group.end(reason)
 
 
 def abort(reason: str) -> None:
@@ -147,11 +154,18 @@ def _connect(extended: Any, compress: str, small_bytes: int) -> Collective:
         world,
         where,
         folder=folder,
-        patience=Patience(check=_alive_check(tasks)),
+        patience=Patience(check=_alive_check(tasks), tell=_tell_where),
         compress=compress,
         small_bytes=small_bytes,
         residuals=Path(state) if state else None,
     )
+
+
+def _tell_where() -> None:
+    """Says where this worker waits, so that it is found out when others wait elsewhere."""
+    if _calls is not None:
+        number, mark, where = _calls.group.stands
+        channel.emit("stands", number=number, mark=mark, where=where)
 
 
 def _tasks(extended: Any) -> list[tuple[str, int]]:

@@ -6,8 +6,9 @@ import weakref
 
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as upstream
-from tensorflow.python.distribute import distribute_lib
+from tensorflow.python.distribute import distribute_lib, values
 
+from tfrun.collective import stamps
 from tfrun.collective.group import SMALL_BYTES
 from tfrun.engine import (
     allocator,
@@ -19,6 +20,7 @@ from tfrun.engine import (
     termination,
 )
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
+from tfrun.job import absent
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.worker import progress
 
@@ -54,6 +56,23 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
                 replica_id, device, primary_var, **kwargs
             )
         return lambda: host_collective.initial_value(calls, kwargs)
+
+    def _reduce_to(self, reduce_op, value, destinations, options):
+        if self._host_calls is not None or not _is_called_by_script() or not self._is_own(value):
+            return super()._reduce_to(reduce_op, value, destinations, options)
+        # TensorFlow takes one sum for another of the same shape. This one, which the script calls
+        # itself, gets a shape that no sum within a step has: the two fail where they meet.
+        own = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
+        marked = tf.expand_dims(own, 0)
+        result = super()._reduce_to(reduce_op, marked, destinations, options)
+        return tf.squeeze(self._local_results(result)[0], 0)
+
+    def _is_own(self, value) -> bool:
+        """Whether a value is the dense one of this worker's only replica."""
+        if len(self.worker_devices) > 1 or isinstance(value, values.Mirrored | tf.IndexedSlices):
+            return False
+        parts = getattr(value, "values", (value,))
+        return not isinstance(parts[0], tf.IndexedSlices)
 
     def _replica_ctx_all_reduce(self, reduce_op, value, options=None):
         # TensorFlow forgets the strategy's own options here, the size of the packs among them.
@@ -99,6 +118,11 @@ def newest() -> MultiWorkerMirrored | None:
     if strategy is None or strategy.extended._num_workers == 1:
         return None
     return strategy
+
+
+def _is_called_by_script() -> bool:
+    """Whether it is in `strategy.reduce`, and not in the tracing of a function."""
+    return tf.executing_eagerly() and absent.CALLS[stamps.standing().call] == "strategy.reduce"
 
 
 _with_collectives: list[bool] = []

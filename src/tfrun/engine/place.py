@@ -19,6 +19,7 @@ import tensorflow as tf
 
 import tfrun
 from tfrun.collective import stamps
+from tfrun.engine import whereabouts
 from tfrun.job import absent
 from tfrun.job.errors import TfrunError
 
@@ -40,7 +41,8 @@ def calling(call: str) -> Iterator[None]:
     """
     frame = _of_script(sys._getframe(1))
     number, line = absent.CALLS.index(call), frame.f_lineno if frame else 0
-    own = number if call.startswith("model.") else None
+    # A step that one calls in `strategy.run`, another one may call in a `tf.function`.
+    own = None if call == "strategy.run" else number
     before = stamps.stand(stamps.Place())
     stamps.stand(stamps.Place(phase=before.phase if own is None else own, call=number, line=line))
     _standing.append(_named(frame, line))
@@ -50,7 +52,7 @@ def calling(call: str) -> Iterator[None]:
         reason = None if isinstance(error, TfrunError) else absent.reason_in(str(error))
         if reason is None:
             raise
-        raise absent.error(call, reason, _standing[-1]) from None
+        raise absent.error(call, _whole(reason, number, line), _standing[-1]) from None
     finally:
         _standing.pop()
         stamps.stand(before)
@@ -61,9 +63,19 @@ def explained(error: BaseException) -> BaseException:
     reason = None if isinstance(error, TfrunError) else absent.reason_in(str(error))
     if reason is None:
         return error
-    clear = absent.error(absent.CALLS[0], reason, where(error))
+    place = where(error)
+    line = place.rpartition(":")[2]
+    reason = _whole(reason, 0, int(line) if line.isdecimal() else 0)
+    clear = absent.error(absent.CALLS[0], reason, place)
     clear.__cause__ = error
     return clear
+
+
+def _whole(reason: str, call: int, line: int) -> str:
+    """A reason that names all workers, where TensorFlow has named none."""
+    if reason != absent.UNNAMED:
+        return reason
+    return whereabouts.of_all(absent.stands(call, line)) or reason
 
 
 def where(error: BaseException) -> str:

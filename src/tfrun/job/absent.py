@@ -7,11 +7,13 @@ waits in another collective does not come to this one.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from tfrun.job.errors import TfrunError
 
 CODE = "TFRUN-406"
+UNNAMED = "another one is in another collective"  # all that TensorFlow says
+PARTED = "parted"  # what an agent says to workers that wait in different collectives
 ENDED = "ended"  # what an agent says to a worker whose peers have come to their end
 # What a script calls that needs every worker; a collective's stamp has the position.
 CALLS = (
@@ -40,13 +42,13 @@ def reason_in(message: str) -> str | None:
     """The reason in an exception's message; None when it came of something else."""
     found = _MARKED.search(message)
     if found is None and _MISMATCH.search(message):
-        return "another one is in another collective"
+        return UNNAMED
     return found[1] if found else None
 
 
 def ended(tasks: Collection[str]) -> str:
     """Says whose scripts have come to their end, by tasks' names such as "worker:1"."""
-    names = [task.replace(":", " ") for task in sorted(tasks)]
+    names = [_name(task) for task in sorted(tasks)]
     if len(names) == 1:
         return f"{names[0]} does not come, for its script has ended"
     return f"{', '.join(names[:-1])} and {names[-1]} do not come, for their scripts have ended"
@@ -60,6 +62,21 @@ def stands(call: int, line: int) -> str:
       line: of its script; 0 is not known.
     """
     return f"in {CALLS[call % len(CALLS)]}" + (f" (line {line})" if line else "")
+
+
+def parted(places: Mapping[str, str], mine: str) -> str:
+    """Says where all workers are.
+
+    Args:
+      places: where each is, by tasks' names such as "worker:1".
+      mine: the one who says so.
+    """
+    others = [f"{_name(task)} is {places[task]}" for task in sorted(places) if task != mine]
+    return f"{', '.join(others)}, and this one {places[mine]}"
+
+
+def _name(task: str) -> str:
+    return task.replace(":", " ")
 
 
 def error(call: str, reason: str, where: str) -> TfrunError:

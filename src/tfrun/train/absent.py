@@ -1,4 +1,4 @@
-"""What a worker does when it hears that the scripts of others have come to their end.
+"""What a worker does when it hears that it waits for others in vain.
 
 What needs no other worker goes on. A collective fails, for it would wait for ever: the host
 collective's at once, because its calls are counted; TensorFlow's own after a while, in which the
@@ -8,6 +8,7 @@ last one that all have made is over.
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from typing import Any
@@ -25,8 +26,9 @@ _aborting = False
 
 
 def listen() -> None:
-    """Has this worker's collectives fail when it is told whose scripts have ended."""
+    """Has this worker's collectives fail when it is told that the others do not come."""
     channel.when(absent.ENDED, _hear)
+    channel.when(absent.PARTED, _hear_places)
 
 
 def last_collective() -> int | None:
@@ -35,6 +37,11 @@ def last_collective() -> int | None:
     if group is not None:
         return group.counts.collectives
     return 0 if multi_worker.uses_collectives() else None
+
+
+def _hear_places() -> None:
+    places = json.loads(channel.text_of(absent.PARTED))
+    host_collective.end(absent.marked(absent.parted(places, os.environ["TFRUN_TASK"])))
 
 
 def _hear() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 # Reports that decide the job's fate.
-DECISIVE = ("done", "error", "wanted_back", "job_saved", "job_not_saved", "doubt")
+DECISIVE = ("done", "error", "wanted_back", "job_saved", "job_not_saved", "doubt", "stands")
 
 _line: socket.socket | None = None
 _owner: int | None = None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tfrun.job import profile
-from tfrun.job.absent import ENDED
+from tfrun.job.absent import ENDED, PARTED
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import is_peer_error
 from tfrun.worker import lineage, progress, sigterm
@@ -169,6 +169,10 @@ class WorkerProcess:
     def tell_ended(self, tasks: Mapping[str, int | None]) -> None:
         """Tells it whose scripts have ended: nobody meets them any more."""
         self._say(f"{ENDED} {json.dumps(tasks)}")
+
+    def tell_parted(self, places: Mapping[str, str]) -> None:
+        """Tells it where each of the workers is that wait in different collectives."""
+        self._say(f"{PARTED} {json.dumps(places)}")
 
     def leave(self) -> None:
         """Tells it that a peer has gone; who has noticed is leaving already."""

@@ -61,6 +61,23 @@ if KIND == "loop":
 
     for _ in range(3 if RANK else 5):
         step(tf.constant([1.0, 2.0]))  # here: loop
+if KIND in ("same", "parted"):
+    shape = [4] if KIND == "same" else [200_000]
+
+    @tf.function
+    def summed():
+        def on_replica():
+            return tf.distribute.get_replica_context().all_reduce("SUM", tf.ones(shape))
+
+        return strategy.run(on_replica)
+
+    for _ in range(2):
+        summed()  # here: all
+    size = tfrun.world().size
+    if (2 if size == 4 else size - 1) > RANK:
+        strategy.reduce("SUM", tf.ones([4]), axis=None)  # here: most
+    else:
+        summed()  # here: last
 if KIND == "hard":
     if RANK:
         os._exit(0)
