@@ -48,7 +48,7 @@ from tfrun.control.round_terms import (
     TaskSaved,
     TimedOut,
 )
-from tfrun.control.round_waits import EndsAwaited
+from tfrun.control.round_waits import EndsAwaited, Stands
 from tfrun.control.rounds import TRANSITIONS, step
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
@@ -286,7 +286,7 @@ def test_two_failures_have_one_cause_whatever_comes_first() -> None:
 def test_the_table_names_all_states_and_only_events() -> None:
     assert set(TRANSITIONS) == set(State)
     events = {AgentJoined, AgentPrepared, AgentLost, TaskDone, TaskRaised, TaskExited}
-    events |= {Interrupt, TaskSaved, Regroup, TimedOut, EndsAwaited}
+    events |= {Interrupt, TaskSaved, Regroup, TimedOut, EndsAwaited, Stands}
     events |= {Preempt, ChiefResumed, StepsApplied, JobSaved, JobNotSaved, GraceOver}
     assert {kind for row in TRANSITIONS.values() for kind in row} == events
     assert TRANSITIONS[State.ENDED] == {}
