@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as upstream
@@ -65,7 +66,8 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
         own = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
         marked = tf.expand_dims(own, 0)
         result = super()._reduce_to(reduce_op, marked, destinations, options)
-        return tf.squeeze(self._local_results(result)[0], 0)
+        summed: Any = self._local_results(result)[0]
+        return tf.squeeze(summed, 0)
 
     def _is_own(self, value) -> bool:
         """Whether a value is the dense one of this worker's only replica."""
