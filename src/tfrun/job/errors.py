@@ -73,6 +73,7 @@ CODES: dict[str, str] = {
     "TFRUN-613": "workers cannot make batches of this data themselves",
     "TFRUN-614": "nothing says how many steps make an epoch",
     "TFRUN-615": "the data is not where it was when the state was kept",
+    "TFRUN-616": "the workers' data is not the same",
     "TFRUN-701": "a checkpoint cannot be written",
     "TFRUN-702": "a state cannot be kept in the machine's memory",
     "TFRUN-801": "the script makes no training step",

@@ -16,7 +16,7 @@ from keras.src.backend import compute_output_spec
 from tfrun.data import errors, global_batch, resume
 from tfrun.job.world import world
 from tfrun.train import board, evaluator, header, hooks, loaded, pace, sync_checks
-from tfrun.train.agree import any_worker, mean_over_workers, meet, multi_worker_strategy
+from tfrun.train.agree import mean_over_workers, meet, multi_worker_strategy
 from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, Watched
 from tfrun.train.leaving import keeping_state
 from tfrun.train.local_mode import (
@@ -28,6 +28,7 @@ from tfrun.train.local_mode import (
 )
 from tfrun.train.parameter_server import install as parameter_server
 from tfrun.train.report import Report, SampleCounter, StepCounter
+from tfrun.train.same_data import before_call
 from tfrun.train.session import Session
 from tfrun.train.snapshot import state_dir
 from tfrun.train.trial import running
@@ -130,8 +131,9 @@ def _fit(
             pace.arrange(model, None, sees_steps=pace.sees_every_step(given))
             _set_callbacks(call, arrange(given))
         return original(*call.args, **call.kwargs)
-    train, test, global_logs, sees_steps, has_loaded = any_worker(
+    train, test, global_logs, sees_steps, has_loaded = before_call(
         strategy,
+        call,
         [
             hooks.acts_on_batches(given, hooks.TRAIN_BATCH),
             hooks.acts_on_batches(given, hooks.TEST_BATCH),
@@ -262,7 +264,7 @@ def _run_loop(
     meet(strategy)
     verbose = _verbose(call)
     given = _flat(call.arguments.get("callbacks"))
-    (decides,) = any_worker(strategy, [hooks.acts_on_batches(given, batch_hooks)])
+    (decides,) = before_call(strategy, call, [hooks.acts_on_batches(given, batch_hooks)])
     callbacks = [hooks.for_this_worker(callback) for callback in given]
     if verbose != 0 and not any(isinstance(c, keras.callbacks.ProgbarLogger) for c in given):
         callbacks.append(keras.callbacks.ProgbarLogger())

@@ -1,0 +1,54 @@
+"""Compares the arrays that workers pass to one call, along with what they agree on before it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tfrun.collective import stamps
+from tfrun.data import alike
+from tfrun.engine import place
+from tfrun.job import absent, doubts
+from tfrun.job.world import world
+from tfrun.train.agree import sum_over_workers
+from tfrun.worker import channel
+
+CODE = "TFRUN-616"
+
+
+def before_call(strategy: Any, call: inspect.BoundArguments, flags: Sequence[bool]) -> list[bool]:
+    """Returns for each flag whether it is set on at least one worker; a collective.
+
+    Reports a doubt where the workers' data differs.
+
+    Args:
+      strategy: the multi-worker strategy.
+      call: of `fit`, `evaluate` or `predict`.
+      flags: as many on each worker.
+    """
+    here, count = world(), len(flags)
+    row = np.zeros(count + here.size, np.int64)
+    row[:count] = flags
+    row[count + here.rank] = alike.digest_of_all(call.arguments)
+    summed = sum_over_workers(strategy, row)
+    if len(set(summed[count:].tolist())) > 1:
+        _compare(strategy, call)
+    return [bool(number) for number in summed[:count]]
+
+
+def _compare(strategy: Any, call: inspect.BoundArguments) -> None:
+    """A collective, on all workers or on none."""
+    here, arguments = world(), len(alike.ARGUMENTS)
+    exact = np.zeros((here.size, arguments), np.int64)
+    values = np.zeros((here.size, arguments, alike.VALUES))
+    for column, name in enumerate(alike.ARGUMENTS):
+        mine = alike.sketch(call.arguments.get(name))
+        exact[here.rank, column], values[here.rank, column] = mine
+    exact = sum_over_workers(strategy, exact.ravel()).reshape(exact.shape)
+    values = sum_over_workers(strategy, values.ravel()).reshape(values.shape)
+    if names := alike.differing(exact, values):
+        method = absent.CALLS[stamps.standing().call]
+        channel.emit(doubts.REPORT, code=CODE, text=alike.told(names, method, place.here()))
