@@ -1,0 +1,161 @@
+"""What each option of `tfrun SCRIPT` may be given here, what it changes, and what is refused.
+
+The test takes the options from the command line itself: one that is missing here fails it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tfrun.observe.events import read_events
+
+TFRUN = Path(sys.executable).with_name("tfrun")
+STEPS = 8  # of the script, in two epochs
+
+
+class Job(NamedTuple):
+    """One that has ended.
+
+    Attributes:
+      chosen: the value of each option that it was given, by the option's name in Python; a flag's
+        is "yes".
+      mode: how the script trains.
+      found: what the script has written.
+      out: standard output.
+      err: standard error.
+      folder: with "run", the run directory, and what else the options name.
+    """
+
+    chosen: Mapping[str, str]
+    mode: str
+    found: Mapping[str, Any]
+    out: str
+    err: str
+    folder: Path
+
+    @property
+    def saved(self) -> list[str]:
+        where = Path(self.chosen.get("checkpoint_dir", "run/checkpoints"))
+        return sorted(path.name for path in (self.folder / where).glob("ckpt-*"))
+
+    def of_job(self, name: str) -> Any:
+        return json.loads((self.folder / "run/job.json").read_text())[name]
+
+    def events(self, kind: str) -> list[Mapping[str, Any]]:
+        told = read_events(self.folder / "run/events.jsonl")
+        return [event for event in told if event["event"] == kind]
+
+
+Effect = Callable[[Job, str], object]
+
+
+def _timeout(name: str) -> Effect:
+    """What comes of a time that nothing in this job reaches is tested where something does."""
+    return lambda job, value: job.of_job("timeouts")[name] == float(value)
+
+
+def _checkpoints(job: Job, value: str) -> bool:
+    """Which steps are saved: those that are due, as many as are kept."""
+    due = {"2": [2, 4, 6, 8], "epoch": [4, 8], "off": []}[value]
+    keep = int(job.chosen.get("keep", "5"))
+    # What is written last may come with the next; the background writer passes over what has
+    # become old before it is written.
+    steps = [int(name.removeprefix("ckpt-")) for name in job.saved]
+    return set(steps) <= {*due, STEPS} and len(steps) <= keep and bool(steps) == bool(due)
+
+
+def _executions(job: Job, value: str) -> bool:
+    if value == "auto":
+        return job.of_job("steps_per_execution") == "auto"
+    return job.found["calls"]["batch_end"] == STEPS // int(value)
+
+
+def _ledger(job: Job, value: str) -> bool:
+    command = [TFRUN, "ledger", "--json", job.folder / "run"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return told.returncode == 0 and bool(json.loads(told.stdout))
+
+
+# By the option's name in Python: its values, and whether one has had its effect.
+OPTIONS: dict[str, tuple[tuple[str, ...], Effect]] = {
+    "workers": (("1", "2", "3", "1:2"), lambda job, n: job.found["world"] == int(n[-1])),
+    "max_staleness": (("1",), lambda job, k: job.of_job("max_staleness") == int(k)),
+    "evaluator": (("yes",), lambda job, _: list(job.folder.glob("run/logs/evaluator-0*.log"))),
+    "module": (("yes",), lambda job, _: job.of_job("program")["is_module"]),
+    "run_dir": (("run",), lambda job, _: (job.folder / "run/job.json").exists()),
+    "log_all": (("yes",), lambda job, _: job.out.count("said by") >= job.found["world"]),
+    "join_timeout": (("60",), _timeout("join_timeout")),
+    "rejoin_timeout": (("1",), _timeout("rejoin_timeout")),
+    "grace": (("5",), _timeout("preempt_grace")),
+    "hang_timeout": (("60",), _timeout("hang_timeout")),
+    "communication": (
+        ("host", "ring"),
+        lambda job, way: job.found["host collective"] == (way == "host"),
+    ),
+    "compress": (("bf16", "fp16"), lambda job, way: job.of_job("compress") == way),
+    "overlap": (("on", "off"), lambda job, way: job.found["overlaps"] == (way == "on")),
+    "measured": (("no",), lambda job, _: "tfrun bench" not in job.err),
+    "threads_per_worker": (("1", "2"), lambda job, n: job.found["threads"] == n),
+    "start_method": (("fork", "fresh"), lambda job, way: job.found["forked"] == (way == "fork")),
+    "seed": (("3",), lambda job, _: job.found["drawn"] == 0.23796462709189137),
+    "sync_check": (("2",), lambda job, _: job.found["calls"]["sync_checks"] >= STEPS // 4),
+    "strict": (("yes",), lambda job, _: job.of_job("strict")),
+    "max_restarts": (("0", "2"), lambda job, n: job.of_job("max_restarts") == int(n)),
+    "snapshot_every": (("2", "0", "1s"), lambda job, n: job.of_job("snapshot_every") == n),
+    "steps_per_execution": (("2", "auto"), _executions),
+    "checkpoint_dir": (("saved",), lambda job, _: (job.folder / "saved").is_dir()),
+    "checkpoint_every": (("2", "epoch", "off"), _checkpoints),
+    "keep": (("1", "2"), lambda job, n: len(job.saved) <= int(n)),
+    "fresh": (("yes",), lambda job, _: job.found["calls"]["started_at"] == 0),
+    "deterministic": (("yes",), lambda job, _: job.found["deterministic"]),
+    "ledger": (("yes",), _ledger),
+    "page": (("yes",), lambda job, _: "http://" in job.err),
+    "plain": (("yes",), lambda job, _: "\x1b[" not in job.err),
+    "tensorboard": (("board",), lambda job, _: list((job.folder / "board").rglob("*tfevents*"))),
+}
+# What is about other machines is refused here, and tested where there are some.
+ELSEWHERE = {
+    "hosts": "tests/hosts",
+    "hostfile": "tests/hosts",
+    "cluster": "tests/hosts/test_cluster_file.py",
+    "remote_python": "tests/hosts",
+    "remote_dir": "tests/hosts",
+    "env": "tests/hosts",
+    "sync": "tests/hosts",
+    "tls_cert": "tests/hosts",
+    "tls_key": "tests/hosts",
+    "ps": "the mode servers",
+    "version": "tests/unit/test_cli_surface.py",
+}
+
+
+def refused(mode: str, chosen: Mapping[str, str]) -> bool:
+    """Whether these options contradict each other, or one would have no effect."""
+    workers = chosen.get("workers", "1")
+    between = {
+        "communication": "communication" in chosen,
+        "compress": "compress" in chosen,
+        "overlap": chosen.get("overlap") == "on",
+        "sync_check": "sync_check" in chosen,
+    }
+    saves = chosen.get("checkpoint_every") != "off"
+    return (
+        ("rejoin_timeout" in chosen and ":" not in workers)
+        or (any(between.values()) and (workers == "1" or mode == "servers"))
+        or (chosen.get("communication") == "ring" and chosen.get("overlap") == "on")
+        or (chosen.get("communication") == "ring" and "compress" in chosen)
+        or ("max_staleness" in chosen and mode != "servers")
+        or (not saves and bool({"keep", "checkpoint_dir", "evaluator"} & set(chosen)))
+        or (chosen.get("max_restarts") == "0" and chosen.get("snapshot_every", "0") != "0")
+    )
+
+
+def doubted(mode: str, chosen: Mapping[str, str]) -> bool:
+    """Whether an option has no effect on a loop that is the script's alone: a warning."""
+    about = {"checkpoint_dir", "checkpoint_every", "evaluator", "keep", "snapshot_every"}
+    return mode == "own loop" and bool({*about, "steps_per_execution", "sync_check"} & set(chosen))
