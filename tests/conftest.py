@@ -31,7 +31,7 @@ MARK = "TFRUN_TEST_MARK"
 ASK_EACH_OTHER = {*("test_engine_features", "test_engine_loops", "test_ring", "test_recovery")}
 JOB_SECONDS = 90
 # Jobs that a promise is worth, but not every time that somebody looks: `make test-nets` runs them.
-NETS = {*("deaths", "drills", "hosts", "scripts")}  # folders
+NETS = {*("deaths", "drills", "hosts", "options", "scripts")}  # folders
 NETS |= {  # files of tests/cluster
     *("test_bench_jobs", "test_checkpoint_format", "test_elastic", "test_engine_features"),
     *("test_evaluator", "test_ledger_deaths", "test_page", "test_page_many", "test_parity"),
@@ -146,7 +146,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = Path(nodeid.partition("::")[0])
             if file.parent.name == "hosts":
                 return "hosts"
-            if file.stem == "test_scripts":
+            if file.stem in ("test_scripts", "test_options"):
                 return nodeid
             if file.stem == "test_deaths":  # those of one kind share what is undisturbed
                 return nodeid.rpartition("-")[0]

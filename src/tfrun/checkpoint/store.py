@@ -26,10 +26,10 @@ import numpy as np
 
 from tfrun.checkpoint import files, manifest, names, side_files, tf_format
 from tfrun.checkpoint.errors import cannot_write, other_writer
-from tfrun.checkpoint.lock import WriterLock
 from tfrun.checkpoint.manifest import Damaged, Manifest
 from tfrun.checkpoint.retention import expired
 from tfrun.checkpoint.tf_format import Layout
+from tfrun.job.lock import WriterLock
 
 _log = logging.getLogger("tfrun")
 _PREFIX = "ckpt"  # within a checkpoint, the common beginning of TensorFlow's files

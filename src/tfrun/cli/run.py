@@ -17,12 +17,17 @@ from tfrun.cli import show
 from tfrun.cli.experiment import say
 from tfrun.cli.hosts import remote_of, stated_cluster, stated_hosts
 from tfrun.cluster.cluster_file import hosts_of, is_local, workers_of
-from tfrun.cluster.external import external_aside, external_tf_config, is_server
+from tfrun.cluster.external import (
+    external_aside,
+    external_name,
+    external_tf_config,
+    is_server,
+)
 from tfrun.cluster.group import health_port
 from tfrun.cluster.hosts import Host
 from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.tasks import assign_tasks
-from tfrun.job import checks, effects
+from tfrun.job import checks, effects, run_lock
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, Program, WorkerRange, seed_or_drawn
@@ -170,53 +175,55 @@ def run(
     found = None
     if measured and not (external or place or serving or fixed or ps) and wanted.high > 1:
         found = _measured(machines, wanted.high)
-    return _start(
-        JobSpec(
-            program=program,
-            workers=wanted,
-            ps=ps,
-            max_staleness=max_staleness,
-            evaluator=evaluator,
-            run_dir=run_dir or "",
-            communication=communication,
-            compress=compress,
-            overlap=overlap,
-            threads_per_worker=threads_per_worker,
-            start_method=start_method,
-            seed=seed_or_drawn(seed),
-            sync_check=sync_check,
-            strict=strict,
-            deterministic=deterministic,
-            max_restarts=max_restarts,
-            snapshot_every=snapshot_every,
-            steps_per_execution=steps_per_execution,
-            checkpoint_dir=checkpoint_dir or "",
-            checkpoint_every=checkpoint_every,
-            keep=keep,
-            log_all=log_all,
-            stated=tuple(sorted(stated)),
-            timeouts=Timeouts(
-                join_timeout=join_timeout,
-                start_timeout=min(Timeouts.start_timeout, join_timeout / 2),
-                rejoin_timeout=rejoin_timeout,
-                preempt_grace=grace,
-                hang_timeout=hang_timeout,
+    path = run_dir_module.create(run_dir or None, program.name, time.time())
+    with run_lock.held(path, external_name(external)):
+        return _start(
+            JobSpec(
+                program=program,
+                workers=wanted,
+                ps=ps,
+                max_staleness=max_staleness,
+                evaluator=evaluator,
+                run_dir=str(path),
+                communication=communication,
+                compress=compress,
+                overlap=overlap,
+                threads_per_worker=threads_per_worker,
+                start_method=start_method,
+                seed=seed_or_drawn(seed),
+                sync_check=sync_check,
+                strict=strict,
+                deterministic=deterministic,
+                max_restarts=max_restarts,
+                snapshot_every=snapshot_every,
+                steps_per_execution=steps_per_execution,
+                checkpoint_dir=checkpoint_dir or "",
+                checkpoint_every=checkpoint_every,
+                keep=keep,
+                log_all=log_all,
+                stated=tuple(sorted(stated)),
+                timeouts=Timeouts(
+                    join_timeout=join_timeout,
+                    start_timeout=min(Timeouts.start_timeout, join_timeout / 2),
+                    rejoin_timeout=rejoin_timeout,
+                    preempt_grace=grace,
+                    hang_timeout=hang_timeout,
+                ),
             ),
-        ),
-        lambda spec, agent: _job(
-            spec, external, machines, remote, fixed, place, asked, serving, certificate, agent
-        ),
-        slots=0 if machines or place or serving else slots_alone(wanted, external),
-        fresh=fresh,
-        saves=aside is None,
-        keeps_seed=seed is None,
-        ledger=ledger,
-        page=page,
-        tensorboard=tensorboard,
-        plain=plain,
-        place=place,
-        measured=found,
-    )
+            lambda spec, agent: _job(
+                spec, external, machines, remote, fixed, place, asked, serving, certificate, agent
+            ),
+            slots=0 if machines or place or serving else slots_alone(wanted, external),
+            fresh=fresh,
+            saves=aside is None,
+            keeps_seed=seed is None,
+            ledger=ledger,
+            page=page,
+            tensorboard=tensorboard,
+            plain=plain,
+            place=place,
+            measured=found,
+        )
 
 
 def _measured(machines: Sequence[Host], workers: int) -> Settings | None:
@@ -296,12 +303,11 @@ def _start(
     place: Place | None,
     measured: Settings | None,
 ) -> int:
-    """Makes the run directory, runs the job and says how it went.
+    """Runs the job in its run directory and says how it went.
 
     `slots` is for how many workers this machine alone has to do; 0 is for other kinds of jobs.
     """
-    now = time.time()
-    path = run_dir_module.create(spec.run_dir or None, spec.program.name, now)
+    now, path = time.time(), Path(spec.run_dir)
     saved, goes_on, seed = "", False, spec.seed
     if not saves:
         saved = spec.checkpoint_dir and str(Path(spec.checkpoint_dir).resolve())

@@ -86,6 +86,12 @@ def external_aside(tf_config: str) -> TaskKey | None:
     return task if is_server(tf_config) or task.type == "evaluator" else None
 
 
+def external_name(tf_config: str) -> str:
+    """Returns which task of this TF_CONFIG this process is, "worker-1"; "" where it is none."""
+    task = parse_tf_config(tf_config).task if tf_config else None
+    return f"{task.type}-{task.index}" if task else ""
+
+
 def external_environment(tf_config: str, round: int, run_dir: str) -> dict[str, str]:
     """Returns the variables of the one task that tfrun starts in somebody else's cluster."""
     world = world_from_environment({"TF_CONFIG": tf_config})

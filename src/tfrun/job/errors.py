@@ -17,6 +17,7 @@ CODES: dict[str, str] = {
     "TFRUN-107": "options that contradict each other, or have no effect",
     "TFRUN-108": "the time-outs are in the wrong order",
     "TFRUN-109": "there is no such run, or it does not answer",
+    "TFRUN-110": "the run directory is in use",
     "TFRUN-201": "TF_CONFIG is not a JSON object",
     "TFRUN-202": "the cluster in TF_CONFIG is malformed",
     "TFRUN-203": "the task in TF_CONFIG is malformed",

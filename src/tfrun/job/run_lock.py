@@ -1,0 +1,49 @@
+"""One job at a time in a run directory: two would mix their logs, events and checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfrun.job.errors import UsageError
+from tfrun.job.lock import WriterLock
+
+
+@contextlib.contextmanager
+def held(path: Path, task: str = "") -> Iterator[None]:
+    """Holds a run directory for this process; the kernel lets go of it however the process ends.
+
+    Args:
+      path: the run directory.
+      task: of a cluster that others have started, whose tasks may share a directory.
+
+    Raises:
+      UsageError: TFRUN-110, when a job uses it.
+    """
+    file = path / (f".lock-{task}" if task else ".lock")
+    lock = WriterLock(file)
+    if not lock.acquire():
+        raise UsageError(
+            "TFRUN-110",
+            f"the run directory {str(path)!r} is in use by {_holder(file)}",
+            where="--run-dir",
+            fix=f"Name another directory, or end that job: tfrun stop {path}",
+        )
+    try:
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        with contextlib.suppress(OSError):  # a full disk: who holds it is then not told
+            file.write_text(f"process {os.getpid()} on {socket.gethostname()} since {since}\n")
+        yield
+    finally:
+        lock.release()
+
+
+def _holder(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace").strip()[:200] or "another job"
+    except OSError:
+        return "another job"
