@@ -90,7 +90,10 @@ def test_several_devices_give_the_numbers_of_one(jobs: Jobs) -> None:
 
 
 WRONG = """
-import json, threading, time, tfrun
+import json, threading, time
+began = time.monotonic()
+import tensorflow, tfrun
+imported = time.monotonic() - began
 found = []
 for kind, options in json.loads({cases!r}):
     start = time.monotonic()
@@ -102,16 +105,20 @@ for kind, options in json.loads({cases!r}):
         found.append([None, 0])
     except tfrun.TfrunError as error:
         found.append([error.code, time.monotonic() - start])
-print(json.dumps([found, [thread.name for thread in threading.enumerate()]]))
+print(json.dumps([found, imported, [thread.name for thread in threading.enumerate()]]))
 """
 
 
 def wrong(jobs: Jobs, *cases: tuple[str, dict], **environment: str) -> list[str]:
-    """Returns the code of each case; checks that none takes ten seconds or leaves a thread."""
+    """Returns the code of each case; checks that none waits for anything or leaves a thread.
+
+    A refusal takes a small part of what an import of TensorFlow takes, on any machine; cluster
+    managers are waited for as long as several.
+    """
     text = python(jobs, WRONG.format(cases=json.dumps(cases)), **environment)
-    found, threads = json.loads(text)
+    found, imported, threads = json.loads(text)
     assert threads == ["MainThread"]
-    assert all(seconds < 10 for _, seconds in found)
+    assert all(seconds < max(10, 5 * imported) for _, seconds in found), (found, imported)
     return [code for code, _ in found]
 
 
