@@ -67,3 +67,10 @@ def test_loading_waits_for_the_chief(tmp_path, n):
         assert result["code"] == (None if n == 1 else "TFRUN-504")
         assert result["history"] == results[0]["history"]
     assert results[0]["files"] == ["again.keras", "m.keras", "m.weights.h5", "t.keras"]
+
+
+def test_what_the_chief_alone_saves_is_waited_for(tmp_path):
+    environment = {"TEST_FOLDER": str(tmp_path), "TFRUN_COMMUNICATION": "host"}
+    results = run_workers("chief_saves.py", 2, environment, timeout=150)
+    found = {"saved": True, "again": True, "module": 3.0, "none": "not found"}
+    assert results == [found, {**found, "else": False}]

@@ -93,7 +93,7 @@ class Patience:
       check: is asked about a silent peer's rank once a second, and says why it counts as gone, or
         "": it is alive, and only late. None: nobody can tell.
       timeout: seconds after which a silent peer is gone whatever `check` says; None is never.
-      tell: is called once in each wait that lasts for some seconds.
+      tell: is called in a wait of some seconds, and again each time that it lasts twice as long.
     """
 
     check: Check | None = None
@@ -112,7 +112,7 @@ class Patience:
         if writing is not None:
             both = reading is not None and reading.socket is writing.socket
             poll.register(writing.socket, select.POLLOUT | (select.POLLIN if both else 0))
-        began, looks = time.monotonic(), 0
+        began, looks, tells = time.monotonic(), 0, LOOKS
         while not poll.poll(LOOK_SECONDS * 1000):
             silent = reading or writing
             assert silent is not None
@@ -121,5 +121,6 @@ class Patience:
             if self.timeout is not None and time.monotonic() - began > self.timeout:
                 raise PeerGone(silent.rank, f"has said nothing for {self.timeout:g} s")
             looks += 1
-            if looks == LOOKS:
+            if looks == tells:
                 self.tell()
+                tells *= 2

@@ -32,6 +32,7 @@ from tfrun.worker import channel
 
 ALIVE_MILLISECONDS = 2000
 _calls: Calls | None = None
+_when_it_waits: list[Callable[[], None]] = []
 
 
 def current() -> Collective | None:
@@ -59,6 +60,11 @@ def end(reason: str) -> None:
     """Makes the collective that runs fail, and all that follow, because the workers have parted."""
     if _calls is not None:
         _calls.group.end(reason)
+
+
+def when_it_waits(action: Callable[[], None]) -> None:
+    """Has something called when this worker has waited in a collective for some seconds."""
+    _when_it_waits.append(action)
 
 
 def abort(reason: str) -> None:
@@ -166,6 +172,8 @@ def _tell_where() -> None:
     if _calls is not None:
         number, mark, where = _calls.group.stands
         channel.emit("stands", number=number, mark=mark, where=where)
+    for action in _when_it_waits:
+        action()
 
 
 def _tasks(extended: Any) -> list[tuple[str, int]]:

@@ -1,8 +1,9 @@
-"""What the chief tells the other workers of its saves, in their order.
+"""What the chief tells the other workers of its saves and loads, in their order.
 
-The chief writes an entry when a save begins and one when it has ended; the others read them when
-they have to know. Nobody waits for a reader, so that the chief may save alone. The journal is in
-TensorFlow's key-value store, which all workers of a job share, on whatever machines they are.
+The chief writes an entry when a save begins and one when it has ended, when it comes to a load, and
+when it waits in a collective; the others read them when they have to know. Nobody waits for a
+reader, so that the chief may save alone. The journal is in TensorFlow's key-value store, which all
+workers of a job share, on whatever machines they are.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _SLICE_SECONDS = 1.0  # in between, Python looks after its signals
 _lock = threading.RLock()
 _at_place: Counter[Place] = Counter()
 _to_path: Counter[str] = Counter()
+_loads_at: Counter[Place] = Counter()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +52,31 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Save:
-    """A save of the chief's that has begun, as `Call`."""
+class Come:
+    """A call that the chief has come to, as `Call`."""
 
-    number: int
     frames: tuple[Frame, ...]
     nth: int
     path: str
-    path_nth: int
 
     def meets(self, call: Call) -> bool:
         """Whether the script had the chief do this where it had this worker make the call."""
         return self.nth == call.nth and call.place.is_met_by(self.frames)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load(Come):
+    """A load of the chief's, which comes after so many saves."""
+
+    saves: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Save(Come):
+    """A save of the chief's that has begun."""
+
+    number: int
+    path_nth: int
 
 
 def call(path: str) -> Call:
@@ -71,6 +86,14 @@ def call(path: str) -> Call:
         _at_place[place] += 1
         _to_path[path] += 1
         return Call(place=place, nth=_at_place[place], path=path, path_nth=_to_path[path])
+
+
+def call_to_load(path: str) -> Call:
+    """Counts a call that loads something."""
+    place = here()
+    with _lock:
+        _loads_at[place] += 1
+        return Call(place=place, nth=_loads_at[place], path=path, path_nth=0)
 
 
 class Writer:
@@ -95,6 +118,14 @@ class Writer:
         """Tells that it could not be written."""
         self._write({"ended": number, "error": [type(error).__name__, str(error)]})
 
+    def come(self, made: Call) -> None:
+        """Tells that it has come to a load, and so has saved what it saves before."""
+        self._write({"loads": made.place.frames, "nth": made.nth, "path": made.path})
+
+    def stand(self) -> None:
+        """Tells that it waits for others in a collective."""
+        self._write({"stands": True})
+
     def _write(self, entry: dict[str, Any]) -> None:
         with _lock:
             _store().set_config_key_value(_key(self._entries), json.dumps(entry))
@@ -108,6 +139,38 @@ class Reader:
         self._entries = 0
         self._begun: list[Save] = []
         self._ended: dict[int, dict[str, Any]] = {}
+        self._loads: list[Load] = []
+        self._stood = self._before = 0  # before: so many saves come before the last load here
+
+    def stood(self) -> int:
+        """How often the chief has told, so far, that it waits in a collective."""
+        while self._read_on(time.monotonic()):
+            pass
+        return self._stood
+
+    def has_passed(self, load: Call, stood: int) -> bool:
+        """Reads on for a second; whether the chief has come to a load, or passed it.
+
+        Args:
+          load: of this worker.
+          stood: `stood()` before it came here. A chief that waits in a collective since then does
+            so in one that comes later: this worker has been in all that come before.
+        """
+        if self._is_past(load, stood):
+            return True
+        return self._read_on(time.monotonic() + _SLICE_SECONDS) and self._is_past(load, stood)
+
+    def _is_past(self, load: Call, stood: int) -> bool:
+        for i, came in enumerate(self._loads):
+            if came.meets(load) and (came.path == load.path or came.frames == load.place.frames):
+                self._before = max(self._before, came.saves)
+                del self._loads[: i + 1]  # what comes next comes after it
+                return True
+        for save in self._begun[self._before :]:  # `if is_chief: save … else: load …`
+            if save.path == load.path and save.number in self._ended and save.meets(load):
+                self._before = save.number
+                return True
+        return self._stood > stood
 
     def find(self, wanted: Callable[[Save], bool], seconds: float) -> Save | None:
         """Waits for a save to begin; None when none has in this time."""
@@ -156,6 +219,14 @@ class Reader:
     def _take(self, entry: dict[str, Any]) -> None:
         if "ended" in entry:
             self._ended[entry["ended"]] = entry
+            return
+        if "stands" in entry:
+            self._stood += 1
+            return
+        if "loads" in entry:
+            frames = tuple(Frame(*frame) for frame in entry["loads"])
+            nth, path = entry["nth"], entry["path"]
+            self._loads.append(Load(frames=frames, nth=nth, path=path, saves=len(self._begun)))
             return
         frames = tuple(Frame(*frame) for frame in entry["frames"])
         self._begun.append(

@@ -16,7 +16,7 @@ from tensorflow.python.saved_model import save as upstream_save
 
 from tfrun.data import keras_feed
 from tfrun.engine import adoption, place
-from tfrun.train import checkpoints, folders, loaded, loops, saving
+from tfrun.train import checkpoints, folders, loaded, loading, loops, saving
 from tfrun.train.local_mode import in_local_mode, note_assignment
 from tfrun.train.parameter_server import install as parameter_server
 
@@ -50,6 +50,7 @@ def install() -> None:
     keras_feed.for_strategy(parameter_server.epochs_of)
     parameter_server.install()
     folders.let_others_make_them()
+    loading.install()
     for name, run in _LOOPS.items():
         _replace(keras.Model, name, functools.partial(_around_method, run, name))
     # Keras compares a model's `compile` with its own: it is the class that has it that changes.
@@ -146,12 +147,11 @@ def _around_saving(original: Runner) -> Runner:
 
 
 def _load(original: Runner, path: Any, *args: Any, **kwargs: Any) -> Any:
-    saving.wait_until_written(path)
-    return original(path, *args, **kwargs)
+    return loading.from_chief(path, lambda: original(path, *args, **kwargs))
 
 
 def _load_into(original: Runner, target: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-    if path is not None:  # `checkpoint.restore(None)` restores nothing
-        saving.wait_until_written(path)
-        loaded.note()
-    return original(target, path, *args, **kwargs)
+    if path is None:  # `checkpoint.restore(None)` restores nothing
+        return original(target, path, *args, **kwargs)
+    loaded.note()
+    return loading.from_chief(path, lambda: original(target, path, *args, **kwargs))

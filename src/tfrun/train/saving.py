@@ -77,15 +77,18 @@ def telling(call: Call) -> Iterator[dict[str, Any]]:
     chief_journal.writer.end(number, result)
 
 
-def wait_until_written(path: Any) -> None:
+def wait_until_written(path: Any) -> bool:
     """Waits for what the chief writes and this worker may be about to load, if it was asked to.
+
+    Returns:
+      Whether it was.
 
     Raises:
       TfrunError: TFRUN-505 when it was asked to save to `path`, and the chief has not done so.
       Exception: that of the chief, when it could not write.
     """
     if world().is_chief or in_local_mode():
-        return
+        return False
     call = _asked.get(key_of(path))
     with progress.in_collective():
         if call is not None:
@@ -94,12 +97,14 @@ def wait_until_written(path: Any) -> None:
             chief_journal.reader.result(save)
             if save.path != call.path:
                 _copy(save.path, call.path)
-            return
-        for pending in list(_pending.values()):
+            return True
+        asked = list(_pending.values())
+        for pending in asked:
             del _pending[pending.path]
             save = chief_journal.reader.find(_meets(pending), chief_journal.START_SECONDS)
             if save is not None:
                 chief_journal.reader.wait(save)
+        return bool(asked)
 
 
 def _written_by_chief(call: Call) -> Save:

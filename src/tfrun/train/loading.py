@@ -1,0 +1,99 @@
+"""What all workers load may be what the chief alone has just saved, or is about to.
+
+`if rank == 0: model.save(path)`, and then all load the path: the others are there first. So who
+loads something waits for the chief to come to the same load, for then it has done all that stands
+above it. The chief waits for nobody. A script that only tries whether there is something to load
+has all workers try, so it waits for no longer than the chief takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tfrun.collective import stamps
+from tfrun.engine import host_collective, multi_worker
+from tfrun.job.absent import ENDED
+from tfrun.job.world import world
+from tfrun.train import chief_journal, saving
+from tfrun.train.chief_journal import Call
+from tfrun.train.local_mode import in_local_mode
+from tfrun.worker import channel, progress
+
+# For a chief that never comes there: with the host collective it is known to wait elsewhere.
+MISSING_SECONDS, OLD_SECONDS = 30.0, 10.0
+TOLD_SECONDS = 3.0
+_CHIEFS = frozenset({"chief:0", "worker:0"})
+
+_state = threading.local()
+
+
+def install() -> None:
+    """Has the chief tell the others when it waits in a collective, where it waits for them."""
+    host_collective.when_it_waits(_stands)
+
+
+def from_chief(path: Any, load: Callable[[], Any]) -> Any:
+    """Loads `path`, once the chief has written it, if it is to."""
+    if getattr(_state, "loads", False):  # Keras's methods call its functions
+        return load()
+    _state.loads = True
+    try:
+        if not saving.wait_until_written(path):
+            _meet_chief(path)
+        return load()
+    finally:
+        _state.loads = False
+
+
+def _meet_chief(path: Any) -> None:
+    within_a_call = bool(stamps.standing().phase)  # of Keras's, whose callbacks look for themselves
+    if in_local_mode() or within_a_call or multi_worker.newest() is None:
+        return
+    made = chief_journal.call_to_load(saving.key_of(path))
+    with contextlib.suppress(tf.errors.OpError):  # the store is gone, and the chief with it
+        if world().is_chief:
+            chief_journal.writer.come(made)
+            return
+        with progress.in_collective():
+            _wait(made, _is_there(Path(made.path)))
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is something of that name; a checkpoint is several files that begin with it."""
+    try:
+        return any(file.name.startswith(path.name) for file in path.parent.iterdir())
+    except OSError:
+        return False
+
+
+def _wait(made: Call, exists: bool) -> None:
+    began, told = time.monotonic(), False
+    until = began + (OLD_SECONDS if exists else MISSING_SECONDS)
+    reader = chief_journal.reader
+    before = reader.stood()
+    while not reader.has_passed(made, before):
+        now = time.monotonic()
+        if now > until or _chief_has_ended():
+            return
+        if not told and now - began > TOLD_SECONDS:
+            told = True
+            channel.emit("notice", text=f"waits for the chief at {made.place}: to load {made.path}")
+
+
+def _chief_has_ended() -> bool:
+    said = channel.text_of(ENDED)
+    return bool(said) and not _CHIEFS.isdisjoint(json.loads(said))
+
+
+def _stands() -> None:
+    if world().is_chief:
+        with contextlib.suppress(tf.errors.OpError):
+            chief_journal.writer.stand()
