@@ -66,6 +66,7 @@ OTHER = {
     "another length": lambda number: np.zeros(10 + number),
     "a dictionary": lambda number: {"a": unseeded(7), "b": unseeded(number)},
     "a tensor": lambda number: tf.constant(unseeded(number)),
+    "tensors of text": lambda number: tf.constant([f"{number}", "b"]),
     "texts": lambda number: np.array([f"{number} {row}" for row in range(9)], object),
     "bytes": lambda number: np.array([b"%d" % number]),
     "sparse": lambda number: (unseeded(number) > 0.95).astype(float),
@@ -90,6 +91,16 @@ def test_other_arrays_are_found_and_named(case: str) -> None:
     assert found(*workers) == ["validation_data"]
     workers = [{"x": make(n), "y": np.zeros(3)} for n in (0, 1)]
     assert found(*workers) == ["x"]
+
+
+def test_tensors_are_not_copied() -> None:
+    """A pipeline holds the whole data; to copy it takes longer than many steps."""
+    tensor = tf.constant(unseeded(1))
+    pairs = [(tensor, tensor), (pipeline(tensor),) * 2]
+    for one, two in pairs:
+        (first,), (second,) = alike.arrays_of(one), alike.arrays_of(two)
+        assert np.shares_memory(first, second)
+    assert alike.arrays_of(tf.cast(tensor, tf.bfloat16)) == []
 
 
 def test_few_bytes_are_looked_at_of_a_large_file(tmp_path: Path) -> None:

@@ -71,10 +71,17 @@ def _behind(dataset: tf.data.Dataset) -> list[NDArray]:
 
 
 def _values(tensor: Any) -> list[NDArray]:
-    """A tensor as an array, where that is no copy."""
+    """A tensor as an array that is no copy, where there is such a one; texts are copied."""
     if not isinstance(tensor, tf.Tensor) or tf.is_symbolic_tensor(tensor):
         return []
-    return [tensor.numpy()] if "CPU" in tensor.device else []
+    if tensor.dtype == tf.string:
+        return [np.asarray(tensor.numpy(), object)]
+    if "CPU" not in tensor.device:
+        return []
+    try:
+        return [np.asarray(memoryview(tensor))]  # type: ignore[arg-type]
+    except ValueError:  # bfloat16 and the like
+        return []
 
 
 def digest(data: Any) -> int:
