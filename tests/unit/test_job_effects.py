@@ -12,7 +12,7 @@ from tfrun.job.errors import UsageError
 PLAIN = Shape(
     **{"least": 2, "most": 2, "ps": 0, "communication": "auto", "compress": "off"},
     **{"overlap": "auto", "sync_check": 0, "snapshot_every": "auto", "saves": True},
-    max_restarts=3,
+    **{"max_restarts": 3, "steps_per_execution": "script"},
 )
 
 
@@ -28,6 +28,7 @@ PLAIN = Shape(
         ("communication", {"ps": 1, "communication": "host"}),
         ("overlap", {"ps": 1, "overlap": "on"}),
         ("sync_check", {"ps": 1, "sync_check": 3}),
+        ("steps_per_execution", {"ps": 1, "steps_per_execution": "auto"}),
         ("overlap", {"communication": "ring", "overlap": "on"}),
         ("overlap", {"communication": "nccl", "overlap": "on"}),
         ("keep", {"saves": False}),

@@ -157,6 +157,7 @@ def run(
             overlap=overlap,
             sync_check=sync_check,
             snapshot_every=snapshot_every,
+            steps_per_execution=steps_per_execution,
             saves=checkpoint_every != "off",
             max_restarts=max_restarts,
         )

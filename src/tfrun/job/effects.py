@@ -25,6 +25,7 @@ class Shape:
       overlap: of --overlap.
       sync_check: of --sync-check.
       snapshot_every: of --snapshot-every.
+      steps_per_execution: of --steps-per-execution.
       saves: checkpoints are written.
       max_restarts: the value of --max-restarts.
     """
@@ -37,6 +38,7 @@ class Shape:
     overlap: str
     sync_check: int
     snapshot_every: str
+    steps_per_execution: str
     saves: bool
     max_restarts: int
 
@@ -76,6 +78,9 @@ def _without_effect(job: Shape) -> Iterator[tuple[str, str, str]]:
             yield option, why, f"{leave}, or --ps"
         elif job.most == 1:
             yield option, "it is about several workers, and this job has one", f"{leave}, or add -n"
+    if job.ps and job.steps_per_execution != "script":
+        why = "with --ps each step is handed to a worker of its own"
+        yield "steps_per_execution", why, "Leave out --steps-per-execution, or --ps"
     if job.communication in ("ring", "nccl") and job.overlap == "on":
         why = f"--communication {job.communication} is TensorFlow's, which overlaps as it likes"
         yield "overlap", why, "Use --communication host, or leave out --overlap"

@@ -125,7 +125,7 @@ if HERE.is_chief:
         "deterministic": config.is_op_determinism_enabled(),
         "host collective": bool(host and host._calls),
         "overlaps": bool(host and host._calls and host._calls._thread),
-        "forked": "trains" not in Path("/proc/self/cmdline").read_text(),
+        "forked": "zygote" in Path("/proc/self/cmdline").read_text(),
         "threads": os.environ.get("TF_NUM_INTRAOP_THREADS"),
         "staleness": os.environ.get("TFRUN_MAX_STALENESS"),
         "is main": Path(sys.argv[0]).stem,
