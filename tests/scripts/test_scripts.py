@@ -74,11 +74,11 @@ def run(path: Path, rules: Expected, jobs, directory: Path, size: int):
     # What ~/.keras/keras.json is to people: Keras's float type, without a line in the script.
     (directory / "keras").mkdir()
     (directory / "keras/keras.json").write_text(json.dumps({"floatx": rules.floatx}))
-    checks = size > 1 and not rules.same and "--ps" not in rules.options
-    check = ("--sync-check", 1) if checks else ()
+    # By the variable, which counts where it can: some have loops that nothing is compared in.
+    check = {} if rules.same else {"TFRUN_SYNC_CHECK": "1"}
     job = jobs.start(
-        *("-n", size, "--run-dir", "run", *rules.options, *check, path),
-        env={**QUIET, "KERAS_HOME": str(directory / "keras")},
+        *("-n", size, "--run-dir", "run", *rules.options, path),
+        env={**QUIET, **check, "KERAS_HOME": str(directory / "keras")},
         cwd=directory,
     )
     try:
