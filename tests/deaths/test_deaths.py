@@ -40,8 +40,10 @@ KINDS = (
     *("filter", "shared shuffle", "generator", "from_generator", "pydataset", "layers", "stops"),
     *("no strategy", "loop", "loop, tf.data"),
 )
-# What is not reached again when the round goes on behind it.
+# What is not reached again when the round goes on behind it. What a loop does after an epoch is
+# each worker's own here: the other one is in the next step by then.
 PASSED = ("batch_end:0", "batch_end:3")
+PASSED_IN_LOOP = (*PASSED, "epoch_end")
 STOPS_AT = 1  # the step of the last epoch in which a callback stops
 
 
@@ -72,7 +74,7 @@ def _in_row(places: tuple[str, ...], position: int, twice: bool, *, again: bool)
     place = places[position]
     if not twice:
         return [place]
-    if again and place not in PASSED:
+    if again and place not in (PASSED_IN_LOOP if places is LOOP else PASSED):
         return [place, place]
     return places[position : position + 2]  # type: ignore[return-value]
 
