@@ -29,7 +29,6 @@ def main() -> None:
         .shuffle(len(images), seed=1)
         .batch(GLOBAL_BATCH, drop_remainder=True)
     )
-    distributed = strategy.experimental_distribute_dataset(dataset)
 
     with strategy.scope():
         model = keras.Sequential(
@@ -43,6 +42,7 @@ def main() -> None:
         optimizer = keras.optimizers.SGD(learning_rate=0.1)
         optimizer.build(model.trainable_variables)
         accuracy = keras.metrics.SparseCategoricalAccuracy()
+        mean_loss = keras.metrics.Mean()
         loss_of_each = keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, reduction="none"
         )
@@ -50,24 +50,32 @@ def main() -> None:
     def replica_step(x, y):
         with tf.GradientTape() as tape:
             logits = model(x, training=True)
+            losses = loss_of_each(y, logits)
             # The sum over all replicas is the mean over the global batch.
-            loss = tf.reduce_sum(loss_of_each(y, logits)) / GLOBAL_BATCH
+            loss = tf.reduce_sum(losses) / GLOBAL_BATCH
         gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        # Before the update: a step is done when that is.
+        mean_loss.update_state(losses)
         accuracy.update_state(y, logits)
-        return loss
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
 
     @tf.function
     def train_step(x, y):
-        return strategy.reduce("SUM", strategy.run(replica_step, args=(x, y)), axis=None)
+        strategy.run(replica_step, args=(x, y))
 
-    for epoch in range(args.epochs):
-        accuracy.reset_state()
-        losses = [float(train_step(x, y)) for x, y in distributed]
-        value = float(accuracy.result())  # every worker must ask: it sums over all of them
+    # When a worker dies, the script runs again, and goes on at the step that it had come to.
+    metrics = [mean_loss, accuracy]
+    state = tfrun.TrainState(model=model, optimizer=optimizer, metrics=metrics)
+    for epoch in range(state.epoch, args.epochs):
+        if state.step_in_epoch == 0:
+            for metric in metrics:
+                metric.reset_state()
+        for x, y in state.steps(dataset, epochs=epoch + 1):
+            train_step(x, y)
+        # Every worker must ask: it sums over all of them.
+        loss, value = (float(metric.result()) for metric in metrics)
         if tfrun.world().is_chief:
-            mean = sum(losses) / len(losses)
-            print(f"epoch {epoch + 1}: loss {mean:.4f}, accuracy {value:.4f}", flush=True)
+            print(f"epoch {epoch + 1}: loss {loss:.4f}, accuracy {value:.4f}", flush=True)
 
 
 if __name__ == "__main__":
