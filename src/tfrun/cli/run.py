@@ -176,41 +176,42 @@ def run(
     found = None
     if measured and not (external or place or serving or fixed or ps) and wanted.high > 1:
         found = _measured(machines, wanted.high)
-    path = run_dir_module.create(run_dir or None, program.name, time.time())
+    spec = JobSpec(
+        program=program,
+        workers=wanted,
+        ps=ps,
+        max_staleness=max_staleness,
+        evaluator=evaluator,
+        run_dir=run_dir or "",
+        communication=communication,
+        compress=compress,
+        overlap=overlap,
+        threads_per_worker=threads_per_worker,
+        start_method=start_method,
+        seed=seed_or_drawn(seed),
+        sync_check=sync_check,
+        strict=strict,
+        deterministic=deterministic,
+        max_restarts=max_restarts,
+        snapshot_every=snapshot_every,
+        steps_per_execution=steps_per_execution,
+        checkpoint_dir=checkpoint_dir or "",
+        checkpoint_every=checkpoint_every,
+        keep=keep,
+        log_all=log_all,
+        stated=tuple(sorted(stated)),
+        timeouts=Timeouts(
+            join_timeout=join_timeout,
+            start_timeout=min(Timeouts.start_timeout, join_timeout / 2),
+            rejoin_timeout=rejoin_timeout,
+            preempt_grace=grace,
+            hang_timeout=hang_timeout,
+        ),
+    )
+    path = run_dir_module.create(spec.run_dir or None, program.name, time.time())
     with run_lock.held(path, external_name(external)):
         return _start(
-            JobSpec(
-                program=program,
-                workers=wanted,
-                ps=ps,
-                max_staleness=max_staleness,
-                evaluator=evaluator,
-                run_dir=str(path),
-                communication=communication,
-                compress=compress,
-                overlap=overlap,
-                threads_per_worker=threads_per_worker,
-                start_method=start_method,
-                seed=seed_or_drawn(seed),
-                sync_check=sync_check,
-                strict=strict,
-                deterministic=deterministic,
-                max_restarts=max_restarts,
-                snapshot_every=snapshot_every,
-                steps_per_execution=steps_per_execution,
-                checkpoint_dir=checkpoint_dir or "",
-                checkpoint_every=checkpoint_every,
-                keep=keep,
-                log_all=log_all,
-                stated=tuple(sorted(stated)),
-                timeouts=Timeouts(
-                    join_timeout=join_timeout,
-                    start_timeout=min(Timeouts.start_timeout, join_timeout / 2),
-                    rejoin_timeout=rejoin_timeout,
-                    preempt_grace=grace,
-                    hang_timeout=hang_timeout,
-                ),
-            ),
+            dataclasses.replace(spec, run_dir=str(path)),
             lambda spec, agent: _job(
                 spec, external, machines, remote, fixed, place, asked, serving, certificate, agent
             ),
