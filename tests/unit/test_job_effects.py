@@ -6,14 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from tfrun.job.effects import Shape, check
+from tfrun.job.effects import check
 from tfrun.job.errors import UsageError
+from tfrun.job.spec import JobSpec, Program, WorkerRange
 
-PLAIN = Shape(
-    **{"least": 2, "most": 2, "ps": 0, "communication": "auto", "compress": "off"},
-    **{"overlap": "auto", "sync_check": 0, "snapshot_every": "auto", "saves": True},
-    **{"max_restarts": 3, "steps_per_execution": "script"},
+PLAIN = JobSpec(
+    program=Program(target="train.py"), workers=WorkerRange(low=2, high=2), run_dir="run"
 )
+
+
+def job(changes: dict, *stated: str) -> JobSpec:
+    """PLAIN with these changes; "least" and "most" are numbers of workers."""
+    changes = {"least": 2, "most": 2, **changes}
+    workers = WorkerRange(low=changes.pop("least"), high=changes.pop("most"))
+    return replace(PLAIN, workers=workers, stated=stated, **changes)
 
 
 @pytest.mark.parametrize(
@@ -31,17 +37,16 @@ PLAIN = Shape(
         ("steps_per_execution", {"ps": 1, "steps_per_execution": "auto"}),
         ("overlap", {"communication": "ring", "overlap": "on"}),
         ("overlap", {"communication": "nccl", "overlap": "on"}),
-        ("keep", {"saves": False}),
-        ("checkpoint_dir", {"saves": False}),
+        ("keep", {"checkpoint_every": "off"}),
+        ("checkpoint_dir", {"checkpoint_every": "off"}),
         ("snapshot_every", {"max_restarts": 0, "snapshot_every": "10"}),
     ],
 )
 def test_no_effect_is_refused(option: str, changes: dict) -> None:
-    job = replace(PLAIN, **changes)
     with pytest.raises(UsageError, match="TFRUN-107: --" + option.replace("_", "-")) as error:
-        check({option, "workers"}, job)
+        check(job(changes, option, "workers"))
     assert error.value.exit_code == 2
-    check({"workers"}, job)  # said by a variable, for all jobs of a person
+    check(job(changes, "workers"))  # said by a variable, for all jobs of a person
 
 
 @pytest.mark.parametrize(
@@ -60,4 +65,4 @@ def test_no_effect_is_refused(option: str, changes: dict) -> None:
     ],
 )
 def test_what_has_its_effect_is_taken(option: str, changes: dict) -> None:
-    check({option}, replace(PLAIN, **changes))
+    check(job(changes, option))

@@ -147,35 +147,6 @@ def run(
         saves=checkpoint_every != "off",
     )
     checks.check_compression(compress, communication=communication, ps=ps)
-    if not external:
-        shape = effects.Shape(
-            least=wanted.low,
-            most=wanted.high,
-            ps=ps,
-            communication=communication,
-            compress=compress,
-            overlap=overlap,
-            sync_check=sync_check,
-            snapshot_every=snapshot_every,
-            steps_per_execution=steps_per_execution,
-            saves=checkpoint_every != "off",
-            max_restarts=max_restarts,
-        )
-        effects.check(stated, shape)
-    if serving and external:
-        fix = "Unset TF_CONFIG"
-        raise UsageError("TFRUN-107", "TF_CONFIG states a cluster that is not ours", fix=fix)
-    if machines:
-        assign_tasks(wanted.high, ps, slots_by_host=[(host.name, host.slots) for host in machines])
-    elif place and place.is_member:
-        from tfrun.launch.scheduler import serve
-
-        return serve(place, run_dir or "", join_timeout, certificate)
-    elif serving is None or serving.slots:  # a machine that only launches needs no TensorFlow
-        checks.check_tensorflow()
-    found = None
-    if measured and not (external or place or serving or fixed or ps) and wanted.high > 1:
-        found = _measured(machines, wanted.high)
     spec = JobSpec(
         program=program,
         workers=wanted,
@@ -208,6 +179,22 @@ def run(
             hang_timeout=hang_timeout,
         ),
     )
+    if not external:
+        effects.check(spec)
+    if serving and external:
+        fix = "Unset TF_CONFIG"
+        raise UsageError("TFRUN-107", "TF_CONFIG states a cluster that is not ours", fix=fix)
+    if machines:
+        assign_tasks(wanted.high, ps, slots_by_host=[(host.name, host.slots) for host in machines])
+    elif place and place.is_member:
+        from tfrun.launch.scheduler import serve
+
+        return serve(place, run_dir or "", join_timeout, certificate)
+    elif serving is None or serving.slots:  # a machine that only launches needs no TensorFlow
+        checks.check_tensorflow()
+    found = None
+    if measured and not (external or place or serving or fixed or ps) and wanted.high > 1:
+        found = _measured(machines, wanted.high)
     path = run_dir_module.create(spec.run_dir or None, program.name, time.time())
     with run_lock.held(path, external_name(external)):
         return _start(

@@ -6,63 +6,32 @@ a person or a site, and counts where it can.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from tfrun.job.errors import UsageError
+from tfrun.job.spec import JobSpec
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """What an option can have an effect on.
-
-    Attributes:
-      least: the fewest workers that the job trains with.
-      most: the most.
-      ps: parameter servers.
-      communication: the value of --communication.
-      compress: of --compress.
-      overlap: of --overlap.
-      sync_check: of --sync-check.
-      snapshot_every: of --snapshot-every.
-      steps_per_execution: of --steps-per-execution.
-      saves: checkpoints are written.
-      max_restarts: the value of --max-restarts.
-    """
-
-    least: int
-    most: int
-    ps: int
-    communication: str
-    compress: str
-    overlap: str
-    sync_check: int
-    snapshot_every: str
-    steps_per_execution: str
-    saves: bool
-    max_restarts: int
-
-
-def check(stated: Collection[str], shape: Shape) -> None:
+def check(job: JobSpec) -> None:
     """Refuses an option that is stated and would have no effect.
 
     Args:
-      stated: the names of the options on the command line, as Python has them ("run_dir").
-      shape: the job.
+      job: with the options that stand on its command line.
 
     Raises:
       UsageError: TFRUN-107.
     """
-    for option, why, fix in _without_effect(shape):
-        if option in stated:
+    for option, why, fix in _without_effect(job):
+        if option in job.stated:
             name = "--" + option.replace("_", "-")
             raise UsageError("TFRUN-107", f"{name} has no effect here: {why}", fix=fix)
 
 
-def _without_effect(job: Shape) -> Iterator[tuple[str, str, str]]:
+def _without_effect(job: JobSpec) -> Iterator[tuple[str, str, str]]:
     """Yields options, why each has no effect, and what to do."""
-    if job.least == job.most:
-        why = f"a job of always {job.most} workers does not go on with fewer when one is lost"
+    least, most = job.workers.low, job.workers.high
+    if least == most:
+        why = f"a job of always {most} workers does not go on with fewer when one is lost"
         yield "rejoin_timeout", why, "Write -n MIN:MAX, or use --join-timeout"
     # What says "do nothing" has its effect everywhere.
     between = {
@@ -76,7 +45,7 @@ def _without_effect(job: Shape) -> Iterator[tuple[str, str, str]]:
         if job.ps:
             why = "it is about what workers send each other, and with --ps they send it to servers"
             yield option, why, f"{leave}, or --ps"
-        elif job.most == 1:
+        elif most == 1:
             yield option, "it is about several workers, and this job has one", f"{leave}, or add -n"
     if job.ps and job.steps_per_execution != "script":
         why = "with --ps each step is handed to a worker of its own"
@@ -84,7 +53,7 @@ def _without_effect(job: Shape) -> Iterator[tuple[str, str, str]]:
     if job.communication in ("ring", "nccl") and job.overlap == "on":
         why = f"--communication {job.communication} is TensorFlow's, which overlaps as it likes"
         yield "overlap", why, "Use --communication host, or leave out --overlap"
-    if not job.saves:
+    if job.checkpoint_every == "off":
         for option in ("keep", "checkpoint_dir"):
             fix = f"Leave out --{option.replace('_', '-')}, or --checkpoint-every off"
             yield option, "--checkpoint-every off writes no checkpoints", fix
