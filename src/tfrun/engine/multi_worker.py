@@ -7,7 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as upstream
-from tensorflow.python.distribute import distribute_lib, values
+from tensorflow.python.distribute import distribute_lib, multi_worker_util, values
+from tensorflow.python.eager import context
 
 from tfrun.collective import stamps
 from tfrun.collective.group import SMALL_BYTES
@@ -33,6 +34,10 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
 
     def _initialize_multi_worker(self, cluster_resolver):
         communication.configure_heartbeat(cluster_resolver)
+        if _is_connected(cluster_resolver):
+            # Connected a second time, TensorFlow forgets who waits in a collective already, and
+            # the worker that is ahead waits for ever.
+            self._std_server_started, self._enable_check_health = True, False
         try:
             super()._initialize_multi_worker(cluster_resolver)
         except RuntimeError as error:
@@ -138,6 +143,14 @@ def _note_collectives(extended: MultiWorkerExtended) -> None:
 def uses_collectives() -> bool:
     """True when this process meets other workers in TensorFlow's own collectives."""
     return bool(_with_collectives)
+
+
+def _is_connected(cluster_resolver) -> bool:
+    """Whether an earlier strategy of this process has met the workers of this cluster."""
+    eager: Any = context.context()
+    server = eager._collective_ops_server_def
+    cluster = multi_worker_util.normalize_cluster_spec(cluster_resolver.cluster_spec())
+    return server is not None and server.cluster == cluster.as_cluster_def()
 
 
 def _is_alone(cluster_resolver) -> bool:

@@ -116,6 +116,7 @@ for _ in range(2):
         tf.io.gfile.rmtree(str(own))
     latest = tf.train.latest_checkpoint(FOLDER / "tutorial")
     found["tutorial"] = [names([latest]), fresh_restored(latest)]
+    barrier()  # the chief's next one takes this one away
 by_branch = tf.train.Checkpoint(step=step)
 for _ in range(2):
     if world.is_chief:
