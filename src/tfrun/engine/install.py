@@ -22,6 +22,7 @@ def install() -> None:
         multi_worker,
         noise,
         outside_run,
+        own_variables,
         row_updates,
         rows,
         step_clock,
@@ -36,6 +37,7 @@ def install() -> None:
     keras_trainer.repair_trainer()
     keras_losses.weigh_losses()
     outside_run.repair()
+    own_variables.watch()
     executions.count_executions()
     step_clock.measure_input()
     control_flow.capture_outside_conditions()

@@ -1,0 +1,113 @@
+"""Tells of TensorFlow variables that each worker has for itself, and that a step makes differ.
+
+A variable that is made outside the scope is a number of each worker's own. A step may count in it,
+for all count alike; but what it makes of the data is of this worker's part, and nothing else would
+say so. What is meant, a sum or a mean, the script alone knows. Keras's variables are refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
+
+import tfrun
+from tfrun.engine import replica
+from tfrun.engine.script_line import script_line
+from tfrun.job import doubts
+from tfrun.worker import channel
+
+CODE = "TFRUN-506"
+_OURS, _KERAS, _TENSORFLOW = (
+    str(Path(module.__file__ or "").parent) for module in (tfrun, keras, tf)
+)
+# What these give is the same on all workers: what they have summed, and what variables hold.
+_SUMS = ("Collective", "PyFunc", "EagerPyFunc")
+_SHARED = (*_SUMS, "ReadVariableOp", "Const")
+
+
+def watch() -> None:
+    """Has an assignment in a step tell, when it is traced; once."""
+    cls: Any = resource_variable_ops.ResourceVariable
+    for name in ("assign", "assign_add", "assign_sub"):
+        original = getattr(cls, name)
+        if not hasattr(original, "_tfrun_looks"):
+            setattr(cls, name, _around(original))
+
+
+def _around(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def assign(self, value, *args, **kwargs):
+        if not tf.executing_eagerly():
+            _look(self, value)
+        return original(self, value, *args, **kwargs)
+
+    assign._tfrun_looks = True  # type: ignore[attr-defined]
+    return assign
+
+
+def _look(variable: Any, value: Any) -> None:
+    run = replica.current()
+    if run is None or run.updating or run.context.num_replicas_in_sync == 1:
+        return
+    if getattr(variable, "_distributed_container", None) is not None or _of_keras():
+        return
+    if isinstance(value, tf.Tensor) and is_of_own_data(value):
+        where = f" ({line})" if (line := script_line()) else ""
+        text = (
+            f"the variable {variable.name.removesuffix(':0')!r} was made outside the strategy's "
+            f"scope, and the step assigns it what is of each worker's own part of the data{where}: "
+            "its value is another one on each worker; sum or average it over the workers with "
+            "`tf.distribute.get_replica_context().all_reduce`, or use a keras.metrics object"
+        )
+        channel.emit(doubts.REPORT, code=CODE, text=text)
+
+
+def _of_keras() -> bool:
+    """Whether Keras assigns, or tfrun: Keras's variables are adopted or refused elsewhere."""
+    frame = sys._getframe(3)
+    while frame is not None and frame.f_code.co_filename.startswith(_TENSORFLOW):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith((_OURS, _KERAS))
+
+
+def is_of_own_data(value: tf.Tensor) -> bool:
+    """Whether a tensor of a step is computed from what the step is given on this replica."""
+    seen, left = set(), [value]
+    while left:
+        tensor: Any = left.pop()
+        if id(tensor) in seen or not hasattr(tensor, "graph"):
+            continue  # a value that is known when the step is traced
+        seen.add(id(tensor))
+        op = tensor.op
+        if op.type == "Placeholder":
+            outer = {id(inner): outer for outer, inner in getattr(tensor.graph, "captures", ())}
+            if id(tensor) in outer:
+                left.append(outer[id(tensor)])
+            elif tensor.shape.rank != 0:  # a number is no data: a rate, a count of steps
+                return True
+        elif op.type.startswith("Iterator"):
+            return True
+        elif op.type == "IdentityN":  # of a custom gradient: its results, and what it was given
+            left.append(op.inputs[tensor.value_index])
+        elif not op.type.startswith(_SHARED) and not _sums(op):
+            left += op.inputs
+    return False
+
+
+def _sums(op: Any) -> bool:
+    """Whether a call, a condition or a loop computes something that all workers have summed."""
+    for key in op.node_def.attr:
+        attribute = op.node_def.attr[key]
+        for named in (attribute.func, *attribute.list.func):
+            function = op.graph._get_function(named.name) if named.name else None
+            nodes = function.cached_definition.node_def if function is not None else ()
+            if any(node.op.startswith(_SUMS) for node in nodes):
+                return True
+    return False

@@ -1,0 +1,43 @@
+"""Plain variables above the scope, which a step assigns: `own_variables.py CASE`."""
+
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfrun
+
+strategy = tfrun.strategy()
+names = ("of_the_data", "of_the_sum", "steps", "average")
+of_the_data, of_the_sum, steps, average = (tf.Variable(0.0, name=name) for name in names)
+keras.utils.set_random_seed(1)
+with strategy.scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, use_bias=False)])
+    optimizer = keras.optimizers.SGD(0.1)
+    mean = keras.metrics.Mean()
+    inside = tf.Variable(0.0, aggregation=tf.VariableAggregation.SUM)
+x = np.random.RandomState(0).rand(64, 4).astype("float32")
+data = tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True))).batch(16)
+
+
+@tf.function
+def step(batch):
+    def on_replica(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((model(x) - y) ** 2) / 16
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        if sys.argv[1] == "mistake":
+            of_the_data.assign_add(loss)
+        of_the_sum.assign_add(tf.distribute.get_replica_context().all_reduce("sum", loss))
+        steps.assign_add(1.0)
+        average.assign(0.9 * average + 0.1 * model.layers[0].kernel.value[0, 0])
+        inside.assign_add(loss)
+        mean.update_state(loss)
+
+    strategy.run(on_replica, args=batch)
+
+
+for batch in strategy.experimental_distribute_dataset(data):
+    step(batch)
+print("found", *(f"{float(v.numpy()):.5f}" for v in (of_the_sum, steps, average, inside)))
