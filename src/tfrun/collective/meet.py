@@ -106,8 +106,10 @@ class Meeting:
             self._places.acquire()
             try:
                 connection, _ = self._listening.accept()
-            except OSError:
-                return  # closed
+            except OSError:  # closed; or no file is free, which may pass
+                self._places.release()
+                time.sleep(RETRY_SECONDS)
+                continue
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:

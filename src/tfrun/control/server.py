@@ -14,11 +14,11 @@ from tfrun.control import messages, wire
 from tfrun.control.controller import Controller
 from tfrun.job.errors import TfrunError
 from tfrun.observe.access import REFUSED, shows_token
+from tfrun.observe.port import Port
 from tfrun.observe.watch import Watch
 
 HELLO_SECONDS = 10.0
 HEALTH = "/healthz"
-BACKLOG = 1024  # a thousand agents come at once
 MAX_ENROL_BYTES = 1 << 16
 
 # Gets what a machine that is to join by hand has said, and the address it came from.
@@ -47,11 +47,25 @@ class ControlServer:
         more: routes that `watch.access` decides about as well.
         """
         self._controller, self._token, self._desk = controller, token, desk
-        self._watch, self._more = watch, more
-        self._runner: web.AppRunner | None = None
-        self._listening: asyncio.Server | None = None
-        self._strangers: dict[web.RequestHandler, asyncio.TimerHandle] = {}
-        self.port = 0
+        self._watch = watch
+        self._port = Port(
+            [
+                web.get("/agent", self._agent),
+                web.get("/job", self._job),
+                web.get(HEALTH, self._healthy),
+                web.post("/join", self._join),
+                *(watch.routes() if watch else ()),
+                *more,
+            ],
+            self._admits,
+            refusal=REFUSED if watch else None,
+            open_to_all={HEALTH},  # Kubernetes has no token
+            max_bytes=MAX_ENROL_BYTES,
+        )
+
+    @property
+    def port(self) -> int:
+        return self._port.number
 
     async def start(self, host: str, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         """Listens on `host`; port 0 is any free one.
@@ -59,66 +73,21 @@ class ControlServer:
         Raises:
           OSError: the address is not this machine's, or the port is taken.
         """
-        app = web.Application(middlewares=[self._authenticate], client_max_size=MAX_ENROL_BYTES)
-        app.router.add_get("/agent", self._agent)
-        app.router.add_get("/job", self._job)
-        app.router.add_get(HEALTH, self._healthy)
-        app.router.add_post("/join", self._join)
-        app.router.add_routes([*(self._watch.routes() if self._watch else ()), *self._more])
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-        await self._runner.setup()
-        self._listening = listening = await asyncio.get_running_loop().create_server(
-            self._connection,
-            host,
-            port,
-            ssl=tls,
-            backlog=BACKLOG,
-            ssl_handshake_timeout=HELLO_SECONDS if tls else None,
-        )
-        self.port = listening.sockets[0].getsockname()[1]
+        await self._port.start(host, port, tls)
 
     async def close(self) -> None:
-        if self._listening:
-            self._listening.close()
         if self._watch:
             await self._watch.close()
-        for timer in self._strangers.values():
-            timer.cancel()
-        if self._runner:
-            await self._runner.cleanup()
+        await self._port.close()
 
-    def _connection(self) -> web.RequestHandler:
-        """Takes a connection; whoever does not show the token soon is not listened to for ever."""
-        assert self._runner and self._runner.server
-        handler = self._runner.server()
-
-        def send_away() -> None:
-            if self._strangers.pop(handler, None) and handler.transport is not None:
-                handler.transport.abort()
-
-        loop = asyncio.get_running_loop()
-        self._strangers[handler] = loop.call_later(HELLO_SECONDS, send_away)
-        return handler
-
-    @web.middleware
-    async def _authenticate(self, request: web.Request, handler) -> web.StreamResponse:
-        if request.path == HEALTH:
-            return await handler(request)  # Kubernetes has no token
+    def _admits(self, request: web.Request) -> bool:
         # The token first: it opens everything, and agents are many.
-        if not shows_token(request.headers, self._token) and not (
+        return shows_token(request.headers, self._token) or bool(
             self._watch and self._watch.access.admits(request)
-        ):
-            refused = web.Response(status=401, text=REFUSED if self._watch else None)
-            refused.force_close()
-            return refused
-        if timer := self._strangers.pop(request.protocol, None):
-            timer.cancel()
-        return await handler(request)
+        )
 
     async def _healthy(self, request: web.Request) -> web.StreamResponse:
-        answer = web.Response(text="ok")
-        answer.force_close()
-        return answer
+        return web.Response(text="ok")
 
     async def _job(self, request: web.Request) -> web.StreamResponse:
         """What to run, for agents that somebody else has started."""

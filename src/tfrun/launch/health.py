@@ -12,6 +12,7 @@ from tfrun.cluster.group import HEALTH_PORT
 from tfrun.control.server import HEALTH
 from tfrun.job.errors import UsageError
 from tfrun.launch.group import ANY_INTERFACE
+from tfrun.observe.port import Port
 
 
 @contextlib.asynccontextmanager
@@ -28,19 +29,16 @@ async def served(port: int, shows: ssl.SSLContext | None = None) -> AsyncIterato
     if not port:
         yield
         return
-    app = web.Application()
-    app.router.add_get(HEALTH, _ok)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-    await runner.setup()
+    listening = Port([web.get(HEALTH, _ok)])
     try:
         try:
-            await web.TCPSite(runner, ANY_INTERFACE, port, ssl_context=shows).start()
+            await listening.start(ANY_INTERFACE, port, shows)
         except OSError as error:
             what = f"port {port} cannot be listened on: {error.strerror}"
             raise UsageError("TFRUN-212", what, where=HEALTH_PORT) from None
         yield
     finally:
-        await runner.cleanup()
+        await listening.close()
 
 
 async def _ok(request: web.Request) -> web.Response:

@@ -109,7 +109,7 @@ class Access:
 
     def _is_our_user(self, request: web.Request) -> bool:
         # A page from elsewhere whose name has been made to mean this machine says its own name.
-        if urlsplit(f"//{request.host}").hostname not in LOOPBACK_NAMES:
+        if _hostname(request.host) not in LOOPBACK_NAMES:
             return False
         if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             return False
@@ -120,6 +120,13 @@ class Access:
             ends = [transport.get_extra_info(end) for end in ("peername", "sockname")]
             self._users[transport] = all(ends) and is_same_user(ends[0][:2], ends[1][:2])
         return self._users[transport]
+
+
+def _hostname(host: str) -> str | None:
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:  # "[": whoever asks may say what he likes
+        return None
 
 
 def shows_token(headers: Mapping[str, str], token: str) -> bool:

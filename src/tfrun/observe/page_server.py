@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from aiohttp import web
-
 from tfrun.observe.access import REFUSED
+from tfrun.observe.port import Port
 from tfrun.observe.watch import Watch
 
 
@@ -13,8 +12,11 @@ class PageServer:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._runner: web.AppRunner | None = None
-        self.port = 0
+        self._port = Port(watch.routes(), watch.access.admits, refusal=REFUSED)
+
+    @property
+    def port(self) -> int:
+        return self._port.number
 
     async def start(self, host: str, port: int = 0) -> None:
         """Listens on `host`; port 0 is any free one.
@@ -22,23 +24,8 @@ class PageServer:
         Raises:
           OSError: the address is not this machine's, or the port is taken.
         """
-        app = web.Application(middlewares=[self._authenticate])
-        app.router.add_routes(self._watch.routes())
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        await self._port.start(host, port)
 
     async def close(self) -> None:
         await self._watch.close()
-        if self._runner:
-            await self._runner.cleanup()
-
-    @web.middleware
-    async def _authenticate(self, request: web.Request, handler) -> web.StreamResponse:
-        if not self._watch.access.admits(request):
-            refused = web.Response(status=401, text=REFUSED)
-            refused.force_close()
-            return refused
-        return await handler(request)
+        await self._port.close()
