@@ -132,11 +132,13 @@ def test_strangers_who_stay_are_sent_away(tmp_path: Path, monkeypatch: pytest.Mo
 
         limit = asyncio.Semaphore(STRANGERS // 5)
         first = await served.join("a")
+        beating = asyncio.create_task(beat(first))
         beginnings = [b"", b"G", b"GET /agent HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"]
         noise = [chance.randbytes(chance.randrange(1, 100)) for _ in range(STRANGERS - 4)]
         await asyncio.gather(*(stay(beginning) for beginning in beginnings + noise))
         assert served.events == ["agent_joined"]
         await served.join("b")
+        beating.cancel()
         assert await receive(first) == messages.Prepare(round=0, ports=1)
 
     with_server(tmp_path, test)
