@@ -232,6 +232,28 @@ def test_what_kubernetes_would_refuse_is_refused_here(change):
         Deployment(**{**vars_of(SMALL), **change})
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_dollar_arrives_as_it_is_written(kind):
+    """Kubernetes expands $(NAME) in arguments and values, and makes one $ of two."""
+    written = ["$$", "$(HOSTNAME)", "$$(A)", "$", "a$b", "$((1+1))", "plain"]
+    what = Deployment(
+        **{**vars_of(SMALL), "command": written, "environment": {"A": "x", "B": "$(A) $$"}}
+    )
+    (container,) = pod_of(rendered(what, kind))["containers"]
+
+    def expanded(text: str) -> str:  # as k8s.io/kubernetes/third_party/forked/golang/expansion
+        known = {"A": "x", "B": "y", "HOSTNAME": "pod"}
+        return re.sub(
+            r"\$(\$|\((.*?)\))",
+            lambda m: "$" if m[1] == "$" else known.get(m[2], m[0]),
+            text,
+        )
+
+    assert [expanded(arg) for arg in container["args"][-len(written) :]] == written
+    values = {e["name"]: e["value"] for e in container["env"] if "value" in e}
+    assert expanded(values["B"]) == "$(A) $$"
+
+
 def test_your_own_secret_and_claim_are_not_made():
     own = Deployment(**{**vars_of(SMALL), "secret": "mine", "claim": "disk"})
     assert set(rendered(own, "job")) == {"Service", "Job"}

@@ -36,6 +36,12 @@ def test_the_batch_script_saves_before_its_end_and_goes_on():
     assert script.splitlines()[-1] == "exec tfrun train.py 'a b'"
 
 
+def test_the_jobs_output_goes_where_it_is_said_to():
+    """Slurm replaces %j and the like in a file's name."""
+    script = batch_script(Submission(**{**WHAT, "output": "/runs/50%j/slurm.log"}), ["tfrun"])
+    assert "--output=/runs/50%%j/slurm.log" in options(script)
+
+
 def test_workers_are_tasks_and_an_elastic_job_goes_on_without_a_node():
     fixed = batch_script(Submission(**{**WHAT, "workers": WorkerRange.parse("6")}), ["tfrun"])
     assert "--ntasks-per-node=2" in options(fixed) and "--no-kill" not in options(fixed)

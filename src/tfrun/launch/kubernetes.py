@@ -314,9 +314,9 @@ def _container(what: Deployment) -> Manifest:
         "name": "tfrun",
         "image": what.image,
         "command": ["tfrun"],
-        "args": [*options, *what.command],
+        "args": [_literal(word) for word in (*options, *what.command)],
         **({"workingDir": what.directory} if what.directory else {}),
-        "env": [{"name": name, "value": value} for name, value in what.environment.items()],
+        "env": [{"name": k, "value": _literal(v)} for k, v in what.environment.items()],
         "resources": {name: value for name, value in resources.items() if value},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -328,6 +328,11 @@ def _container(what: Deployment) -> Manifest:
             {"name": "shm", "mountPath": "/dev/shm"},
         ],
     }
+
+
+def _literal(text: str) -> str:
+    """Returns what arrives as `text`: Kubernetes replaces $(NAME), and makes $ of $$."""
+    return text.replace("$", "$$")
 
 
 def _volumes(what: Deployment) -> list[Manifest]:

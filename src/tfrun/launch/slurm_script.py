@@ -51,7 +51,7 @@ def batch_script(what: Submission, command: Sequence[str]) -> str:
         f"--job-name={what.name}",
         f"--nodes={what.nodes}",
         f"--chdir={what.directory}",
-        f"--output={what.output}",
+        "--output=" + what.output.replace("%", "%%"),  # Slurm makes the job's number of %j
         "--open-mode=append",  # a requeued job writes on
         "--requeue",
         f"--signal=B:TERM@{what.grace}",
