@@ -11,6 +11,7 @@ import pytest
 
 import tfrun
 from tfrun.cli.main import VERBS, command_for, run
+from tfrun.cli.number import Number
 
 # name: (how it is written, its variable, its default, hidden)
 SURFACE = {
@@ -431,3 +432,23 @@ def test_help_and_version() -> None:
         assert output(verb, "--help").startswith(f"Usage: tfrun {verb} ")
     for opts, _, _, hidden in SURFACE.values():
         assert (opts[-1] in text) is not hidden
+
+
+def every_command() -> list[click.Command]:
+    found = [run]
+    for verb in VERBS:
+        command, *_ = command_for([verb])
+        found += command.commands.values() if isinstance(command, click.Group) else [command]
+    return found
+
+
+def test_what_is_no_number_is_no_number_of_any_option() -> None:
+    """click's own types take nan and inf, with which nothing compares, and no clock goes."""
+    kinds = {p.type for command in every_command() for p in command.params}
+    numbers = {kind for kind in kinds if isinstance(kind, click.types.FloatParamType)}
+    assert len(numbers) > 5 and all(isinstance(kind, Number) for kind in numbers)
+    for kind in numbers:
+        for wrong in ("nan", "inf", "-inf", "1e300"):
+            with pytest.raises(click.BadParameter):
+                kind.convert(wrong, None, None)
+        assert kind.convert("0.5", None, None) == 0.5

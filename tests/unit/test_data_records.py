@@ -104,8 +104,16 @@ def test_a_file_that_is_cut_off_is_refused(path):
     with pytest.raises(TfrunError, match=f"TFRUN-605: the record at byte {starts[-2]} "):
         read(path)
     os.truncate(path, int(starts[-2]) + 5)
-    with pytest.raises(TfrunError, match=r"TFRUN-605.*ends within"):
+    with pytest.raises(TfrunError, match=r"TFRUN-605.*ends within") as refused:
         read(path)
+    assert "skip" not in str(refused.value)  # it would not help
+
+
+def test_what_cannot_be_read_is_said_before_anything_is_trained(tmp_path):
+    for kind in (None, "GZIP"):
+        with pytest.raises(TfrunError, match="TFRUN-604: the file cannot be read: ") as refused:
+            Dataset.from_tfrecords(str(tmp_path), batch_size=8, compression=kind)
+        assert "skip" not in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", ["GZIP", "ZLIB"])

@@ -38,7 +38,7 @@ def other_writer(directory: Path) -> TfrunError:
 def bad_interval(text: str) -> UsageError:
     return UsageError(
         "TFRUN-105",
-        f"Invalid value for `--checkpoint-every`: received {text!r}",
+        f"Invalid value for `--checkpoint-every`: received {text!r:.60}",
         where="--checkpoint-every",
-        expected='a number of steps ("500"), a time ("600s", "10m", "2h") or "epoch"',
+        expected='steps ("500"), a time ("600s", "10m", "2h"), "epoch", or "off" for never',
     )

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from tfrun.checkpoint.errors import bad_interval
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_STEPS = re.compile(r"\d+", re.ASCII)
-_TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])", re.ASCII)
+# No more digits than any training needs: int() refuses some thousands.
+_STEPS = re.compile(r"\d{1,9}", re.ASCII)
+_TIME = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smh])", re.ASCII)
 
 
 class Moment(NamedTuple):

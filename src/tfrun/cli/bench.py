@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tfrun.cli.experiment import json_report, new_folder, say
+from tfrun.cli.number import Number
 from tfrun.job import checks
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import COMMUNICATIONS
@@ -68,7 +69,7 @@ EPILOG = "Every other option of tfrun goes to the jobs by its environment variab
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=600.0,
     show_default=True,
     metavar="SECONDS",
@@ -143,7 +144,7 @@ def bench(
         draw(picture, report)
         say(f"drawn in {picture}")
     else:
-        say(str(curve.missing()))
+        say(curve.NOT_DRAWN)
     return 0
 
 

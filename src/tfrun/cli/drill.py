@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tfrun.cli.experiment import json_report, last_options, new_folder, say
+from tfrun.cli.number import Number
 from tfrun.cluster.hosts import parse_hosts
 from tfrun.drill.faults import parse_faults
 from tfrun.job import checks
@@ -49,7 +50,7 @@ EPILOG = (
 @click.option("--deterministic", is_flag=True, help="Have TensorFlow compute the same bits.")
 @click.option(
     "--limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="SECONDS",
     help="A first new step that is later breaks a promise.",
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from tfrun.cli.number import Number
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import Program
@@ -26,7 +27,7 @@ def last_options(verb: str, one: str) -> Callable[[Callable[..., Any]], Callable
     options = (
         click.option(
             "--timeout",
-            type=click.FloatRange(min=0, min_open=True),
+            type=Number(min=0, min_open=True),
             default=600.0,
             show_default=True,
             metavar="SECONDS",

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from tfrun.cli.experiment import say
+from tfrun.cli.number import Number
 from tfrun.cluster.address import parse_address
 from tfrun.job import checks
 from tfrun.job.spec import MAX_WORKERS
@@ -35,7 +36,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN_J
 )
 @click.option(
     "--join-timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=Timeouts.join_timeout,
     show_default=True,
     metavar="SECONDS",

@@ -11,8 +11,17 @@ from pathlib import Path
 import click
 
 from tfrun import __version__
+from tfrun.cli.number import Number
 from tfrun.job.errors import TfrunError
-from tfrun.job.spec import COMMUNICATIONS, COMPRESSIONS, OVERLAPS, START_METHODS, JobSpec
+from tfrun.job.spec import (
+    COMMUNICATIONS,
+    COMPRESSIONS,
+    MAX_THREADS,
+    MAX_WORKERS,
+    OVERLAPS,
+    START_METHODS,
+    JobSpec,
+)
 from tfrun.job.timeouts import Timeouts
 from tfrun.job.world import leave_outer_job
 
@@ -73,7 +82,9 @@ class _Command(click.Command):
 @click.option("-H", "--hosts", metavar="A,B:2", help="Hosts over SSH; after a colon, workers each.")
 @click.option("--hostfile", metavar="FILE", help="A file with a host on each line.")
 @click.option("--cluster", metavar="FILE", help="A cluster in JSON, with the tasks' addresses.")
-@click.option("--ps", type=click.IntRange(min=0), default=0, help="Number of parameter servers.")
+@click.option(
+    "--ps", type=click.IntRange(0, MAX_WORKERS), default=0, help="Number of parameter servers."
+)
 @click.option(
     "--max-staleness",
     type=click.IntRange(min=0),
@@ -94,7 +105,7 @@ class _Command(click.Command):
 @click.option("--sync", is_flag=True, help="Copy the script's directory to the hosts first.")
 @click.option(
     "--join-timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=Timeouts.join_timeout,
     show_default=True,
     metavar="SECONDS",
@@ -102,7 +113,7 @@ class _Command(click.Command):
 )
 @click.option(
     "--rejoin-timeout",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=Timeouts.rejoin_timeout,
     show_default=True,
     metavar="SECONDS",
@@ -110,7 +121,7 @@ class _Command(click.Command):
 )
 @click.option(
     "--grace",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=Timeouts.preempt_grace,
     show_default=True,
     metavar="SECONDS",
@@ -145,7 +156,7 @@ class _Command(click.Command):
 )
 @click.option(
     "--threads-per-worker",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MAX_THREADS),
     help="Threads of each worker.  [default: cores / workers]",
 )
 @click.option("--start-method", type=click.Choice(START_METHODS), default="auto", hidden=True)
@@ -172,7 +183,7 @@ class _Command(click.Command):
 )
 @click.option(
     "--hang-timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=Timeouts.hang_timeout,
     show_default=True,
     metavar="SECONDS",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tfrun.cli.experiment import json_report, last_options, new_folder, say
+from tfrun.cli.number import Number
 from tfrun.job import checks
 from tfrun.job.spec import Program, seed_or_drawn
 
@@ -37,7 +38,7 @@ EPILOG = (
 )
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=1e-5,
     show_default=True,
     help="The largest relative difference of a loss that is none; 100 times in variables.",

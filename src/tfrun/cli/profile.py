@@ -6,6 +6,7 @@ import time
 
 import click
 
+from tfrun.cli.number import Number
 from tfrun.cli.runs import EPILOG, context, found, not_running, run_argument
 from tfrun.job.profile import MOST_STEPS
 
@@ -24,7 +25,7 @@ LOOK_SECONDS = 0.2
 @click.option("--dir", "folder", metavar="DIR", help="Where to.  [default: RUN/profile]")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=300.0,
     show_default=True,
     metavar="SECONDS",

@@ -184,13 +184,16 @@ def run(
     if serving and external:
         fix = "Unset TF_CONFIG"
         raise UsageError("TFRUN-107", "TF_CONFIG states a cluster that is not ours", fix=fix)
-    if machines:
-        assign_tasks(wanted.high, ps, slots_by_host=[(host.name, host.slots) for host in machines])
-    elif place and place.is_member:
+    if machines or not (external or place or serving):
+        rooms = [(host.name, host.slots) for host in machines] or [("one machine", wanted.high)]
+        tasks = assign_tasks(wanted.high, ps, slots_by_host=rooms)
+        checks.check_crowd([rooms[task.host_index][0] for task in tasks])
+    if place and place.is_member:
         from tfrun.launch.scheduler import serve
 
         return serve(place, run_dir or "", join_timeout, certificate)
-    elif serving is None or serving.slots:  # a machine that only launches needs no TensorFlow
+    # A machine that only launches needs no TensorFlow.
+    if not machines and (serving is None or serving.slots):
         checks.check_tensorflow()
     found = None
     if measured and not (external or place or serving or fixed or ps) and wanted.high > 1:

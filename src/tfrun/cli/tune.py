@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tfrun.cli.experiment import json_report, last_options, new_folder, say
+from tfrun.cli.number import Number
 from tfrun.job import checks
 from tfrun.job.spec import Program, seed_or_drawn
 
@@ -48,7 +49,7 @@ GB = 10**9
 )
 @click.option(
     "--memory-limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="GB",
     help="What a worker may use at once.  [default: all that there is]",
 )
@@ -127,5 +128,5 @@ def tune(
         curve.draw(picture, report.results, report.chosen, program.name)
         say(f"the curve is in {picture}")
     else:
-        say(str(curve.missing()))
+        say(curve.NOT_DRAWN)
     return 0

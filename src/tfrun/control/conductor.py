@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from tfrun.control.view import View
 from tfrun.job.doubts import Doubts
 from tfrun.job.restarts import Restarts, cause_of
 from tfrun.job.spec import JobSpec
+from tfrun.observe.essence import essence
 from tfrun.observe.events import EventLog
 from tfrun.observe.monitor import Monitor
 
@@ -54,6 +56,7 @@ class Conductor:
         self.spec, self.plan, self.events, self.view = spec, plan, events, view
         self._monitor = monitor
         self._stacks: dict[str, str] = {}
+        self._raised: dict[str, Mapping[str, Any]] = {}  # what tasks aside have reported
         self._first: messages.Hello | None = None  # with which others are compared
         self.differing: dict[str, str] = {}
         self.ended = asyncio.Event()
@@ -92,6 +95,8 @@ class Conductor:
 
     def _feed(self, event: terms.Event) -> None:
         before = self.round.state
+        if isinstance(event, terms.TaskRaised) and self.round.is_aside(event.task):
+            self._raised[event.task] = event.error
         self._take(rounds.step(self.round, event), before)
 
     def _take(self, result: rounds.Result, before: State) -> None:
@@ -129,6 +134,9 @@ class Conductor:
                 self._replace_task(task, recovery.describe(failure))
             case terms.GoOnWithout(failure=failure):
                 how = recovery.describe(failure)
+                if raised := self._raised.get(failure.task):
+                    name, said = failure.task.replace(":", " "), essence(raised)[0]
+                    how = f"{name} raised {said.rstrip('.')}"
                 self.events.add("failure", task=failure.task, how=how, cause="script")
                 self.view.notice(f"{how}; the job goes on without it")
             case terms.SetTimer(state=state, seconds=seconds):

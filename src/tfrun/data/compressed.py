@@ -50,8 +50,6 @@ def _count(path: str, compression: str) -> int:
                         records, rest, head = records + 1, _LENGTH.unpack(head)[0] + 8, b""
                 passed = min(rest, len(chunk) - place)
                 rest, place = rest - passed, place + passed
-    except OSError as error:
-        raise errors.vanished(path, error.strerror or str(error)) from None
     except (zlib.error, EOFError) as error:
         raise errors.corrupt_compressed(path, records, compression, str(error)) from None
     if rest or head:

@@ -62,6 +62,27 @@ def vanished(path: str, reason: str) -> TfrunError:
     )
 
 
+def unreadable(path: str, error: OSError) -> TfrunError:
+    """Before anything is known of its samples, so that none of them can be left out."""
+    return TfrunError(
+        "TFRUN-604",
+        f"the file cannot be read: {error.strerror or error}",
+        where=path,
+        expected="files that every worker can read",
+    )
+
+
+def cut_off(path: str, offset: int, reason: str) -> TfrunError:
+    """A wrong length: where the next record begins is not known, so this one cannot be left out."""
+    return TfrunError(
+        "TFRUN-605",
+        f"the record at byte {offset} is corrupt: {reason}",
+        where=path,
+        expected="a whole TFRecord file",
+        fix="Write the file again, or leave it out of the list",
+    )
+
+
 def corrupt(path: str, offset: int, reason: str) -> TfrunError:
     return TfrunError(
         "TFRUN-605",

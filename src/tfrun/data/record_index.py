@@ -60,7 +60,10 @@ def kept_or_made(path: str, what: str, make: Callable[[], NDArray[np.int64]]) ->
         kept = _load(place)
         if kept is not None and np.array_equal(kept[:2], stamp):
             return kept[2:]
-    made = make()
+    try:
+        made = make()
+    except OSError as error:
+        raise errors.unreadable(path, error) from None
     for place in places:
         if _save(place, np.concatenate([stamp, made])):
             break
@@ -71,7 +74,7 @@ def _stamp(path: str) -> NDArray[np.int64]:
     try:
         status = Path(path).stat()
     except OSError as error:
-        raise errors.vanished(path, error.strerror or str(error)) from None
+        raise errors.unreadable(path, error) from None
     return np.array([status.st_size, status.st_mtime_ns])
 
 
@@ -86,10 +89,10 @@ def _scan(path: str) -> NDArray[np.int64]:
             while place < size:
                 starts.append(place)
                 if size - place < FRAME:
-                    raise errors.corrupt(path, place, "the file ends within it")
+                    raise errors.cut_off(path, place, "the file ends within it")
                 place += unpack(data, place)[0] + FRAME  # type: ignore[arg-type]
                 if place > size:
-                    raise errors.corrupt(path, starts[-1], "its length goes beyond the file's end")
+                    raise errors.cut_off(path, starts[-1], "its length goes beyond the file's end")
     return np.array([*starts, size], np.int64)
 
 

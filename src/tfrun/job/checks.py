@@ -6,10 +6,12 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from importlib.machinery import PathFinder
 
 from tfrun.job.errors import UsageError
-from tfrun.job.spec import Program
+from tfrun.job.spec import MAX_HERE, Program
 
 MIN_TENSORFLOW = (2, 18)
 DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly")
@@ -84,6 +86,21 @@ def check_compression(compress: str, *, communication: str, ps: int) -> None:
     if communication not in ("auto", "host"):
         what = f"--communication {communication} does not compress, as --compress {compress} asks"
         raise UsageError("TFRUN-107", what, fix="Use --communication host, or leave out one")
+
+
+def check_crowd(machines: Sequence[str]) -> None:
+    """Refuses more processes than a machine can start before it is thought to be lost.
+
+    Args:
+      machines: of each task, the machine.
+
+    Raises:
+      UsageError: TFRUN-103.
+    """
+    name, many = max(Counter(machines).items(), key=lambda item: item[1])
+    if many > MAX_HERE:
+        what = f"{many:,} workers and servers are too many for {name}"
+        raise UsageError("TFRUN-103", what, where="-n, --ps", expected=f"at most {MAX_HERE:,}")
 
 
 def _check_module(name: str) -> None:

@@ -20,6 +20,8 @@ START_METHODS = ("auto", "fork", "fresh")
 _SNAPSHOT_EVERY = re.compile(r"auto|[0-9]{1,9}|(?=.*[1-9])[0-9]{1,9}(\.[0-9]{1,9})?s")
 _STEPS_PER_EXECUTION = re.compile(r"script|auto|[1-9][0-9]{0,4}")
 MAX_WORKERS = 65535  # each worker needs a port, and more is a slip of the finger
+MAX_HERE = 1024  # processes on one machine: with many more, its agent is too busy to answer
+MAX_THREADS = 1024  # of a worker: TensorFlow starts them all, and crashes where it cannot
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,7 +60,9 @@ class AgentProcess:
                 "variables": variables,
                 "script": spec.program.file,
             }
-        with (logs / f"{name}.agent.log").open("ab") as log, sigterm.shielded():
+        self._log = logs / f"{name}.agent.log"
+        with self._log.open("ab") as log, sigterm.shielded():
+            self._begin = log.tell()
             self._process = subprocess.Popen(
                 python_command("tfrun.control.agent_start", json.dumps(zygote)),
                 stdin=subprocess.PIPE,
@@ -88,6 +90,14 @@ class AgentProcess:
         self.hang_up()
         self._process.kill()
         self._process.wait()
+
+    def last_words(self) -> str:
+        """Returns the last line in its log: an exception, if it raised one."""
+        with contextlib.suppress(OSError), self._log.open("rb") as log:
+            log.seek(self._begin)
+            lines = log.read().decode(errors="replace").split("\n")
+            return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return ""
 
     async def wait(self) -> int:
         """Waits until it has ended; returns its exit code, negative for a signal's number."""

@@ -72,7 +72,8 @@ class LocalBackend:
         if self._told:
             await asyncio.Event().wait()  # there is no other agent
         self._told = True
-        return AgentEnd(agent=self._site.agent, how=str(ExitStatus(code=code)))
+        how = [str(ExitStatus(code=code)), self._agent.last_words()]
+        return AgentEnd(agent=self._site.agent, how=": ".join(filter(None, how)))
 
     async def close(self, timeout: float) -> None:
         if self._agent is None:

@@ -11,6 +11,8 @@ from typing import Any
 from tfrun.job.errors import UsageError
 from tfrun.tune.search import Result
 
+NOT_DRAWN = 'no picture was drawn, for want of matplotlib: pip install "tfrun[plot]" brings it'
+
 
 def can_draw() -> bool:
     """True where matplotlib is installed."""

@@ -1,0 +1,23 @@
+"""An agent that ends before it has said anything: its last words are told."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tfrun.control.plan import Site
+from tfrun.job.spec import JobSpec, Program
+from tfrun.launch.agent_process import AgentProcess
+from tfrun.launch.local import LocalBackend
+
+
+def test_what_an_agent_has_said_last_is_told(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "local.agent.log").write_text("of an earlier job\n")
+    spec = JobSpec(program=Program(target="x.py"), run_dir=str(tmp_path), start_method="fresh")
+    agent = AgentProcess("local", spec, 1)
+    agent.tell({"agent": "local"})  # half of what it has to know
+    backend = LocalBackend(Site(agent="local", host="127.0.0.1", slots=1), agent)
+    how = asyncio.run(asyncio.wait_for(backend.agent_ended(), 60)).how
+    agent.close()
+    assert how.startswith("exit code 1: KeyError: ") and "earlier" not in how
