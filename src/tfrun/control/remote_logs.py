@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfrun.control import messages
+from tfrun.job import own_file
 
 PIECE_BYTES = 1 << 16
 SEND_SECONDS = 0.5
@@ -53,9 +54,9 @@ def append(logs: Path, log: messages.Log) -> None:
         return
     with (
         contextlib.suppress(OSError),
-        (logs / log.name).open("a", encoding="utf-8", errors="replace", newline="") as file,
+        own_file.append_to(logs / log.name) as file,
     ):
-        file.write(log.text)
+        file.write(log.text.encode("utf-8", "replace"))
 
 
 @dataclass(eq=False)

@@ -60,7 +60,7 @@ class _File:
         self._lock = threading.Lock()  # samples are left out by the threads that read
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(path, flags, 0o666)
         except OSError as error:
             self._give_up(error)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
+import stat
 import time
 from pathlib import Path
 from typing import Any
 
+from tfrun.job import own_file
 from tfrun.job.errors import UsageError
 
 MAX_NAME = 100  # characters of the program's name; file systems take 255 in all
@@ -46,14 +49,34 @@ def create(stated: str | None, program: str, now: float) -> Path:
             path = _make_new(path)
         path = path.resolve()
         (path / "logs").mkdir(exist_ok=True)
+        _look_for_others(path)
         probe = path / f".writable-{os.getpid()}"
         try:
-            probe.write_bytes(bytes(PROBE_BYTES))  # an empty file fits on a full disk
+            probe.unlink(missing_ok=True)
+            with probe.open("xb") as file:  # no link that somebody has put there
+                file.write(bytes(PROBE_BYTES))  # an empty file fits on a full disk
         finally:
             probe.unlink(missing_ok=True)
     except OSError as error:
         raise _unwritable(path, error) from None
     return path
+
+
+def _look_for_others(path: Path) -> None:
+    """Raises OSError where something else stands in the place of a file that will be written.
+
+    Another user may have put it there; `own_file` sees to what he does later.
+    """
+    logs = path / "logs"
+    if logs.is_symlink() and logs.lstat().st_uid != os.getuid():
+        raise OSError(errno.ELOOP, "logs is another user's symbolic link")
+    for file in (path / "events.jsonl", path / ".lock", *logs.glob("*.log")):
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(file.lstat().st_mode):
+                name = file.relative_to(path)
+                raise OSError(errno.EEXIST, f"{name} is a link, or anything but a file")
+            if not os.access(file, os.W_OK):
+                raise OSError(errno.EACCES, f"{file.relative_to(path)} may not be written")
 
 
 def checkpoints(path: Path, stated: str, *, fresh: bool, now: float) -> str:
@@ -93,7 +116,7 @@ def newest(folder: Path) -> Path | None:
 def mark_finished(folder: str) -> None:
     """Notes in a checkpoint directory that the job it belongs to has finished."""
     with contextlib.suppress(OSError):  # there is none, or it is another machine's
-        Path(folder, FINISHED).touch()
+        os.close(own_file.opener(Path(folder, FINISHED), os.O_WRONLY | os.O_CREAT))
 
 
 def last_job(path: Path) -> dict[str, Any]:
@@ -106,14 +129,17 @@ def last_job(path: Path) -> dict[str, Any]:
 
 
 def write_job(path: Path, job: dict[str, Any]) -> None:
-    """Writes job.json, whole or not at all.
+    """Writes job.json, whole or not at all, for this user's eyes only: arguments may be secrets.
 
     Raises:
       UsageError: TFRUN-104, when it cannot be written.
     """
     temporary = path / f".job.json-{os.getpid()}"
     try:
-        temporary.write_text(json.dumps(job, indent=2, default=str) + "\n")
+        temporary.unlink(missing_ok=True)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(json.dumps(job, indent=2, default=str) + "\n")
         temporary.replace(path / "job.json")
     except OSError as error:
         raise _unwritable(path, error) from None

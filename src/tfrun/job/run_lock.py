@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tfrun.job import own_file
 from tfrun.job.errors import UsageError
 from tfrun.job.lock import WriterLock
 
@@ -35,8 +36,9 @@ def held(path: Path, task: str = "") -> Iterator[None]:
         )
     try:
         since = time.strftime("%Y-%m-%d %H:%M:%S")
-        with contextlib.suppress(OSError):  # a full disk: who holds it is then not told
-            file.write_text(f"process {os.getpid()} on {socket.gethostname()} since {since}\n")
+        # On a full disk it is not told who holds it.
+        with contextlib.suppress(OSError), open(file, "w", opener=own_file.opener) as holder:
+            holder.write(f"process {os.getpid()} on {socket.gethostname()} since {since}\n")
         yield
     finally:
         lock.release()

@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfrun.job import own_file
 from tfrun.job.python import python_command
 from tfrun.job.spec import JobSpec, WorkerRange
 from tfrun.worker import lineage, sigterm
@@ -61,7 +62,7 @@ class AgentProcess:
                 "script": spec.program.file,
             }
         self._log = logs / f"{name}.agent.log"
-        with self._log.open("ab") as log, sigterm.shielded():
+        with own_file.append_to(self._log) as log, sigterm.shielded():
             self._begin = log.tell()
             self._process = subprocess.Popen(
                 python_command("tfrun.control.agent_start", json.dumps(zygote)),

@@ -15,6 +15,7 @@ import aiohttp
 
 import tfrun
 from tfrun.control.tls import trusting
+from tfrun.job import own_file
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.python import python_command
@@ -79,7 +80,7 @@ async def _serve(
     lineage.adopt_orphans()
     logs = Path(spec["run_dir"], "logs")
     await asyncio.to_thread(logs.mkdir, parents=True, exist_ok=True)
-    with (logs / f"{agent}.agent.log").open("ab") as log, sigterm.shielded():
+    with own_file.append_to(logs / f"{agent}.agent.log") as log, sigterm.shielded():
         process = await asyncio.create_subprocess_exec(
             *python_command("tfrun.control.agent"),
             stdin=asyncio.subprocess.PIPE,

@@ -21,6 +21,7 @@ import tfrun
 from tfrun.cluster.slurm import Allocation
 from tfrun.control.plan import Site, Whereabouts, make_plan
 from tfrun.control.tls import Certificate, pem_of
+from tfrun.job import own_file
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import AgentEnd, Door, Job
@@ -146,7 +147,8 @@ class SlurmBackend:
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
         names = list(self._tasks)
-        with Path(self._spec.run_dir, "logs", "srun.log").open("a", encoding="utf-8") as log:
+        path = Path(self._spec.run_dir, "logs", "srun.log")
+        with open(path, "a", encoding="utf-8", opener=own_file.opener) as log:
             async for raw in process.stdout:
                 line = raw.decode("utf-8", "replace").rstrip()
                 task, text = labelled(line)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tfrun
+from tfrun.job import own_file
 from tfrun.job.errors import TfrunError
 from tfrun.launch.remote import FAILURE, GREETING
 from tfrun.launch.ssh_command import FORWARD_FAILED, forwarded_port
@@ -103,10 +104,9 @@ class SshConnection:
                 self._verdict = Reason(text=said["what"], permanent=True, code=said["code"])
 
     async def _read_err(self, stream: asyncio.StreamReader) -> None:
-        with self._log.open("a", encoding="utf-8", errors="replace") as log:
+        with own_file.append_to(self._log) as log:
             async for line in _lines(stream):
-                log.write(line + "\n")
-                log.flush()
+                log.write(f"{line}\n".encode("utf-8", "replace"))
                 self._tail.append(line)
                 if (port := forwarded_port(line)) is not None:
                     self._port = port

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfrun.job import own_file
+
 Listener = Callable[[Mapping[str, Any]], None]
 
 
@@ -20,7 +22,7 @@ class EventLog:
     """
 
     def __init__(self, path: Path) -> None:
-        self._fd: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._fd: int | None = own_file.opener(path, own_file.APPEND)
         self.error: OSError | None = None
         self.listeners: list[Listener] = []
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import google_crc32c
 
+from tfrun.job import own_file
+
 Scalar = str | float | bool
 _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
 _SESSION_START = "_hparams_/session_start_info"
@@ -35,7 +37,7 @@ class EventFile:
         """
         folder.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
-        self._file = (folder / name).open("ab")
+        self._file = os.fdopen(own_file.opener(folder / name, own_file.APPEND), "ab")
         self.error: OSError | None = None
         self._write(_double(1, time.time()) + _text(3, "brain.Event:2"))
         self.flush()

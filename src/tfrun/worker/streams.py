@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from tfrun.job import own_file
 from tfrun.worker import crash
 
 # TensorFlow's and its libraries' C++ log lines (absl and the older format), I to E: what is
@@ -94,7 +95,11 @@ class LogFile:
     def __init__(self, path: Path, complain: Callable[[str], None]) -> None:
         self.path = path
         self._complain = complain
-        self._fd: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._fd: int | None = None
+        try:
+            self._fd = own_file.opener(path, own_file.APPEND)
+        except OSError as error:
+            complain(f"{path} is not written: {error.strerror}")
 
     def write(self, data: bytes) -> None:
         if self._fd is None:

@@ -12,7 +12,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from tfrun.job import own_file
 from tfrun.job.python import python_command
 from tfrun.worker import sigterm
 
@@ -53,7 +55,7 @@ def start_zygote(
     """
     arguments = [script] if script is not None else []
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    with theirs, open(log, "ab") as output, sigterm.shielded():  # noqa: PTH123
+    with theirs, own_file.append_to(Path(log)) as output, sigterm.shielded():
         process = subprocess.Popen(
             python_command(
                 "tfrun.worker.zygote", str(theirs.fileno()), str(os.getpid()), *arguments

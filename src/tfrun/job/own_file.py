@@ -1,0 +1,46 @@
+"""Opens files to write: what another user has put in their place is not followed.
+
+He could leave a symbolic link under the name of a log that is about to be made, and have it
+written over a file of ours; or a pipe, which would be waited for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+
+def opener(path: str | os.PathLike[str], flags: int) -> int:
+    """For `open(…, opener=opener)`: no link, and nothing that would be waited for.
+
+    Raises:
+      OSError: it is one of these, or cannot be opened.
+    """
+    # Not blocking: a pipe would be waited for.
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, 0o644)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(error.errno, "it is a symbolic link", str(path)) from None
+        if error.errno == errno.ENXIO:
+            raise OSError(error.errno, "it is no regular file", str(path)) from None
+        raise
+    if stat.S_ISFIFO(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.ENXIO, "it is no regular file", str(path))
+    return fd
+
+
+def append_to(path: Path) -> BinaryIO:
+    """Opens a file to append to; it is made if it is not there. Not buffered.
+
+    Raises:
+      OSError: as `opener`.
+    """
+    return os.fdopen(opener(path, APPEND), "ab", buffering=0)

@@ -1,0 +1,109 @@
+"""What another user has put where a job is about to write: links to our files, and pipes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tfrun.control import messages, remote_logs
+from tfrun.job import own_file, run_dir, run_lock
+from tfrun.job.errors import UsageError
+from tfrun.observe.events import EventLog
+from tfrun.worker.streams import LogFile
+
+PLACES = ("events.jsonl", ".lock", "logs/worker-0.log", "logs/local.agent.log")
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A file of ours, which nothing may write to."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    return victim
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    run = tmp_path / "run"
+    (run / "logs").mkdir(parents=True)
+    return run
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", ["link", "link to nothing", "pipe", "directory"])
+def test_a_job_does_not_begin_where_something_else_stands(
+    run: Path, victim: Path, place: str, kind: str
+) -> None:
+    if kind == "pipe":
+        os.mkfifo(run / place)
+    elif kind == "directory":
+        (run / place).mkdir()
+    else:
+        (run / place).symlink_to(victim if kind == "link" else victim.with_name("none"))
+    with pytest.raises(UsageError, match=f"TFRUN-104: .*{place} is a link, or"):
+        run_dir.create(str(run), "x", 0.0)
+    assert victim.read_text() == "precious" and not victim.with_name("none").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
+def test_nor_where_another_user_has_linked_the_logs_to(run: Path, tmp_path: Path) -> None:
+    (run / "logs").rmdir()
+    (run / "logs").symlink_to(tmp_path)
+    run_dir.create(str(run), "x", 0.0)  # our own: a larger disk
+    os.lchown(run / "logs", 12345, 12345)
+    with pytest.raises(UsageError, match=r"TFRUN-104: .*another user's symbolic link"):
+        run_dir.create(str(run), "x", 0.0)
+
+
+def test_names_that_can_be_guessed_are_made_anew(run: Path, victim: Path) -> None:
+    for name in (f".writable-{os.getpid()}", f".job.json-{os.getpid()}"):
+        (run / name).symlink_to(victim)
+    run_dir.create(str(run), "x", 0.0)
+    run_dir.write_job(run, {"args": ["--password", "x"]})
+    assert victim.read_text() == "precious"
+    assert run_dir.last_job(run) == {"args": ["--password", "x"]}
+    assert stat.S_IMODE((run / "job.json").stat().st_mode) == 0o600
+
+
+def test_a_link_that_comes_later_is_not_followed(run: Path, victim: Path) -> None:
+    """Each of those who write, one after the other."""
+    link = run / "logs/worker-0.log"
+    link.symlink_to(victim)
+    said: list[str] = []
+    log = LogFile(link, said.append)
+    log.write(b"x")
+    log.close()
+    assert said == [f"{link} is not written: it is a symbolic link"]
+    remote_logs.append(run / "logs", messages.Log(name=link.name, text="x"))
+    for opens in (EventLog, own_file.append_to):
+        with pytest.raises(OSError, match="it is a symbolic link"):
+            opens(link)
+    (run / "finished").symlink_to(victim.with_name("none"))
+    run_dir.mark_finished(str(run))
+    (run / ".lock").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic"), run_lock.held(run):
+        pass
+    assert victim.read_text() == "precious" and not victim.with_name("none").exists()
+
+
+def test_a_pipe_is_not_waited_for(run: Path) -> None:
+    pipe = run / "logs/worker-0.log"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="it is no regular file"):
+        own_file.append_to(pipe)
+    reads = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(OSError, match="it is no regular file"):
+        own_file.append_to(pipe)
+    os.close(reads)
+
+
+def test_what_is_appended_is_there_at_once(run: Path) -> None:
+    for text in (b"one", b"two"):
+        with own_file.append_to(run / "x") as file:
+            file.write(text)
+            assert (run / "x").read_bytes().endswith(text)
+    assert (run / "x").read_bytes() == b"onetwo"
+    assert stat.S_IMODE((run / "x").stat().st_mode) & 0o133 == 0
