@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -452,3 +453,14 @@ def test_what_is_no_number_is_no_number_of_any_option() -> None:
             with pytest.raises(click.BadParameter):
                 kind.convert(wrong, None, None)
         assert kind.convert("0.5", None, None) == 0.5
+
+
+def test_every_variable_that_tfrun_knows_is_known() -> None:
+    """Else a job of a job would be told that tfrun's own variables have no effect."""
+    from tfrun.cli.variables import unknown
+
+    source = Path(tfrun.__file__).parent
+    text = "".join(path.read_text() for path in source.rglob("*.py"))
+    names = set(re.findall(r"\"(TFRUN_[A-Z_]*[A-Z])\"", text))
+    names -= {f"TFRUN_{verb.upper()}" for verb in VERBS}  # only what their variables begin with
+    assert len(names) > 30 and not list(unknown(names, run, VERBS))

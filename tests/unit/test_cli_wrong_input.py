@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import tfrun
-from conftest import Jobs
+from conftest import TFRUN, Jobs
 
 # Reports each process that a Python would start; site imports it in every interpreter.
 SPY = """
@@ -137,6 +137,34 @@ def test_variables(here: Jobs, name: str, value: str, code: str) -> None:
 def test_variables_that_are_no_options_mean_nothing(here: Jobs, name: str, value: str) -> None:
     """TFRUN_VERSION is what image builders call the version that they install."""
     refused(here, "TFRUN-101", "missing.py", "missing.py", env={name: value})
+
+
+def test_a_misspelt_variable_is_named(here: Jobs) -> None:
+    mine = {"TFRUN_CHEKPOINT_EVERY": "5m", "TFRUN_N": "4", "TFRUN_TUNE_STEP": "3"}
+    fine = {"TFRUN_KEEP": "3", "TFRUN_TUNE_STEPS": "3", "TFRUN_SERVICE_HOST": "10.0.0.1"}
+    done = here.run("missing.py", env={**mine, **fine}, timeout=30)
+    *named, refused = done.stderr.splitlines()
+    assert "TFRUN-101" in refused and len(named) == 3
+    assert "TFRUN_CHEKPOINT_EVERY has no effect" in named[0]
+    assert "did you mean TFRUN_CHECKPOINT_EVERY?" in named[0]
+    assert "TFRUN_N has no effect" in named[1] and "mean" not in named[1]
+    assert "did you mean TFRUN_TUNE_STEPS?" in named[2]
+    assert not here.run("ls", env=mine, timeout=30).stderr  # which starts no job
+
+
+def test_a_directory_that_has_been_removed(here: Jobs) -> None:
+    script = str(here.directory / "train.py")
+    for argument in (script, f"tune {script}", f"submit slurm {script}", f"drill {script}"):
+        words = f"mkdir gone; cd gone; rmdir ../gone; exec {TFRUN} {argument}"
+        done = subprocess.run(
+            ["bash", "-c", words],
+            cwd=here.directory,
+            env=here.environment,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        check_refused(done, "TFRUN-101", "the current directory is not there")
 
 
 @pytest.mark.parametrize(

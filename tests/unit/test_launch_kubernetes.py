@@ -225,6 +225,12 @@ def test_a_tfjob_is_what_the_operator_looks_for():
         *({"name": "Train"}, {"name": "a" * 60}, {"name": "1a"}, {"name": "a-"}, {"name": ""}),
         *({"image": ""}, {"image": "a b"}, {"grace": 20}, {"environment": {"a b": "c"}}),
         {"environment": {"TFRUN_GROUP": "x"}},
+        *({"image": i} for i in ("Name:1", "i:", "i:a b", "https://r/i:1", "i@sha256:12")),
+        *({"cpu": c} for c in ("four", "0", "1.5m", "-1", "4cores", "nan", "1e3")),
+        *({"memory": m} for m in ("16GB", "16", "16 Gi", "0Gi", "-1Gi", "500m", "16gi")),
+        *({"shm": "2"}, {"storage": "10GiB"}, {"directory": "w"}, {"namespace": "a" * 64}),
+        *({"namespace": "My"}, {"claim": "a_b"}, {"secret": "a b"}, {"storage_class": "-a"}),
+        {"tls_secret": "a" * 254},
     ],
 )
 def test_what_kubernetes_would_refuse_is_refused_here(change):
@@ -252,6 +258,47 @@ def test_a_dollar_arrives_as_it_is_written(kind):
     assert [expanded(arg) for arg in container["args"][-len(written) :]] == written
     values = {e["name"]: e["value"] for e in container["env"] if "value" in e}
     assert expanded(values["B"]) == "$(A) $$"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"image": i} for i in ("i", "localhost:5000/a/b_c:V1.2", "r.io/i@sha256:" + "0" * 64)),
+        *({"cpu": c} for c in ("4", "500m", "0.5")),
+        *({"memory": m} for m in ("16Gi", "1.5G", "17179869184", "512Mi")),
+        *({"claim": "a.b-c"}, {"storage_class": "0a"}, {"directory": "/"}, {"storage": "1Ti"}),
+    ],
+)
+def test_what_kubernetes_takes_is_taken(change):
+    Deployment(**{**vars_of(SMALL), **change})
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "told"),
+    [
+        (["--env", "TFRUN_PS=x"], "TFRUN-105", "'--ps': 'x' is not a valid integer"),
+        (["--env", "TFRUN_HANG_TIMEOUT=nan"], "TFRUN-105", "nan"),
+        (["--env", "TFRUN_CHECKPOINT_EVERY=0"], "TFRUN-105", "off"),
+        (["--env", "TFRUN_SNAPSHOT_EVERY=often"], "TFRUN-105", "--snapshot-every"),
+        (["--env", "TFRUN_JOIN_TIMEOUT=1"], "TFRUN-108", "join_timeout"),
+        (["--env", "TFRUN_MAX_STALENESS=3"], "TFRUN-107", "--max-staleness"),
+        (["--env", "TFRUN_COMPRESS=bf16", "--ps", "1"], "TFRUN-107", "--compress"),
+        (["--env", "TFRUN_EVALUATOR=1", "--kind", "tfjob"], "TFRUN-107", "--evaluator"),
+    ],
+)
+def test_what_the_job_would_refuse_is_refused_here(args, code, told, monkeypatch):
+    monkeypatch.setenv("TFRUN_PS", "of no pod")
+    done = CliRunner().invoke(render, ["kubernetes", "--image", "i:1", *args, "train.py"])
+    assert isinstance(done.exception, UsageError), done.output
+    assert done.exception.code == code and told in str(done.exception)
+
+
+def test_a_misspelt_option_of_the_job_is_named(capfd):
+    args = ["--image", "i:1", "--env", "TFRUN_CHEKPOINT_EVERY=5m", "--env", "TFRUN_LOG_ALL=1"]
+    done = CliRunner().invoke(render, ["kubernetes", *args, "train.py"])
+    assert done.exit_code == 0, done.output
+    told = done.output + capfd.readouterr().err
+    assert told.count(" has no effect") == 1 and "did you mean TFRUN_CHECKPOINT_EVERY?" in told
 
 
 def test_your_own_secret_and_claim_are_not_made():

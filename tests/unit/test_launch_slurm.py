@@ -68,6 +68,42 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("args", "variables", "told"),
+    [
+        (["-t", "two hours"], {}, "--time"),
+        (["--mem", "lots"], {}, "--mem"),
+        (["-c", "0"], {}, "--cpus-per-task"),
+        (["--gpus-per-node", "a100"], {}, "--gpus-per-node"),
+        (["-p", "a b"], {}, "--partition"),
+        (["-A", ""], {}, "--account"),
+        ([], {"TFRUN_CHECKPOINT_EVERY": "sometimes"}, "--checkpoint-every"),
+        ([], {"TFRUN_HANG_TIMEOUT": "inf"}, "inf"),
+        (["-n", "2"], {"TFRUN_COMMUNICATION": "mpi"}, "--communication"),
+        (["-J", "a\nb"], {}, "is not an option of sbatch"),
+    ],
+)
+def test_what_would_fail_in_the_queue_is_refused_here(args, variables, told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    done = CliRunner().invoke(submit, ["slurm", *args, "train.py"])
+    assert isinstance(done.exception, UsageError), done.output
+    assert done.exception.code == "TFRUN-105" and told in str(done.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_what_slurm_reads_is_taken(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    for time in ("30", "30:00", "2:00:00", "1-12", "1-12:30", "1-0:0:0", "unlimited"):
+        for gpus in ("4", "a100:4", "a100:4,v100:2"):
+            line = ["slurm", "-t", time, "--gpus-per-node", gpus, "--mem", "64g", "-c", "8"]
+            done = CliRunner().invoke(submit, [*line, "-p", "a,b", "--dry-run", "train.py"])
+            assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize(
     ("job", "reason"),
     [
         ("JobId=2 JobState=RUNNING Reason=None Requeue=1 Restarts=0 BatchFlag=1", ""),

@@ -12,6 +12,7 @@ import click
 
 from tfrun import __version__
 from tfrun.cli.number import Number
+from tfrun.cli.variables import unknown
 from tfrun.job.errors import TfrunError
 from tfrun.job.spec import (
     COMMUNICATIONS,
@@ -29,6 +30,8 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN"}
 EPILOG = (
     "Everything after SCRIPT belongs to the script. Each option is also an environment variable."
 )
+# Verbs that start a job here, which a variable may have been meant for.
+STARTS = ("bench", "drill", "parity", "serve", "tune")
 # What stands where a script may stand. Each has a file of its own, with a command of its name.
 VERBS = {
     "bench": "Measure all-reduces and scaling between workers, and say what to use.",
@@ -263,12 +266,25 @@ def command_for(argv: Sequence[str]) -> tuple[click.Command, list[str], str]:
     return run, list(argv), "tfrun"
 
 
+def _run(command: click.Command, args: list[str], name: str) -> int:
+    try:
+        return command.main(args=args, prog_name=name, standalone_mode=False)
+    except (FileNotFoundError, TfrunError):
+        from tfrun.job.checks import check_directory
+
+        check_directory()  # the one thing without which nothing is found
+        raise
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command and exits with its code."""
     leave_outer_job(os.environ)
     command, args, name = command_for(sys.argv[1:] if argv is None else argv)
+    if command is run or name.split()[-1] in STARTS:
+        for text in unknown(os.environ, run, VERBS):
+            click.echo(f"tfrun: {text}", err=True)
     try:
-        code = command.main(args=args, prog_name=name, standalone_mode=False)
+        code = _run(command, args, name)
     except TfrunError as error:
         click.echo(f"tfrun: {error}", err=True)
         code = error.exit_code

@@ -135,6 +135,7 @@ def kubernetes(
 
     SCRIPT is a path in the image; it need not be here.
     """
+    from tfrun.cli.elsewhere import check
     from tfrun.launch.kubernetes import Deployment, manifests
 
     for pair in env:
@@ -163,6 +164,7 @@ def kubernetes(
         directory=workdir,
         grace=grace,
     )
+    check(what.arguments, what.environment, external="TF_CONFIG" if kind == "tfjob" else "")
     click.echo(_yaml(manifests(what, kind)), nl=False)
     return 0
 

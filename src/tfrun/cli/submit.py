@@ -18,6 +18,7 @@ CONTEXT = {
     "auto_envvar_prefix": "TFRUN_SUBMIT",
     "allow_interspersed_args": False,
 }
+OUTPUT = "slurm.log"
 EPILOG = "Every other option of tfrun goes to the job by its environment variable."
 
 
@@ -85,18 +86,14 @@ def slurm(
 
     The job is preempted by saving, asks to be requeued, and goes on in the same run directory.
     """
+    from tfrun.cli.elsewhere import check
     from tfrun.launch.slurm_command import call
-    from tfrun.launch.slurm_script import GRACE_MARGIN, Submission, batch_script
+    from tfrun.launch.slurm_script import GRACE_MARGIN, Submission, batch_script, check_options
 
     program = Program(target=script, is_module=module, args=script_args)
     check_program(program)
     wanted = WorkerRange.parse(workers) if workers else None
     now = time.time()
-    if dry_run:
-        path = Path(run_dir or Path("tfrun-runs", run_dir_module.default_name(program.name, now)))
-        path = path.absolute()
-    else:
-        path = run_dir_module.create(run_dir, program.name, now)
     asked = {
         "--partition": partition,
         "--account": account,
@@ -105,28 +102,35 @@ def slurm(
         "--gpus-per-node": gpus_per_node,
         "--mem": mem,
     }
-    what = Submission(
-        name=job_name or program.name,
-        nodes=nodes,
-        workers=wanted,
-        directory=os.getcwd(),  # noqa: PTH109 (as the shell has it)
-        output=str(path / "slurm.log"),
-        grace=grace,
-        asked=[f"{name}={value}" for name, value in asked.items() if value] + list(sbatch),
-        setup=setup,
-    )
-    command = [*_tfrun(), "--run-dir", str(path), "--grace", str(grace - GRACE_MARGIN)]
-    command += ["-n", str(wanted)] if wanted else []
-    command += [*(["-m"] if module else []), script, *script_args]
-    text = batch_script(what, command)
+    check_options(asked)
+    args = ["--grace", str(grace - GRACE_MARGIN), *(["-n", str(wanted)] if wanted else [])]
+    args += [*(["-m"] if module else []), script, *script_args]
+    check(args, os.environ)
+
+    def written(path: Path) -> str:
+        what = Submission(
+            name=job_name or program.name,
+            nodes=nodes,
+            workers=wanted,
+            directory=os.getcwd(),  # noqa: PTH109 (as the shell has it)
+            output=str(path / OUTPUT),
+            grace=grace,
+            asked=[f"{name}={value}" for name, value in asked.items() if value] + list(sbatch),
+            setup=setup,
+        )
+        return batch_script(what, [*_tfrun(), "--run-dir", str(path), *args])
+
+    path = Path(run_dir or Path("tfrun-runs", run_dir_module.default_name(program.name, now)))
+    text = written(path.absolute())
     if dry_run:
         click.echo(text, nl=False)
         return 0
+    path = run_dir_module.create(run_dir, program.name, now)
     file = path / "job.sbatch"
-    file.write_text(text, encoding="utf-8")
+    file.write_text(written(path), encoding="utf-8")
     job = call("sbatch", "--parsable", str(file)).strip().partition(";")[0]
     click.echo(job)
-    click.echo(f"tfrun: submitted {file} as job {job}; its output: {what.output}", err=True)
+    click.echo(f"tfrun: submitted {file} as job {job}; its output: {path / OUTPUT}", err=True)
     return 0
 
 

@@ -18,6 +18,20 @@ DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly
 _INSTALL = 'pip install "tfrun[cpu]", or "tfrun[gpu]" on a machine with NVIDIA GPUs'
 
 
+def check_directory() -> None:
+    """Refuses a working directory that has been removed.
+
+    Raises:
+      UsageError: TFRUN-101.
+    """
+    try:
+        os.getcwd()  # noqa: PTH109
+    except OSError:
+        what = "the current directory is not there any more"
+        fix = "Go to another one, or with cd to this one again if it has been made anew"
+        raise UsageError("TFRUN-101", what, expected="to be started in one", fix=fix) from None
+
+
 def check_program(program: Program) -> None:
     """Refuses a script that is not there, or a module that Python would not find.
 

@@ -6,107 +6,23 @@ makes YAML.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from tfrun.cluster import group
 from tfrun.cluster.external import CHIEF_AWAY
 from tfrun.job.errors import UsageError
-from tfrun.job.spec import WorkerRange
-from tfrun.job.timeouts import Timeouts
+from tfrun.launch.kubernetes_deployment import RUN_MOUNT, Deployment
 
 KINDS = ("job", "jobset", "tfjob")
 CONTROL_PORT = 29401
 TOKEN_DIR = "/var/run/secrets/tfrun"
 TLS_DIR = "/var/run/secrets/tfrun-tls"
 TLS_FILES = {"TFRUN_TLS_CERT": "tls.crt", "TFRUN_TLS_KEY": "tls.key"}  # kubernetes.io/tls
-RUN_MOUNT = "/tfrun"
 INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-GRACE_MARGIN = 20  # seconds of the grace period that are not for saving: the notice, and leaving
-LEAST_GRACE = int(Timeouts.preempt_grace) + GRACE_MARGIN
 TFJOB_PORT = 2222  # the training operator writes it into TF_CONFIG
 TFJOB_AWAY = 900  # seconds; its back-off between two starts of a container ends at 300
 
-_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-MAX_LABEL = 63
-
 Manifest = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Deployment:
-    """What runs where.
-
-    Attributes:
-      name: of everything that is made.
-      image: the container image, which has tfrun, TensorFlow and the script.
-      command: the script with its arguments, as after `tfrun`'s own options.
-      workers: how many workers.
-      per_pod: workers of each pod.
-      ps: parameter servers.
-      gpus: GPUs of each pod.
-      cpu, memory: of each pod, as Kubernetes writes them; "" for no request.
-      shm: size of /dev/shm.
-      namespace: "" for that of kubectl.
-      claim: a claim for the shared run directory; "" to make one.
-      storage, storage_class: of the claim that is made.
-      secret: a secret with the key "token"; "" to make one.
-      token: the secret's content.
-      tls_secret: a secret of the type kubernetes.io/tls; "" is without TLS.
-      environment: variables of the containers.
-      directory: their working directory; "" for the image's.
-      grace: seconds between SIGTERM and SIGKILL.
-    """
-
-    name: str
-    image: str
-    command: Sequence[str]
-    workers: WorkerRange = field(default_factory=WorkerRange)
-    per_pod: int = 1
-    ps: int = 0
-    gpus: int = 0
-    cpu: str = ""
-    memory: str = ""
-    shm: str = "2Gi"
-    namespace: str = ""
-    claim: str = ""
-    storage: str = "10Gi"
-    storage_class: str = ""
-    secret: str = ""
-    token: str = ""
-    tls_secret: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    directory: str = ""
-    grace: int = 90
-
-    def __post_init__(self) -> None:
-        longest = f"{self.name}-worker-0-{self.pods - 1}"
-        if not _NAME.fullmatch(self.name) or len(longest) > MAX_LABEL:
-            raise _refuse(
-                f"{self.name!r:.80} cannot name pods",
-                "--name",
-                f"a to z, 0 to 9 and -, beginning with a letter, {longest!r:.80} not over "
-                f"{MAX_LABEL} characters",
-            )
-        if not self.image or any(c.isspace() for c in self.image):
-            raise _refuse(f"{self.image!r:.80} is not an image", "--image", "registry/name:tag")
-        if self.grace < LEAST_GRACE:
-            what = f"{self.grace} s leave no time to save"
-            raise _refuse(what, "--grace", f"at least {LEAST_GRACE}")
-        for name in self.environment:
-            if not _VARIABLE.fullmatch(name) or name.startswith(group.HOSTS):
-                raise _refuse(f"{name!r:.80} is not a variable's name", "--env", "NAME=VALUE")
-
-    @property
-    def pods(self) -> int:
-        return -(-self.workers.high // self.per_pod)
-
-
-def _refuse(what: str, where: str, expected: str) -> UsageError:
-    return UsageError("TFRUN-105", what, where=where, expected=expected)
 
 
 def manifests(what: Deployment, kind: str) -> list[Manifest]:
@@ -307,14 +223,11 @@ def _container(what: Deployment) -> Manifest:
     if what.memory:
         limits["memory"] = what.memory
     resources = {"requests": requests, "limits": limits}
-    options = ["--run-dir", f"{RUN_MOUNT}/{what.name}", "-n", str(what.workers)]
-    options += ["--grace", str(what.grace - GRACE_MARGIN)]
-    options += ["--ps", str(what.ps)] if what.ps else []
     return {
         "name": "tfrun",
         "image": what.image,
         "command": ["tfrun"],
-        "args": [_literal(word) for word in (*options, *what.command)],
+        "args": [_literal(word) for word in what.arguments],
         **({"workingDir": what.directory} if what.directory else {}),
         "env": [{"name": k, "value": _literal(v)} for k, v in what.environment.items()],
         "resources": {name: value for name, value in resources.items() if value},

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfrun.job.errors import UsageError
@@ -35,6 +36,33 @@ class Submission:
     grace: int
     asked: Sequence[str] = ()
     setup: Sequence[str] = ()
+
+
+# The likeliest slips only: sbatch knows better, but perhaps on another machine, and later.
+_FORMS = {
+    "--time": (r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE", "2:00:00 or 1-12"),
+    "--mem": (r"\d+[KMGTP]?B?", "64G"),
+    "--cpus-per-task": (r"[1-9]\d{0,5}", "8"),
+    "--gpus-per-node": (r"([^\s:,]+:)?\d+(,[^\s:,]+:\d+)*", "4 or a100:4"),
+    "--partition": (r"[^\s,]+(,[^\s,]+)*", "gpu"),
+    "--account": (r"\S+", "physics"),
+}
+
+
+def check_options(asked: Mapping[str, str | None]) -> None:
+    """Refuses what Slurm could not read.
+
+    Args:
+      asked: options of sbatch, and their values; None is not given.
+
+    Raises:
+      UsageError: TFRUN-105.
+    """
+    for option, value in asked.items():
+        form, example = _FORMS[option]
+        if value is not None and not re.fullmatch(form, value, re.ASCII | re.IGNORECASE):
+            what = f"{value!r:.60} is not what Slurm reads there"
+            raise UsageError("TFRUN-105", what, where=option, expected=f"such as {example}")
 
 
 def batch_script(what: Submission, command: Sequence[str]) -> str:
