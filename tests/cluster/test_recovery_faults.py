@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from workers import SCRIPTS, TFRUN, shown_by
 
+from conftest import Jobs
 from tfrun.observe.monitor import view_of
 
 SCRIPT = str(SCRIPTS / "recovery_small.py")
@@ -213,3 +214,20 @@ def test_plain_tensorflow_reads_a_checkpoint(tmp_path: Path) -> None:
         check=False,
     )
     assert "STEPS 120" in done.stdout, done.stderr
+
+
+STOPPED = """
+import os, pathlib, signal
+once = pathlib.Path("once")
+if not once.exists():
+    once.touch()
+    os.kill(os.getpid(), signal.SIGSTOP)
+print("went on")
+"""
+
+
+def test_one_that_a_signal_has_stopped_is_replaced_without_a_strategy_too(jobs: Jobs) -> None:
+    jobs.script(STOPPED)
+    done = jobs.run("-n", "1", "--hang-timeout", "2", "train.py")
+    assert (done.returncode, done.stdout) == (0, "went on\n"), done.stderr
+    assert "worker 0 was stopped (SIGSTOP) " in done.stderr

@@ -76,6 +76,8 @@ def test_the_spy_sees_processes(here: Jobs) -> None:
         (["--epochs", "3"], "TFRUN-105", "--epochs"),
         (["-x", "train.py"], "TFRUN-105", "-x"),
         (["-m"], "TFRUN-105", "SCRIPT"),
+        (["ls", "nonexistent"], "TFRUN-109", "'nonexistent' is no directory"),
+        (["ls", "train.py"], "TFRUN-109", "is no directory"),
         (["-m", "nowhere"], "TFRUN-102", "'nowhere' does not exist"),
         (["-m", "train.py/"], "TFRUN-102", "does not exist"),
         (["-n", "0", "train.py"], "TFRUN-103", "0 is not a number of workers (in -n)"),

@@ -137,6 +137,13 @@ def test_only_the_status_token_stops_a_job(tmp_path: Path, token: str) -> None:
         contact.write(tmp_path, known)
         with pytest.raises(NoAnswer, match="400"):
             asking.ask(tmp_path, "/stop", [])  # type: ignore[arg-type]
+        for path, body in (
+            ("/stop", {"now": "yes"}),
+            ("/stop", {"now": 1}),
+            ("/stacks", {"threads": None}),
+        ):
+            with pytest.raises(NoAnswer, match="400"):
+                asking.ask(tmp_path, path, body)
 
     assert with_job(tmp_path, test) == []
 

@@ -55,6 +55,16 @@ def test_notices_stand_on_lines_of_their_own(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr() == ("1/10", "\ntfrun: first\ntfrun: second\n")
 
 
+def test_a_warning_of_ours_does_not_hang_on_a_progress_bar(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    terminal = plain("3/9 ===\r4/9 ===")
+    terminal.output("worker:0", "stderr", "tfrun: a warning\n")
+    terminal.output("worker:0", "stderr", "tfrun: another\n")
+    terminal.close()
+    assert capsys.readouterr().err == "\ntfrun: a warning\ntfrun: another\n"
+
+
 def test_a_last_line_without_its_end_gets_one(capsys: pytest.CaptureFixture[str]) -> None:
     plain("no end").close()
     assert capsys.readouterr() == ("no end", "\n")

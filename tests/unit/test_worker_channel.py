@@ -168,3 +168,19 @@ def test_waiting_has_a_limit() -> None:
 def test_what_the_channel_imports_is_light() -> None:
     code = "import sys, tfrun.worker.channel\nassert not {'numpy', 'aiohttp'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=SECONDS, env={**os.environ})
+
+
+def test_a_script_that_closes_all_that_is_open_comes_to_its_end() -> None:
+    """As a daemon does; a thread that listens is not woken by that."""
+    code = """
+import threading, time
+channel.when("never", print)
+while channel._listener is None or not channel._listener.is_alive(): time.sleep(0.01)
+time.sleep(0.2)  # until it listens: if it does not yet, the test says less
+os.closerange(3, 4096)
+channel.emit("done")
+channel.wait_for("release")
+os._exit(7)
+"""
+    with worker(code) as (_, process):
+        assert process.wait(SECONDS) == 7

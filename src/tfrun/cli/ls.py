@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from tfrun.cli.runs import RUNS, context
+from tfrun.job.errors import UsageError
 
 MOST = 50
 
@@ -22,6 +23,9 @@ def ls(*, folder: str) -> int:
     from tfrun.observe import asking
     from tfrun.observe.board import duration
 
+    if folder != str(RUNS) and not Path(folder).is_dir():
+        what = f"{folder!r:.200} is no directory"
+        raise UsageError("TFRUN-109", what, expected="a directory with runs")
     runs = [run for run in Path(folder).glob("*") if (run / "job.json").is_file()]
     runs.sort(key=lambda run: (run / "job.json").stat().st_mtime_ns, reverse=True)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)

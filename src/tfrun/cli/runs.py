@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,17 @@ def found(run: str | None) -> Path:
         expected="a directory with a job.json, or its name in tfrun-runs",
         fix="tfrun ls shows the runs here",
     )
+
+
+def with_log(status: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Returns a job's status with the log of its failure as a path that is there from here."""
+    if not (failure := status.get("failure")):
+        return status
+    log = folder / failure["log"]
+    shown = log if log.exists() else folder / "logs"
+    with contextlib.suppress(OSError, ValueError):
+        shown = shown.relative_to(Path.cwd())
+    return {**status, "failure": {**failure, "log": str(shown)}}
 
 
 def not_running(folder: Path, why: object) -> UsageError:

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from tfrun.cli.runs import EPILOG, context, found, run_argument
+from tfrun.cli.runs import EPILOG, context, found, run_argument, with_log
 
 
 @click.command(context_settings=context("status"), epilog=EPILOG)
@@ -27,7 +27,7 @@ def status(*, run: str | None, as_json: bool) -> int:
         print(json.dumps(now, indent=2))
         return 0
     console = Console(highlight=False, soft_wrap=True)
-    console.print(board(now, events=5))
+    console.print(board(with_log(now, folder), events=5))
     if now["goodput"]["seconds"]:
         console.print(goodput_line(now["goodput"]))
     return 0

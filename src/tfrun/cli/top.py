@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfrun.cli.runs import EPILOG, context, found, run_argument
+from tfrun.cli.runs import EPILOG, context, found, run_argument, with_log
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,7 +32,7 @@ def top(*, run: str | None) -> int:
 
     def shown(status: Mapping[str, Any]) -> RenderableType:
         high = console.height - 1 if console.is_terminal else None
-        return board(status, events=EVENTS, height=high)
+        return board(with_log(status, folder), events=EVENTS, height=high)
 
     now = asking.status(folder)
     try:
@@ -42,7 +42,9 @@ def top(*, run: str | None) -> int:
                 now = asking.status(folder)
                 if now["ended"] is None:
                     live.update(shown(now), refresh=True)
-            live.update(board(now, events=EVENTS), refresh=True)  # the last one is in full
+            live.update(
+                board(with_log(now, folder), events=EVENTS), refresh=True
+            )  # the last one is in full
     except KeyboardInterrupt:
         return 0
     console.print(goodput_line(now["goodput"]))

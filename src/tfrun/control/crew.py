@@ -138,6 +138,7 @@ class Crew:
         """Has each worker that stands still show where, and ends it: the next round replaces it."""
         folder, timeouts = Path(self._environment["TFRUN_STATE_DIR"]), self.spec.timeouts
         asked: dict[str, hangs.Asked] = {}
+        stopped: dict[str, float] = {}  # since when
         while True:
             await asyncio.sleep(min(1.0, timeouts.hang_timeout / 4))
             readings = {
@@ -158,6 +159,14 @@ class Crew:
                 asked[name] = hangs.asked_again(asked.get(name), readings[name], now)
             answered = hangs.have_answered(asked, readings, now)
             hung = hangs.hung(readings, now=now, timeouts=timeouts, alone=alone, answered=answered)
+            # Also one that shows no progress, as a script without a strategy does not.
+            stopped = {n: stopped.get(n, now) for n, w in self._workers.items() if w.is_stopped}
+            for name, since in stopped.items():
+                if name not in hung and now - since > timeouts.hang_timeout:
+                    text = hangs.told_of_stopped(self._starts[name].called, now - since)
+                    self._ended_for[name] = text
+                    self.on_notice(text)
+                    self._workers[name].interrupt(signal.SIGKILL)
             for name, seconds in hung.items():
                 text = hangs.told(self._starts[name].called, readings[name], seconds)
                 if readings[name].phase is progress.Phase.MEETING:

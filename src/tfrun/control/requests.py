@@ -25,12 +25,12 @@ def routes(controller: Controller, monitor: Monitor) -> list[web.RouteDef]:
     async def stop(request: web.Request) -> web.StreamResponse:
         body = await _body(request)
         # As a signal to the launcher: SIGTERM saves, SIGINT does not.
-        controller.interrupt("SIGINT" if body.get("now") is True else "SIGTERM")
+        controller.interrupt("SIGINT" if _flag(body, "now") else "SIGTERM")
         return web.json_response({"stopping": True})
 
     async def stacks(request: web.Request) -> web.StreamResponse:
         body = await _body(request)
-        found = controller.ask_for_stacks(threads=body.get("threads") is True)
+        found = controller.ask_for_stacks(threads=_flag(body, "threads"))
         wanted = {task.name for task in controller.round.tasks if task.runs == "script"}
         deadline = asyncio.get_running_loop().time() + STACKS_SECONDS
         while wanted - found.keys() and asyncio.get_running_loop().time() < deadline:
@@ -69,3 +69,10 @@ async def _body(request: web.Request) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise web.HTTPBadRequest(text="the body is no JSON object\n")
     return body
+
+
+def _flag(body: dict[str, Any], name: str) -> bool:
+    value = body.get(name, False)
+    if type(value) is not bool:  # "yes" was meant to be something
+        raise web.HTTPBadRequest(text=f"{name} is neither true nor false\n")
+    return value

@@ -57,8 +57,8 @@ def others_text(others: int) -> str:
 
 
 def log_of(task: str) -> str:
-    """Returns the name of a task's log in the run directory."""
-    return f"logs/{task.replace(':', '-')}.log"
+    """Returns the name of a task's log in the run directory; of an agent, that of all logs."""
+    return f"logs/{task.replace(':', '-')}.log" if ":" in task else "logs"
 
 
 def failure_json(outcome: Outcome) -> dict[str, Any] | None:

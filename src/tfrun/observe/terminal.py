@@ -66,6 +66,8 @@ class Terminal:
         if self._prefix_all or self.is_live:
             text = self._whole_lines(task, stream, text)
         if text:
+            if self._midline and stream == "stderr" and text.startswith("tfrun: "):
+                text = f"\n{text}"  # below a progress bar, not at its end
             self._queue.put((_file(stream), text))
             self._midline = not text.endswith("\n")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import signal
 import sys
@@ -32,6 +33,8 @@ def live(task: Mapping[str, Any]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         # Live logs: a pipe would be block-buffered and show a step minutes later.
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    if logging.lastResort:
+        logging.lastResort.setFormatter(Signed())
     error: BaseException | None = None
     try:
         stacks.write_on_crash()
@@ -52,6 +55,14 @@ def live(task: Mapping[str, Any]) -> NoReturn:
     except BaseException as raised:
         error = raised
     _leave(error)
+
+
+class Signed(logging.Formatter):
+    """What Python shows of a warning where the script says nothing about logging: whose it is."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return f"tfrun: {text}" if record.name == "tfrun" else text
 
 
 def _leave(error: BaseException | None) -> NoReturn:

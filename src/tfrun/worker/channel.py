@@ -60,7 +60,9 @@ def emit(kind: str, **fields: Any) -> None:
         try:
             _send(_line, text.encode() + b"\n", must_arrive=kind in DECISIVE)
         except OSError:
-            pass  # the agent has gone, and this process is about to
+            # The agent has gone, and this process is about to; or the script has closed what it
+            # does not know, and nothing will be heard any more, though a thread still listens.
+            _deafen()
 
 
 def _send(line: socket.socket, data: bytes, *, must_arrive: bool) -> None:
@@ -122,7 +124,6 @@ def _listen() -> None:
 
 def _hear() -> None:
     """Takes in what the agent says, one word a line, until it is gone."""
-    global _is_deaf
     assert _line is not None
     rest = b""
     try:
@@ -140,9 +141,15 @@ def _hear() -> None:
     except OSError:
         pass
     finally:
-        with _heard:
-            _is_deaf = True
-            _heard.notify_all()
+        _deafen()
+
+
+def _deafen() -> None:
+    """Nobody waits any more for what the agent says."""
+    global _is_deaf
+    with _heard:
+        _is_deaf = True
+        _heard.notify_all()
 
 
 def _plain(value: Any) -> Any:

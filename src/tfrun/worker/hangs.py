@@ -132,3 +132,11 @@ def told(task: str, reading: Reading, seconds: float) -> str:
     return (
         f"{name} has stood still for {seconds:.0f} s and is replaced; its log shows where it stood"
     )
+
+
+def told_of_stopped(task: str, seconds: float) -> str:
+    """As `told`, of a worker that a signal has stopped and none has let go on."""
+    return (
+        f"{task.replace(':', ' ')} was stopped (SIGSTOP) {seconds:.0f} s ago and is replaced; "
+        "kill -CONT lets one go on"
+    )
