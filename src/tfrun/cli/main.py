@@ -26,6 +26,7 @@ from tfrun.job.spec import (
 from tfrun.job.timeouts import Timeouts
 from tfrun.job.world import leave_outer_job
 
+COMPLETE = "_TFRUN_COMPLETE"  # set by the shell, for click
 CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN"}
 EPILOG = (
     "Everything after SCRIPT belongs to the script. Each option is also an environment variable."
@@ -53,6 +54,13 @@ VERBS = {
     "top": "Watch a job until it ends.",
     "tune": "Find the per-worker batch that is fastest and fits in memory.",
 }
+
+
+def first_words(begun: str) -> list:
+    """What a shell may complete where a script stands."""
+    from tfrun.cli.completion import first_words
+
+    return first_words(VERBS, begun)
 
 
 class _Command(click.Command):
@@ -236,7 +244,7 @@ class _Command(click.Command):
 @click.option("--page", is_flag=True, help="Print a link to the job's live page.")
 @click.option("--plain", is_flag=True, help="Plain lines on a terminal too, no live block.")
 @click.option("--tensorboard", metavar="DIR", help="Write for TensorBoard, into DIR/<job>.")
-@click.argument("script", metavar="SCRIPT")
+@click.argument("script", metavar="SCRIPT", shell_complete=lambda _c, _p, w: first_words(w))
 @click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 def run(**options) -> int:
     """Run a Keras 3 / TensorFlow 2 script on one worker or many."""
@@ -268,7 +276,7 @@ def command_for(argv: Sequence[str]) -> tuple[click.Command, list[str], str]:
 
 def _run(command: click.Command, args: list[str], name: str) -> int:
     try:
-        return command.main(args=args, prog_name=name, standalone_mode=False)
+        return command.main(args=args, prog_name=name, standalone_mode=False, complete_var=COMPLETE)
     except (FileNotFoundError, TfrunError):
         from tfrun.job.checks import check_directory
 
@@ -279,7 +287,12 @@ def _run(command: click.Command, args: list[str], name: str) -> int:
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command and exits with its code."""
     leave_outer_job(os.environ)
-    command, args, name = command_for(sys.argv[1:] if argv is None else argv)
+    argv = sys.argv[1:] if argv is None else argv
+    if COMPLETE in os.environ:
+        from tfrun.cli.completion import verb_of
+
+        argv = verb_of(os.environ, VERBS)
+    command, args, name = command_for(argv)
     if command is run or name.split()[-1] in STARTS:
         for text in unknown(os.environ, run, VERBS):
             click.echo(f"tfrun: {text}", err=True)

@@ -1,0 +1,42 @@
+"""What a shell completes, as click's scripts for bash, zsh and fish ask for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from conftest import Jobs
+from tfrun.cli.completion import verb_of
+from tfrun.cli.main import VERBS
+
+
+@pytest.mark.parametrize(
+    ("words", "at", "verb", "left"),
+    [
+        ("tfrun ", "1", [], "tfrun "),
+        ("tfrun tu", "1", [], "tfrun tu"),
+        ("tfrun tune", "1", [], "tfrun tune"),
+        ("tfrun tune ", "2", ["tune"], "tfrun"),
+        ("tfrun tune --st", "2", ["tune"], "tfrun --st"),
+        ("tfrun train.py tune", "2", [], "tfrun train.py tune"),
+        ("tfrun tune 'a b' --st", "3", ["tune"], "tfrun 'a b' --st"),
+        ("tfrun tune", "tune", [], "tfrun tune"),  # fish
+        ("tfrun tune --st", "--st", ["tune"], "tfrun --st"),
+        ("tfrun tune", "", ["tune"], "tfrun"),
+    ],
+)
+def test_the_verb_is_found(words: str, at: str, verb: list[str], left: str) -> None:
+    environment = {"COMP_WORDS": words, "COMP_CWORD": at}
+    assert (verb_of(environment, VERBS), environment["COMP_WORDS"]) == (verb, left)
+
+
+def test_verbs_and_their_options_are_completed(jobs: Jobs) -> None:
+    wanted = {
+        ("tfrun tu", 1): "plain,tune\nfile,tu\n",
+        ("tfrun --hang", 1): "plain,--hang-timeout\n",
+        ("tfrun tune --st", 2): "plain,--start\nplain,--steps\n",
+        ("tfrun render kubernetes --names", 3): "plain,--namespace\n",
+    }
+    for (words, at), told in wanted.items():
+        asked = {"_TFRUN_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+        done = jobs.run(env=asked, timeout=30)
+        assert (done.stdout, done.stderr) == (told, "")
