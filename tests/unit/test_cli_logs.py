@@ -92,9 +92,15 @@ def test_a_failed_run_shows_its_report(run: Path, capsys: pytest.CaptureFixture[
     shown = lines(capsys)
     assert shown[0].startswith("train · failed · 2 workers · 0:0")
     assert "TFRUN-401: worker 1 failed first: exit code 3, ValueError" in shown
-    for line in ("no", "likely cause: a likely cause", "fix: a fix", "log: logs/worker-1.log"):
+    for line in (
+        "no",
+        "likely cause: a likely cause",
+        "fix: a fix",
+        "log: tfrun-runs/train-1/logs/worker-1.log",
+    ):
         assert line in shown
     assert ls.main([], standalone_mode=False) == 0
     assert lines(capsys)[1].split()[:2] == ["train-1", "failed"]
+    Path("nothing-here").mkdir()
     assert ls.main(["nothing-here"], standalone_mode=False) == 0
     assert lines(capsys) == ["no runs in nothing-here"]
