@@ -26,7 +26,7 @@ _OWN = {
     *(group.INDEX, group.PORT, group.SLOTS, group.TOKEN_FILE, group.ADDRESS),
 }
 # Of image builders, of our own tests, and of Kubernetes for a Service of the name "tfrun".
-_OTHERS = re.compile(r"TFRUN_(VERSION|HELP|TEST_.*|PORT(_.*)?|SERVICE_.*)")
+_OTHERS = re.compile(r"TFRUN_(VERSION|HELP|(HOST_)?TESTS?(_.*)?|PORT(_.*)?|SERVICE_.*)")
 
 
 def unknown(names: Iterable[str], run: click.Command, verbs: Iterable[str]) -> Iterator[str]:
