@@ -69,10 +69,13 @@ class _Tails:
         """Prints what is new; with `last` also a line that has not ended."""
         shown = False
         for path in self._paths():
-            with path.open("rb") as file:  # a thousand of them cannot stay open
-                file.seek(self._read.get(path, 0))
-                text = self._rest.get(path, b"") + file.read()
-                self._read[path] = file.tell()
+            try:
+                with path.open("rb") as file:  # a thousand of them cannot stay open
+                    file.seek(self._read.get(path, 0))
+                    text = self._rest.get(path, b"") + file.read()
+                    self._read[path] = file.tell()
+            except OSError:  # `found` has named it
+                continue
             *lines, rest = text.split(b"\n")
             if last and rest:
                 lines, rest = [*lines, rest], b""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from tfrun.cli.runs import RUNS, context
+from tfrun.cli.runs import RUNS, context, tell_damage
+from tfrun.job import run_dir
 from tfrun.job.errors import UsageError
 
 MOST = 50
@@ -26,12 +27,12 @@ def ls(*, folder: str) -> int:
     if folder != str(RUNS) and not Path(folder).is_dir():
         what = f"{folder!r:.200} is no directory"
         raise UsageError("TFRUN-109", what, expected="a directory with runs")
-    runs = [run for run in Path(folder).glob("*") if (run / "job.json").is_file()]
-    runs.sort(key=lambda run: (run / "job.json").stat().st_mtime_ns, reverse=True)
+    runs = run_dir.runs(Path(folder))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for name in ("run", "state", "began", "for", "workers", "step"):
         table.add_column(name, no_wrap=True)
     for run in runs[:MOST]:
+        tell_damage(run, f"{run.name}: ")
         now = asking.status(run)
         began = time.strftime("%Y-%m-%d %H:%M", time.localtime(now["started"] or 0))
         took = duration(max(0, now["seconds"])) if now["ended"] or now["live"] else ""

@@ -44,9 +44,11 @@ def found(run: str | None) -> Path:
                 "there is no run in tfrun-runs here",
                 fix="Name a run directory, or go to where the job was started",
             )
+        tell_damage(newest)
         return newest.resolve()
     for folder in (Path(run), RUNS / run):
         if (folder / "job.json").is_file() or (folder / "events.jsonl").is_file():
+            tell_damage(folder)
             return folder.resolve()
     raise UsageError(
         "TFRUN-109",
@@ -65,6 +67,14 @@ def with_log(status: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     with contextlib.suppress(OSError, ValueError):
         shown = shown.relative_to(Path.cwd())
     return {**status, "failure": {**failure, "log": str(shown)}}
+
+
+def tell_damage(folder: Path, which: str = "") -> None:
+    """Names, on standard error, the files of a run directory that cannot be read."""
+    from tfrun.observe.damage import damaged
+
+    for text in damaged(folder):
+        click.echo(f"tfrun: WARNING {which}{text}", err=True)
 
 
 def not_running(folder: Path, why: object) -> UsageError:

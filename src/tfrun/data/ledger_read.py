@@ -210,7 +210,7 @@ def _records(path: Path) -> Iterator[Record]:
         if line.endswith(b"\n"):  # else its writer has died over it, before the step
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 record = None
             if not isinstance(record, dict):
                 raise errors.bad_ledger(str(path), place, "this is no line of a ledger")

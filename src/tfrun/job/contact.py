@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tfrun.job import own_file
+
 NAME = "control.json"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -107,6 +109,11 @@ def remove(run_dir: Path, contact: Contact) -> None:
 def read(run_dir: Path) -> Contact | None:
     """Returns what the run directory says; None when no job runs there, or it is not ours."""
     try:
-        return Contact(**json.loads((run_dir / NAME).read_text()))
-    except (OSError, ValueError, TypeError):
+        found = Contact(**json.loads(own_file.read(run_dir / NAME)))
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
+    texts = (found.host, found.address, found.token, found.tls or "")
+    whole = all(isinstance(text, str) for text in texts)
+    numbers = (found.pid, 1 << 31), (found.port, 1 << 16)
+    whole = whole and all(type(value) is int and 0 < value < most for value, most in numbers)
+    return found if whole else None  # else it is damaged

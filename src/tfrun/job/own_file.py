@@ -37,6 +37,17 @@ def opener(path: str | os.PathLike[str], flags: int) -> int:
     return fd
 
 
+def read(path: Path) -> bytes:
+    """Returns a file's content; a pipe in its place is not waited for.
+
+    Raises:
+      OSError: it cannot be read.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        return file.read()
+
+
 def append_to(path: Path) -> BinaryIO:
     """Opens a file to append to; it is made if it is not there. Not buffered.
 

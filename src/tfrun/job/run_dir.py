@@ -109,8 +109,24 @@ def next_ledger(path: Path) -> int:
 
 def newest(folder: Path) -> Path | None:
     """Returns the run directory in `folder` whose job has begun last; None when there is none."""
-    runs = [run for run in folder.glob("*") if (run / "job.json").is_file()]
-    return max(runs, key=lambda run: (run / "job.json").stat().st_mtime_ns, default=None)
+    return next(iter(runs(folder)), None)
+
+
+def runs(folder: Path) -> list[Path]:
+    """Returns the run directories in `folder`, the one whose job has begun last first."""
+    began = {run: _began(run) for run in folder.glob("*")}
+    found = [run for run, time in began.items() if time]
+    return sorted(found, key=lambda run: began[run], reverse=True)
+
+
+def _began(run: Path) -> int:
+    """When the directory's newest job has begun, in nanoseconds; 0 for what is none of a job."""
+    for name in ("job.json", "events.jsonl"):  # the second where the first is damaged
+        with contextlib.suppress(OSError):
+            status = (run / name).stat()
+            if stat.S_ISREG(status.st_mode):
+                return status.st_mtime_ns
+    return 0
 
 
 def mark_finished(folder: str) -> None:
@@ -122,8 +138,8 @@ def mark_finished(folder: str) -> None:
 def last_job(path: Path) -> dict[str, Any]:
     """Returns what `write_job` has written here before; empty when there is nothing to read."""
     try:
-        job = json.loads((path / "job.json").read_text())
-    except (OSError, ValueError):
+        job = json.loads(own_file.read(path / "job.json"))
+    except (OSError, ValueError, RecursionError):
         return {}
     return job if isinstance(job, dict) else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import ssl
 import time
@@ -37,25 +38,32 @@ def ask(run_dir: Path, path: str, body: dict[str, Any] | None = None, *, seconds
         raise NoAnswer("no job runs there, or it is another user's")
     if found.url is None:
         raise NoAnswer(f"it runs on {found.host}, which can be asked there only")
-    context = None
-    if found.tls:
-        context = ssl.create_default_context(cadata=found.tls)
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # this one, whoever has signed it
-        context.check_hostname = False
     request = urllib.request.Request(
         found.url + path,
         data=None if body is None else json.dumps(body).encode(),
         headers={"Authorization": f"Bearer {found.token}", "Content-Type": "application/json"},
     )
-    # No proxy: the job is on this machine or near it.
-    handlers = [urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)]
     try:
-        with urllib.request.build_opener(*handlers).open(request, timeout=seconds) as answer:
-            return json.loads(answer.read())
+        # No proxy: the job is on this machine or near it.
+        https = urllib.request.HTTPSHandler(context=_trusting(found.tls) if found.tls else None)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
+        with opener.open(request, timeout=seconds) as answer:
+            values = json.loads(answer.read())
     except urllib.error.HTTPError as error:
         raise NoAnswer(f"it refuses: HTTP {error.code}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, RecursionError, http.client.HTTPException) as error:
+        # Also a damaged certificate, or something else that listens there by now.
         raise NoAnswer(f"it does not answer: {error}") from None
+    if not isinstance(values, dict):
+        raise NoAnswer("what listens there is no job")
+    return values
+
+
+def _trusting(certificate: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=certificate)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # this one, whoever has signed it
+    context.check_hostname = False
+    return context
 
 
 def status(run_dir: Path, *, heat: bool = False) -> dict[str, Any]:

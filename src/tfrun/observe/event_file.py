@@ -43,7 +43,7 @@ def look(path: Path, offset: int = 0, *, without: Collection[str] = ()) -> Look:
             begin = 0 if anew else offset
             file.seek(begin)
             data = file.read(MOST_BYTES)
-    except FileNotFoundError:
+    except OSError:  # it is not there yet, or no file
         return Look(lines=[], offset=0, anew=offset > 0)
     whole, newline, _ = data.rpartition(b"\n")
     full = len(data) == MOST_BYTES
@@ -66,7 +66,7 @@ def end(path: Path) -> int:
                 at = file.read(start - begin).rfind(b"\n")
                 if at >= 0:
                     return begin + at + 1
-    except FileNotFoundError:
+    except OSError:
         pass
     return 0
 
@@ -82,6 +82,6 @@ def _is_wanted(line: str, without: Collection[str]) -> bool:
     """Whether it is an event, and not one that a crash has cut off."""
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(event, dict) and event.get("event") not in without

@@ -12,6 +12,15 @@ from typing import Any
 
 from tfrun.job import own_file
 
+# What these are in each event that has them: whoever reads events counts on it.
+_NONE = type(None)
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("event", "task"), (str,)),
+    **dict.fromkeys(("agent", "host", "state", "name", "script", "how"), (str, _NONE)),
+    **dict.fromkeys(("number", "round", "pid", "step", "epoch", "restarts"), (int, _NONE)),
+    **dict.fromkeys(("time", "started"), (int, float, _NONE)),
+    "report": (dict, _NONE),
+}
 Listener = Callable[[Mapping[str, Any]], None]
 
 
@@ -48,11 +57,25 @@ class EventLog:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """Reads all whole lines; a last line cut off by a crash is left out."""
-    events = []
-    for line in path.read_text().splitlines():
-        try:
-            events.append(json.loads(line))
-        except ValueError:
-            continue
-    return events
+    """Reads all whole lines; those that are damaged, or cut off by a crash, are left out."""
+    found = (event_of(line) for line in own_file.read(path).split(b"\n"))
+    return [event for event in found if event is not None]
+
+
+def event_of(line: bytes) -> dict[str, Any] | None:
+    """Returns the event that a line holds; None when it holds none.
+
+    A byte that is no UTF-8 costs its character, not the line.
+    """
+    try:
+        event = json.loads(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict):
+        return None
+    known = event.keys() & _TYPES.keys()
+    return event if all(_is_of(_TYPES[name], event[name]) for name in known) else None
+
+
+def _is_of(types: tuple[type, ...], value: Any) -> bool:
+    return isinstance(value, types) and not isinstance(value, bool)

@@ -137,7 +137,8 @@ class JobView:
         known = {task: known[task] for task in self.tasks if task in known}
         until = ended.get("time", now)
         started = number(job.get("started")) or number(job.get("time"))
-        wanted = job.get("workers") or {}
+        wanted = job.get("workers")
+        wanted = wanted if isinstance(wanted, dict) else {}
         return {
             **{"version": VERSION, "now": now, "live": live, "run_dir": self._run_dir},
             "name": job.get("name") or Path(self._run_dir).name,
