@@ -31,6 +31,7 @@ class Commit:
         one row with the sums over the replicas where rows would be too many numbers.
       metrics: the Keras variables that `totals` holds.
       per_run: updates in one run of the train step, known once it is traced.
+      late: the step adds to `metrics` after its last update, so `totals` lacks the newest step.
     """
 
     steps: tf.Variable
@@ -38,6 +39,7 @@ class Commit:
     totals: tf.Variable
     metrics: Sequence[Any]
     per_run: int = 0
+    late: bool = False
 
     def between_updates(self) -> int | None:
         """How many updates have been done; None in the middle of one.
@@ -127,6 +129,13 @@ def counted(run: replica.ReplicaRun, optimizer: Any, totals: Sequence[tf.Tensor]
             commit.totals.assign(totals[0], read_value=False)
         run.counts.append(commit.steps.assign_add(1, read_value=False))
     commit.per_run = len(run.counts)
+    run.committed, commit.late = commit, False
+
+
+def note_assignment(run: replica.ReplicaRun, variable: Any) -> None:
+    """Notes that a run assigns a Keras variable: it may be a metric's, and the update be done."""
+    if run.committed is not None and any(variable is one for one in run.committed.metrics):
+        run.committed.late = True
 
 
 def after_updates(run: replica.ReplicaRun, result: Any) -> Any:

@@ -15,7 +15,7 @@ import functools
 import tensorflow as tf
 from keras.src import backend
 
-from tfrun.engine import adoption, replica
+from tfrun.engine import adoption, commit, replica
 
 
 def remember_assignments() -> None:
@@ -33,6 +33,7 @@ def remember_assignments() -> None:
         if run.updating:
             return assign_here(run, self, value)
         original(self, value)
+        commit.note_assignment(run, self)
         if run.context.num_replicas_in_sync == 1 or not _drifts(self):
             return
         _add(run.assigned, self)

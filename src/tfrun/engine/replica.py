@@ -33,6 +33,7 @@ class ReplicaRun:
       all_samples: the sum of `samples` over the replicas.
       deferred: updates that wait for the end of the step; None when they do not wait.
       counts: the ops that have counted this step's updates (see commit.py).
+      committed: the `commit.Commit` of its newest update; None before the first.
       reduced: this is a training step: it has reduced gradients.
       losses: what is known of the losses of Keras's training or test step (see losses.py); None
         with one replica, and in a loop of the script's own.
@@ -46,6 +47,7 @@ class ReplicaRun:
     all_samples: Any = None
     deferred: list[Callable[[], None]] | None = None
     counts: list[Any] = field(default_factory=list)
+    committed: Any = None
     reduced: bool = False
     losses: Any = None
 

@@ -19,6 +19,13 @@ from tfrun.engine import commit as commits
 from tfrun.job.world import world
 from tfrun.train import callback_state, random_state, snapshot, variables
 from tfrun.train.snapshot import Place, Snapshot
+from tfrun.worker import channel
+
+_LATE = (
+    "the weights are those of an undisturbed run, but the metrics of this epoch lack its last step "
+    "before the failure: this script's step adds to them after it has updated the weights, which "
+    "is as far as the others know of it; have it add to them before the update"
+)
 
 
 class Keeper:
@@ -150,6 +157,7 @@ class Keeper:
             "logs": snapshot.encode(_plain(self.logs), arrays, "logs"),
             "random": random_state.encode(random or random_state.take(), arrays),
             "iterations": self.iterations(),
+            "late": self._commit is not None and self._commit.late,
         }
         return Snapshot(place=place, values=values, arrays=arrays)
 
@@ -296,6 +304,8 @@ def restore_metrics(metrics: Sequence[Any], commit: commits.Commit | None, kept:
             commit.metrics, totals, first=world().rank * here, replicas=every
         )
         commit.totals.assign(variables.fitting(totals, len(commit.totals.numpy())))
+    if kept.values.get("late") and world().is_chief:
+        channel.emit("notice", text=_LATE)
 
 
 def _plain(logs: dict[str, Any]) -> dict[str, Any]:

@@ -134,6 +134,7 @@ class StepKeeper:
             "objects": held.objects,
             "random": random_state.encode(held.random, arrays),
             "iterations": progress.step,
+            "late": self._commit is not None and self._commit.late,
         }
         place = Place(call=self._call, step=progress.step)
         return Snapshot(place=place, values=values, arrays=arrays)
