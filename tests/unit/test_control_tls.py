@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import subprocess
 from collections.abc import Mapping
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from tfrun.cli.run import _certificate
@@ -36,16 +37,15 @@ def certificate(folder: Path, name: str, *more: object) -> tls.Certificate:
 
 
 def is_trusted(port: int, trust: Mapping[str, Any]) -> bool:
-    async def ask() -> bool:
-        async with aiohttp.ClientSession() as session:
-            try:
-                url = f"https://127.0.0.1:{port}/healthz"
-                async with session.get(url, ssl=tls.trusting(trust)) as answer:
-                    return await answer.text() == "ok"
-            except aiohttp.ClientConnectorCertificateError:
-                return False
-
-    return asyncio.run(ask())
+    context = tls.trusting(trust)
+    assert isinstance(context, ssl.SSLContext)
+    # Not by aiohttp's client, which leaves the end of a connection to an event loop that ends.
+    with contextlib.closing(HTTPSConnection("127.0.0.1", port, context=context)) as asking:
+        try:
+            asking.request("GET", "/healthz")
+            return asking.getresponse().read() == b"ok"
+        except ssl.SSLCertVerificationError:
+            return False
 
 
 def answers(shown: tls.Certificate, port: int, *trusts: Mapping[str, Any]) -> list[bool]:

@@ -8,6 +8,7 @@ import logging
 import resource
 import socket
 import ssl
+import weakref
 from collections.abc import Callable, Collection, Sequence
 
 from aiohttp import web
@@ -57,6 +58,7 @@ class Port:
         self._accepting: list[asyncio.Task[None]] = []
         self._greeting: set[asyncio.Task[None]] = set()
         self._listening: list[socket.socket] = []
+        self._transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
         self._failed: set[str] = set()
         self.number = 0
 
@@ -89,6 +91,11 @@ class Port:
             self._hang_up(handler)
         await asyncio.gather(*self._greeting, return_exceptions=True)  # handshakes, which fail now
         await self._runner.cleanup()
+        # With TLS, who has been said goodbye to is still waited for; the event loop may end now.
+        for transport in list(self._transports):
+            transport.abort()
+        for _ in range(2):  # turns of the loop, in which a transport and that below it close
+            await asyncio.sleep(0)
 
     # --- connections ------------------------------------------------------------------------
 
@@ -117,9 +124,10 @@ class Port:
         loop = asyncio.get_running_loop()
         wait = HELLO_SECONDS if tls else None
         try:
-            await loop.connect_accepted_socket(
+            transport, _ = await loop.connect_accepted_socket(
                 lambda: handler, connection, ssl=tls, ssl_handshake_timeout=wait
             )
+            self._transports.add(transport)
         except OSError:  # a handshake that failed
             self._forget(handler)
 
