@@ -89,8 +89,10 @@ def run(kind: str, kills: list[str]) -> tuple[dict[str, Any], str]:
         threads = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
         out = Path(folder, "out.json")
         own = {"KIND": kind, "KILLS": " ".join(kills), "TEST_OUT": str(out)}
+        # Not to be given up: one worker alone begins again, and may die before it tells of a step.
+        options = ("--seed", "5", "--max-restarts", "9", "--run-dir", f"{folder}/run")
         job = subprocess.run(
-            [TFRUN, "-n", workers, "--seed", "5", "--run-dir", f"{folder}/run", str(SCRIPT)],
+            [TFRUN, "-n", workers, *options, str(SCRIPT)],
             env={**keep, **threads, **own, "TF_CPP_MIN_LOG_LEVEL": "2"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
