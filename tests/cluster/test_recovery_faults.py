@@ -231,3 +231,16 @@ def test_one_that_a_signal_has_stopped_is_replaced_without_a_strategy_too(jobs: 
     done = jobs.run("-n", "1", "--hang-timeout", "2", "train.py")
     assert (done.returncode, done.stdout) == (0, "went on\n"), done.stderr
     assert "worker 0 was stopped (SIGSTOP) " in done.stderr
+
+
+def test_checkpoints_of_which_none_can_be_read_are_told(tmp_path: Path) -> None:
+    options = ("--checkpoint-every", "5", "--max-restarts", "0")
+    assert "going on" not in run(tmp_path, *options, fault="kill", exit_code=137)
+    damaged = list(tmp_path.glob("checkpoints/ckpt-*/manifest.json"))
+    assert damaged
+    for manifest in damaged:
+        manifest.write_bytes(b"")
+    shown = run(tmp_path, *options, "--strict", exit_code=3)
+    assert "TFRUN-703: ended by --strict" in shown
+    shown = run(tmp_path, *options)
+    assert shown.count("WARNING TFRUN-703: ") == 2 and "Epoch 1/3" in shown

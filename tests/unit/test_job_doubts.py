@@ -20,6 +20,11 @@ def test_a_doubt_is_told_once_when_all_have_it() -> None:
     assert told.error["exit_code"] == EXIT_STRICT
 
 
+def test_what_one_alone_can_know_is_believed_at_once() -> None:
+    doubts, told = Doubts().reported("worker:0", {**REPORT, "alone": True}, SCRIPTS)
+    assert told is not None and doubts.told == (told,)
+
+
 def test_what_is_no_code_is_no_doubt() -> None:
     """Scripts can write to the line to their agent as well."""
     for report in ({}, {"code": "TFRUN-000"}, {"code": None, "text": "x"}):

@@ -58,6 +58,15 @@ def test_a_long_name_still_fits_the_file_system() -> None:
     assert run_dir.create(None, "x" * 255, NOW).is_dir()
 
 
+def test_what_there_is_to_go_on_from(here: Path) -> None:
+    for name, expected in ((".lock", False), (".new-ckpt-1", False), ("ckpt-5", True)):
+        (here / "checkpoints" / name).mkdir(parents=True)
+        assert run_dir.has_checkpoints(here / "checkpoints") is expected
+    (here / "calls").mkdir()
+    (here / "calls" / "call-0.safetensors").touch()
+    assert run_dir.has_checkpoints(here)
+
+
 def refused(stated: str | None) -> str:
     with pytest.raises(UsageError) as caught:
         run_dir.create(stated, "train", NOW)

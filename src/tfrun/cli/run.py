@@ -306,7 +306,7 @@ def _start(
     elif spec.checkpoint_every != "off":
         last = run_dir_module.last_job(path)
         saved = run_dir_module.checkpoints(path, spec.checkpoint_dir, fresh=fresh, now=now)
-        goes_on = Path(saved).exists()
+        goes_on = run_dir_module.has_checkpoints(Path(saved))
         if goes_on and keeps_seed and type(last.get("seed")) is int:
             seed = last["seed"]  # the same order of samples, and the same dropout, as before
     number = run_dir_module.next_ledger(path) if ledger else 0

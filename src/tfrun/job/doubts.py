@@ -1,7 +1,8 @@
 """Doubts: what a job does that is probably not what was meant, though nothing fails by it.
 
-A worker reports one by its code; the job believes it when all workers that run the script have. A
-person is told then and once more at the end. With --strict the job fails instead.
+A worker reports one by its code; the job believes it when all workers that run the script have, or
+when it says that it alone can know. A person is told then and once more at the end. With --strict
+the job fails instead.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ REPORT = "doubt"
 
 @dataclass(frozen=True, kw_only=True)
 class Doubt:
-    """One that all workers have.
+    """One that is believed.
 
     Attributes:
       code: a key of `CODES`.
@@ -56,11 +57,11 @@ class Doubts:
     def reported(
         self, task: str, report: Mapping[str, Any], scripts: Collection[str]
     ) -> tuple[Doubts, Doubt | None]:
-        """Takes a report in; returns the doubt too, once all have it.
+        """Takes a report in; returns the doubt too, once it is believed.
 
         Args:
           task: who reports.
-          report: "code" and "text".
+          report: "code" and "text"; "alone" when no other worker could know.
           scripts: the tasks that run the script.
         """
         code = report.get("code")
@@ -68,7 +69,7 @@ class Doubts:
             return self, None
         tasks = self.by.get(code, frozenset()) | {task}
         self = replace(self, by={**self.by, code: tasks})
-        if not tasks >= set(scripts):
+        if not (report.get("alone") is True or tasks >= set(scripts)):
             return self, None
         doubt = Doubt(code=code, text=str(report.get("text")))
         return replace(self, told=(*self.told, doubt)), doubt

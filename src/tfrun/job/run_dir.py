@@ -101,6 +101,11 @@ def checkpoints(path: Path, stated: str, *, fresh: bool, now: float) -> str:
     return str(folder)
 
 
+def has_checkpoints(folder: Path) -> bool:
+    """Whether a checkpoint directory holds something to go on from, readable or not."""
+    return any(folder.glob("ckpt-*")) or any(folder.glob("calls/call-*"))
+
+
 def next_ledger(path: Path) -> int:
     """Returns the number of a job that writes a ledger in this run directory, from 1."""
     names = (file.name.partition("-")[0] for file in (path / "ledger").glob("*.jsonl"))

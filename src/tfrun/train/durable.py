@@ -9,20 +9,23 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
+from tfrun.checkpoint.names import look
 from tfrun.checkpoint.policy import Every, Moment, due, parse
 from tfrun.checkpoint.store import Store
 from tfrun.checkpoint.tf_format import Layout
 from tfrun.checkpoint.writer import BackgroundWriter
+from tfrun.job import doubts
 from tfrun.job.world import world
 from tfrun.train import finished, no_room, snapshot
 from tfrun.train.snapshot import Place, Snapshot
+from tfrun.worker import channel
 
 DIRECTORY, EVERY, KEEP = finished.CHECKPOINT_DIRECTORY, "TFRUN_CHECKPOINT_EVERY", "TFRUN_KEEP"
 END_SECONDS = 30.0  # how long the end of the script waits for the last one
@@ -180,6 +183,8 @@ def fetch_into(folder: Path, *, rather_disk: bool = False) -> None:
         with contextlib.suppress(OSError):
             _copy(path, folder / path.name)
     stored = Store(directory, read_only=True).newest()
+    if stored is None and (damaged := look(Path(directory))):
+        _tell_of_damaged(Path(directory), [path.name for path, _ in damaged])
     if stored is None or "place" not in stored.meta:
         return
     call, epoch, step = stored.meta["place"]
@@ -191,6 +196,15 @@ def fetch_into(folder: Path, *, rather_disk: bool = False) -> None:
         raise no_room.not_kept(folder, f"the checkpoint {stored.path.name}", error) from error
     _fetched.append(place)
     _log.info("Going on from the checkpoint %s.", stored.path)
+
+
+def _tell_of_damaged(directory: Path, found: Sequence[str]) -> None:
+    what = f"the checkpoint {found[0]}" if len(found) == 1 else f"{len(found)} checkpoints"
+    text = (
+        f"{what} in {directory}, and none of them can be read: the training begins at the "
+        "beginning; --fresh puts them aside"
+    )
+    channel.emit(doubts.REPORT, code="TFRUN-703", text=text, alone=True)
 
 
 def bring_back(path: Path) -> None:
