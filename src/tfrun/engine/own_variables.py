@@ -10,23 +10,17 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import keras
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
-import tfrun
-from tfrun.engine import replica
+from tfrun.engine import place, replica
 from tfrun.engine.script_line import script_line
 from tfrun.job import doubts
 from tfrun.worker import channel
 
 CODE = "TFRUN-506"
-_OURS, _KERAS, _TENSORFLOW = (
-    str(Path(module.__file__ or "").parent) for module in (tfrun, keras, tf)
-)
 # What these give is the same on all workers: what they have summed, and what variables hold.
 _SUMS = ("Collective", "PyFunc", "EagerPyFunc")
 _SHARED = (*_SUMS, "ReadVariableOp", "Const")
@@ -72,9 +66,9 @@ def _look(variable: Any, value: Any) -> None:
 def _of_keras() -> bool:
     """Whether Keras assigns, or tfrun: Keras's variables are adopted or refused elsewhere."""
     frame = sys._getframe(3)
-    while frame is not None and frame.f_code.co_filename.startswith(_TENSORFLOW):
+    while frame is not None and frame.f_code.co_filename.startswith(place.TENSORFLOW):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith((_OURS, _KERAS))
+    return frame is not None and frame.f_code.co_filename.startswith((place.TFRUN, place.KERAS))
 
 
 def is_of_own_data(value: tf.Tensor) -> bool:

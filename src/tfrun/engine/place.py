@@ -23,7 +23,9 @@ from tfrun.engine import whereabouts
 from tfrun.job import absent
 from tfrun.job.errors import TfrunError
 
-_LIBRARIES = tuple(f"{Path(module.__file__ or '').parent}{os.sep}" for module in (keras, tf, tfrun))
+_LIBRARIES = KERAS, TENSORFLOW, TFRUN = tuple(
+    f"{Path(module.__file__ or '').parent}{os.sep}" for module in (keras, tf, tfrun)
+)
 _PYTHON = f"{Path(os.__file__).parent}{os.sep}"
 _standing: list[str] = []  # where the calls are that run: their replicas may have their own threads
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
