@@ -292,6 +292,8 @@ def restore_metrics(metrics: Sequence[Any], commit: commits.Commit | None, kept:
     Raises:
       TfrunError: TFRUN-507 where the script has made other metrics.
     """
+    if kept.values.get("late") and world().is_chief:
+        channel.emit("notice", text=_LATE)
     totals = kept.arrays["metrics"]
     if commit is None:
         here = max((len(variables.copies(variable)) for variable in metrics), default=1)
@@ -304,8 +306,6 @@ def restore_metrics(metrics: Sequence[Any], commit: commits.Commit | None, kept:
             commit.metrics, totals, first=world().rank * here, replicas=every
         )
         commit.totals.assign(variables.fitting(totals, len(commit.totals.numpy())))
-    if kept.values.get("late") and world().is_chief:
-        channel.emit("notice", text=_LATE)
 
 
 def _plain(logs: dict[str, Any]) -> dict[str, Any]:
