@@ -34,7 +34,8 @@ JOB_SECONDS = 90
 NETS = {*("deaths", "drills", "hosts", "options", "scripts")}  # folders
 NETS |= {  # files of tests/cluster
     *("test_bench_jobs", "test_checkpoint_format", "test_elastic", "test_engine_features"),
-    *("test_evaluator", "test_ledger_deaths", "test_page", "test_page_many", "test_parity"),
+    *("test_evaluator", "test_ledger_deaths", "test_other_batches", "test_page", "test_page_many"),
+    "test_parity",
     *("test_parameter_server_faults", "test_parameter_server_resume", "test_preemption"),
     *("test_recovery_control", "test_recovery_faults", "test_tune"),
 }

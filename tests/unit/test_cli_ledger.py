@@ -20,8 +20,8 @@ class Data:
     name, samples, batch_size, key, is_stream, is_by_file = "data0", 20, 8, (5, True), False, False
     tolerant: int | None = None
 
-    def share(self, step, replicas):
-        return share_of_step(step, 20, 8, 0, 1)
+    def share(self, step, replicas, skip):
+        return share_of_step(step, 20, 8, 0, 1, skip)
 
 
 @pytest.fixture

@@ -27,9 +27,9 @@ class Data:
         self.key, self.is_stream = (seed, not is_stream), is_stream
         self.is_by_file, self.tolerant = False, None
 
-    def share(self, step, replicas):
+    def share(self, step, replicas, skip):
         rank, size = replicas.first, replicas.total
-        return share_of_step(step, self.samples, self.batch_size, rank, size)
+        return share_of_step(step, self.samples, self.batch_size, rank, size, skip)
 
 
 class Replicas:

@@ -33,7 +33,7 @@ class DistributedView(tf.distribute.DistributedDataset):
         )
         place, _ = self.dataset.start()
         steps = self.dataset.steps_per_epoch
-        made, _ = self._distributed(place.count(steps), (place.epoch + 1) * steps)
+        made, _ = self._distributed(place.count(steps), (place.epoch + 1) * steps, skip=place.skip)
         self.dataset.advance(Position(epoch=place.epoch + 1))
         return iter(made)
 
@@ -50,7 +50,9 @@ class DistributedView(tf.distribute.DistributedDataset):
         """The specification of an element, as of any distributed dataset."""
         return self._distributed(0, self.dataset.steps_per_epoch)[0].element_spec
 
-    def _distributed(self, start: int, stop: int, wrap=lambda made: made) -> tuple[Any, Replicas]:
+    def _distributed(
+        self, start: int, stop: int, wrap=lambda made: made, skip: int = 0
+    ) -> tuple[Any, Replicas]:
         """Returns the strategy's view of the steps [start, stop), and this worker's replicas."""
         replicas: list[Replicas] = []
 
@@ -59,7 +61,7 @@ class DistributedView(tf.distribute.DistributedDataset):
             count = total // context.num_input_pipelines
             here = Replicas(first=context.input_pipeline_id * count, count=count, total=total)
             replicas.append(here)
-            return wrap(self.dataset.stream(here, start, stop))
+            return wrap(self.dataset.stream(here, start, stop, skip))
 
         made = self.strategy.distribute_datasets_from_function(of_this_worker)
         return made, replicas[0]
@@ -130,7 +132,8 @@ class Feed(DistributedView):
         """Begins later in the data than it would, because a part of this `fit` is done."""
         steps = self.dataset.steps_per_epoch
         count = self._begin.count(steps) + done.epochs * self.epoch_steps + done.steps
-        self._begin, self._sought, self._resumes = Position.of(count, steps), True, True
+        self._begin = Position.of(count, steps, done.skip)
+        self._sought = self._resumes = True
         # A peer may have died after the last step and before anybody knew that it was the last.
         self._pass_by = done.trained or done.steps >= self.epoch_steps
         self.dataset.advance(self._begin)
@@ -157,10 +160,15 @@ class Feed(DistributedView):
             if self.training:
                 self.dataset.advance(Position.of(done + count, steps))
                 for number in range(done, done + count):
-                    tape.taken(*divmod(number, steps))
+                    tape.taken(*divmod(number, steps), self._skip_at(number))
             yield step, step + size - 1, iterator
             done += count
         tape.settle()
+
+    def _skip_at(self, count: int) -> int:
+        """What the batch after `count` steps lacks: the first one of all may lack something."""
+        first = self._begin.count(self.dataset.steps_per_epoch) if self.training else -1
+        return self._begin.skip if count == first else 0
 
     def _at(self, start: int, stop: int) -> tuple[Any, ledger.Tape]:
         """Returns an iterator that stands before the step `start`, and the pass's tape."""
@@ -171,9 +179,10 @@ class Feed(DistributedView):
             wrap = functools.partial(
                 self._wrapped, endless=self.epoch_steps % self._per_execution == 0
             )
-            made, replicas = self._distributed(start, self._end if endless else stop, wrap)
+            end, skip = self._end if endless else stop, self._skip_at(start)
+            made, replicas = self._distributed(start, end, wrap, skip)
             self._iterator, self._next = iter(made), start
-            place = Position.of(start, self.dataset.steps_per_epoch)
+            place = Position.of(start, self.dataset.steps_per_epoch, skip)
             self._tape = ledger.no_tape()
             if self.training and not self._looks:
                 how, left = self._how, self._left

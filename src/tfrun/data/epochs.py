@@ -65,7 +65,13 @@ class Epochs:
 
     @position.setter
     def position(self, position: Position) -> None:
-        if not (position.epoch >= 0 and 0 <= position.step < self.steps_per_epoch):
+        begin, end = self._plan.share(position.step, 0, 1)
+        if (
+            position.epoch < 0
+            or not 0 <= position.step < self.steps_per_epoch
+            or not 0 <= position.skip < end - begin
+            or (position.skip and self.is_by_file)
+        ):
             raise errors.bad_argument(
                 f"{position} is not in the data",
                 "Dataset.position",
@@ -105,10 +111,11 @@ class Epochs:
             raise errors.bad_argument(what, "Dataset.sample_ids", "another source")
         return self._plan.order.indices(epoch, *self._plan.share(step, rank, size))
 
-    def share(self, step: int, replicas: Replicas) -> tuple[int, int]:
+    def share(self, step: int, replicas: Replicas, skip: int = 0) -> tuple[int, int]:
         """Returns the positions [begin, end) in an epoch's order that these replicas read."""
-        begin, _ = self._plan.share(step, replicas.first, replicas.total)
-        _, end = self._plan.share(step, replicas.first + replicas.count - 1, replicas.total)
+        first, last = replicas.first, replicas.first + replicas.count - 1
+        begin, _ = self._plan.share(step, first, replicas.total, skip)
+        _, end = self._plan.share(step, last, replicas.total, skip)
         return begin, end
 
     @property
@@ -132,7 +139,7 @@ class Epochs:
         return self._plan.order.seed, self._plan.order.shuffle
 
     def tf_data(
-        self, rank: int = 0, size: int = 1, epoch: int = 0, start_step: int = 0
+        self, rank: int = 0, size: int = 1, epoch: int = 0, start_step: int = 0, skip: int = 0
     ) -> tf.data.Dataset:
         """Returns one worker's batches of one epoch as a plain `tf.data.Dataset`.
 
@@ -141,18 +148,19 @@ class Epochs:
           size: number of workers that share each global batch.
           epoch: from 0.
           start_step: the first step, from 0.
+          skip: samples at the beginning of its global batch that are left out.
 
         Returns:
           `steps_per_epoch - start_step` batches. Where this worker has no sample in a batch, its
           batch has zero samples.
         """
         count, begin = self.steps_per_epoch - start_step, epoch * self.steps_per_epoch + start_step
-        made = self.stream(Replicas(first=rank, total=size), begin, begin + count)
+        made = self.stream(Replicas(first=rank, total=size), begin, begin + count, skip)
         return made.apply(tf.data.experimental.assert_cardinality(count))
 
-    def stream(self, replicas: Replicas, start: int, stop: int) -> tf.data.Dataset:
+    def stream(self, replicas: Replicas, start: int, stop: int, skip: int = 0) -> tf.data.Dataset:
         """Returns the batches of some replicas; see `tfrun.data.pipeline.batches`."""
-        return batches(self._plan, replicas, start, stop)
+        return batches(self._plan, replicas, start, stop, skip)
 
     def __iter__(self) -> Iterator[Any]:
         """Yields this worker's batches of the next epoch, or of the rest of it from `position`."""
@@ -161,12 +169,12 @@ class Epochs:
         how: ledger.How = "sought" if sought else "next"
         tape = ledger.open_tape(self, place, how=how, left=left, trains=False)
         steps = range(place.step, self.steps_per_epoch)
-        made: Any = self.tf_data(here.rank, here.size, place.epoch, place.step)
+        made: Any = self.tf_data(here.rank, here.size, place.epoch, place.step, place.skip)
         with self.coded_errors():
             for step, batch in zip(steps, made, strict=True):
                 after = place.epoch * self.steps_per_epoch + step + 1
                 self.advance(Position.of(after, self.steps_per_epoch))
-                tape.taken(place.epoch, step)
+                tape.taken(place.epoch, step, place.skip if step == place.step else 0)
                 yield batch
         tape.settle()
 

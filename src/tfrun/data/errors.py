@@ -155,6 +155,27 @@ def bad_ledger(path: str, offset: int | None, reason: str) -> TfrunError:
     )
 
 
+def other_place(what: str, where: str) -> TfrunError:
+    return TfrunError(
+        "TFRUN-617",
+        f"the next sample of this epoch is not defined: {what}",
+        where=where,
+        expected="the batch and the data that the state was kept with",
+        fix="Resume with these until the epoch has ended: between two epochs both may change; or "
+        "begin anew with --fresh",
+    )
+
+
+def doubt_place(what: str) -> None:
+    """Reports that training goes on where some samples come twice or not at all."""
+    text = (
+        f"{what}: training goes on at about the same place, and some samples of this epoch are "
+        "trained twice or not at all; give the same batch and data on any number of workers, or a "
+        "tfrun.Dataset, which can be gone on with at any sample"
+    )
+    channel.emit(doubts.REPORT, code="TFRUN-617", text=text)
+
+
 @contextlib.contextmanager
 def coded_sharding() -> Iterator[None]:
     """Gives TensorFlow's error about a pipeline that cannot be divided by its files a code.

@@ -1,10 +1,10 @@
-"""How many samples a global batch of `fit`'s data has, as far as that shows before it is read."""
+"""What a global batch and an epoch of some data are, as far as that shows before it is read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +14,9 @@ from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arra
 from tfrun.data.dataset import Dataset
 from tfrun.data.distributed import DistributedView
 from tfrun.data.keras_arrays import batch_of
+from tfrun.data.other_batches import Reads
+from tfrun.data.repeatable import shuffles_batches
+from tfrun.data.shards import steps_per_epoch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +63,45 @@ def of_dataset(dataset: Any) -> GlobalBatch:
     if not isinstance(dataset, tf.data.Dataset):
         return GlobalBatch()
     return GlobalBatch(size=_of_pipeline(dataset))
+
+
+def reads_of_fit(arguments: Mapping[str, Any], *, on_servers: bool) -> Reads:
+    """Returns how a `fit` reads its data.
+
+    Args:
+      arguments: those that it was called with.
+      on_servers: parameter servers' workers read it, whole batches each.
+    """
+    x, given = arguments.get("x"), arguments.get("steps_per_epoch")
+    if isinstance(x, Dataset | DistributedView | tf.data.Dataset):
+        found = reads_of(x)
+    else:
+        batch = of_fit(arguments)
+        steps = steps_per_epoch(batch.samples, batch.size) if batch.samples and batch.size else None
+        found = Reads(batch=batch.size, samples=batch.samples, steps=steps, exact=True)
+    whole = given is None or given == found.steps
+    exact = found.exact and not on_servers
+    return replace(found, steps=given or found.steps, whole=whole, exact=exact)
+
+
+def reads_of(dataset: Any) -> Reads:
+    """Returns how an epoch of a `tfrun.Dataset`, or of a pipeline, is read."""
+    if isinstance(dataset, DistributedView):
+        dataset = dataset.dataset
+    if isinstance(dataset, Dataset):
+        exact = not dataset.is_by_file
+        return Reads(
+            batch=dataset.batch_size,
+            samples=dataset.samples,
+            steps=dataset.steps_per_epoch,
+            exact=exact,
+            ordered=exact,
+        )
+    if not isinstance(dataset, tf.data.Dataset):
+        return Reads()
+    steps = int(dataset.cardinality())
+    size, ordered = _of_pipeline(dataset), not shuffles_batches(dataset)
+    return Reads(batch=size, steps=steps if steps >= 0 else None, ordered=ordered)
 
 
 def _of_pipeline(dataset: Any) -> int | None:

@@ -41,6 +41,7 @@ class Groups:
       size: most steps of a group; 0 where each element has to be read for itself.
       start: the first step. The first group is this step alone, so that it comes soon.
       stop: the step before which to end.
+      skip: samples at the beginning of each batch that are not read.
     """
 
     samples: int
@@ -51,6 +52,7 @@ class Groups:
     size: int
     start: int
     stop: int
+    skip: int = 0
 
     @property
     def numbers(self) -> tuple[int, int]:
@@ -82,8 +84,8 @@ class Groups:
         rank, last_rank = self.first + group.replica, self.first + group.replica + group.replicas
         sizes = self.samples, self.batch
         step = min(group.first, group.last - 1)  # a group without a step has a shape too
-        begin, _ = share_of_step(step, *sizes, rank, self.total)
-        _, end = share_of_step(step, *sizes, last_rank - 1, self.total)
+        begin, _ = share_of_step(step, *sizes, rank, self.total, self.skip)
+        _, end = share_of_step(step, *sizes, last_rank - 1, self.total, self.skip)
         steps = np.arange(max(group.last - group.first, 0), dtype=np.int64)
         positions = begin + steps[:, None] * self.batch + np.arange(end - begin)
         width = (end - begin) // group.replicas

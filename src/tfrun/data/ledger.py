@@ -4,17 +4,19 @@ A worker writes one file a round, `ledger/<job>-<round>-<rank>.jsonl` in the run
 kinds of JSON lines:
 
     {"pass": 0, "data": "data0", "samples": 60000, "batch": 256, "seed": 1, "shuffle": true,
-     "by": "sample", "rank": 1, "size": 2, "call": 0, "epoch": 0, "step": 0, "how": "next",
-     "left": [0, 0]}
+     "by": "sample", "rank": 1, "size": 2, "call": 0, "epoch": 0, "step": 0, "skip": 0,
+     "how": "next", "left": [0, 0, 0]}
     {"pass": 0, "epoch": 0, "step": 0, "begin": 128, "count": 128, "taken": 234, "done": 233}
 
 The first says who reads which data, from where on, in which training of the script; (seed, shuffle)
-is the key of the permutation. The other says that this worker's samples of step 0 stand at the
-positions [128, 256) of epoch 0's order, those of step 1 one batch further, and so on for `taken`
-steps, of which `done` are over. A step is noted before it is trained, so that no step can have
-changed the weights, on any worker, without all workers' notes of it; which of the steps are in the
-weights is told by where the next round goes on (see ledger_check.py). Lines have a fixed width and
-the last one is written over, so that a step costs one system call and an epoch about two lines.
+is the key of the permutation, and `skip` how many samples of the first step's batch an earlier
+round has trained, in batches of another size. The other says that this worker's samples of step 0
+stand at the positions [128, 256) of epoch 0's order, those of step 1 one batch further, and so on
+for `taken` steps, of which `done` are over. A step is noted before it is trained, so that no step
+can have changed the weights, on any worker, without all workers' notes of it; which of the steps
+are in the weights is told by where the next round goes on (see ledger_check.py). Lines have a fixed
+width and the last one is written over, so that a step costs one system call and an epoch about two
+lines.
 A line {"not covered": "…"} says that data is read of which there are no such lines, and
 {"left out": 17, "source": 0} that sample 17 of the script's first source with `on_error="skip"`
 could not be read; passes of that source have "tolerant": 0 in their first line.
@@ -110,12 +112,18 @@ class Tape:
             self._number, file.passes = file.passes, file.passes + 1
             file.add(_fill(json.dumps({"pass": self._number, **header}, separators=(",", ":"))))
 
-    def taken(self, epoch: int, step: int) -> None:
-        """Notes that a step is about to be trained; all before it are over."""
+    def taken(self, epoch: int, step: int, skip: int = 0) -> None:
+        """Notes that a step is about to be trained; all before it are over.
+
+        Args:
+          epoch: from 0.
+          step: of the epoch, from 0.
+          skip: samples at its batch's beginning that it lacks.
+        """
         if self._file is None:
             return
         _unsettled.add(self)
-        begin, end = self._dataset.share(step, self._replicas)
+        begin, end = self._dataset.share(step, self._replicas, skip)
         line = self._line
         if line:
             line["done"] = line["taken"]
@@ -215,8 +223,9 @@ def open_tape(
         "call": _call,
         "epoch": place.epoch,
         "step": place.step,
+        "skip": place.skip,
         "how": "passed" if _is_done else how,
-        "left": [left.epoch, left.step],
+        "left": [left.epoch, left.step, left.skip],
         "trains": trains,
     }
     if dataset.tolerant is not None:

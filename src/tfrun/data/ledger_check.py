@@ -205,7 +205,7 @@ def _in_the_script(one: _Read) -> tuple:
 def _check_same_data(name: str, reads: Sequence[_Read], where: str) -> None:
     first = reads[0].made.header
     for one in reads:
-        for what in ("samples", "batch", "seed", "shuffle", "by"):
+        for what in ("samples", "seed", "shuffle", "by"):
             if one.made.header[what] != first[what]:
                 reason = (
                     f"{name} is not the same data everywhere: {what} is {first[what]} in round "
@@ -224,9 +224,8 @@ def _readings(reads: Sequence[_Read]) -> list[_Reading]:
         if begin > spans[-1][1] and made.header["how"] == "sought":
             spans.append([begin, begin])
         elif begin > spans[-1][1]:
-            left = made.normal(tuple(made.header["left"]))
-            spans[-1][1] = max(spans[-1][1], left)
-            if left < begin:
+            spans[-1][1] = max(spans[-1][1], made.left)
+            if made.left < begin:
                 spans.append([begin, begin])
         spans[-1][1] = max(spans[-1][1], one.end)
         found[-1].reads.append(one)
@@ -237,17 +236,18 @@ def _reports(
     reading: _Reading, number: int, unreadable: NDArray[np.int64]
 ) -> Iterator[EpochReport]:
     header = reading.reads[0].made.header
-    samples, batch = header["samples"], header["batch"]
+    samples = header["samples"]
     order = Order(samples=samples, seed=header["seed"], shuffle=header["shuffle"])
     parts = [part for one in reading.reads for part in _parts(one)]
     epochs = {epoch for epoch, *_ in parts}
     for begin, end in reading.spans:
         epochs.update(range(begin[0], end[0] + (end[1] > 0)))
     for epoch in sorted(epochs):
-        here = sorted((part for part in parts if part[0] == epoch), key=lambda part: part[1])
+        here = sorted((part for part in parts if part[0] == epoch), key=lambda part: part[1][0])
         spans = [part[3] for part in here]
+        steps = {int(step) for part in here for step in part[1]}
         read_spans = np.concatenate(spans) if spans else np.empty((0, 2), np.int64)
-        wanted = _wanted(reading.spans, epoch, samples, batch)
+        wanted = _wanted(reading.spans, epoch, samples)
         missing, twice = uncovered(wanted, read_spans), doubled(read_spans)
         gone = _those_of(unreadable, order, epoch, wanted)
         yield EpochReport(
@@ -261,7 +261,7 @@ def _reports(
             missing=_samples(order, epoch, missing),
             duplicate_count=_size(twice),
             missing_count=_size(missing),
-            steps=len(np.unique(read_spans[:, 0] // batch)),
+            steps=len(steps),
             complete=bool(len(wanted)) and int(wanted[-1, 1]) == samples,
             worlds=tuple(dict.fromkeys(size for _, _, size, _ in here)),
             by_position=header["by"] == "position",
@@ -270,24 +270,26 @@ def _reports(
         )
 
 
-def _parts(one: _Read) -> Iterator[tuple[int, int, int, Spans]]:
-    """Yields epoch, first step, world size and positions of what counts of a pass."""
+def _parts(one: _Read) -> Iterator[tuple[int, NDArray[np.int64], int, Spans]]:
+    """Yields epoch, each step's first position, world size, and positions that count of a pass."""
     batch, samples = one.made.header["batch"], one.made.header["samples"]
     for ranges in one.made.ranges.values():
         for part in ranges:
-            steps = part.taken if part.epoch < one.end[0] else one.end[1] - part.step
+            first = part.step * batch
+            steps = part.taken if part.epoch < one.end[0] else -(-(one.end[1] - first) // batch)
             steps = min(part.taken, steps) if part.epoch <= one.end[0] else 0
             if steps > 0:
-                begins = part.begin + batch * np.arange(steps if part.count else 0, dtype=np.int64)
+                further = batch * np.arange(steps, dtype=np.int64)
+                begins = part.begin + further[: steps if part.count else 0]
                 spans = np.stack([begins, np.minimum(begins + part.count, samples)], axis=1)
-                yield part.epoch, part.step, one.made.header["size"], spans
+                yield part.epoch, first + further, one.made.header["size"], spans
 
 
-def _wanted(spans: Iterable[Sequence[Place]], epoch: int, samples: int, batch: int) -> Spans:
+def _wanted(spans: Iterable[Sequence[Place]], epoch: int, samples: int) -> Spans:
     found = []
     for begin, end in spans:
-        first = 0 if begin[0] < epoch else begin[1] * batch if begin[0] == epoch else samples
-        last = samples if end[0] > epoch else end[1] * batch if end[0] == epoch else 0
+        first = 0 if begin[0] < epoch else begin[1] if begin[0] == epoch else samples
+        last = samples if end[0] > epoch else end[1] if end[0] == epoch else 0
         if first < min(last, samples):
             found.append((first, min(last, samples)))
     return np.array(found, np.int64).reshape(-1, 2)

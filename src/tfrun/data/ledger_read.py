@@ -13,7 +13,7 @@ from typing import Any
 from tfrun.data import errors
 from tfrun.data.ledger import FOLDER
 
-Place = tuple[int, int]  # epoch, and step in it
+Place = tuple[int, int]  # epoch, and samples of it: batches may have had another size before
 Record = tuple[int, dict[str, Any]]  # place in its file, and what the line holds
 
 NOTE, LEFT_OUT = "not covered", "left out"
@@ -77,7 +77,12 @@ class Pass:
 
     @property
     def begin(self) -> Place:
-        return self.normal((self.header["epoch"], self.header["step"]))
+        return self.place(self.header["epoch"], self.header["step"], self.header.get("skip", 0))
+
+    @property
+    def left(self) -> Place:
+        """Where the data stood before."""
+        return self.place(*self.header["left"])
 
     @property
     def taken(self) -> Place:
@@ -89,19 +94,14 @@ class Pass:
         """The place after the last step that any worker knows to be over."""
         return self._end("done")
 
-    @property
-    def steps(self) -> int:
-        """Steps of an epoch."""
-        return -(-self.header["samples"] // self.header["batch"])
-
-    def normal(self, place: Place) -> Place:
-        """The same place; the end of an epoch is the beginning of the next."""
-        epoch, step = place
-        return (epoch + 1, 0) if step >= self.steps else (epoch, step)
+    def place(self, epoch: int, step: int, skip: int = 0) -> Place:
+        """The place after so many steps and samples; the end of an epoch is the next's begin."""
+        samples = step * self.header["batch"] + skip
+        return (epoch + 1, 0) if samples >= self.header["samples"] else (epoch, samples)
 
     def _end(self, what: str) -> Place:
         ends = [
-            self.normal((part.epoch, part.step + getattr(part, what)))
+            self.place(part.epoch, part.step + getattr(part, what))
             for parts in self.ranges.values()
             for part in parts
             if getattr(part, what)
@@ -228,7 +228,8 @@ def _is_header(record: dict[str, Any]) -> bool:
     flags = all(isinstance(record.get(name), bool) for name in ("shuffle", "trains"))
     rest = rest and type(record.get("tolerant", 0)) is int
     left = record.get("left")
-    is_place = isinstance(left, list) and [type(n) for n in left] == [int, int]
+    kinds = [type(n) for n in left] if isinstance(left, list) else []
+    is_place = kinds in ([int, int], [int, int, int]) and type(record.get("skip", 0)) is int
     return texts and numbers and rest and flags and is_place and record["batch"] > 0
 
 

@@ -17,7 +17,9 @@ from tfrun.data.stream import StreamSource
 FOREVER = 1 << 62
 
 
-def batches(plan: Plan, replicas: Replicas, start: int, stop: int) -> tf.data.Dataset:
+def batches(
+    plan: Plan, replicas: Replicas, start: int, stop: int, skip: int = 0
+) -> tf.data.Dataset:
     """Returns the batches of these replicas for the steps [start, stop), counted over epochs.
 
     Args:
@@ -26,20 +28,30 @@ def batches(plan: Plan, replicas: Replicas, start: int, stop: int) -> tf.data.Da
         sample in that step gets a batch of zero samples.
       start: first step, epoch * steps of an epoch + step in the epoch.
       stop: the step before which to end; `FOREVER` for a stream without an end.
+      skip: samples at the beginning of the first step's batch that are left out.
     """
-    varies = isinstance(plan.source, Tolerant | FileShards)
+    if skip:
+        made = _batches(plan, replicas, start, start + 1, skip)
+        if stop > start + 1:
+            made = made.concatenate(_batches(plan, replicas, start + 1, stop))
+    else:
+        made = _batches(plan, replicas, start, stop)
+    made = made.prefetch(plan.prefetch) if plan.prefetch else made
+    return made.with_options(_options())
+
+
+def _batches(plan: Plan, replicas: Replicas, start: int, stop: int, skip: int = 0) -> Any:
+    varies = bool(skip) or isinstance(plan.source, Tolerant | FileShards)
     size = None if varies else _static_size(plan, replicas.total)
     spec = batch_spec(plan.source.spec, size)
-    reader = Reader(plan, replicas, start, stop)
+    reader = Reader(plan, replicas, start, stop, skip)
     if isinstance(plan.source, StreamSource):
         made = _of_stream(plan, replicas, reader, spec, start, stop)
     elif isinstance(plan.source, FileShards):
         made = _of_files(plan, replicas, reader, start, stop)
     else:
         made = _of_groups(plan, reader, spec)
-    made = _map_samples(made, plan, size) if plan.stages else made
-    made = made.prefetch(plan.prefetch) if plan.prefetch else made
-    return made.with_options(_options())
+    return _map_samples(made, plan, size) if plan.stages else made
 
 
 def as_endless(dataset: tf.data.Dataset) -> tf.data.Dataset:

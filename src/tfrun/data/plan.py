@@ -83,9 +83,16 @@ class Plan:
             self.failures.append(error)
             raise
 
-    def share(self, step: int, rank: int, total: int) -> tuple[int, int]:
-        """Returns the positions [begin, end) in the epoch's order of `rank`'s part of a batch."""
-        return share_of_step(step, self.order.samples, self.batch, rank, total)
+    def share(self, step: int, rank: int, total: int, skip: int = 0) -> tuple[int, int]:
+        """Returns the positions [begin, end) in the epoch's order of `rank`'s part of a batch.
+
+        Args:
+          step: of the epoch.
+          rank: of the replica.
+          total: replicas.
+          skip: samples at the batch's beginning that are done already.
+        """
+        return share_of_step(step, self.order.samples, self.batch, rank, total, skip)
 
 
 class CodedErrors:

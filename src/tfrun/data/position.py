@@ -1,4 +1,4 @@
-"""A place in the data: the epoch, and the step in it."""
+"""A place in the data: the epoch, the step in it, and what is done of that step's batch."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ class Position:
     Attributes:
       epoch: from 0.
       step: global batches of this epoch that are done.
+      skip: samples at the beginning of the next one that are done too: the epoch was begun in
+        batches of another size.
     """
 
     epoch: int = 0
     step: int = 0
+    skip: int = 0
 
     @classmethod
-    def of(cls, count: int, steps_per_epoch: int) -> Position:
-        """Returns the position after `count` steps in all."""
+    def of(cls, count: int, steps_per_epoch: int, skip: int = 0) -> Position:
+        """Returns the position after `count` steps in all, and `skip` samples."""
         epoch, step = divmod(count, steps_per_epoch)
-        return cls(epoch=epoch, step=step)
+        return cls(epoch=epoch, step=step, skip=skip)
 
     def count(self, steps_per_epoch: int) -> int:
         """Returns the steps from the beginning to here."""
@@ -29,4 +32,4 @@ class Position:
 
     def next_epoch(self) -> Position:
         """Returns the beginning of the next epoch; this one where it has not begun."""
-        return Position(epoch=self.epoch + (self.step > 0))
+        return Position(epoch=self.epoch + (self.step > 0 or self.skip > 0))

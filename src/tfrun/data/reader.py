@@ -22,22 +22,30 @@ BLOCK = 8192
 class Reader:
     """Reads the share of some replicas in the steps [start, stop).
 
+    Args:
+      plan: what to read.
+      replicas: for whom.
+      start: the first step.
+      stop: the step before which to end.
+      skip: samples at the beginning of the one step's batch that are not read.
+
     Attributes:
       numbers: the groups' numbers [begin, end).
       dtypes: what `read` returns.
     """
 
-    def __init__(self, plan: Plan, replicas: Replicas, start: int, stop: int) -> None:
-        self._plan, self._replicas = plan, replicas
+    def __init__(self, plan: Plan, replicas: Replicas, start: int, stop: int, skip: int) -> None:
+        self._plan, self._replicas, self._skip = plan, replicas, skip
         self._groups = Groups(
             samples=plan.order.samples,
             batch=plan.batch,
             first=replicas.first,
             count=replicas.count,
             total=replicas.total,
-            size=_steps_together(plan, replicas),
+            size=0 if skip else _steps_together(plan, replicas),
             start=start,
             stop=stop,
+            skip=skip,
         )
         self._block: tuple[tuple[int, int, int], NDArray[np.int64]] | None = None
         self.numbers = self._groups.numbers
@@ -82,7 +90,8 @@ class Reader:
         first, last = plan.share(step, 0, 1)
         with plan.noting_failures():
             check_batch(int(number), expected, int(size), last - first)
-        begin, end = plan.share(step, self._replicas.first + replica, self._replicas.total)
+        rank, total = self._replicas.first + replica, self._replicas.total
+        begin, end = plan.share(step, rank, total, self._skip)
         keys = self.keys(np.arange(begin, end), epoch)
         return np.int64(begin - first), np.int64(end - first), keys
 

@@ -103,6 +103,19 @@ def moves_while_read(dataset: Any) -> bool:
     )
 
 
+def shuffles_batches(dataset: tf.data.Dataset) -> bool:
+    """Whether a pipeline shuffles what it has put into batches, and no single samples."""
+    node: Any = dataset
+    while len(inputs := node._inputs()) == 1:
+        name = type(node).__name__
+        if "Batch" in name and "Unbatch" not in name:
+            return False
+        if "Shuffle" in name:
+            return True
+        node = inputs[0]
+    return False
+
+
 def _is_shuffle(op: str, attributes: Any) -> bool:
     if not op.startswith(("ShuffleDataset", "ShuffleAndRepeatDataset")):
         return False

@@ -21,6 +21,7 @@ class Resume:
     Attributes:
       epochs: whole epochs of this `fit`.
       steps: steps of the epoch that follows.
+      skip: samples of the batch after them.
       trained: those are all of its steps.
       stopped: the epoch was left after those steps, before its data had ended.
       pipeline: what the workers of parameter servers have trained of a `tf.data` pipeline.
@@ -33,6 +34,7 @@ class Resume:
 
     epochs: int = 0
     steps: int = 0
+    skip: int = 0
     trained: bool = False
     stopped: bool = False
     whole: bool = False

@@ -20,14 +20,23 @@ def steps_per_epoch(samples: int, batch: int) -> int:
     return -(-samples // batch)
 
 
-def step_range(step: int, samples: int, batch: int) -> tuple[int, int]:
-    """Returns the positions [begin, end) in the epoch's order that global batch `step` holds."""
-    return step * batch, min(step * batch + batch, samples)
+def step_range(step: int, samples: int, batch: int, skip: int = 0) -> tuple[int, int]:
+    """Returns the positions [begin, end) in the epoch's order that global batch `step` holds.
+
+    Args:
+      step: from 0.
+      samples: of the epoch.
+      batch: samples of a global batch.
+      skip: those at the batch's beginning that are done already.
+    """
+    return step * batch + skip, min(step * batch + batch, samples)
 
 
-def share_of_step(step: int, samples: int, batch: int, rank: int, size: int) -> tuple[int, int]:
+def share_of_step(
+    step: int, samples: int, batch: int, rank: int, size: int, skip: int = 0
+) -> tuple[int, int]:
     """Returns the positions [begin, end) of the epoch that `rank` of `size` reads in `step`."""
-    first, last = step_range(step, samples, batch)
+    first, last = step_range(step, samples, batch, skip)
     begin, end = share(last - first, rank, size)
     return first + begin, first + end
 

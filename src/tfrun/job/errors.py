@@ -75,6 +75,7 @@ CODES: dict[str, str] = {
     "TFRUN-614": "nothing says how many steps make an epoch",
     "TFRUN-615": "the data is not where it was when the state was kept",
     "TFRUN-616": "the workers' data is not the same",
+    "TFRUN-617": "the next sample is not defined",
     "TFRUN-701": "a checkpoint cannot be written",
     "TFRUN-702": "a state cannot be kept in the machine's memory",
     "TFRUN-703": "no checkpoint can be read",

@@ -9,8 +9,9 @@ from keras.src.backend.tensorflow import trainer
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
 
-from tfrun.data import resume
+from tfrun.data import errors, global_batch, other_batches, resume
 from tfrun.data.dataset import Dataset
+from tfrun.job.world import world
 from tfrun.train import random_state
 from tfrun.train.snapshot import Snapshot
 
@@ -24,11 +25,16 @@ class FitData:
       model: the model.
       arguments: those of `fit`.
       on_servers: parameter servers' workers read it, who have no passes in common.
+
+    Attributes:
+      first_epoch: Keras's `initial_epoch`.
+      reads: how the training data is read.
     """
 
     def __init__(self, model: Any, arguments: Mapping[str, Any], *, on_servers: bool) -> None:
         self.first_epoch: int = arguments.get("initial_epoch", 0)
         self._epochs: int = arguments.get("epochs", 1) - self.first_epoch
+        self.reads = global_batch.reads_of_fit(arguments, on_servers=on_servers)
         self._asked = resume.request(None, self._epochs)
         self._validations = _Validations(model, arguments, on_servers=on_servers)
         self._random = random_state.take()
@@ -45,14 +51,38 @@ class FitData:
         """Has Keras go past so many epochs of this `fit`, all of those that it had."""
         resume.request(self._passing(kept, epochs, whole=True))
 
-    def go_on(self, kept: Snapshot) -> None:
-        """Has `fit` begin where a state was kept."""
+    def where(self, kept: Snapshot) -> other_batches.Where:
+        """Returns where in the data, as it is read now, a kept state goes on.
+
+        Raises:
+          TfrunError: TFRUN-617 where nobody can say, and the job has only begun.
+        """
+        place, values = kept.place, kept.values
+        then = values.get("reads", {})
+        found = other_batches.where(
+            then,
+            self.reads,
+            step=then.get("step", place.step),
+            epochs=place.epoch - self.first_epoch,
+            trained=values["trained"] and not values.get("stopped", False),
+        )
+        tell_doubt(found, "model.fit, x")
+        return found
+
+    def go_on(self, kept: Snapshot, at: other_batches.Where) -> None:
+        """Has `fit` begin where a state was kept.
+
+        Args:
+          kept: the state.
+          at: the place in the data.
+        """
         place, values = kept.place, kept.values
         stopped = values.get("stopped", False)
         done = self._passing(
             kept,
             place.epoch - self.first_epoch,
-            steps=place.step,
+            steps=at.step,
+            skip=at.skip,
             trained=values["trained"] or stopped,
             stopped=stopped,
             pipeline=tuple(values.get("pipeline", ())),
@@ -81,6 +111,25 @@ class FitData:
             after_epoch=after_epoch,
             **more,
         )
+
+
+def tell_doubt(at: other_batches.Where, where: str) -> None:
+    """Says that samples will be trained twice or not at all.
+
+    A job that others depend on goes on when workers come and go, and says so; a person who has
+    just started one can do something about it.
+
+    Args:
+      at: the place in the data.
+      where: what reads it.
+
+    Raises:
+      TfrunError: TFRUN-617.
+    """
+    if at.doubt and world().round == 0:
+        raise errors.other_place(at.doubt, where)
+    if at.doubt:
+        errors.doubt_place(at.doubt)
 
 
 def stand_of(kept: Snapshot) -> Stand:

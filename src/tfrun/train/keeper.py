@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from tfrun.data.other_batches import Reads, Where
 from tfrun.engine import commit as commits
 from tfrun.job.world import world
 from tfrun.train import callback_state, random_state, snapshot, variables
@@ -36,10 +37,12 @@ class Keeper:
       commit: counts the steps and adds up metrics over workers; None for one worker alone.
       callbacks: those whose memory belongs to the state.
       call: the number of this `fit` in the script.
+      reads: how it reads its data.
 
     Attributes:
       per_execution: steps of the execution of the train function that runs, or comes next.
-      place: where the state stands that would be kept now, except in the middle of a step.
+      place: where the state stands that would be kept now, except in the middle of a step. Its
+        step counts those that were made, in batches of whatever size.
     """
 
     def __init__(
@@ -49,8 +52,12 @@ class Keeper:
         callbacks: Sequence[Any],
         *,
         call: int,
+        reads: Reads,
     ) -> None:
         self._model, self._commit, self._callbacks = model, commit, callbacks
+        self._reads = reads
+        self._ahead = 0  # steps of the place above those in batches of now, see `goes_on`
+        self._seen = 0  # samples of the epoch, when it was gone on with
         self.per_execution = 1
         self.place = Place(call=call)
         self.trained = False  # all steps of the epoch are done, its end is not
@@ -69,6 +76,21 @@ class Keeper:
         self._ungated: dict[str, Any] = {}
         self._trained: list[list[int] | None] = []
         self._unbuilt: list[Any] = []  # optimizers that their first step builds
+
+    @property
+    def step(self) -> int:
+        """Steps of the epoch that are done, in batches of now: as Keras counts them."""
+        return self.place.step - self._ahead
+
+    def goes_on(self, place: Place, at: Where) -> None:
+        """A state was restored.
+
+        Args:
+          place: where it stood.
+          at: where that is in the data, as it is read now.
+        """
+        self._ahead = place.step - at.step
+        self._seen = (self._reads.seen(at.step) or 0) + at.skip
 
     # --- what happens in `fit` ---------------------------------------------------------------
 
@@ -101,7 +123,7 @@ class Keeper:
         self._has_stepped, self._held_random = True, None
         self._held, self._step_totals = {}, None
         self.logs = logs or {}
-        self.place = Place(self.place.call, self.place.epoch, steps_done)
+        self.place = self.place._replace(step=steps_done + self._ahead)
 
     def epoch_trained(self) -> None:
         """The epoch's last step is done; validation and `on_epoch_end` come. Tells once."""
@@ -115,6 +137,7 @@ class Keeper:
         if last:  # what is left to do is done again if it has to be
             return
         self.place = self.place._replace(epoch=epoch + 1, step=0)
+        self._ahead = self._seen = 0
         self.trained = self.began = False
         self.logs = {}
         self._hold_everything()
@@ -152,6 +175,7 @@ class Keeper:
             "trained": self.trained,
             "stopped": self._stopped if self.trained else bool(self._model.stop_training),
             "begun": list(self.begun),
+            "reads": self._data_read(place.step - self._ahead),
             "optimizers": self._trained,
             "callbacks": callbacks,
             "logs": snapshot.encode(_plain(self.logs), arrays, "logs"),
@@ -189,6 +213,11 @@ class Keeper:
         random_state.put_back(kept.values["random"], kept.arrays)
 
     # -----------------------------------------------------------------------------------------
+
+    def _data_read(self, step: int) -> dict[str, Any]:
+        seen = self._reads.seen(step)
+        seen = None if seen is None else max(seen, self._seen)
+        return {**self._reads.kept(seen), "step": step}
 
     def _look_at_variables(self) -> None:
         optimizers = variables.optimizers_of(self._model)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
-from tfrun.data import errors, repeatable
+from tfrun.data import errors, global_batch, repeatable
 from tfrun.data.dataset import Dataset
 from tfrun.data.distributed import DistributedView, Feed
+from tfrun.data.other_batches import Reads, where
 from tfrun.data.position import Position
+from tfrun.train.fit_data import tell_doubt
 
 
 class ExactReader:
@@ -28,9 +31,9 @@ class ExactReader:
         self._nothing_left = False
 
     @property
-    def steps(self) -> int | None:
-        """Batches of an epoch."""
-        return self._dataset.steps_per_epoch
+    def reads(self) -> Reads:
+        """How an epoch is read."""
+        return global_batch.reads_of(self._dataset)
 
     def go_to(self, place: Position, *, goes_on: bool = False) -> None:
         """Has the next epoch begin there.
@@ -95,10 +98,10 @@ class PipelineReader:
         self._made: Any = strategy.experimental_distribute_dataset(dataset) if is_plain else dataset
 
     @property
-    def steps(self) -> int | None:
-        """Batches of an epoch; None where nobody knows."""
-        size = _size(self._given)
-        return size if size is not None and size >= 0 else None
+    def reads(self) -> Reads:
+        """How an epoch is read."""
+        size, found = _size(self._given), global_batch.reads_of(self._given)
+        return replace(found, steps=size if size is not None and size >= 0 else None)
 
     def go_to(self, place: Position, *, goes_on: bool = False) -> None:
         """Has the next epoch begin there; never before where it has been."""
@@ -133,6 +136,37 @@ class PipelineReader:
 
 
 Reader = ExactReader | PipelineReader
+
+
+def place_in(
+    reader: Reader, kept: Mapping[str, Any], epoch: int, step: int, skip: int = 0
+) -> Position:
+    """Returns where a loop goes on in data that it may read in other batches now.
+
+    Args:
+      reader: of the data.
+      kept: how data was read when the state was kept, by name, see `Reads.kept`.
+      epoch: of the data, from 0.
+      step: of the epoch, in batches of then.
+      skip: samples of that batch that are done.
+
+    Raises:
+      TfrunError: TFRUN-617 where nobody can say, and the job has only begun.
+    """
+    then, now = kept.get(reader.name, {}), reader.reads
+    before = Reads.of(then)
+    seen = before.seen(step)
+    at = where(
+        {**then, "seen": None if seen is None else seen + skip},
+        now,
+        step=step,
+        epochs=epoch,
+        trained=before.steps is not None and step >= before.steps,
+    )
+    tell_doubt(at, "state.steps, dataset")
+    return Position(epoch=epoch, step=at.step, skip=at.skip)
+
+
 _pipelines: list[tuple[Any, PipelineReader]] = []
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from tfrun.data import ledger, resume
+from tfrun.data.other_batches import Where
 from tfrun.engine import commit as commits
 from tfrun.engine import step_clock
 from tfrun.engine.keras_trainer import build_first, resume_with_logs
@@ -70,6 +71,7 @@ class Session:
         self._callbacks: Sequence[Any] = ()
         self._keeper: keeper.Keeper | None = None
         self._kept: Snapshot | None = None
+        self._at = Where(0)  # the place of `_kept` in the data
         self._training: preemption.Training | None = None
         self._periodic, self._recovers = interval(), snapshot.recovers()
         self._target = calls.target(strategy, folder, on_servers=on_servers)
@@ -134,7 +136,8 @@ class Session:
                 self._training.rests(lambda: preemption.read(path))
         self._callbacks = callbacks
         if self._kept is not None:
-            self._reads.go_on(self._kept)
+            self._at = self._reads.where(self._kept)
+            self._reads.go_on(self._kept, self._at)
             build_first(self._model, True)
             append_to_logs(map(inner, callbacks), self._kept.place.epoch)
         counter = next(one for one in callbacks if isinstance(one, StepCounter))
@@ -147,6 +150,7 @@ class Session:
             None if self._strategy is None else _commit(self._model),
             self._callbacks,
             call=self._number,
+            reads=self._reads.reads,
         )
         if self._progress:
             self._progress.begins()
@@ -166,6 +170,7 @@ class Session:
             return
         self._reads.random_is_put_back()
         self._keeper.restore(kept)
+        self._keeper.goes_on(kept.place, self._at)
         self._keeper.begun = stand_of(kept)
         self._model.stop_training = kept.values.get("stopped", False)
         self._keeper.logs = snapshot.decode(kept.values["logs"], kept.arrays)
@@ -199,7 +204,7 @@ class Session:
 
     def step_returned(self, done: int, logs: dict[str, Any] | None) -> None:
         assert self._keeper is not None and self._training is not None
-        self._together = done - self._keeper.place.step
+        self._together = done - self._keeper.step
         self._meter.returned(self._together)
         if self._progress:
             self._progress.step_returned()
@@ -232,8 +237,8 @@ class Session:
         if not self._stepped:
             self._stepped = True
             channel.emit("first_step", step=self._iterations())
-        place, logs = self._keeper.place, self._keeper.logs
-        self._meter.ended(epoch=place.epoch, in_epoch=place.step, step=self._steps, logs=logs)
+        epoch, done, logs = self._keeper.place.epoch, self._keeper.step, self._keeper.logs
+        self._meter.ended(epoch=epoch, in_epoch=done, step=self._steps, logs=logs)
         if self._periodic.due(self._together) and world().local_rank == 0:
             self._write(self._keeper.state())
         self._save_if_due(epoch_ended=False)

@@ -31,13 +31,15 @@ class Progress:
       step: steps that are done.
       epoch: epochs that are done.
       step_in_epoch: steps of the epoch that are done.
-      data: for each dataset the epoch and the step in it that come next.
+      data: for each dataset the epoch, the step in it and the sample of its batch that come next.
+      reads: for each dataset how it was read, see `Reads.kept`.
     """
 
     step: int = 0
     epoch: int = 0
     step_in_epoch: int = 0
-    data: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    data: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    reads: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from tfrun.train.step_meter import StepMeter
 from tfrun.worker import channel, progress
 
 # Where the script's earlier run stood in each dataset that this run has not come to yet.
-_places: dict[str, tuple[int, int]] = {}
+_places: dict[str, tuple[int, ...]] = {}
 
 
 class TrainState:
@@ -69,7 +69,7 @@ class TrainState:
         self._parts = parts.collect(model, optimizer, metrics, objects)
         self._strategy = multi_worker_strategy(self._parts.models[0])
         self._progress, self._after = Progress(), Progress()
-        self._kept: dict[str, tuple[int, int]] = {}  # where to begin in each dataset
+        self._kept: dict[str, tuple[int, ...]] = {}  # where to begin in each dataset
         self._in_step = self._is_done = self._is_closed = self._has_stepped = False
         self._shown = progress.own()
         self._check_sync = sync_checks.of_loop(lambda: self._parts.variables())
@@ -126,7 +126,7 @@ class TrainState:
         self._begin_with(dataset)
         reader = self._reader(dataset, epochs - self.epoch)
         if world().is_chief and not self._is_done:
-            channel.emit("fit_begin", epochs=epochs, steps=reader.steps)
+            channel.emit("fit_begin", epochs=epochs, steps=reader.reads.steps)
         try:
             yield from self._batches(reader, epochs)
         finally:
@@ -137,7 +137,7 @@ class TrainState:
         while self.epoch < epochs and not self._is_done:
             for batch in self._meter.fetching(reader.epoch()):
                 before = self._progress
-                place = (reader.place.epoch, reader.place.step)
+                place = astuple(reader.place)
                 self._after = replace(
                     before,
                     step=before.step + 1,
@@ -169,8 +169,7 @@ class TrainState:
                         self._training.rests(self._keeper.state)
                 self._save_if_due(epoch_ended=True)
             # The next epoch's first step may be cut off: its data begins there, not at this end.
-            place = (reader.place.epoch, reader.place.step)
-            data = {**self._progress.data, reader.name: place}
+            data = {**self._progress.data, reader.name: astuple(reader.place)}
             self._progress = replace(
                 self._progress, epoch=self.epoch + 1, step_in_epoch=0, data=data
             )
@@ -385,9 +384,11 @@ class TrainState:
         reader = readers.reader_of(dataset, strategy, epochs)
         mine, others = self._kept.pop(reader.name, None), _places.pop(reader.name, None)
         if mine is not None:
-            reader.go_to(Position(epoch=mine[0], step=mine[1]), goes_on=True)
+            reader.go_to(readers.place_in(reader, self._progress.reads, *mine), goes_on=True)
         elif others is not None:
             reader.go_to(Position(epoch=others[0], step=others[1]).next_epoch())
+        reads = {**self._progress.reads, reader.name: asdict(reader.reads)}
+        self._progress = replace(self._progress, reads=reads)
         return reader
 
     def _check_open(self) -> None:

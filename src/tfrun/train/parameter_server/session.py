@@ -31,7 +31,7 @@ class ServerKeeper(keeper.Keeper):
         """The state after all steps that were begun, which are waited for."""
         run, told = running(), self.place
         if run is not None:
-            self.place = told._replace(step=run.quiesce())
+            self.place = told._replace(step=run.quiesce() + self._ahead)
         try:
             kept = super().state()
         finally:
@@ -70,15 +70,17 @@ class ServerSession(Session):
         super().train_begins()
         before = self._keeper
         assert before is not None
-        self._keeper = ServerKeeper(self._model, None, self._callbacks, call=self._number)
+        self._keeper = ServerKeeper(
+            self._model, None, self._callbacks, call=self._number, reads=self._reads.reads
+        )
 
     def step_ended(self) -> None:
         assert self._keeper is not None
         if not self._stepped:
             self._stepped = True
             channel.emit("first_step", step=self._iterations())
-        place, logs = self._keeper.place, self._keeper.logs
-        self._meter.ended(epoch=place.epoch, in_epoch=place.step, step=self._steps, logs=logs)
+        epoch, done, logs = self._keeper.place.epoch, self._keeper.step, self._keeper.logs
+        self._meter.ended(epoch=epoch, in_epoch=done, step=self._steps, logs=logs)
         if self._report.due():
             self._tell_applied()
         self._save_if_due(epoch_ended=False)
