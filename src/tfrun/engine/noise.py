@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 from keras.src.backend.common import global_state
 from keras.src.random import seed_generator
-from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR, SeedGenerator
+from keras.src.random.seed_generator import SeedGenerator
 from tensorflow.python.framework import random_seed
 
 from tfrun.engine import replica
@@ -26,6 +26,8 @@ from tfrun.engine import replica
 # Of the golden ratio: multiples of it, modulo any power of two, lie far from each other.
 _APART = 0x9E3779B1
 _TENSORFLOW_SEEDS = 2**31 - 1  # as random_seed.py truncates them
+# Under which Keras keeps what `keras.random` draws from without a seed; until 3.13 without a name.
+GLOBAL_SEED_GENERATOR = getattr(seed_generator, "GLOBAL_SEED_GENERATOR", "global_seed_generator")
 
 
 def draw_own_noise() -> None:

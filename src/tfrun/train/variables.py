@@ -13,6 +13,7 @@ from keras.src.backend.common import global_state
 from keras.src.random import seed_generator
 from numpy.typing import NDArray
 
+from tfrun.engine.noise import GLOBAL_SEED_GENERATOR
 from tfrun.job.errors import TfrunError
 
 GLOBAL_SEED = "model/global_seed"
@@ -53,7 +54,7 @@ def named(variables: Sequence[Any], optimizers: Sequence[Any]) -> dict[str, Any]
 
 def global_seed() -> Any | None:
     """What `keras.random` draws from where no seed is given; None until somebody has."""
-    made = global_state.get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR)
+    made = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
     return None if made is None else made.state
 
 
