@@ -31,7 +31,7 @@ MARK = "TFRUN_TEST_MARK"
 ASK_EACH_OTHER = {*("test_engine_features", "test_engine_loops", "test_ring", "test_recovery")}
 JOB_SECONDS = 90
 # Jobs that a promise is worth, but not every time that somebody looks: `make test-nets` runs them.
-NETS = {*("deaths", "drills", "hosts", "options", "scripts")}  # folders
+NETS = {*("deaths", "drills", "hosts", "options", "scripts", "versions")}  # folders
 NETS |= {  # files of tests/cluster
     *("test_bench_jobs", "test_checkpoint_format", "test_elastic", "test_engine_features"),
     *("test_evaluator", "test_ledger_deaths", "test_other_batches", "test_page", "test_page_many"),

@@ -38,3 +38,17 @@ def test_a_machine_with_other_versions_is_named_when_it_joins(tmp_path: Path) ->
         assert told["text"].startswith(expected[told["agent"]])
 
     with_server(tmp_path, test)
+
+
+def test_what_is_newer_than_tested_is_told_once(tmp_path: Path) -> None:
+    new = {"TensorFlow": "2.99.0", "Keras": "3.15.1"}
+
+    async def test(served: Served) -> None:
+        sockets = [await served.join("a", **new), await served.join("b", **new)]
+        for socket in sockets:
+            assert isinstance(await receive(socket), messages.Prepare)
+        events = [json.loads(line) for line in served.log.read_text().splitlines()]
+        (told,) = [event["text"] for event in events if event["event"] == "notice"]
+        assert told.startswith("TFRUN-111: TensorFlow 2.99.0 is newer than those tfrun was tested")
+
+    with_server(tmp_path, test)

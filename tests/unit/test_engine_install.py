@@ -6,6 +6,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from tfrun.engine import fits
+from tfrun.engine.install import try_each
+
 CODE = """
 import warnings
 import tensorflow as tf
@@ -25,6 +30,25 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 once = BaseOptimizer.apply
 install()
 assert BaseOptimizer.apply is once, "installed twice"
+import keras
+import tfrun.train.install
+from tfrun.engine import fits
+tfrun.train.install.install()
+fits.check()
+theirs = keras.Model.fit.__wrapped__
+def fit(self, x=None, *, shuffle="of a newer Keras", **more): ...
+keras.Model.fit.__wrapped__ = fit
+fits.check()
+def fit(self, x, of_a_newer_keras=None): ...
+keras.Variable.assign.__wrapped__ = fit
+try:
+    fits.check()
+except TypeError as error:
+    assert "takes (self, x, of_a_newer_keras)" in str(error), error
+else:
+    raise AssertionError("a function that does not fit was taken")
+finally:
+    keras.Model.fit.__wrapped__ = theirs
 assert context.context()._context_handle is None, "an op was executed: fork is no longer safe"
 
 from tfrun.engine.multi_worker import MultiWorkerMirrored
@@ -48,7 +72,7 @@ assert not isinstance(tf.distribute.get_strategy(), MultiWorkerMirrored)
 """
 
 
-def test_every_name_gives_the_repaired_strategy() -> None:
+def test_what_is_replaced_fits_and_every_name_gives_the_repaired_strategy() -> None:
     environment = {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG",)}
     done = subprocess.run(
         [sys.executable, "-c", CODE],
@@ -58,3 +82,35 @@ def test_every_name_gives_the_repaired_strategy() -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_what_has_no_place_is_done_without(capfd: pytest.CaptureFixture) -> None:
+    done = []
+
+    def repair() -> None:
+        raise AttributeError("module 'keras' has no attribute 'gone'")
+
+    try_each(repair, lambda: done.append("another"))
+    assert done == ["another"]
+    assert "done without" in (told := capfd.readouterr().err) and "'gone'" in told
+
+
+def given(x, y=1): ...
+
+
+@pytest.mark.parametrize(
+    ("ours", "good"),
+    [
+        (given, True),
+        (lambda x, y: ..., False),  # it may be called without y
+        (lambda x: ..., False),
+        (lambda y=1, x=2: ..., False),
+        (lambda x, **others: ..., False),  # it may be called with y in its place
+        (lambda *all, **others: ..., True),
+        (lambda x, *rest, **others: ..., True),
+        (lambda x, y=1, z=2: ..., True),
+        (lambda x, y=1, *, z: ..., False),
+    ],
+)
+def test_a_function_stands_for_another_if_it_takes_all_that_it_is_called_with(ours, good) -> None:
+    assert fits.fits(ours, given) == good

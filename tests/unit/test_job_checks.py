@@ -112,24 +112,28 @@ def test_the_tensorflow_of_this_machine_is_good() -> None:
     check_tensorflow()
 
 
-@pytest.mark.parametrize("name", ["tensorflow", "tensorflow-cpu"])
 @pytest.mark.parametrize(
-    ("version", "good"),
+    ("name", "version", "good"),
     [
-        ("2.18.0", True),
-        ("2.18.0rc1", True),
-        ("2.100.0", True),
-        ("3.0", True),
-        ("2.17.1", False),
-        ("1.15.5", False),
-        ("2.9.0", False),
+        ("tensorflow", "2.18.0", True),
+        ("tensorflow-cpu", "2.18.0rc1", True),
+        ("tensorflow", "2.100.0", True),
+        ("tf-nightly", "3.0", True),
+        ("tensorflow", "2.17.1", False),
+        ("tensorflow-cpu", "1.15.5", False),
+        ("tensorflow", "2.9.0", False),
+        ("keras", "3.12.0", True),
+        ("keras", "4.0", True),
+        ("keras", "3.11.3", False),  # Keras's trainers had other parts
+        ("keras", "2.15.0", False),
     ],
 )
 def test_versions(
     here: Path, monkeypatch: pytest.MonkeyPatch, name: str, version: str, good: bool
 ) -> None:
-    (here / "site" / "tensorflow").mkdir(parents=True)
-    (here / "site" / "tensorflow" / "__init__.py").write_text("raise SystemExit('imported')")
+    for package in ("tensorflow", "keras"):
+        (here / "site" / package).mkdir(parents=True)
+        (here / "site" / package / "__init__.py").write_text("raise SystemExit('imported')")
     install(here / "site", name, version)
     # Only this directory, so that the real TensorFlow is not seen.
     monkeypatch.setattr("sys.path", [str(here / "site")])
@@ -141,4 +145,4 @@ def test_versions(
         check_tensorflow()
     assert caught.value.code == "TFRUN-106"
     assert f"{name} {version} is too old" in str(caught.value)
-    assert "2.18" in str(caught.value)
+    assert ("3.12" if name == "keras" else "2.18") in str(caught.value)

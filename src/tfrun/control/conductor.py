@@ -39,6 +39,7 @@ class Conductor:
       doubts: what the workers do that is probably not meant.
       gave_up: the last failure would have been recovered from, had it not come so often.
       differing: by machine, in what its versions are not those of the first one.
+      untested: which programs are newer than those that tfrun was tested with.
       ended: set when nothing of the job runs any more.
     """
 
@@ -59,6 +60,7 @@ class Conductor:
         self._raised: dict[str, Mapping[str, Any]] = {}  # what tasks aside have reported
         self._first: messages.Hello | None = None  # with which others are compared
         self.differing: dict[str, str] = {}
+        self.untested = ""
         self.ended = asyncio.Event()
         self.recovery = recovery.Recovery(restarts=Restarts(limit=spec.max_restarts))
         self.replaced, self.gave_up, self.doubts = 0, False, Doubts()

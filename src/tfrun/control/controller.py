@@ -18,7 +18,7 @@ from tfrun.control.members import Member, Send
 from tfrun.control.plan import Site
 from tfrun.control.reports import event_of, memory_event
 from tfrun.control.round_terms import State
-from tfrun.job import doubts, profile
+from tfrun.job import doubts, profile, supported
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
 from tfrun.observe import numbers
@@ -66,8 +66,12 @@ class Controller(Conductor):
         self._known.joined.add(agent)
         member = self._members.add(agent, send, time.monotonic())
         self.events.add("agent_joined", agent=agent, host=hello.host, version=hello.version)
-        self._first = self._first or hello
-        first = self._first
+        if not self.untested and (text := supported.newer(hello.programs)):
+            self.untested = text  # told once, however many machines have them
+            text = f"TFRUN-111: {text}: it is tried, and may not fit"
+            self.events.add("notice", agent=agent, text=text)
+            self.view.notice(text)
+        first = self._first = self._first or hello
         if text := versions.difference(agent, hello.programs, first.agent, first.programs):
             self.differing[agent] = text
             text += ": workers may fail, or compute something else, for that"

@@ -9,18 +9,13 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 
-from tfrun.job.checks import DISTRIBUTIONS, version_of
-
-_PACKAGES = {"TensorFlow": DISTRIBUTIONS, "Keras": ("keras",)}
+from tfrun.job import supported
 
 
 def installed() -> dict[str, str]:
     """Returns the versions on this machine, by program; imports none of them."""
-    found = {"Python": ".".join(platform.python_version_tuple()[:2])}
-    for program, names in _PACKAGES.items():
-        if version := next(filter(None, map(version_of, names)), ""):
-            found[program] = version
-    return found
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"Python": python, **supported.installed()}
 
 
 def difference(agent: str, mine: Mapping[str, str], other: str, theirs: Mapping[str, str]) -> str:

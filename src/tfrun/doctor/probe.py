@@ -22,7 +22,7 @@ import psutil
 
 import tfrun
 from tfrun.doctor.ring import Ring
-from tfrun.job.checks import version_of
+from tfrun.job.supported import version_of
 from tfrun.launch.remote import own_address
 from tfrun.worker.environment import usable_cores
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 
 def install() -> None:
     """Replaces `MultiWorkerMirroredStrategy` and repairs Keras, in this process; idempotent.
@@ -11,7 +14,6 @@ def install() -> None:
     """
     from tfrun.engine import (
         control_flow,
-        coordinator_log,
         distributed_variable,
         executions,
         keras_losses,
@@ -21,11 +23,6 @@ def install() -> None:
         mirrored,
         multi_worker,
         noise,
-        outside_run,
-        own_variables,
-        row_updates,
-        rows,
-        step_clock,
     )
     from tfrun.engine.parameter_server import lookup, strategy, updates, variables
 
@@ -36,16 +33,42 @@ def install() -> None:
     noise.draw_own_noise()
     keras_trainer.repair_trainer()
     keras_losses.weigh_losses()
-    outside_run.repair()
-    own_variables.watch()
     executions.count_executions()
-    step_clock.measure_input()
     control_flow.capture_outside_conditions()
-    coordinator_log.make_quiet()
     distributed_variable.let_variables_be_numbers()
     strategy.replace_upstream()
     variables.repair_assign_add()
-    rows.read_rows_only()
-    row_updates.read_accumulators_by_rows()
     lookup.repair_gradients()
     updates.update_on_servers()
+    install_optional()
+
+
+def install_optional() -> None:
+    """Puts in place what changes no number: speed, measurements, words. Without it all goes on."""
+    from tfrun.engine import (
+        coordinator_log,
+        outside_run,
+        own_variables,
+        row_updates,
+        rows,
+        step_clock,
+    )
+
+    try_each(
+        coordinator_log.make_quiet,
+        outside_run.repair,
+        own_variables.watch,
+        row_updates.read_accumulators_by_rows,
+        rows.read_rows_only,
+        step_clock.measure_input,
+    )
+
+
+def try_each(*repairs: Callable[[], None]) -> None:
+    """Leaves out those that have no place in this version of Keras and TensorFlow, and says so."""
+    for repair in repairs:
+        try:
+            repair()
+        except (AttributeError, ImportError, TypeError) as error:
+            name = f"{repair.__module__}.{repair.__qualname__}"
+            print(f"tfrun: done without {name}: {error}", file=sys.stderr, flush=True)

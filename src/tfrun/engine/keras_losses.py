@@ -291,7 +291,14 @@ def _weigh_gradients(original):
     """The gradient by weights, in a step that is written for one machine: see `Losses`."""
 
     @functools.wraps(original)
-    def gradient(self, target, sources, output_gradients=None, **options):
+    def gradient(
+        self,
+        target,
+        sources,
+        output_gradients=None,
+        unconnected_gradients=tf.UnconnectedGradients.NONE,
+    ):
+        options = {"unconnected_gradients": unconnected_gradients}
         run = replica.current()
         known = run.losses if run is not None else None
         targets = tf.nest.flatten(target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -10,11 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib.machinery import PathFinder
 
+from tfrun.job import supported
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import MAX_HERE, Program
 
-MIN_TENSORFLOW = (2, 18)
-DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly")
 _INSTALL = 'pip install "tfrun[cpu]", or "tfrun[gpu]" on a machine with NVIDIA GPUs'
 
 
@@ -157,33 +155,20 @@ def _is_runnable(name: str) -> bool:
 
 
 def check_tensorflow() -> None:
-    """Refuses to start without a TensorFlow that has Keras 3, without importing it.
+    """Refuses to start without a TensorFlow and a Keras that tfrun fits; imports neither.
 
     Raises:
       UsageError: TFRUN-106.
     """
-    if importlib.util.find_spec("tensorflow") is None:
-        raise UsageError("TFRUN-106", "TensorFlow is not installed", fix=f"Install it: {_INSTALL}")
-    for name in DISTRIBUTIONS:
-        if not (version := version_of(name)):
-            continue
-        if _release(version) < MIN_TENSORFLOW:
+    for program, tested in supported.TESTED.items():
+        if importlib.util.find_spec(program.lower()) is None:
+            what = f"{program} is not installed"
+            raise UsageError("TFRUN-106", what, fix=f"Install it: {_INSTALL}")
+        name, version = supported.distribution_of(program)
+        if name and supported.release(version) < tested.lowest:
             raise UsageError(
                 "TFRUN-106",
                 f"{name} {version} is too old",
-                expected=".".join(map(str, MIN_TENSORFLOW)) + " or newer",
+                expected=".".join(map(str, tested.lowest)) + " or newer",
                 fix=f"Upgrade it: {_INSTALL}",
             )
-        return
-
-
-def version_of(distribution: str) -> str:
-    """Returns the version of an installed distribution, without importing it; "" of none."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

@@ -94,7 +94,8 @@ class Outcome:
       restarts: how often the job began a new round after a failure.
       replaced: how many tasks were started again in the midst of a round.
       doubts: what it did that was probably not meant.
-      differing: what is known of machines that have other versions than the first one.
+      differing: what is known of machines that have other versions than the first one, or newer
+        ones than tfrun was tested with.
     """
 
     exit_code: int

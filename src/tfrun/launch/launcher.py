@@ -178,7 +178,8 @@ def _outcome(controller: Controller) -> Outcome:
         )
     code = cause.status.shell_code if cause.status and cause.status.code else 1
     others = sum(1 for task in round.exits if task != cause.task)
-    differing = controller.differing.items()
+    differing = [t for agent, t in controller.differing.items() if agent in round.agents]
+    differing += [controller.untested] if controller.untested else []
     return Outcome(
         exit_code=code,
         cause=cause,
@@ -186,5 +187,5 @@ def _outcome(controller: Controller) -> Outcome:
         interrupted=round.interrupted,
         saved_step=round.saved_step,
         restarts=restarts,
-        differing=tuple(text for agent, text in differing if agent in round.agents),
+        differing=tuple(differing),
     )

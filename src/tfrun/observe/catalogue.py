@@ -232,7 +232,8 @@ def advice(failure: Failure, differing: Sequence[str] = ()) -> Known | None:
 
     Args:
       failure: the first cause.
-      differing: machines of the job that have other versions than the first one, and in what.
+      differing: machines of the job that have other versions than the first one, and in what; and
+        what is newer than what tfrun was tested with.
     """
     error = failure.error
     message = str(error.get("message") or "")
@@ -246,8 +247,8 @@ def advice(failure: Failure, differing: Sequence[str] = ()) -> Known | None:
 
 def _unlike(differing: Sequence[str]) -> Known:
     return Known(
-        name="unlike machines",
-        likely=f"perhaps that the machines have different versions: {'; '.join(differing)}",
-        fix="Install the same ones in the Python that runs tfrun on every machine; tfrun doctor "
-        "-H … compares them",
+        name="versions",
+        likely=f"perhaps the versions of what is installed: {'; '.join(differing)}",
+        fix="Install the same ones in the Python that runs tfrun on every machine, of those that "
+        "it was tested with; tfrun doctor -H … compares them",
     )

@@ -10,6 +10,7 @@ import gc
 import os
 from pathlib import Path
 
+from tfrun.job import supported
 from tfrun.worker.deferred import deferred
 from tfrun.worker.script_imports import imported_by
 
@@ -39,6 +40,10 @@ def preload(script: str | None = None) -> None:
             import tfrun.train.install
         tfrun.engine.install.install()
         tfrun.train.install.install()
+        if supported.newer(supported.installed()):
+            from tfrun.engine import fits
+
+            fits.check()
     finally:
         gc.freeze()  # nor shall it look at it in the workers, whose memory that would copy
         gc.enable()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from tfrun.job import supported
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.python import python_command
@@ -18,6 +19,8 @@ from tfrun.job.spec import JobSpec
 from tfrun.worker import sigterm
 from tfrun.worker.zygote_process import Zygote, forks, start_zygote
 
+# What a repair of tfrun's raises where a newer TensorFlow or Keras has no place for it.
+DO_NOT_FIT = ("AttributeError", "ImportError", "ModuleNotFoundError", "TypeError")
 OnExit = Callable[[int, int], None]  # pid, wait status
 
 
@@ -177,6 +180,12 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
 
 
 def _import_error(error: Mapping[str, Any]) -> TfrunError:
+    if (newer := supported.newer(supported.installed())) and error["type"] in DO_NOT_FIT:
+        return TfrunError(
+            "TFRUN-111",
+            f"{newer}, and does not fit; install one of these, or a newer tfrun: "
+            f"{error['type']}: {error['message']}",
+        )
     return TfrunError(
         "TFRUN-402",
         f"TensorFlow cannot be imported: {error['type']}: {error['message']}",

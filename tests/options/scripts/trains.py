@@ -69,7 +69,8 @@ def made():
 def fit(model):
     data = (X, Y)
     if MODE == "servers":
-        data = tf.data.Dataset.from_tensor_slices(data).batch(BATCH).repeat()
+        data = tf.data.Dataset.from_tensor_slices(data).shuffle(len(X), seed=1)
+        data = data.batch(BATCH).repeat()
         done = model.fit(data, epochs=EPOCHS, steps_per_epoch=4, verbose=0, callbacks=[Calls()])
     else:
         done = model.fit(

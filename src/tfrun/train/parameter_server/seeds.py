@@ -48,7 +48,7 @@ class Seeded:
             seeds = given
             if epoch and anew:
                 drawn = np.random.SeedSequence([*(seed % (1 << 63) for seed in given), epoch])
-                seeds = [int(word >> 1) for word in drawn.generate_state(2, np.uint64)]
+                seeds = [int(word) >> 1 for word in drawn.generate_state(2, np.uint64)]
             for name, seed in zip(_names(number), seeds, strict=True):
                 made = definition.node.add()
                 made.name, made.op = name, "Const"
