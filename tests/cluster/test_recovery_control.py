@@ -416,6 +416,6 @@ def test_a_machine_with_other_versions_is_named_and_a_failure_may_be_for_that(jo
     assert newer["text"].startswith("TFRUN-111: Keras 9.9.9 is newer than those tfrun was tested")
     failure = view_of(jobs.directory / "run").to_json(time.time())["failure"]  # as the page has it
     assert failure["headline"] == "worker 1 failed first: exit code 1, AttributeError"
-    (different,) = re.findall(r"versions: ((?:a|b) has Keras [^;]*)", failure["likely"])
+    (different,) = re.findall(r"installed: ((?:a|b) has Keras [^;]*)", failure["likely"])
     assert told["text"].startswith(different) and "9.9.9" in different
     assert "tfrun doctor" in failure["fix"]

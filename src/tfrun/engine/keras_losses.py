@@ -291,31 +291,24 @@ def _weigh_gradients(original):
     """The gradient by weights, in a step that is written for one machine: see `Losses`."""
 
     @functools.wraps(original)
-    def gradient(
-        self,
-        target,
-        sources,
-        output_gradients=None,
-        unconnected_gradients=tf.UnconnectedGradients.NONE,
-    ):
-        options = {"unconnected_gradients": unconnected_gradients}
+    def gradient(self, target, sources, output_gradients=None, *more, **options):
         run = replica.current()
         known = run.losses if run is not None else None
         targets = tf.nest.flatten(target)
         weighs = known is not None and known.alone and any(map(_is_variable, tree.flatten(sources)))
         if known is None or not weighs or not all(map(tf.is_tensor, targets)):
-            return original(self, target, sources, output_gradients, **options)
+            return original(self, target, sources, output_gradients, *more, **options)
         if self._recording and not self._persistent:
             self._pop_tape()  # as the original does
         if not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
             # What another tape watches is a part of a loss, such as a penalty, or perhaps not.
-            gradients = original(self, target, sources, output_gradients, **options)
+            gradients = original(self, target, sources, output_gradients, *more, **options)
             known.remember_unweighed(targets, tree.flatten(gradients))
             return gradients
         above = tf.nest.flatten(output_gradients) if output_gradients is not None else None
 
         def differentiate(parts, slopes):
-            return original(self, parts, sources, slopes, **options)
+            return original(self, parts, sources, slopes, *more, **options)
 
         return known.gradient(differentiate, targets, above or [None] * len(targets))
 
