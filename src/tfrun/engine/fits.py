@@ -35,13 +35,9 @@ def check() -> None:
 def replaced() -> list[tuple[Callable[..., Any], Callable[..., Any]]]:
     """Each function of tfrun's that stands around another one, and that one."""
     functions = [found for found in gc.get_objects() if type(found) is types.FunctionType]
-    pairs = [
-        (function, function.__wrapped__)
-        for function in functions
-        if function.__code__.co_filename.startswith(TFRUN)
-        and type(function.__dict__.get("__wrapped__")) is types.FunctionType
-    ]
-    return sorted(pairs, key=lambda pair: pair[0].__code__.co_filename)
+    ours = [found for found in functions if found.__code__.co_filename.startswith(TFRUN)]
+    pairs = [(found, found.__dict__.get("__wrapped__")) for found in ours]
+    return [(found, theirs) for found, theirs in pairs if type(theirs) is types.FunctionType]
 
 
 def fits(ours: Callable[..., Any], theirs: Callable[..., Any]) -> bool:
