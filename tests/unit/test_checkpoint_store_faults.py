@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from checkpoint_state import assert_whole, write
 
+from tfrun.checkpoint import usable
 from tfrun.checkpoint.store import Store
-from tfrun.job.errors import TfrunError
+from tfrun.job.errors import TfrunError, UsageError
 
 HERE = Path(__file__).parent
 # Writes checkpoints until it is killed; says so when the first one is there.
@@ -193,6 +194,19 @@ def test_a_disk_that_becomes_read_only(small_disk):
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
     write(store, 2)
     assert assert_whole(store.newest()) == 2
+
+
+def test_a_directory_is_tried_before_anything_is_trained(small_disk):
+    usable.check(small_disk / "c/d")
+    assert not names(small_disk)
+    free = os.statvfs(small_disk)
+    (small_disk / "ballast").write_bytes(bytes(free.f_bavail * free.f_bsize))
+    with pytest.raises(UsageError, match=r"TFRUN-701.*No space left on device.*Make room"):
+        usable.check(small_disk / "c")
+    (small_disk / "ballast").unlink()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    with pytest.raises(UsageError, match=r"TFRUN-701.*Read-only file system.*--checkpoint-dir"):
+        usable.check_or_tell(small_disk / "c", print)
 
 
 def test_a_file_in_the_place_of_the_directory(tmp_path):

@@ -25,6 +25,18 @@ def cannot_write(directory: Path, error: OSError) -> TfrunError:
     )
 
 
+def cannot_be_used(directory: Path, error: OSError) -> UsageError:
+    """Nothing has been trained yet."""
+    return UsageError(
+        "TFRUN-701",
+        f"no checkpoint can be written there: {error.strerror or error}",
+        where=str(directory),
+        expected="a directory that this job may write to, or a place for one",
+        fix=f"{_FIXES.get(error.errno or 0, _FIX)}; --checkpoint-dir names another one, and with "
+        "--checkpoint-every off none is saved",
+    )
+
+
 def other_writer(directory: Path) -> TfrunError:
     return TfrunError(
         "TFRUN-701",

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfrun.checkpoint import usable
 from tfrun.checkpoint.policy import parse as parse_interval
 from tfrun.cli import show
 from tfrun.cli.experiment import say
@@ -195,6 +196,8 @@ def run(
     # A machine that only launches needs no TensorFlow.
     if not machines and (serving is None or serving.slots):
         checks.check_tensorflow()
+    if spec.checkpoint_dir and not (machines or external or place or serving):
+        usable.check(Path(spec.checkpoint_dir).absolute())  # else the chief looks, where it is
     found = None
     if measured and not (external or place or serving or fixed or ps) and wanted.high > 1:
         found = _measured(machines, wanted.high)

@@ -16,6 +16,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from tfrun.checkpoint import usable
 from tfrun.checkpoint.names import look
 from tfrun.checkpoint.policy import Every, Moment, due, parse
 from tfrun.checkpoint.store import Store
@@ -171,10 +172,13 @@ def fetch_into(folder: Path, *, rather_disk: bool = False) -> None:
 
     Raises:
       TfrunError: TFRUN-702 when there is no room for it: nobody wants to begin anew unasked.
+      UsageError: TFRUN-701 when the job has only begun and could save nothing there.
     """
     directory = os.environ.get(DIRECTORY)
     if not directory or not world().is_chief:
         return
+    if world().round == 0:
+        usable.check_or_tell(Path(directory), lambda text: channel.emit("notice", text=text))
     there = snapshot.latest(folder) is not None or finished.last(folder) >= 0
     if there and not rather_disk:
         return
