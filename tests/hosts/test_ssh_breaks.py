@@ -30,8 +30,8 @@ def test_a_host_crashes(hosts: Hosts) -> None:
 
 
 def test_a_host_is_cut_off(hosts: Hosts) -> None:
-    args = ("-H", "n1,n2,n3", "--max-restarts", "0", "--run-dir", "run")
-    process = hosts.start(ENDLESS, *args)
+    options = ("--max-restarts", "0", "--launcher-timeout", "7", "--run-dir", "run")
+    process = hosts.start(ENDLESS, "-H", "n1,n2,n3", *options)
     hosts.wait_until_running(3)
     hosts.lab.cut("n3")
     began, cut = time.monotonic(), time.time()

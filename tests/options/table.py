@@ -138,6 +138,7 @@ ELSEWHERE = {
     "hostfile": "tests/hosts",
     "cluster": "tests/hosts/test_cluster_file.py",
     "remote_python": "tests/hosts",
+    "launcher_timeout": "tests/hosts/test_launcher_cut.py",
     "remote_dir": "tests/hosts",
     "env": "tests/hosts",
     "sync": "tests/hosts",

@@ -28,7 +28,8 @@ CLUSTER = '{"cluster": {"worker": ["a:2222"]}, "task": {"type": "worker", "index
         ("TFRUN-103", "at most 3", ["-H", "a,b:2", "-n", "4"]),
         ("TFRUN-103", "-n", ["-H", "a,b:2", "-n", "0"]),
         ("TFRUN-105", "'NO_SUCH' is not set", ["-H", "a", "--env", "NO_SUCH"]),
-        ("TFRUN-108", "heartbeat_timeout", ["--join-timeout", "2"]),
+        ("TFRUN-108", "--join-timeout is 2 s", ["--join-timeout", "2"]),
+        ("TFRUN-108", "--launcher-timeout is 5 s", ["-H", "a", "--launcher-timeout", "5"]),
         ("TFRUN-105", "--join-timeout", ["--join-timeout", "0"]),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
@@ -209,3 +210,79 @@ def test_all_are_waited_for_at_the_start_also_where_none_can_come_back(tmp_path:
             assert await receive(socket) == messages.Prepare(round=0, ports=1)
 
     with_server(tmp_path, test, QUICK, low=1)
+
+
+SILENT = Timeouts(
+    **{"heartbeat_interval": 0.05, "heartbeat_timeout": 0.6, "launcher_timeout": 1.5},
+    **{"settle": 0.1, "grow_after": 0.1},
+)
+
+
+async def beat(socket: Socket, agent: str, until: Callable[[], object]) -> None:
+    while not until():
+        await say(socket, messages.Heartbeat(agent=agent))
+        await asyncio.sleep(0.05)
+
+
+def test_a_silent_machine_that_is_waited_for_is_taken_in_again(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        a, b = await running(served)
+        await report(b, 0, "worker:1", {"kind": "snapshot", "step": 7})
+        await beat(a, "a", lambda: of(served, "agent_lost"))
+        assert await receive(a) == messages.Leave(round=0)
+        await leaves(a, 0, "worker:0")
+        await beat(a, "a", lambda: served.controller.round.number == 1)
+        assert served.controller.round.state is State.JOINING  # it is waited for
+        assert not served.controller.recovery.holders
+        await say(b, messages.Heartbeat(agent="b"))
+        for socket in (a, b):
+            assert await receive(socket) == messages.Prepare(round=1, ports=1)
+        assert served.controller.recovery.holders == {"b": (0, 7)}
+        assert len(of(served, "agent_back")) == 1 and len(of(served, "agent_joined")) == 2
+
+    with_server(tmp_path, test, SILENT, known=returning())
+
+
+def test_a_silent_machine_without_which_others_train_on_comes_anew(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        a, b = await running(served)
+        await beat(a, "a", lambda: of(served, "agent_lost"))
+        assert await receive(a) == messages.Leave(round=0)
+        await leaves(a, 0, "worker:0")
+        assert await receive(a) == messages.Prepare(round=1, ports=1)
+        await say(b, messages.Heartbeat(agent="b"))
+        assert await receive(b) == messages.Shutdown(lost=True)
+        assert not of(served, "agent_back")
+
+    with_server(tmp_path, test, SILENT, low=1, known=returning())
+
+
+def test_one_that_comes_anew_takes_the_place_of_the_silent_one(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        a, b = await running(served)
+        await beat(a, "a", lambda: of(served, "agent_lost"))
+        again = await served.join("b")
+        assert await receive(b) == messages.Shutdown(lost=True)
+        await say(b, messages.Heartbeat(agent="b"))
+        assert await receive(again) == messages.Prepare(round=0, ports=0)
+        assert not of(served, "agent_back")
+
+    with_server(tmp_path, test, SILENT, known=returning())
+
+
+def test_nobody_is_lost_as_long_as_it_may_be_the_launchers_network(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        a, b = await running(served)
+        while not of(served, "cut_off"):
+            await asyncio.sleep(0.02)
+        await asyncio.gather(
+            beat(a, "a", lambda: of(served, "heard_again")),
+            beat(b, "b", lambda: of(served, "heard_again")),
+        )
+        assert not of(served, "agent_lost")
+        assert served.controller.round.state is State.RUNNING
+        # And for ever it is not.
+        while len(of(served, "agent_lost")) < 2:
+            await asyncio.sleep(0.02)
+
+    with_server(tmp_path, test, SILENT, known=returning())

@@ -40,13 +40,14 @@ def job(changes: dict, *stated: str) -> JobSpec:
         ("keep", {"checkpoint_every": "off"}),
         ("checkpoint_dir", {"checkpoint_every": "off"}),
         ("snapshot_every", {"max_restarts": 0, "snapshot_every": "10"}),
+        ("launcher_timeout", {}),
     ],
 )
 def test_no_effect_is_refused(option: str, changes: dict) -> None:
     with pytest.raises(UsageError, match="TFRUN-107: --" + option.replace("_", "-")) as error:
-        check(job(changes, option, "workers"))
+        check(job(changes, option, "workers"), elsewhere=False)
     assert error.value.exit_code == 2
-    check(job(changes, "workers"))  # said by a variable, for all jobs of a person
+    check(job(changes, "workers"), elsewhere=False)  # said by a variable, for all jobs of a person
 
 
 @pytest.mark.parametrize(
@@ -61,8 +62,9 @@ def test_no_effect_is_refused(option: str, changes: dict) -> None:
         ("sync_check", {"least": 1, "most": 1}),
         ("compress", {"least": 1, "compress": "fp16"}),
         ("keep", {}),
+        ("launcher_timeout", {}),
         ("snapshot_every", {"max_restarts": 0, "snapshot_every": "0"}),
     ],
 )
 def test_what_has_its_effect_is_taken(option: str, changes: dict) -> None:
-    check(job(changes, option))
+    check(job(changes, option), elsewhere=True)

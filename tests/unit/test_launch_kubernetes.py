@@ -280,7 +280,7 @@ def test_what_kubernetes_takes_is_taken(change):
         (["--env", "TFRUN_HANG_TIMEOUT=nan"], "TFRUN-105", "nan"),
         (["--env", "TFRUN_CHECKPOINT_EVERY=0"], "TFRUN-105", "off"),
         (["--env", "TFRUN_SNAPSHOT_EVERY=often"], "TFRUN-105", "--snapshot-every"),
-        (["--env", "TFRUN_JOIN_TIMEOUT=1"], "TFRUN-108", "join_timeout"),
+        (["--env", "TFRUN_JOIN_TIMEOUT=1"], "TFRUN-108", "--join-timeout is 1 s"),
         (["--env", "TFRUN_MAX_STALENESS=3"], "TFRUN-107", "--max-staleness"),
         (["--env", "TFRUN_COMPRESS=bf16", "--ps", "1"], "TFRUN-107", "--compress"),
         (["--env", "TFRUN_EVALUATOR=1", "--kind", "tfjob"], "TFRUN-107", "--evaluator"),

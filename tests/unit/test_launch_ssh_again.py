@@ -38,7 +38,7 @@ def with_backend(
     """Runs `test` with a backend whose connections do one case after the other."""
     text = SHELL.format(cases="\n".join(f"{n}) {case} ;;" for n, case in enumerate(cases)))
     command = ["sh", "-c", f"cd {directory}; {text}"]
-    monkeypatch.setattr(ssh, "ssh_command", lambda *given: command)
+    monkeypatch.setattr(ssh, "ssh_command", lambda *_, **__: command)
     monkeypatch.setattr(ssh, "RETRY_SECONDS", (0.01, 0.02))
     (directory / "logs").mkdir()
     spec = JobSpec(program=Program(target="t.py"), run_dir=str(directory))

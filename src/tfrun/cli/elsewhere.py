@@ -67,7 +67,7 @@ def check(args: Sequence[str], environment: Mapping[str, str], *, external: str 
         }
     )
     if not external:
-        effects.check(job)
+        effects.check(job, elsewhere=True)
 
 
 _COMMAND_LINE = click.core.ParameterSource.COMMANDLINE

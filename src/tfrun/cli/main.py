@@ -131,6 +131,14 @@ class _Command(click.Command):
     help="With -n MIN:MAX: how long to wait for a lost machine before going on with fewer workers.",
 )
 @click.option(
+    "--launcher-timeout",
+    type=Number(min=0, min_open=True),
+    default=Timeouts.launcher_timeout,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long machines that do not hear the launcher train on before they end.",
+)
+@click.option(
     "--grace",
     type=Number(min=0, min_open=True),
     default=Timeouts.preempt_grace,

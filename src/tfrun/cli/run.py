@@ -60,6 +60,7 @@ def run(
     sync: bool,
     join_timeout: float,
     rejoin_timeout: float,
+    launcher_timeout: float,
     grace: float,
     ps: int,
     max_staleness: int | None,
@@ -176,12 +177,13 @@ def run(
             join_timeout=join_timeout,
             start_timeout=min(Timeouts.start_timeout, join_timeout / 2),
             rejoin_timeout=rejoin_timeout,
+            launcher_timeout=launcher_timeout,
             preempt_grace=grace,
             hang_timeout=hang_timeout,
         ),
     )
     if not external:
-        effects.check(spec)
+        effects.check(spec, elsewhere=bool(machines or place or serving))
     if serving and external:
         fix = "Unset TF_CONFIG"
         raise UsageError("TFRUN-107", "TF_CONFIG states a cluster that is not ours", fix=fix)

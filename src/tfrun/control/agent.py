@@ -3,7 +3,8 @@
 It starts TensorFlow's import at once, while the machines still find each other. Its standard
 input carries its configuration as one line of JSON and then stays open: when it closes, the
 launcher is gone, and so is the agent with all that it started. Where the network may break between
-the two, "silence" in the configuration is for how many seconds the launcher may say nothing.
+the two, "silence" in the configuration is for how many seconds the launcher may say nothing; the
+workers train on meanwhile, and what they tell waits in the connection.
 SIGTERM says that the machine is wanted back: the agent tells the controller, which decides.
 """
 

@@ -14,10 +14,11 @@ from typing import Any
 from tfrun.control import membership, messages, remote_logs, versions, wire
 from tfrun.control import round_terms as terms
 from tfrun.control.conductor import Conductor
-from tfrun.control.members import Member, Send
+from tfrun.control.members import Away, Member, Send
 from tfrun.control.plan import Site
 from tfrun.control.reports import event_of, memory_event
 from tfrun.control.round_terms import State
+from tfrun.control.silence import Silence
 from tfrun.job import doubts, profile, supported
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
@@ -31,6 +32,9 @@ OPEN = (State.JOINING, State.PREPARING, State.RUNNING, State.LEAVING)
 
 class Controller(Conductor):
     """Hears agents and signals."""
+
+    _silence = Silence()
+    _cut_off = False  # and a person was told so
 
     def start(self) -> None:
         """Begins to wait for the agents."""
@@ -62,7 +66,8 @@ class Controller(Conductor):
             return None
         if not (self.round.recovers or self.round.state is State.JOINING):
             return None
-        self._gathering.came()
+        if before := self._members.away.pop(agent, None):  # it was silent, and is another one now
+            before.member.send(messages.Shutdown(preempted=before.member.leaves, lost=True))
         self._known.joined.add(agent)
         member = self._members.add(agent, send, time.monotonic())
         self.events.add("agent_joined", agent=agent, host=hello.host, version=hello.version)
@@ -77,12 +82,17 @@ class Controller(Conductor):
             text += ": workers may fail, or compute something else, for that"
             self.events.add("notice", agent=agent, text=text)
             self.view.notice(text)
-        if self.round.state is State.JOINING and agent in self.round.agents:
-            self._feed(terms.AgentJoined(agent=agent))
+        self._take_in(member)
+        return member
+
+    def _take_in(self, member: Member) -> None:
+        """Gives one that is there, or there again, a place in this round or a later one."""
+        self._gathering.came()
+        if self.round.state is State.JOINING and member.agent in self.round.agents:
+            self._feed(terms.AgentJoined(agent=member.agent))
         else:
             self._members.have_stand_by(member, self.round.number)
         self._reconsider_soon()
-        return member
 
     def left(self, agent: str, reason: str) -> None:
         """Takes the news that an agent's connection has ended."""
@@ -97,6 +107,8 @@ class Controller(Conductor):
         """
 
         def left() -> None:
+            if (away := self._members.away.get(member.agent)) and away.member is member:
+                del self._members.away[member.agent]
             if self._members.is_here(member):
                 self.left(member.agent, reason)
 
@@ -139,6 +151,8 @@ class Controller(Conductor):
 
     def receive(self, member: Member, message: wire.Message) -> None:
         """Takes a message of an agent that has joined."""
+        if (away := self._members.away.get(member.agent)) and away.member is member:
+            self._heard_again(away)
         if not self._members.is_here(member):
             return
         agent, member.heard = member.agent, time.monotonic()
@@ -235,13 +249,22 @@ class Controller(Conductor):
         if self._members.is_here(member) and not self.round.preempting:
             self._lose(member.agent, "TFRUN-301", f"{member.agent} was pre-empted")
 
-    def _lose(self, agent: str, code: str, reason: str, detail: str = "") -> None:
-        """An agent is gone for this round, and for the job unless its zygote alone has died."""
+    def _lose(
+        self, agent: str, code: str, reason: str, detail: str = "", *, silent: bool = False
+    ) -> None:
+        """An agent is gone for this round, and for the job unless its zygote alone has died.
+
+        One that is only silent may be heard again.
+        """
         member = self._members.get(agent)
         if member is not None and code != "TFRUN-404":
             self._members.remove(member)
-            # If it was only away, its workers must not go on.
-            member.send(messages.Shutdown(preempted=member.leaves, lost=True))
+            if silent:
+                holds = self.recovery.holders.get(agent)
+                away = Away(member=member, round=self.round.number, holds=holds)
+                self._members.away[agent] = away
+            else:
+                member.send(messages.Shutdown(preempted=member.leaves, lost=True))
             self.recovery = self.recovery.lost(agent)
         failure = Failure(task=agent, time=time.time(), code=code, tail=reason, error={})
         self.events.add("agent_lost", agent=agent, code=code, reason=reason, detail=detail)
@@ -256,6 +279,54 @@ class Controller(Conductor):
             # At the very moment: what is looked at once a second is noticed a second late.
             due = self._members.until_silent(time.monotonic(), timeouts.heartbeat_timeout)
             await asyncio.sleep(min(max(due, LEAST_SLEEP), timeouts.heartbeat_interval))
-            for member in self._members.silent(time.monotonic(), timeouts.heartbeat_timeout):
-                self.left(member.agent, f"silent for {timeouts.heartbeat_timeout:.0f} s")
+            self._listen(time.monotonic())
             self._reconsider()
+
+    def _listen(self, now: float) -> None:
+        """Who says nothing is lost, unless it is we whom nobody reaches."""
+        heard, world = self._members.heard(), self.round.agents
+        if not heard:
+            self._silence, self._cut_off = Silence(), False
+            return
+        if self.round.has_servers:  # the chief can go on without the other workers
+            world = {t.agent for t in self.round.tasks if t.name == self.plan.chief}
+        before = self._silence
+        self._silence, lost = before.after(now, heard, world, self.spec.timeouts)
+        if before.since is not None and self._silence.since is None and self._cut_off:
+            self._cut_off = False
+            self.events.add("heard_again", seconds=before.seconds(now))
+            self.view.notice(f"the machines are heard again after {before.seconds(now):.1f} s")
+        for agent in sorted(lost):
+            if self.ended.is_set():
+                return
+            reason = f"the agent {agent} was lost: silent for {now - heard[agent]:.0f} s"
+            if self._known.waiting:
+                self._known.waiting[agent] = "it says nothing: it is down, or its network is"
+            self._lose(agent, "TFRUN-301", reason, silent=True)
+        quiet, limit = self._silence.seconds(now), self.spec.timeouts.heartbeat_timeout
+        if quiet >= limit and not lost and not self._cut_off:
+            self._cut_off = True
+            self.events.add("cut_off", seconds=quiet)
+            self.view.notice(
+                f"nothing is heard of any machine for {quiet:.0f} s: this one's network, most "
+                "likely; they train on, and are waited for, "
+                f"{self.spec.timeouts.launcher_timeout:.0f} s at most (--launcher-timeout)"
+            )
+
+    def _heard_again(self, away: Away) -> None:
+        """One that counts as lost was only silent: its memory is good, if still the last.
+
+        It is not, once others train on; then it ends, and comes anew.
+        """
+        member, now, number = away.member, time.monotonic(), self.round.number
+        waits = self.round.state is State.JOINING and number == away.round + 1
+        if not (number == away.round or waits) or self.ended.is_set():
+            del self._members.away[member.agent]
+            member.send(messages.Shutdown(preempted=member.leaves, lost=True))
+            return
+        self.events.add("agent_back", agent=member.agent, seconds=now - member.heard)
+        self._members.back(member, now)
+        if away.holds is not None:
+            holders = {**self.recovery.holders, member.agent: away.holds}
+            self.recovery = replace(self.recovery, holders=holders)
+        self._take_in(member)

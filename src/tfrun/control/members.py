@@ -1,4 +1,7 @@
-"""The machines of a job that are connected now, and what is remembered of those that were."""
+"""The machines of a job that are connected now, and what is remembered of those that were.
+
+One that was only silent may be heard again: it is `away` meanwhile, with what its memory holds.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 
 from tfrun.control import messages, wire
 from tfrun.control.membership import StandingBy
+from tfrun.job.restarts import Reached
 
 Send = Callable[[wire.Message], None]
 
@@ -35,11 +39,31 @@ class Member:
     leaves: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Away:
+    """A machine that counts as lost, and whose connection has not ended.
+
+    Attributes:
+      member: it.
+      round: the number of the round that went on without it.
+      holds: the newest state in its memory.
+    """
+
+    member: Member
+    round: int
+    holds: Reached | None
+
+
 class Members:
-    """Who is connected. All times are those of one clock, in seconds."""
+    """Who is connected. All times are those of one clock, in seconds.
+
+    Attributes:
+      away: those that are silent, by name.
+    """
 
     def __init__(self) -> None:
         self._here: dict[str, Member] = {}
+        self.away: dict[str, Away] = {}
         self._losses: Counter[str] = Counter()
 
     @property
@@ -67,14 +91,20 @@ class Members:
         del self._here[member.agent]
         self._losses[member.agent] += 1
 
-    def silent(self, now: float, seconds: float) -> list[Member]:
-        """Returns those that have said nothing for so long."""
-        return [member for member in self._here.values() if now - member.heard >= seconds]
+    def back(self, member: Member, now: float) -> None:
+        """Takes one in again that was away."""
+        del self.away[member.agent]
+        member.joined, member.ready, member.asked = now, None, 0
+        self._here[member.agent] = member
+
+    def heard(self) -> dict[str, float]:
+        """Returns when each was last heard."""
+        return {name: member.heard for name, member in self._here.items()}
 
     def until_silent(self, now: float, seconds: float) -> float:
-        """Returns in how many seconds one of them will have said nothing for `seconds`."""
-        heard = min((member.heard for member in self._here.values()), default=now)
-        return heard + seconds - now
+        """Returns in how many seconds another one will have said nothing for `seconds`."""
+        times = (m.heard for m in self._here.values() if now - m.heard < seconds)
+        return min(times, default=now) + seconds - now
 
     def broadcast(self, message: wire.Message) -> None:
         for member in self._here.values():

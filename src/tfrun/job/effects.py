@@ -12,27 +12,31 @@ from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec
 
 
-def check(job: JobSpec) -> None:
+def check(job: JobSpec, *, elsewhere: bool) -> None:
     """Refuses an option that is stated and would have no effect.
 
     Args:
       job: with the options that stand on its command line.
+      elsewhere: it has, or may have, workers on other machines than the launcher's.
 
     Raises:
       UsageError: TFRUN-107.
     """
-    for option, why, fix in _without_effect(job):
+    for option, why, fix in _without_effect(job, elsewhere=elsewhere):
         if option in job.stated:
             name = "--" + option.replace("_", "-")
             raise UsageError("TFRUN-107", f"{name} has no effect here: {why}", fix=fix)
 
 
-def _without_effect(job: JobSpec) -> Iterator[tuple[str, str, str]]:
+def _without_effect(job: JobSpec, *, elsewhere: bool) -> Iterator[tuple[str, str, str]]:
     """Yields options, why each has no effect, and what to do."""
     least, most = job.workers.low, job.workers.high
     if least == most:
         why = f"a job of always {most} workers does not go on with fewer when one is lost"
         yield "rejoin_timeout", why, "Write -n MIN:MAX, or use --join-timeout"
+    if not elsewhere:
+        why = "no network is between the launcher and the workers of a job on this machine alone"
+        yield "launcher_timeout", why, "Leave out --launcher-timeout, or add -H"
     # What says "do nothing" has its effect everywhere.
     between = {
         "communication": job.communication != "auto",

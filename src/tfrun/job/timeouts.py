@@ -7,6 +7,23 @@ from dataclasses import dataclass
 
 from tfrun.job.errors import UsageError
 
+# What a person can state.
+_OPTIONS = {
+    "join_timeout": "--join-timeout",
+    "rejoin_timeout": "--rejoin-timeout",
+    "launcher_timeout": "--launcher-timeout",
+    "preempt_grace": "--grace",
+    "hang_timeout": "--hang-timeout",
+}
+# What another time has to be longer than.
+_MEANT = {
+    "heartbeat_interval": "between two signs of life of a machine",
+    "heartbeat_timeout": "of silence after which a machine counts as lost",
+    "stop_grace": "from SIGTERM to SIGKILL",
+    "interrupt_grace": "from Ctrl-C to SIGKILL",
+    "straggler_grace": "for a worker that leaves last",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Timeouts:
@@ -15,6 +32,8 @@ class Timeouts:
     Attributes:
       heartbeat_interval: how often an agent reports that it is alive.
       heartbeat_timeout: an agent that was silent for so long is lost.
+      launcher_timeout: for how long agents that hear nothing of the launcher train on, and keep
+        the state, before they end; as long the launcher waits for them when it hears nobody.
       join_timeout: how long the job waits for its agents and for TensorFlow's import, also for
         agents that were lost and that it cannot do without.
       start_timeout: for how long a job that could start with fewer workers waits for all.
@@ -39,6 +58,7 @@ class Timeouts:
 
     heartbeat_interval: float = 1.0
     heartbeat_timeout: float = 5.0
+    launcher_timeout: float = 30.0
     join_timeout: float = 600.0
     start_timeout: float = 30.0
     rejoin_timeout: float = 0.0
@@ -58,6 +78,7 @@ class Timeouts:
         order = (
             ("heartbeat_interval", "heartbeat_timeout"),
             ("heartbeat_timeout", "join_timeout"),
+            ("heartbeat_timeout", "launcher_timeout"),
             ("stop_grace", "join_timeout"),
             ("interrupt_grace", "join_timeout"),
             ("straggler_grace", "leave_grace"),
@@ -66,14 +87,12 @@ class Timeouts:
             if name == "rejoin_timeout" and self.rejoin_timeout == 0:
                 continue
             if not 0 < getattr(self, name) < math.inf:
-                raise UsageError(
-                    "TFRUN-108", f"{name} is {getattr(self, name)} s", expected="a positive time"
-                )
+                what = f"{_OPTIONS.get(name, name)} is {getattr(self, name)} s"
+                raise UsageError("TFRUN-108", what, expected="a positive time")
         for smaller, larger in order:
             if getattr(self, smaller) >= getattr(self, larger):
                 raise UsageError(
                     "TFRUN-108",
-                    f"{smaller} ({getattr(self, smaller)} s) is not below "
-                    f"{larger} ({getattr(self, larger)} s)",
-                    expected=f"{smaller} < {larger}",
+                    f"{_OPTIONS.get(larger, larger)} is {getattr(self, larger):g} s",
+                    expected=f"more than the {getattr(self, smaller):g} s {_MEANT[smaller]}",
                 )

@@ -92,7 +92,7 @@ async def _serve(
     # The launcher decides what Ctrl-C means, and says so.
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     told = {"agent": agent, "workers": slots, "url": f"{found.url}/agent", "token": found.token}
-    told |= {"tls": found.tls, "silence": spec["timeouts"]["heartbeat_timeout"], "spec": spec}
+    told |= {"tls": found.tls, "silence": spec["timeouts"]["launcher_timeout"], "spec": spec}
     write_config(process, told)
     ending = asyncio.create_task(process.wait())
     try:

@@ -185,7 +185,7 @@ class Join:
             "url": f"{self._joining.url}/agent",
             "token": self._joining.token,
             "tls": self._joining.tls,
-            "silence": spec.timeouts.heartbeat_timeout,
+            "silence": spec.timeouts.launcher_timeout,
             "spec": enrolled.spec,
             "remote": {"directory": os.getcwd(), "sync_bytes": 0, "environment": {}},  # noqa: PTH109
         }

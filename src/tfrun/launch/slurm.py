@@ -106,7 +106,7 @@ class SlurmBackend:
             {
                 "agents": self._tasks,
                 "url": f"http://{self._host}:{port}/agent",
-                "silence": self._spec.timeouts.heartbeat_timeout,
+                "silence": self._spec.timeouts.launcher_timeout,
                 "remote": {"directory": str(Path.cwd()), "sync_bytes": 0, "environment": {}},
                 **config,
             },

@@ -3,7 +3,8 @@
 Each host has one ssh process. The control connection runs through it, as a port that is forwarded
 back, so no port is opened to the network and SSH does the encryption. Its standard input carries
 the configuration and then stays open: when this side is gone, however it ended, the other side's
-reads an end of file. When the network between is gone, both sides notice by silence. A host that
+reads an end of file. When the network between is gone, both sides notice by silence, and ssh stays
+until the agents have given the launcher up: shorter breaks it outlives. A host that
 was lost is tried again until the job ends.
 """
 
@@ -68,7 +69,7 @@ def ssh_job(
         {host.name: tasks.count(host.name) or host.slots for host in hosts if host.name in used},
         spec,
         remote,
-        silence=spec.timeouts.heartbeat_timeout,
+        silence=spec.timeouts.launcher_timeout,
     )
     return Job(spec=spec, plan=plan, backend=backend)
 
@@ -142,7 +143,9 @@ class SshBackend:
         well pass: a machine that starts anew takes connections before all its disks are there.
         """
         python, known, loop = self._remote.python, self.whereabouts, asyncio.get_running_loop()
-        command = ssh_command(self._destinations[agent], python, LOOPBACK, port)
+        command = ssh_command(
+            self._destinations[agent], python, LOOPBACK, port, silence=self._silence
+        )
         log = Path(self._spec.run_dir, "logs") / f"{agent}.agent.log"
         pauses = _pauses()
         for attempt in itertools.count():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 CONNECT_SECONDS = 10
-ALIVE_SECONDS, ALIVE_COUNT = 2, 2  # ssh gives a silent connection up after both's product
+ALIVE_SECONDS = 2  # between two questions of ssh whether the other side is still there
 
 _FORWARD = re.compile(r"Allocated port (\d+) for remote forward to")
 FORWARD_FAILED = "remote port forwarding failed"
@@ -31,7 +32,9 @@ class Remote:
     sync: bool = False
 
 
-def ssh_command(destination: str, python: str, control_host: str, control_port: int) -> list[str]:
+def ssh_command(
+    destination: str, python: str, control_host: str, control_port: int, *, silence: float = 4.0
+) -> list[str]:
     """Returns the command.
 
     The control port is reachable on the other side at a port of its loopback interface that its
@@ -42,12 +45,13 @@ def ssh_command(destination: str, python: str, control_host: str, control_port: 
       python: the remote Python.
       control_host: the address of the control port on this side.
       control_port: the control port on this side.
+      silence: for how many seconds the other side may say nothing before ssh gives it up.
     """
     options = {
         "BatchMode": "yes",  # nobody is there to type a password for 64 hosts
         "ConnectTimeout": str(CONNECT_SECONDS),
         "ServerAliveInterval": str(ALIVE_SECONDS),
-        "ServerAliveCountMax": str(ALIVE_COUNT),
+        "ServerAliveCountMax": str(math.ceil(silence / ALIVE_SECONDS)),
         # A connection of our own: a shared one tells the forwarded port to another process,
         # and lives on when this command is gone.
         "ControlMaster": "no",

@@ -58,6 +58,8 @@ class Workers:
             case "agent_lost" | "let_go" as kind if event["agent"] in self.agents:
                 state = "lost" if kind == "agent_lost" else "let_go"
                 self.agents[event["agent"]] |= {"state": state, "since": time}
+            case "agent_back" if event["agent"] in self.agents:
+                self.agents[event["agent"]] |= {"state": "joined", "since": time}
             case "worker_started":
                 self._started(event)
             case "worker_report" if event["task"] in self.tasks:

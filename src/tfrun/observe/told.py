@@ -38,6 +38,12 @@ def _line(event: Event) -> str | tuple[str, str] | None:
             return f"{event['host']} is there"
         case "agent_lost":
             return f"{event['agent']} was lost: {event['reason']}", "error"
+        case "agent_back":
+            return f"{event['agent']} is heard again"
+        case "cut_off":
+            return "nothing is heard of any machine", "warning"
+        case "heard_again":
+            return f"the machines are heard again after {event['seconds']:.1f} s"
         case "let_go":
             return f"{event['agent']} is let go"
         case "wanted_back":
