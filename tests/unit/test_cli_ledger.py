@@ -97,10 +97,18 @@ def test_nothing_trained_is_nothing_proved(
     runs: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file,) = (runs / "whole" / "ledger").iterdir()
-    header = file.read_text().partition("\n")[0]
-    file.write_text(header + "\n")
+    whole = file.read_text()
+    file.write_text("".join(whole.splitlines(keepends=True)[:2]))
     code, text = verb(capsys, str(runs / "whole"))
     assert (code, text) == (1, "no step was trained to its end · 0 epochs · 1 round\n")
+    file.write_text(whole.replace('"lacks": ""', '"lacks": "No space left on device"'))
+    code, text = verb(capsys, str(runs / "whole"))
+    assert code == 1
+    told = "INCOMPLETE: worker 0 of round 0 of job 1: the disk was full: No space left on device\n"
+    assert told + "incomplete: what is missing here may have been trained · " in text
+    file.write_text("")
+    code, text = verb(capsys, str(runs / "whole"))
+    assert (code, text.count("no step was trained"), text.count("is empty")) == (1, 0, 1)
 
 
 def test_what_the_ledger_does_not_cover_is_said(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tfrun.control import messages, remote_logs
-from tfrun.control.remote_logs import PIECE_BYTES, RemoteLogs, append, marked, marker
+from tfrun.control.remote_logs import PIECE_BYTES, RemoteLogs, marked, marker
 
 TOKEN = "the-token"
 
@@ -16,7 +16,7 @@ def copied(there: RemoteLogs, here: Path, pieces: int = 16) -> int:
     """Takes what is new to the launcher; returns in how many messages."""
     news = list(there.news(pieces))
     for log in news:
-        append(here, log)
+        remote_logs.Copies(here, pytest.fail).append(log)
     return len(news)
 
 
@@ -71,5 +71,5 @@ def test_a_shared_disk_is_left_alone(here: Path) -> None:
     "name", ["../a.log", "/tmp/a.log", ".a.log", "a", "a.log/b.log", "", "a\n.log", "x" * 300]
 )
 def test_no_other_file_is_written(here: Path, name: str) -> None:
-    remote_logs.append(here, messages.Log(name=name, text="x"))
+    remote_logs.Copies(here, pytest.fail).append(messages.Log(name=name, text="x"))
     assert not list(here.iterdir()) and len(list(here.parent.iterdir())) == 1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -245,10 +248,10 @@ def test_samples_that_were_lost_are_named(run):
     all_read(run, 0, 2, STEPS, ends=True)
 
     def without_step_1(records):
-        head, whole, *rest = records
+        room, head, whole, *rest = records
         first, last = {**whole, "taken": 1, "done": 1}, {**whole, "step": 2, "begin": 64 + 16}
         last |= {"taken": whole["taken"] - 2, "done": whole["taken"] - 2}
-        return [json.dumps(r) + "\n" for r in (head, first, last, *rest)]
+        return [json.dumps(r) + "\n" for r in (room, head, first, last, *rest)]
 
     edit(run.file(0, 1), without_step_1)
     (report,) = verify(run.folder)
@@ -307,12 +310,12 @@ def test_a_line_that_a_killed_worker_left_half_written_is_none(run):
     ("spoil", "what"),
     [
         (lambda file: file.write_text("hello\n"), "byte 0"),
-        (lambda file: file.write_bytes(file.read_bytes() + bytes(128) + b"\n"), "byte 512"),
-        (lambda file: file.write_text(file.read_text().replace('"call"', '"cell"')), "byte 0"),
-        (lambda file: file.write_text(file.read_text().replace('"by":"s', '"by":"x')), "byte 0"),
+        (lambda file: file.write_bytes(file.read_bytes() + bytes(128) + b"\n"), "byte 640"),
+        (lambda file: file.write_text(file.read_text().replace('"call"', '"cell"')), "byte 128"),
+        (lambda file: file.write_text(file.read_text().replace('"by":"s', '"by":"x')), "byte 128"),
         (lambda file: file.write_text(file.read_text().replace('"size":2', '"size":3')), "other"),
         (lambda file: file.with_name("notes.txt").write_text(""), "notes.txt"),
-        (lambda file: file.write_text(file.read_text()[256:]), "byte 0"),
+        (lambda file: file.write_text(file.read_text()[384:]), "byte 0"),
     ],
 )
 def test_files_that_are_torn_or_foreign_are_refused(run, spoil, what):
@@ -338,13 +341,44 @@ def test_a_run_without_a_ledger_is_refused(tmp_path):
         verify(tmp_path / "nowhere")
 
 
-def test_a_full_disk_ends_the_ledger_and_not_the_job(run, caplog):
+@contextlib.contextmanager
+def no_file_beyond(size: int) -> Iterator[None]:
+    """A disk that is full, as far as a file can see: what is there can be written over."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("size", [0, 64, 128, 200, 384, 500])
+def test_over_a_full_disk_the_lines_wait_for_room(run, caplog, size):
+    run.work(0, 0, 1)
+    with no_file_beyond(size):
+        tape = read(STEPS - 1, rank=0, size=1)
+        if size < 128:
+            assert exact(run) == []  # not even the mark has room
+        (lacking,) = examine(run.folder).lacking
+        assert lacking.startswith("worker 0 of round 0 of job 1: ")
+        assert size < 128 or "the disk was full: " in lacking
+        assert not examine(run.folder).exact
+    tape.taken(0, STEPS - 1)
+    ledger.settle()
+    assert exact(run) == [(0, True, True, 100)]
+    assert not examine(run.folder).lacking
+    told = [record.getMessage().partition(":")[0] for record in caplog.records]
+    again = "the ledger is written again, and lacks nothing"
+    assert told == ["the ledger is not written for now", again]
+
+
+def test_a_disk_that_stays_full_stops_nothing(run, caplog):
     run.work(0, 0, 1)
     run.file(0, 0).parent.mkdir()
-    run.file(0, 0).symlink_to("/dev/full")
+    run.file(0, 0).symlink_to("/dev/full")  # not followed: that is no better
     read(STEPS, rank=0, size=1, ends=True)
     (record,) = caplog.records
-    assert "the ledger is not written any more" in record.getMessage()
+    assert "the ledger is not written for now" in record.getMessage()
 
 
 def test_without_the_option_nothing_is_written(run, monkeypatch):

@@ -77,7 +77,7 @@ def test_a_link_that_comes_later_is_not_followed(run: Path, victim: Path) -> Non
     log.write(b"x")
     log.close()
     assert said == [f"{link} is not written: it is a symbolic link"]
-    remote_logs.append(run / "logs", messages.Log(name=link.name, text="x"))
+    remote_logs.Copies(run / "logs", said.append).append(messages.Log(name=link.name, text="x"))
     for opens in (EventLog, own_file.append_to):
         with pytest.raises(OSError, match="it is a symbolic link"):
             opens(link)

@@ -55,6 +55,8 @@ def _lines(report: LedgerReport) -> Iterator[str]:
         yield _line(epoch)
     for worker in report.no_tape:
         yield f"{worker} has left nothing here; its machine may have a run directory of its own"
+    for lacking in report.lacking:
+        yield f"INCOMPLETE: {lacking}"
     for note in report.not_covered:
         yield f"NOT COVERED: {note}"
     jobs = f", {report.jobs} jobs" if report.jobs > 1 else ""
@@ -64,6 +66,8 @@ def _lines(report: LedgerReport) -> Iterator[str]:
     verdict = f"every {covered}sample exactly once"
     verdict = verdict if report.exact else f"NOT {verdict}"
     verdict = verdict if report.epochs else f"no {covered}step was trained to its end"
+    if report.lacking:
+        verdict = "incomplete: what is missing here may have been trained"
     yield f"{verdict} · {epochs} · {rounds}{jobs}"
 
 

@@ -58,7 +58,7 @@ def run(
     print_start(terminal, spec, job.plan.serves, job.plan.part)
     for notice in notices:
         terminal.notice(notice)
-    events = EventLog(path / "events.jsonl")
+    events = EventLog(path / "events.jsonl", terminal.notice)
     if board:
         events.listeners.append(board.event)
     try:

@@ -38,6 +38,7 @@ class Controller(Conductor):
 
     def start(self) -> None:
         """Begins to wait for the agents."""
+        self._copies = remote_logs.Copies(Path(self.spec.run_dir, "logs"), self.view.notice)
         loop = asyncio.get_running_loop()
         self._wait_for_all()
         self._watching = loop.create_task(self._watch())
@@ -164,7 +165,7 @@ class Controller(Conductor):
             case messages.Output(task=task, stream=stream, text=text):
                 self.view.output(task, stream, text)
             case messages.Log():
-                remote_logs.append(Path(self.spec.run_dir, "logs"), message)
+                self._copies.append(message)
             case messages.Notice(text=text):
                 self.events.add("notice", agent=agent, text=text)
                 self.view.notice(text)

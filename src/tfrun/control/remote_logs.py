@@ -10,12 +10,12 @@ import codecs
 import contextlib
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfrun.control import messages
-from tfrun.job import own_file
+from tfrun.job.appender import Appender, in_a_log
 
 PIECE_BYTES = 1 << 16
 SEND_SECONDS = 0.5
@@ -48,15 +48,28 @@ def marked(logs: Path, token: str) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def append(logs: Path, log: messages.Log) -> None:
-    """Writes what an agent has sent to the end of the file of that name in `logs`."""
-    if not _NAME.fullmatch(log.name):
-        return
-    with (
-        contextlib.suppress(OSError),
-        own_file.append_to(logs / log.name) as file,
-    ):
-        file.write(log.text.encode("utf-8", "replace"))
+class Copies:
+    """Writes what agents have sent to the ends of the files of those names."""
+
+    def __init__(self, logs: Path, say: Callable[[str], None]) -> None:
+        """Args:
+        logs: the job's directory for logs.
+        say: tells a person that a file is not written, and that it is again.
+        """
+        self._logs, self._say = logs, say
+        self._lacking: dict[str, Appender] = {}  # only these stay open: there may be thousands
+
+    def append(self, log: messages.Log) -> None:
+        if not _NAME.fullmatch(log.name):
+            return
+        with contextlib.suppress(OSError):
+            file = self._lacking.pop(log.name, None)
+            file = file or Appender(self._logs / log.name, in_a_log, self._say)
+            file.add(log.text.encode("utf-8", "replace"))
+            if file.lacks:
+                self._lacking[log.name] = file
+            else:
+                file.close()
 
 
 @dataclass(eq=False)

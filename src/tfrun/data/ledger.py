@@ -20,11 +20,14 @@ lines.
 A line {"not covered": "…"} says that data is read of which there are no such lines, and
 {"left out": 17, "source": 0} that sample 17 of the script's first source with `on_error="skip"`
 could not be read; passes of that source have "tolerant": 0 in their first line.
+The first line of a file is {"lacks": ""}. On a full disk it says why lines are missing, for as
+long as they are: they wait for room, and a worker that dies meanwhile takes them along.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
 SWITCH = "TFRUN_LEDGER"  # the number of the job in its run directory; empty or 0 is no ledger
 FOLDER = "ledger"
+LACKS = "lacks"
 WIDTH = 128  # divides a page: the system writes such a line as a whole
 MOST_STEPS = 10**9  # of a line; a count is written with ten digits
 
@@ -55,17 +59,14 @@ _training = True
 
 
 class _File:
-    """This worker's file of this round; on a full disk the job goes on without it."""
+    """This worker's file of this round; on a full disk its lines wait, and the job goes on."""
 
     def __init__(self, path: Path) -> None:
         self._end, self._fd, self.passes, self.notes = 0, -1, 0, set[str]()
         self._lock = threading.Lock()  # samples are left out by the threads that read
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._fd = os.open(path, flags, 0o666)
-        except OSError as error:
-            self._give_up(error)
+        self._waiting: dict[int, bytes] = {}  # by place: an epoch has about two lines
+        self._path, self._reason = path, ""
+        self.add(_fill(json.dumps({LACKS: ""})))  # its place is there when there is room no more
 
     def add(self, line: bytes) -> int:
         """Appends a line and returns its place."""
@@ -76,20 +77,43 @@ class _File:
         return place
 
     def put(self, line: bytes, place: int) -> None:
-        """Writes a line at its place."""
-        if self._fd < 0:
-            return
-        try:
-            if os.pwrite(self._fd, line, place) < len(line):
-                raise OSError(28, "No space left on device")
-        except OSError as error:
-            self._give_up(error)
+        """Writes a line at its place, after those that wait for room."""
+        with self._lock:
+            self._waiting[place] = line
+            try:
+                if self._fd < 0:
+                    self._fd = _opened(self._path)
+                for at in sorted(self._waiting):  # in order, so that none stands behind a hole
+                    _write(self._fd, self._waiting[at], at)
+                    del self._waiting[at]
+            except OSError as error:
+                self._lacks(error.strerror or str(error))
+            else:
+                self._lacks("")
 
-    def _give_up(self, error: OSError) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = -1
-        _log.warning("the ledger is not written any more: %s", error.strerror or error)
+    def _lacks(self, reason: str) -> None:
+        """Says so in the first line, and to a person when it begins."""
+        if bool(reason) == bool(self._reason):
+            return
+        self._reason = reason
+        if reason:
+            _log.warning("the ledger is not written for now: %s", reason)
+        else:
+            _log.warning("the ledger is written again, and lacks nothing")
+        with contextlib.suppress(OSError):  # there is no file, or not even this line
+            if self._fd >= 0 and 0 not in self._waiting:
+                _write(self._fd, _fill(json.dumps({LACKS: reason})), 0)
+
+
+def _opened(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path, flags, 0o666)
+
+
+def _write(fd: int, line: bytes, place: int) -> None:
+    if os.pwrite(fd, line, place) < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Tape:

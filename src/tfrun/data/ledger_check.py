@@ -82,6 +82,7 @@ class LedgerReport:
       rounds: how many rounds they had in all.
       not_covered: data of which it proves nothing, why, and what to do.
       no_tape: workers that have left no file, "worker 3 of round 0 of job 1".
+      lacking: those whose files are not whole, and why: what they trained is not proved.
     """
 
     epochs: tuple[EpochReport, ...]
@@ -89,11 +90,13 @@ class LedgerReport:
     rounds: int
     no_tape: tuple[str, ...]
     not_covered: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
 
     @property
     def exact(self) -> bool:
         """Whether every epoch is; where no step was trained to its end there is none to prove."""
-        return bool(self.epochs) and all(epoch.exact for epoch in self.epochs)
+        exact = all(epoch.exact for epoch in self.epochs)
+        return bool(self.epochs) and exact and not self.lacking
 
 
 @dataclass
@@ -148,6 +151,7 @@ def examine(run_dir: str | Path) -> LedgerReport:
         rounds=len(ledger.rounds),
         no_tape=tuple(dict.fromkeys(_absent(kept))),
         not_covered=ledger.not_covered,
+        lacking=ledger.lacking,
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.data import errors
-from tfrun.data.ledger import FOLDER
+from tfrun.data.ledger import FOLDER, LACKS
 
 Place = tuple[int, int]  # epoch, and samples of it: batches may have had another size before
 Record = tuple[int, dict[str, Any]]  # place in its file, and what the line holds
@@ -117,11 +117,13 @@ class Contents:
       rounds: the passes of each round, rounds and passes in the order in which they were.
       not_covered: what the workers say to have read without a record of it.
       left_out: the samples that could not be read, in order, by source.
+      lacking: the workers whose lines are not all there, and why.
     """
 
     rounds: list[list[Pass]]
     not_covered: tuple[str, ...]
     left_out: dict[int, list[int]]
+    lacking: tuple[str, ...] = ()
 
 
 def read(run_dir: str | Path) -> Contents:
@@ -144,6 +146,11 @@ def read(run_dir: str | Path) -> Contents:
         job, round_, rank = map(int, match.groups())
         rounds.setdefault((job, round_), {})[rank] = path
     records = {path: list(_records(path)) for path in paths}
+    lacking = []
+    for (job, round_), files in sorted(rounds.items()):
+        for rank, path in sorted(files.items()):
+            if why := _lacks(records[path]):
+                lacking.append(f"worker {rank} of round {round_} of job {job}: {why}")
     notes, left_out = dict[str, None](), dict[int, set[int]]()
     for _, record in itertools.chain.from_iterable(records.values()):
         if _is_note(record):
@@ -154,7 +161,16 @@ def read(run_dir: str | Path) -> Contents:
         rounds=[list(_passes(*key, files, records)) for key, files in sorted(rounds.items())],
         not_covered=tuple(notes),
         left_out={source: sorted(samples) for source, samples in left_out.items()},
+        lacking=tuple(lacking),
     )
+
+
+def _lacks(records: list[Record]) -> str:
+    """Why lines of a file are not there; "" when none is missing that the writer knew of."""
+    if not records:
+        return "its file is empty: the disk was full, or it died as it began"
+    said = records[0][1].get(LACKS)
+    return f"the disk was full: {said}" if isinstance(said, str) and said else ""
 
 
 def _passes(
@@ -188,7 +204,7 @@ def _tapes(path: Path, records: list[Record]) -> Iterator[tuple[dict[str, Any], 
     """Yields the header, the ranges and the place in the file of each pass."""
     found: list[tuple[dict[str, Any], list[Range], int]] = []
     for place, record in records:
-        if _is_note(record) or _is_left_out(record):
+        if _is_note(record) or _is_left_out(record) or _is_about_room(place, record):
             continue
         number = record.pop("pass", None)
         if "data" in record and number == len(found) and _is_header(record):
@@ -235,6 +251,10 @@ def _is_header(record: dict[str, Any]) -> bool:
 
 def _is_note(record: dict[str, Any]) -> bool:
     return isinstance(record.get(NOTE), str)
+
+
+def _is_about_room(place: int, record: dict[str, Any]) -> bool:
+    return not place and set(record) == {LACKS} and isinstance(record[LACKS], str)
 
 
 def _is_left_out(record: dict[str, Any]) -> bool:

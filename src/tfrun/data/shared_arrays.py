@@ -8,6 +8,7 @@ round is the same data on every worker.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import hashlib
@@ -17,7 +18,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +28,7 @@ from tfrun.data import errors
 from tfrun.job.world import World
 
 PAGE = 4096
+KEY = "TFRUN_COLLECTIVE_KEY"  # another one in each round of each job
 _FINGERPRINT_ROWS = 16
 _calls = itertools.count()
 _kept: list[Any] = []
@@ -53,29 +55,48 @@ def share_arrays(
     number = next(_calls)
     if run_dir is None or world.local_size == 1:
         return load()
-    key = hashlib.sha256(f"{os.path.realpath(run_dir)} {world.round} {number}".encode())
-    name = f"tfrun-{key.hexdigest()[:24]}"
-    # Workers of other machines may see the same run directory.
-    lock = Path(run_dir, "shared", f"{name}-{socket.gethostname()}.json")
-    lock.parent.mkdir(exist_ok=True)
-    with lock.open("a+", encoding="utf-8") as file:
+    # Of this very round: an earlier job's process may have had the number that the path tells.
+    of = _digest(f"{os.environ.get(KEY)} {os.path.realpath(run_dir)} {world.round}")
+    # Workers of other machines may see the same run directory. One file for all rounds.
+    lock = Path(run_dir, "shared", f"arrays-{number}-{socket.gethostname()}.json")
+    try:
+        lock.parent.mkdir(exist_ok=True)
+        file = lock.open("a+b", buffering=0)
+    except OSError:  # a full disk: each worker has a copy of its own
+        return own if own is not None else load()
+    with file:
         # A dying process lets go of the lock, so no one waits for a certain rank.
         fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        state = json.loads(file.read() or "null")
+        state = _noted(file)
         # The one that made the memory file may have died before all could open it.
-        if state is None or (state["path"] and not Path(state["path"]).exists()):
-            state = _publish(load(), name, lock.parent)
+        is_there = state.get("of") == of and (not state["path"] or Path(state["path"]).exists())
+        if not is_there:
+            state = {"of": of, **_publish(load(), f"tfrun-{of}", lock.parent)}
             if own is None:
                 _give_back()
         result = _opened(state, world.local_size) if state["path"] else None
-        file.truncate(0)
-        file.write(json.dumps(state))
+        with contextlib.suppress(OSError):
+            file.truncate(0)
+            file.write(json.dumps(state).encode())
     if own is not None and _fingerprints(tf.nest.flatten(own)) != state["fingerprints"]:
         raise errors.not_the_same_arrays(str(lock))
     if result is None:
         return own if own is not None else load()
     return result
+
+
+def _noted(file: BinaryIO) -> dict[str, Any]:
+    """What another worker, or an earlier round, has written; nothing if it is not whole."""
+    file.seek(0)
+    try:
+        state = json.loads(file.read())
+    except ValueError:
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _opened(state: dict[str, Any], users: int) -> Any:

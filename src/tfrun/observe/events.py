@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tfrun.job import own_file
+from tfrun.job.appender import Appender
 
 # What these are in each event that has them: whoever reads events counts on it.
 _NONE = type(None)
@@ -27,33 +26,36 @@ Listener = Callable[[Mapping[str, Any]], None]
 class EventLog:
     """Appends events, one JSON object a line: {"time": seconds since the epoch, "event": …}.
 
-    The `listeners` are told of each, also when the log has ended.
+    On a full disk events are missing, and {"event": "missing", "events": how many, "reason": …}
+    stands in their place once there is room again. The `listeners` are told of each event all the
+    same.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._fd: int | None = own_file.opener(path, own_file.APPEND)
-        self.error: OSError | None = None
+    def __init__(self, path: Path, say: Callable[[str], None] = lambda text: None) -> None:
+        """Args:
+        path: the file.
+        say: tells a person that it is not written, and that it is again.
+
+        Raises:
+          OSError: it cannot be opened, and not for lack of room.
+        """
+        self._file = Appender(path, _missing, say)
         self.listeners: list[Listener] = []
 
     def add(self, event: str, /, **fields: Any) -> None:
-        """Appends an event. A full disk ends the log, never the job; `error` then says why."""
+        """Appends an event."""
         values = {**fields, "time": round(time.time(), 4), "event": event}
         for listener in self.listeners:
             listener(values)
-        if self._fd is None:
-            return
-        line = (json.dumps(values) + "\n").encode()
-        try:
-            if os.write(self._fd, line) < len(line):  # the last bytes of the disk
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError as error:
-            self.error = error
-            self.close()
+        self._file.add((json.dumps(values) + "\n").encode())
 
     def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        self._file.close()
+
+
+def _missing(pieces: int, size: int, reason: str) -> bytes:
+    values = {"events": pieces, "reason": reason, "time": round(time.time(), 4), "event": "missing"}
+    return (json.dumps(values) + "\n").encode()
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

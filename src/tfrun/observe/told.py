@@ -48,6 +48,9 @@ def _line(event: Event) -> str | tuple[str, str] | None:
             return f"{event['agent']} is let go"
         case "wanted_back":
             return f"{event['agent']} is wanted back", "warning"
+        case "missing":
+            events = f"{event['events']:,} event{'s' if event['events'] != 1 else ''}"
+            return f"{events} could not be written here: {event['reason']}", "warning"
         case "notice":
             return str(event["text"]), "warning"
         case "doubt":

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tfrun.job import own_file
+from tfrun.job.appender import Appender, in_a_log
 from tfrun.worker import crash
 
 # TensorFlow's and its libraries' C++ log lines (absl and the older format), I to E: what is
@@ -90,32 +90,22 @@ def _may_become_noise(text: str) -> bool:
 
 
 class LogFile:
-    """A worker's log, appended to by both of its streams; a full disk is said once."""
+    """A worker's log, appended to by both of its streams, over a full disk as well."""
 
     def __init__(self, path: Path, complain: Callable[[str], None]) -> None:
-        self.path = path
-        self._complain = complain
-        self._fd: int | None = None
+        self._file: Appender | None = None
         try:
-            self._fd = own_file.opener(path, own_file.APPEND)
+            self._file = Appender(path, in_a_log, complain)
         except OSError as error:
             complain(f"{path} is not written: {error.strerror}")
 
     def write(self, data: bytes) -> None:
-        if self._fd is None:
-            return
-        try:
-            while data:
-                data = data[os.write(self._fd, data) :]
-        except OSError as error:
-            # Training is worth more than its log: go on without one.
-            self._complain(f"{self.path} is not written any more: {error.strerror}")
-            self.close()
+        if self._file:
+            self._file.add(data)
 
     def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        if self._file:
+            self._file.close()
 
 
 class Pump:
