@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,7 +20,7 @@ from tfrun.job.errors import UsageError
 ARRAYS = Reads(batch=14, samples=100, steps=8, exact=True)
 PIPELINE = Reads(batch=14, steps=8)
 NOT_DEFINED = "not defined"
-CASES: dict[str, tuple[Reads, Reads, dict[str, Any], Any]] = {
+CASES: dict[str, tuple[Reads, Reads | str, dict[str, Any], Any]] = {
     "nothing has changed": (ARRAYS, ARRAYS, {"step": 5}, (5, 0)),
     "a batch that divides what is done": (ARRAYS, "7 of 100", {"step": 5}, (10, 0)),
     "a batch that does not": (ARRAYS, "9 of 100", {"step": 5}, (7, 7)),
@@ -62,7 +63,7 @@ CASES: dict[str, tuple[Reads, Reads, dict[str, Any], Any]] = {
         (0, 0),
     ),
     "nobody knows": (Reads(), Reads(), {"step": 5}, (5, 0)),
-    "a generator's batches": (Reads(steps=8), Reads(steps=9), {"step": 5}, NOT_DEFINED),
+    "a PyDataset's batches": (Reads(steps=8), Reads(steps=9), {"step": 5}, NOT_DEFINED),
 }
 
 
@@ -99,6 +100,12 @@ def test_cut_off_twice_before_a_step_of_the_new_size_is_done() -> None:
 
 
 X = np.arange(100)
+
+
+class EightBatches(keras.utils.PyDataset):
+    @property
+    def num_batches(self) -> int:
+        return 8
 
 
 def datasets() -> dict[str, Dataset]:
@@ -163,5 +170,6 @@ def test_what_is_known_of_data() -> None:
         {"x": pipeline.repeat().batch(14), "steps_per_epoch": 5}, on_servers=False
     )
     assert endless == replace(PIPELINE, steps=5, whole=False)
+    assert reads_of_fit({"x": EightBatches()}, on_servers=False) == Reads(steps=8)
     assert reads_of_fit({"x": iter([])}, on_servers=False) == Reads(exact=True)
     assert Reads.of({**asdict(ARRAYS), "seen": 3, "of tomorrow": 1}) == ARRAYS

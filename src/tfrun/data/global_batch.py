@@ -9,7 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 from keras import tree
+from keras.src.trainers.data_adapters import is_torch_dataloader
 from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
+from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
 
 from tfrun.data.dataset import Dataset
 from tfrun.data.distributed import DistributedView
@@ -72,9 +74,14 @@ def reads_of_fit(arguments: Mapping[str, Any], *, on_servers: bool) -> Reads:
       arguments: those that it was called with.
       on_servers: parameter servers' workers read it, whole batches each.
     """
-    x, given = arguments.get("x"), arguments.get("steps_per_epoch")
+    x: Any = arguments.get("x")
+    given = arguments.get("steps_per_epoch")
     if isinstance(x, Dataset | DistributedView | tf.data.Dataset):
         found = reads_of(x)
+    elif isinstance(x, PyDataset):
+        found = Reads(steps=x.num_batches)
+    elif is_torch_dataloader(x):
+        found = Reads(steps=len(x) if hasattr(x, "__len__") else None)
     else:
         batch = of_fit(arguments)
         steps = steps_per_epoch(batch.samples, batch.size) if batch.samples and batch.size else None
