@@ -60,6 +60,19 @@ def _timeout(name: str) -> Effect:
     return lambda job, value: job.of_job("timeouts")[name] == float(value)
 
 
+def _snapshots(job: Job, every: str) -> bool:
+    """After which steps the state was kept in memory."""
+    kept = job.found["snapshots"]
+    if job.mode == "servers":  # which hold the state themselves
+        return job.of_job("snapshot_every") == every
+    due = {"2": [2, 4, 6, 8], "0": []}
+    return every not in due or kept == due[every]
+
+
+def _evaluator(job: Job, _: str) -> bool:
+    return bool(list(job.folder.glob("run/logs/evaluator-0*.log")))
+
+
 def _workers(job: Job, value: str) -> bool:
     wanted = int(value[-1])
     if job.mode == "servers":  # only the chief runs the script
@@ -98,8 +111,8 @@ def _ledger(job: Job, value: str) -> bool:
 # By the option's name in Python: its values, and whether one has had its effect.
 OPTIONS: dict[str, tuple[tuple[str, ...], Effect]] = {
     "workers": (("1", "2", "3", "1:2"), _workers),
-    "max_staleness": (("1",), lambda job, k: job.of_job("max_staleness") == int(k)),
-    "evaluator": (("yes",), lambda job, _: list(job.folder.glob("run/logs/evaluator-0*.log"))),
+    "max_staleness": (("1",), lambda job, k: job.found["max staleness"] == int(k)),
+    "evaluator": (("yes",), _evaluator),
     "module": (("yes",), lambda job, _: job.of_job("program")["is_module"]),
     "run_dir": (("run",), lambda job, _: (job.folder / "run/job.json").exists()),
     "log_all": (("yes",), _log_all),
@@ -120,7 +133,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Effect]] = {
     "sync_check": (("2",), lambda job, _: job.found["calls"]["sync_checks"] >= STEPS // 4),
     "strict": (("yes",), lambda job, _: job.of_job("strict")),
     "max_restarts": (("0", "2"), lambda job, n: job.of_job("max_restarts") == int(n)),
-    "snapshot_every": (("2", "0", "1s"), lambda job, n: job.of_job("snapshot_every") == n),
+    "snapshot_every": (("2", "0", "1s"), _snapshots),
     "steps_per_execution": (("2", "auto"), _executions),
     "checkpoint_dir": (("saved",), lambda job, _: (job.folder / "saved").is_dir()),
     "checkpoint_every": (("2", "epoch", "off"), _checkpoints),
@@ -131,6 +144,20 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Effect]] = {
     "page": (("yes",), lambda job, _: "http://" in job.err),
     "plain": (("yes",), lambda job, _: "\x1b[" not in job.err),
     "tensorboard": (("board",), lambda job, _: list((job.folder / "board").rglob("*tfevents*"))),
+}
+# What shows only where something else happens: the test that shows it.
+PROVED = {
+    "compress": "options/test_effects.py::test_compressed_gradients_are_half_the_bytes",
+    "fresh": "cluster/test_recovery_faults.py::test_a_fresh_start_puts_checkpoints_aside",
+    "grace": "cluster/test_preemption.py"
+    "::test_what_takes_longer_than_the_grace_period_ends_with_it",
+    "hang_timeout": "cluster/test_recovery_faults.py::test_a_worker_that_hangs_is_replaced",
+    "join_timeout": "options/test_effects.py::test_who_does_not_come_in_time_is_not_waited_for",
+    "max_restarts": "cluster/test_recovery_control.py"
+    "::test_a_crash_loop_ends_with_the_code_of_the_failure",
+    "measured": "cluster/test_bench_jobs.py::test_two_workers_are_measured",
+    "rejoin_timeout": "options/test_effects.py::test_a_lost_machine_is_waited_for",
+    "strict": "cluster/test_other_data.py::test_unseeded_arrays_end_a_strict_job",
 }
 # What is about other machines is refused here, and tested where there are some.
 ELSEWHERE = {
@@ -159,6 +186,7 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
         "sync_check": "sync_check" in chosen,
     }
     saves = chosen.get("checkpoint_every") != "off"
+    evaluates = mode == "evaluator" or "evaluator" in chosen
     return (
         ("rejoin_timeout" in chosen and ":" not in workers)
         or (any(between.values()) and (workers == "1" or mode == "servers"))
@@ -166,7 +194,7 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
         or (chosen.get("communication") == "ring" and "compress" in chosen)
         or (mode == "servers" and "steps_per_execution" in chosen)
         or ("max_staleness" in chosen and mode != "servers")
-        or (not saves and bool({"keep", "checkpoint_dir", "evaluator"} & set(chosen)))
+        or (not saves and (evaluates or bool({"keep", "checkpoint_dir"} & set(chosen))))
         or (chosen.get("max_restarts") == "0" and chosen.get("snapshot_every", "0") != "0")
     )
 

@@ -7,10 +7,12 @@ the day's change touches; `make test-options` runs all.
 
 from __future__ import annotations
 
+import ast
 import functools
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,21 +23,23 @@ import pytest
 from allpairspy import AllPairs
 from click import Option
 from keras import tree
-from table import ELSEWHERE, OPTIONS, STEPS, Job, doubted, refused
+from table import ELSEWHERE, OPTIONS, PROVED, STEPS, Job, doubted, refused
 
 from conftest import JOB_SECONDS, Jobs
 from shares import in_share
 from tfrun.cli.main import run as command
 
 SCRIPT = Path(__file__).parent / "scripts" / "trains.py"
-MODES = ("fit", "loop", "own loop", "servers")
+MODES = ("fit", "loop", "own loop", "servers", "evaluator")
+# Of a recommender on servers, and of `fit` with somebody aside who evaluates each checkpoint.
+OF_MODE = {"servers": ["--ps", "1"], "evaluator": ["--evaluator"]}
 DECLARED = {option.name: option for option in command.params if isinstance(option, Option)}
 CHOSEN = {name: values for name, (values, _) in OPTIONS.items() if name != "run_dir"}
 
 
 def words(mode: str, chosen: Mapping[str, str], folder: Path) -> list[str]:
     """The command line."""
-    said = ["--run-dir", str(folder / "run"), *(["--ps", "1"] if mode == "servers" else [])]
+    said = ["--run-dir", str(folder / "run"), *OF_MODE.get(mode, [])]
     for name, value in chosen.items():
         option = DECLARED[name]
         path = {"checkpoint_dir", "tensorboard"} & {name}
@@ -76,6 +80,9 @@ def check(job: Job) -> None:
             return  # ended by --strict
     assert job.found["iterations"] == STEPS
     assert all(math.isfinite(loss) for loss in job.found["losses"])
+    if job.mode == "evaluator":
+        steps = re.findall(r"tfrun: evaluator 0: step (\d+): loss \d", job.err)
+        assert steps and steps[-1] == str(STEPS), job.err
     if job.mode != "servers":  # there gradients come as they come
         rough = "compress" in job.chosen
         for mine, theirs in zip(
@@ -107,8 +114,37 @@ def test_every_option_is_in_the_table() -> None:
     assert not set(OPTIONS) & set(ELSEWHERE)
 
 
+@pytest.mark.parametrize("name", PROVED)
+def test_what_shows_elsewhere_is_shown_there(name: str) -> None:
+    """By a test that there is, that runs without a request, and that uses the option."""
+    file, _, test = PROVED[name].partition("::")
+    text = (SCRIPT.parents[2] / file).read_text()
+    (found,) = (
+        node
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef) and node.name == test
+    )
+    assert not [mark for mark in found.decorator_list if "thorough" in ast.unparse(mark)]
+    names = {*DECLARED[name].opts, *DECLARED[name].secondary_opts}
+    assert any(f'"{option}"' in text for option in names), names
+
+
+def means_something(mode: str, chosen: Mapping[str, str]) -> bool:
+    """Whether the mode does not state an option already."""
+    return not (mode == "evaluator" and "evaluator" in chosen)
+
+
 def singles() -> list[tuple[str, str, str]]:
-    return [(mode, name, value) for mode in MODES for name in CHOSEN for value in CHOSEN[name]]
+    every = [(mode, name, value) for mode in MODES for name in CHOSEN for value in CHOSEN[name]]
+    return [(mode, name, value) for mode, name, value in every if means_something(mode, {name: ""})]
+
+
+@pytest.mark.parametrize("workers", ["1", "2", "3"])
+@pytest.mark.parametrize("mode", MODES)
+def test_without_options(mode: str, workers: str, jobs: Jobs, tmp_path: Path) -> None:
+    if not in_share(f"{mode} {workers}", of=4):
+        pytest.skip("another day's: make test-options runs all")
+    check(train(jobs, mode, {"workers": workers}, tmp_path))
 
 
 def of_two(chosen: Mapping[str, str]) -> dict[str, str]:
@@ -138,7 +174,8 @@ def pairs() -> list[dict[str, str]]:
     def allowed(row: list[str]) -> bool:
         said = dict(zip(names, row, strict=False))
         mode = said.pop("mode")
-        return not refused(mode, {name: value for name, value in said.items() if value})
+        chosen = {name: value for name, value in said.items() if value}
+        return means_something(mode, chosen) and not refused(mode, chosen)
 
     return [dict(zip(names, row, strict=True)) for row in AllPairs(values, filter_func=allowed)]
 

@@ -28,6 +28,21 @@ EPOCHS, BATCH = 2, 12  # four steps an epoch
 calls = {"batch_end": 0, "sync_checks": 0, "started_at": 0}
 
 
+snapshots = []
+
+
+def watch_snapshots() -> None:
+    from tfrun.train import snapshot
+
+    write = snapshot.write_and_tell
+
+    def noted(folder, kept):
+        snapshots.append(int(kept.values["iterations"]))
+        return write(folder, kept)
+
+    snapshot.write_and_tell = noted
+
+
 def watch_sync_checks() -> None:
     from tfrun.train import sync_checks
 
@@ -54,6 +69,8 @@ def at(step):
 
 def made():
     keras.utils.set_random_seed(1)
+    if MODE == "servers":
+        return recommender()
     with strategy.scope():
         model = keras.Sequential(
             [
@@ -66,15 +83,30 @@ def made():
     return model
 
 
+def recommender():
+    """A table of users and one of things, on the servers; only rows travel."""
+    with strategy.scope():
+        users, things = keras.Input((), dtype="int64"), keras.Input((), dtype="int64")
+        rows = [keras.layers.Embedding(n, 4)(i) for n, i in ((12, users), (7, things))]
+        model = keras.Model([users, things], keras.layers.Dense(1)(keras.layers.multiply(rows)))
+        model.compile(keras.optimizers.Adagrad(0.05), loss="mse")
+    return model
+
+
 def fit(model):
     data = (X, Y)
     if MODE == "servers":
-        data = tf.data.Dataset.from_tensor_slices(data).shuffle(len(X), seed=1)
+        ids = tuple(numbers.integers(0, n, len(X)) for n in (12, 7))
+        data = tf.data.Dataset.from_tensor_slices((ids, Y)).shuffle(len(X), seed=1)
         data = data.batch(BATCH).repeat()
         done = model.fit(data, epochs=EPOCHS, steps_per_epoch=4, verbose=0, callbacks=[Calls()])
     else:
+        more = {"validation_data": data} if MODE == "evaluator" else {}
         done = model.fit(
-            *data, epochs=EPOCHS, batch_size=BATCH, shuffle=False, verbose=0, callbacks=[Calls()]
+            *data,
+            **{"epochs": EPOCHS, "batch_size": BATCH, "shuffle": False, "verbose": 0},
+            callbacks=[Calls()],
+            **more,
         )
     return done.history["loss"]
 
@@ -109,8 +141,9 @@ def loop(model):
 
 
 watch_sync_checks()
+watch_snapshots()
 model = made()
-losses = fit(model) if MODE in ("fit", "servers") else loop(model)
+losses = loop(model) if MODE in ("loop", "own loop") else fit(model)
 weights = [weight.tolist() for weight in model.get_weights()]
 host = sys.modules.get("tfrun.engine.host_collective")
 if HERE.is_chief:
@@ -128,7 +161,8 @@ if HERE.is_chief:
         "overlaps": bool(host and host._calls and host._calls._thread),
         "forked": "zygote" in Path("/proc/self/cmdline").read_text(),
         "threads": os.environ.get("TF_NUM_INTRAOP_THREADS"),
-        "staleness": os.environ.get("TFRUN_MAX_STALENESS"),
+        "max staleness": getattr(strategy, "max_staleness", None),
+        "snapshots": snapshots,
         "is main": Path(sys.argv[0]).stem,
     }
     OUT.write_text(json.dumps(found))
