@@ -205,6 +205,20 @@ class Lab:
         enter = ("ip", "netns", "exec", self._namespace(name))
         call(*enter, "tc", "qdisc", "add", "dev", "eth0", *limit)
 
+    def narrow(self, one: str, other: str, mtu: int) -> None:
+        """Has packets of more than `mtu` bytes between two hosts vanish without a word."""
+        for here, there in ((one, other), (other, one)):
+            space = self._namespace(here)
+            # Packets as they are on a wire: between namespaces larger ones are handed over.
+            call("ip", "-n", space, "link", "set", "eth0", "gso_max_segs", "1")
+            address = f"{NET}.{self.names.index(there) + 1}"
+            rules = (
+                "add table inet narrow; add chain inet narrow in "
+                "{ type filter hook input priority 0; }; "
+                f"add rule inet narrow in ip saddr {address} ip length > {mtu} drop"
+            )
+            call("ip", "netns", "exec", space, "nft", rules)
+
     def boot(self, name: str) -> None:
         """Starts a machine that has crashed."""
         (self.directory / f"{name}.pid").unlink()

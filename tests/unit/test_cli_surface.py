@@ -248,6 +248,8 @@ VERB_SURFACE = {
         "hosts": (["-H", "--hosts"], None),
         "hostfile": (["--hostfile"], None),
         "remote_python": (["--remote-python"], None),
+        "remote_dir": (["--remote-dir"], None),
+        "run_dir": (["--run-dir"], "tfrun-runs"),
         "as_json": (["--json"], False),
     },
     "drill": {

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import socket
 import threading
 from typing import Any
 
 import pytest
 
 from conftest import Jobs
-from tfrun.doctor import findings, probe
+from tfrun.doctor import findings, path, probe
 from tfrun.doctor.examine import pairs_that_matter
 from tfrun.doctor.ring import Ring
 
@@ -21,7 +22,8 @@ GOOD: dict[str, Any] = {
     "cores": 4,
     "load": 0.5,
     "memory": {"total": 64 * GB, "free": 32 * GB},
-    "disk": {"path": "/home", "total": 100 * GB, "free": 50 * GB},
+    "directory": "/home",
+    "disk": {"path": "/home", "total": 100 * GB, "free": 50 * GB, "writable": True},
     "shm": {"path": "/dev/shm", "total": 32 * GB, "free": 32 * GB},
     "limits": {"open files": 65536, "processes": -1},
     "gpus": [{"name": "H100", "driver": "550.1", "memory": "80 GB"}],
@@ -56,7 +58,9 @@ def test_of_good_machines_nothing_is_found():
         ({"versions": {"python": "3.11.7"}}, "error", "TensorFlow is not installed"),
         ({"memory": {"total": GB, "free": GB // 2}}, "error", "only 0.5 GB of memory"),
         ({"memory": {"total": 4 * GB, "free": 2 * GB}}, "warning", "only 2.0 GB of memory"),
-        ({"disk": {"path": "/home", "total": GB, "free": 0}}, "error", "free at /home"),
+        ({"disk": {**GOOD["disk"], "free": 0}}, "error", "free at /home"),
+        ({"disk": {**GOOD["disk"], "writable": False}}, "error", "/home cannot be written"),
+        ({"directory": None}, "warning", "the working directory is not there"),
         ({"limits": {"open files": 256, "processes": -1}}, "warning", "may open 256 files"),
         ({"limits": {"open files": -1, "processes": 1024}}, "warning", "1024 processes"),
         ({"shm": None}, "warning", "/dev/shm is missing"),
@@ -189,3 +193,32 @@ def test_this_machine(jobs: Jobs):
     assert facts["cores"] >= 1 and facts["memory"]["total"] > 0
     text = jobs.run("doctor")
     assert "this machine: Python 3." in text.stdout and "train" in text.stdout.splitlines()[-1]
+
+
+def test_a_way_on_which_large_packets_are_lost_is_named_with_its_mtu():
+    verdicts = {
+        ("n1", "n2"): {"verdict": "narrow", "mtu": 1400},
+        ("n2", "n1"): {"verdict": "reachable", "seconds": 0.1},
+    }
+    (found,) = findings.of_connections(verdicts)
+    assert (found.severity, found.where) == ("error", "n1 → n2")
+    assert "more than 1400 bytes" in found.what and "mtu 1400" in found.fix
+
+
+def test_a_way_that_carries_all():
+    """Loopback does, whatever listens there, and also with small packets only."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        assert path.carries("127.0.0.1", port, 5.0)
+        assert path.carries("127.0.0.1", port, 5.0, 600)
+        said = probe.connect("127.0.0.1", port, 5.0)
+        assert said["verdict"] == "reachable"
+    with pytest.raises(ConnectionRefusedError):
+        path.carries("127.0.0.1", port, 5.0)
+
+
+def test_the_disk_is_that_of_the_directory_that_will_be_made(tmp_path):
+    told = probe.facts([], str(tmp_path), str(tmp_path / "runs/of/today"))
+    assert told["disk"]["path"] == str(tmp_path) and told["disk"]["writable"]
+    assert told["directory"] == str(tmp_path)
+    assert probe.facts([], str(tmp_path / "no"), str(tmp_path))["directory"] is None

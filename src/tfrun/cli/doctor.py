@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,9 +24,21 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN_D
 @click.option(
     "--remote-python", metavar="PATH", help="Python on the hosts.  [default: the same path as here]"
 )
+@click.option(
+    "--remote-dir", metavar="DIR", help="Working directory on the hosts.  [default: as here]"
+)
+@click.option(
+    "--run-dir", metavar="DIR", default="tfrun-runs", help="Where jobs write.", show_default=True
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def doctor(
-    *, hosts: str | None, hostfile: str | None, remote_python: str | None, as_json: bool
+    *,
+    hosts: str | None,
+    hostfile: str | None,
+    remote_python: str | None,
+    remote_dir: str | None,
+    run_dir: str,
+    as_json: bool,
 ) -> int:
     """Look for what would make training fail or slow, before anything trains.
 
@@ -38,7 +51,14 @@ def doctor(
     python = remote_python or sys.executable
     machines = [Machine(host, python) for host in stated_hosts(hosts, hostfile)]
     machines = machines or [Machine(None, sys.executable)]
-    found = asyncio.run(examine(machines, lambda text: click.echo(f"tfrun: {text}", err=True)))
+    found = asyncio.run(
+        examine(
+            machines,
+            lambda text: click.echo(f"tfrun: {text}", err=True),
+            directory=remote_dir or str(Path.cwd()),
+            run_dir=str(Path(run_dir).absolute()),  # the same path on all machines
+        )
+    )
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=2))
     else:

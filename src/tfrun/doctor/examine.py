@@ -54,17 +54,21 @@ class Examination:
         }
 
 
-async def examine(machines: Sequence[Machine], say: Say) -> Examination:
+async def examine(
+    machines: Sequence[Machine], say: Say, *, directory: str, run_dir: str
+) -> Examination:
     """Examines machines, and leaves nothing on them.
 
     Args:
       machines: the machines, not started yet.
       say: is told what goes on.
+      directory: the working directory of a job there.
+      run_dir: where it would write.
     """
     found = Examination()
     try:
         say(f"asking {len(machines)} machine" + ("s" if len(machines) > 1 else ""))
-        there = await _facts(machines, found)
+        there = await _facts(machines, found, {"directory": directory, "run_dir": run_dir})
         for name, facts in found.machines.items():
             found.findings += findings.of_machine(name, facts)
         if len(there) > 1:
@@ -74,32 +78,38 @@ async def examine(machines: Sequence[Machine], say: Say) -> Examination:
     return found
 
 
-async def _facts(machines: Sequence[Machine], found: Examination) -> list[Machine]:
+async def _facts(
+    machines: Sequence[Machine], found: Examination, places: Mapping[str, str]
+) -> list[Machine]:
     names = [machine.name for machine in machines] if len(machines) > 1 else []
 
-    async def ask(machine: Machine) -> dict[str, Any] | str:
+    async def ask(machine: Machine) -> dict[str, Any] | Finding:
         try:
             await machine.start()
-            return await machine.ask("facts", names=names)
+            return await machine.ask("facts", names=names, **places)
         except Silent as error:
-            return str(error)
+            if mtu := await machine.narrow():
+                return findings.narrow(f"this machine → {machine.name}, by SSH", mtu)
+            return _cannot_be_asked(machine.name, str(error))
 
     there = []
     for machine, answer in zip(machines, await asyncio.gather(*map(ask, machines)), strict=True):
-        if isinstance(answer, str):
-            found.findings.append(
-                Finding(
-                    severity=ERROR,
-                    what=f"it cannot be asked: {answer}",
-                    where=machine.name,
-                    why="tfrun starts workers in the same way",
-                    fix="Have `ssh -o BatchMode=yes HOST true` work, with tfrun installed there",
-                )
-            )
+        if isinstance(answer, Finding):
+            found.findings.append(answer)
         else:
             found.machines[machine.name] = answer
             there.append(machine)
     return there
+
+
+def _cannot_be_asked(name: str, why: str) -> Finding:
+    return Finding(
+        severity=ERROR,
+        what=f"it cannot be asked: {why}",
+        where=name,
+        why="tfrun starts workers in the same way",
+        fix="Have `ssh -o BatchMode=yes HOST true` work, with tfrun installed there",
+    )
 
 
 async def _together(machines: Sequence[Machine], found: Examination, say: Say) -> None:
@@ -161,11 +171,13 @@ async def _connect(
     verdicts: dict[Pair, dict[str, Any]] = {}
 
     async def ask(machine: Machine) -> None:
+        guess = 0  # of what is narrow to one, the rest is mostly, too
         for source, target in pairs:
             if source == machine.name:
                 where = {"address": facts[target]["address"], "port": ports[target]}
-                said = await machine.ask("connect", **where, seconds=CONNECT_SECONDS)
+                said = await machine.ask("connect", **where, seconds=CONNECT_SECONDS, guess=guess)
                 verdicts[source, target] = said
+                guess = said.get("mtu", guess)
 
     await asyncio.gather(*map(ask, machines))
     return {pair: verdicts[pair] for pair in pairs}

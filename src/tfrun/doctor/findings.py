@@ -105,6 +105,22 @@ def of_machine(name: str, facts: Facts) -> Iterator[Finding]:
 
 def _spaces(name: str, facts: Facts) -> Iterator[Finding]:
     disk, shm = facts["disk"], facts["shm"]
+    if facts["directory"] is None:
+        yield Finding(
+            severity=WARNING,
+            what="the working directory is not there",
+            where=name,
+            why="a job over SSH runs in the directory that it is started in, by the same path",
+            fix="Have the same directories there, or name one with --remote-dir; --sync copies it",
+        )
+    if disk and not disk["writable"]:
+        yield Finding(
+            severity=ERROR,
+            what=f"{disk['path']} cannot be written",
+            where=name,
+            why="logs and checkpoints are written there",
+            fix="Give the user write permission, or name another place with --run-dir",
+        )
     if disk and disk["free"] < LEAST_DISK:
         yield Finding(
             severity=ERROR,
@@ -234,6 +250,9 @@ def of_connections(verdicts: Mapping[tuple[str, str], Facts]) -> Iterator[Findin
     for (source, target), said in verdicts.items():
         if said["verdict"] == "reachable":
             continue
+        if said["verdict"] == "narrow":
+            yield narrow(f"{source} → {target}", said["mtu"])
+            continue
         what, fix = reasons[said["verdict"]]
         more = f" ({said['why']})" if said.get("why") else ""
         yield Finding(
@@ -243,6 +262,24 @@ def of_connections(verdicts: Mapping[tuple[str, str], Facts]) -> Iterator[Findin
             why="workers connect to each other in both directions, on free ports",
             fix=fix,
         )
+
+
+def narrow(where: str, mtu: int) -> Finding:
+    """A way on which large packets are lost.
+
+    Args:
+      where: from where to where.
+      mtu: the largest that arrive, in bytes.
+    """
+    return Finding(
+        severity=ERROR,
+        what=f"packets of more than {mtu} bytes are lost on the way, and nobody says so",
+        where=where,
+        why="connections are made, and stand still for ever with the first large packet",
+        fix=f"Give the interfaces on both sides an MTU of {mtu} (ip link set dev NAME mtu {mtu}), "
+        "or repair what lies between: a switch, tunnel or VPN with a smaller MTU, or a firewall "
+        "that drops ICMP",
+    )
 
 
 def of_network(machines: Mapping[str, Facts]) -> Iterator[Finding]:

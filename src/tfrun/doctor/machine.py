@@ -10,6 +10,7 @@ from typing import Any
 
 import tfrun
 from tfrun.cluster.hosts import Host
+from tfrun.doctor import path
 from tfrun.doctor.probe import PREFIX
 from tfrun.job.python import python_command
 from tfrun.launch.ssh_command import CONNECT_SECONDS, ssh_module
@@ -18,11 +19,20 @@ from tfrun.launch.ssh_reason import why_ssh_ended
 MODULE = "tfrun.doctor.probe"
 ANSWER_SECONDS = 60.0
 LEAVE_SECONDS = 3.0
+NARROW_SECONDS = 3.0
 LIMIT = 1 << 22
 
 
 class Silent(Exception):
     """A machine does not answer, or cannot: the text says why."""
+
+
+def _mtu_to(address: str, port: int) -> int:
+    """Returns the MTU of the way there if it does not carry large packets; 0 if it does."""
+    try:
+        return 0 if path.carries(address, port, NARROW_SECONDS) else path.mtu_of(address, port)
+    except OSError:
+        return 0  # not even a connection is made, which is another fault
 
 
 class Machine:
@@ -42,6 +52,7 @@ class Machine:
         self._command = (
             ssh_module(host.destination, python, MODULE) if host else python_command(MODULE)
         )
+        self._destination = host.destination if host else ""
         self._process: asyncio.subprocess.Process | None = None
         self._tail: deque[str] = deque(maxlen=20)
         self._listening: asyncio.Task[None] | None = None
@@ -86,6 +97,30 @@ class Machine:
         if "error" in answer:
             raise Silent(answer["error"])
         return answer
+
+    async def narrow(self) -> int:
+        """Returns the MTU of the way to its SSH server, if large packets are lost on it; else 0.
+
+        With a jump host or a proxy nobody knows from here.
+        """
+        if not self._is_remote:
+            return 0
+        try:
+            asked = await asyncio.create_subprocess_exec(
+                *("ssh", "-G", "--", self._destination),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            said, _ = await asyncio.wait_for(asked.communicate(), LEAVE_SECONDS)
+        except (OSError, asyncio.TimeoutError):
+            return 0
+        pairs = (line.partition(" ") for line in said.decode("utf-8", "replace").splitlines())
+        settings = {name: value for name, _, value in pairs}
+        if {"proxyjump", "proxycommand"} & settings.keys() or "hostname" not in settings:
+            return 0
+        where = settings["hostname"], int(settings.get("port", "22"))
+        return await asyncio.to_thread(_mtu_to, *where)
 
     async def close(self) -> None:
         """Ends the probe."""

@@ -16,11 +16,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
 
 import tfrun
+from tfrun.doctor import path
 from tfrun.doctor.ring import Ring
 from tfrun.job.supported import version_of
 from tfrun.launch.remote import own_address
@@ -32,8 +34,14 @@ NVIDIA_SECONDS = 15.0
 Answer = dict[str, Any]
 
 
-def facts(names: list[str]) -> Answer:
-    """Returns what this machine is, and what it takes each of `names` for."""
+def facts(names: list[str], directory: str, run_dir: str) -> Answer:
+    """Returns what this machine is, and what it takes each of `names` for.
+
+    Args:
+      names: of machines.
+      directory: the workers' working directory.
+      run_dir: where the job writes.
+    """
     memory = psutil.virtual_memory()
     interfaces = _interfaces()
     return {
@@ -47,7 +55,8 @@ def facts(names: list[str]) -> Answer:
         "cores": usable_cores(),
         "load": os.getloadavg()[0],
         "memory": {"total": memory.total, "free": memory.available},
-        "disk": _space(os.getcwd()),  # noqa: PTH109
+        "directory": directory if os.path.isdir(directory) else None,  # noqa: PTH112
+        "disk": _disk(run_dir),
         "temporary": _space(tempfile.gettempdir()),
         "shm": _space("/dev/shm"),
         "limits": {
@@ -64,12 +73,21 @@ def facts(names: list[str]) -> Answer:
     }
 
 
-def _space(path: str) -> Answer | None:
+def _space(where: str) -> Answer | None:
     try:
-        usage = shutil.disk_usage(path)
+        usage = shutil.disk_usage(where)
     except OSError:
         return None
-    return {"path": path, "total": usage.total, "free": usage.free}
+    return {"path": where, "total": usage.total, "free": usage.free}
+
+
+def _disk(wanted: str) -> Answer | None:
+    """The disk on which a directory is, or would be made."""
+    there = Path(wanted).resolve()
+    while not there.is_dir() and there != there.parent:
+        there = there.parent
+    found = _space(str(there))
+    return found and {**found, "writable": os.access(there, os.W_OK | os.X_OK)}
 
 
 def _gpus() -> list[Answer]:
@@ -106,12 +124,25 @@ def _resolve(name: str) -> list[str]:
     return sorted({str(entry[4][0]) for entry in found})
 
 
-def connect(address: str, port: int, seconds: float) -> Answer:
-    """Says what becomes of a connection: "reachable", "refused", "dropped" or "unreachable"."""
+def connect(address: str, port: int, seconds: float, guess: int = 0) -> Answer:
+    """Says what becomes of a connection.
+
+    "reachable", "refused", "dropped", "unreachable", or "narrow": it does not carry large packets,
+    only those of up to "mtu" bytes.
+
+    Args:
+      address: of the other machine.
+      port: where something listens.
+      seconds: how long to wait.
+      guess: the MTU of another way that is narrow.
+    """
     began = time.perf_counter()
     try:
         with socket.create_connection((address, port), seconds):
-            return {"verdict": "reachable", "seconds": time.perf_counter() - began}
+            took = time.perf_counter() - began
+        if not path.carries(address, port, seconds):
+            return {"verdict": "narrow", "mtu": path.mtu_of(address, port, guess)}
+        return {"verdict": "reachable", "seconds": took}
     except ConnectionRefusedError:
         return {"verdict": "refused"}
     except TimeoutError:
