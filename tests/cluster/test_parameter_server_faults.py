@@ -66,6 +66,7 @@ def test_workers_are_replaced_and_servers_are_not(jobs: Jobs) -> None:
 
     said = result.stderr
     assert "ERROR" not in said and "Traceback" not in said, said
+    assert "GRPC" not in said and "grpc_" not in said, said
     for index in range(2):
         assert f"tfrun: worker {index} killed by SIGKILL; started again at its address\n" in said
     assert "ps 1 killed by SIGKILL at step 40; resumed at step 30 with 2 workers" in said

@@ -56,6 +56,21 @@ def cut(text: str, places: list[int]) -> list[str]:
     return [text[a:b] for a, b in zip([0, *at], [*at, len(text)], strict=True)]
 
 
+def test_what_grpc_adds_is_noise_after_noise_alone() -> None:
+    first = "W0000 00:00:1763640000.123456    1234 destroy_tensor_handle_node.h:59] Ignoring it\n"
+    more = (
+        "Additional GRPC error information from remote target /job:worker/replica:0/task:0 while "
+        "calling /tensorflow.eager.EagerService/Enqueue:\n"
+        ':UNKNOWN:Error received from peer  {grpc_status:3, grpc_message:"Unable to find it"}\n'
+    )
+    assert through(f"a\n{first}{more}b\n") == "a\nb\n"
+    assert through(*f"a\n{first}{more}b\n") == "a\nb\n"
+    # In an error of the script's it is the cause.
+    assert (
+        through(f"UnavailableError: it is gone\n{more}") == f"UnavailableError: it is gone\n{more}"
+    )
+
+
 PLACES = st.lists(st.integers(0, 10_000), max_size=8)
 LINES = st.lists(st.sampled_from(KEPT) | st.text(max_size=30), max_size=6)
 

@@ -28,12 +28,18 @@ NOISE = re.compile(
     r"|INFO:tensorflow:"
     r"|To enable the following instructions: .* rebuild TensorFlow)"
 )
-# Where in a graph it happened: the end of a message, which is noise where its beginning is.
-_NODE = re.compile(r"\t \[\[\{\{.*\}\}\]\]")
+# The rest of a message, which is noise where its beginning is: where in a graph it happened, and
+# what gRPC says of a server that has been replaced.
+_REST = re.compile(
+    r"\t \[\[\{\{.*\}\}\]\]"
+    r"|Additional GRPC error information from remote target /job:.*"
+    r"|:[A-Z_]+:Error received from peer .*"
+)
 # What may still become such a line when its rest arrives.
 _MAYBE_NOISE = re.compile(
     r"(?:[IWE](?:\d{0,4}|\d{4} [^\r]*)"
-    r"|\d{1,4}|\d{4}-[\d-]{0,5}|\d{4}-\d\d-\d\d [^\r]*)"
+    r"|\d{1,4}|\d{4}-[\d-]{0,5}|\d{4}-\d\d-\d\d [^\r]*"
+    r"|:[A-Z_]*(?::[^\r]*)?)"
 )
 _NOISE_STARTS = (
     "WARNING: All log messages before absl::InitializeLog()",
@@ -43,6 +49,7 @@ _NOISE_STARTS = (
     "The tasks have crashed. Check the task logs",
     "The error could be from a previous operation. Restart",
     "\t [[{{",
+    "Additional GRPC error information from remote target",
 )
 TAIL_LINES = 25
 TAIL_CHARACTERS = 8192
@@ -79,7 +86,7 @@ class NoiseFilter:
         return "" if self._is_noise(held) else held
 
     def _is_noise(self, line: str) -> bool:
-        return bool(NOISE.match(line) or (self._after_noise and _NODE.fullmatch(line)))
+        return bool(NOISE.match(line) or (self._after_noise and _REST.fullmatch(line)))
 
 
 def _may_become_noise(text: str) -> bool:
