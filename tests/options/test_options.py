@@ -1,8 +1,8 @@
 """Every option of `tfrun SCRIPT` has its effect, alone and beside every other one, or is refused.
 
 Jobs come from a covering array: any two values of any two options (and each way to train) come
-together in one of them. CI runs a share of them, another one every day, and all single ones that
-the day's change touches; `make test-options` runs all.
+together in one of them. CI runs a share of them, another one every day, and the single options that
+the last commits touch (tests/touched.py says how that is known); `make test-options` runs all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,16 @@ from keras import tree
 from table import ELSEWHERE, OPTIONS, PROVED, STEPS, Job, doubted, refused
 
 from conftest import JOB_SECONDS, Jobs
-from shares import in_share
+from shares import DAY, in_share
 from tfrun.cli.main import run as command
+from touched import by_this_change
 
 SCRIPT = Path(__file__).parent / "scripts" / "trains.py"
 MODES = ("fit", "loop", "own loop", "servers", "evaluator")
 # Of a recommender on servers, and of `fit` with somebody aside who evaluates each checkpoint.
 OF_MODE = {"servers": ["--ps", "1"], "evaluator": ["--evaluator"]}
 DECLARED = {option.name: option for option in command.params if isinstance(option, Option)}
+FEW = 4  # touched by a change: these are tested in each mode, more of them in one mode each
 CHOSEN = {name: values for name, (values, _) in OPTIONS.items() if name != "run_dir"}
 
 
@@ -152,6 +154,34 @@ def of_two(chosen: Mapping[str, str]) -> dict[str, str]:
     return {"workers": "2", **chosen}
 
 
+@functools.cache
+def touched() -> frozenset[str]:
+    """The options that the last commits and the working tree touch."""
+    return frozenset(by_this_change(CHOSEN))
+
+
+def of_change(mode: str, name: str, value: str, touched: Collection[str], day: int = DAY) -> bool:
+    """Whether a value of an option that a change touches is tested in this mode, any day."""
+    if name not in touched or len(touched) <= FEW:
+        return name in touched
+    possible = [
+        one
+        for one in MODES
+        if means_something(one, {name: value}) and not refused(one, of_two({name: value}))
+    ]
+    return bool(possible) and mode == possible[(day + sum(map(ord, name + value))) % len(possible)]
+
+
+def test_what_a_change_touches_is_tested_whatever_the_day_is() -> None:
+    few = {"keep", "seed"}
+    for mode, name, value in singles():
+        assert of_change(mode, name, value, few) == (name in few)
+    every = {(n, v) for m, n, v in singles() if not refused(m, of_two({n: v}))}
+    for day in range(len(MODES)):
+        tested = [(n, v) for m, n, v in singles() if of_change(m, n, v, {*CHOSEN}, day)]
+        assert len(tested) == len(every) and set(tested) == every
+
+
 @pytest.mark.parametrize(("mode", "name", "value"), singles())
 def test_alone(mode: str, name: str, value: str, jobs: Jobs, tmp_path: Path) -> None:
     chosen = of_two({name: value})
@@ -160,7 +190,7 @@ def test_alone(mode: str, name: str, value: str, jobs: Jobs, tmp_path: Path) -> 
         assert done.returncode == 2 and "TFRUN-107" in done.stderr, done.stderr
         assert not list(tmp_path.iterdir())
         return
-    if not in_share(f"{mode} {name} {value}", of=8):
+    if not (in_share(f"{mode} {name} {value}", of=8) or of_change(mode, name, value, touched())):
         pytest.skip("another day's: make test-options runs all")
     check(train(jobs, mode, chosen, tmp_path))
 
