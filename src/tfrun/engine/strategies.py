@@ -30,7 +30,8 @@ def strategy(
         and central_storage. By default all GPUs, or the CPU.
       **options: further arguments of TensorFlow's own strategy class: `communication_options`
         for multi_worker, `variable_partitioner` for parameter_server, `cross_device_ops` for
-        mirrored, `tpu` (its name or address) for tpu.
+        mirrored, `tpu` (its name or address) for tpu. And tfrun's `max_staleness` (how many
+        updates late a gradient may be applied) for parameter_server.
 
     Returns:
       A `tf.distribute.Strategy`. Make the model, the optimizer and the metrics in its `scope()`.
