@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from test_collective_sums import at_once, collectives
 
-from tfrun.collective import handshake, stamps
+from tfrun.collective import handshake, meet, stamps
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
 from tfrun.collective.form import Where, form, memory_name
 from tfrun.collective.group import Collective
@@ -284,6 +284,23 @@ def test_strangers_are_not_let_in_and_do_not_delay() -> None:
     other.close()
     assert time.monotonic() - began < 5
     for end in (*silent, noise, wrong, earlier, *links):
+        end.close()
+
+
+def test_many_silent_strangers_are_hung_up_on() -> None:
+    """They held all the places where handshakes are done, for as long as one may take."""
+    meeting, other = Meeting(1, 2, "secret", "127.0.0.1"), Meeting(0, 2, "secret", "127.0.0.1")
+    address = ("127.0.0.1", meeting.port)
+    silent = [socket.create_connection(address) for _ in range(meet.AT_ONCE + 10)]
+    began = time.monotonic()
+    links = at_once(
+        [
+            lambda: meeting.links({}, {0}, 30)[0],
+            lambda: other.links({1: address}, {1}, 30)[1],
+        ]
+    )
+    assert time.monotonic() - began < meet.HANDSHAKE_SECONDS / 2
+    for end in (meeting, other, *silent, *links):
         end.close()
 
 

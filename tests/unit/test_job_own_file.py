@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tfrun.checkpoint import manifest
+from tfrun.checkpoint.manifest import Damaged
+from tfrun.cli.main import main
 from tfrun.control import messages, remote_logs
+from tfrun.data import ledger_read
 from tfrun.job import own_file, run_dir, run_lock
-from tfrun.job.errors import UsageError
+from tfrun.job.errors import TfrunError, UsageError
+from tfrun.observe import event_file
 from tfrun.observe.events import EventLog
 from tfrun.worker.streams import LogFile
 
@@ -107,3 +112,25 @@ def test_what_is_appended_is_there_at_once(run: Path) -> None:
             assert (run / "x").read_bytes().endswith(text)
     assert (run / "x").read_bytes() == b"onetwo"
     assert stat.S_IMODE((run / "x").stat().st_mode) & 0o133 == 0
+
+
+def test_no_pipe_in_the_place_of_a_file_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "job.json").write_text("{}")
+    places = ("events.jsonl", "logs/worker-0.log", "ledger/0001-00000-00000.jsonl", "manifest.json")
+    for name in places:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(OSError, match="it is no regular file"):
+            own_file.read(tmp_path / name)
+    assert event_file.look(tmp_path / "events.jsonl").lines == []
+    assert event_file.end(tmp_path / "events.jsonl") == 0
+    with pytest.raises(TfrunError, match=r"TFRUN-611.*no regular file"):
+        ledger_read.read(tmp_path)
+    with pytest.raises(Damaged):
+        manifest.read(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["logs", str(tmp_path)])
+    assert ended.value.code == 1
+    assert "logs/worker-0.log is no file" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.checkpoint.files import write_synced
+from tfrun.job import own_file
 
 NAME = "manifest.json"
 FORMAT = 1
@@ -73,7 +74,7 @@ def read(directory: Path) -> Manifest:
     """
     path = directory / NAME
     try:
-        outer = json.loads(path.read_bytes())
+        outer = json.loads(own_file.read(path))
         inner = outer["manifest"]
         whole = outer["blake2b"] == _digest_of(inner)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -106,7 +107,7 @@ def verify(directory: Path, manifest: Manifest) -> None:
 def digest(path: Path) -> str:
     """Returns the BLAKE2b digest of a file's content, 32 bytes in hexadecimal."""
     state = hashlib.blake2b(digest_size=32)
-    with path.open("rb") as file:
+    with own_file.to_read(path) as file:
         while chunk := file.read(_CHUNK):
             state.update(chunk)
     return state.hexdigest()

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from tfrun.cli.runs import EPILOG, context, found, run_argument
+from tfrun.job import own_file
 from tfrun.job.errors import UsageError
 
 LOOK_SECONDS = 0.2
@@ -70,7 +71,7 @@ class _Tails:
         shown = False
         for path in self._paths():
             try:
-                with path.open("rb") as file:  # a thousand of them cannot stay open
+                with own_file.to_read(path) as file:  # a thousand of them cannot stay open
                     file.seek(self._read.get(path, 0))
                     text = self._rest.get(path, b"") + file.read()
                     self._read[path] = file.tell()

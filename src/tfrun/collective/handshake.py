@@ -29,6 +29,10 @@ class Refused(ConnectionError):
     """The other side is not who it should be."""
 
 
+class HungUp(Refused):
+    """The other side has closed the connection: it is no peer, or was in a hurry."""
+
+
 def call(connection: socket.socket, key: str, *, me: int, peer: int, world: int) -> None:
     """The side that has connected.
 
@@ -68,6 +72,6 @@ def _read(connection: socket.socket, count: int) -> bytes:
     while len(data) < count:
         more = connection.recv(count - len(data))
         if not more:
-            raise Refused("it closed the connection")
+            raise HungUp("it closed the connection")
         data += more
     return data

@@ -14,8 +14,10 @@ from tfrun.collective.links import Link
 
 BACKLOG = 128
 HANDSHAKE_SECONDS = 10.0
-AT_ONCE = 64  # handshakes; more callers than that wait in the backlog
+AT_ONCE = 64  # handshakes; more callers than that wait, and the oldest are hung up on for them
+PATIENCE_SECONDS = 1.0  # with a handshake, when others wait: two messages each way
 RETRY_SECONDS = 0.05
+CALLS = 3  # to a peer that hangs up: it may have been in a hurry
 
 
 class Meeting:
@@ -32,7 +34,7 @@ class Meeting:
     def __init__(self, me: int, world: int, key: str, host: str = "") -> None:
         self._me, self._world, self._key = me, world, key
         self._listening = _listen(host)
-        self._places = threading.Semaphore(AT_ONCE)
+        self._shaking: dict[socket.socket, float] = {}  # since when, the oldest first
         self._changed = threading.Condition()
         self._came: dict[int, socket.socket] = {}
         self._closed = False
@@ -79,11 +81,13 @@ class Meeting:
             self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listening.close()
         with self._changed:
+            self._changed.notify_all()
             for connection in self._came.values():
                 connection.close()
             self._came.clear()
 
     def _call(self, peer: int, address: tuple[str, int], deadline: float) -> socket.socket:
+        hung_up = 0
         while True:
             left = deadline - time.monotonic()
             try:
@@ -96,21 +100,38 @@ class Meeting:
                     connection.close()
                     raise
             except OSError as error:  # a full backlog, or a network that is being set up
-                if isinstance(error, handshake.Refused) or left < RETRY_SECONDS:
+                hung_up += isinstance(error, handshake.HungUp)
+                again = not isinstance(error, handshake.Refused) or (
+                    isinstance(error, handshake.HungUp) and hung_up < CALLS
+                )
+                if not again or left < RETRY_SECONDS:
                     where = f"{address[0]}:{address[1]}"
                     raise PeerGone(peer, f"is not to be reached at {where}: {error}") from None
                 time.sleep(RETRY_SECONDS)
 
     def _accept(self) -> None:
         while not self._closed:
-            self._places.acquire()
             try:
                 connection, _ = self._listening.accept()
             except OSError:  # closed; or no file is free, which may pass
-                self._places.release()
                 time.sleep(RETRY_SECONDS)
                 continue
+            self._make_room_for(connection)
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _make_room_for(self, connection: socket.socket) -> None:
+        """Strangers who say nothing would keep peers out; who knows the secret is quick."""
+        with self._changed:
+            while len(self._shaking) >= AT_ONCE and not self._closed:
+                oldest, since = next(iter(self._shaking.items()))
+                left = since + PATIENCE_SECONDS - time.monotonic()
+                if left > 0:
+                    self._changed.wait(left)
+                    continue
+                del self._shaking[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads
+            self._shaking[connection] = time.monotonic()
 
     def _answer(self, connection: socket.socket) -> None:
         try:
@@ -125,7 +146,9 @@ class Meeting:
         except OSError:
             connection.close()  # a stranger, or a peer that has died: it is not waited for here
         finally:
-            self._places.release()
+            with self._changed:
+                self._shaking.pop(connection, None)
+                self._changed.notify_all()
 
 
 def _listen(host: str) -> socket.socket:

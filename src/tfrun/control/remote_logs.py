@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfrun.control import messages
+from tfrun.job import own_file
 from tfrun.job.appender import Appender, in_a_log
 
 PIECE_BYTES = 1 << 16
@@ -101,7 +102,7 @@ class RemoteLogs:
             return
         with contextlib.suppress(OSError):
             for path in sorted(self._logs.glob("*.log")):
-                with path.open("rb") as file:
+                with own_file.to_read(path) as file:
                     read = self._files.setdefault(path.name, _Read(0))
                     file.seek(read.offset)
                     while pieces and (data := file.read(PIECE_BYTES)):

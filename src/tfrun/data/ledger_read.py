@@ -12,6 +12,7 @@ from typing import Any
 
 from tfrun.data import errors
 from tfrun.data.ledger import FOLDER, LACKS
+from tfrun.job import own_file
 
 Place = tuple[int, int]  # epoch, and samples of it: batches may have had another size before
 Record = tuple[int, dict[str, Any]]  # place in its file, and what the line holds
@@ -218,7 +219,7 @@ def _tapes(path: Path, records: list[Record]) -> Iterator[tuple[dict[str, Any], 
 
 def _records(path: Path) -> Iterator[Record]:
     try:
-        content = path.read_bytes()
+        content = own_file.read(path)
     except OSError as error:
         raise errors.bad_ledger(str(path), 0, error.strerror or str(error)) from None
     place = 0

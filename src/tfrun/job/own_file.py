@@ -37,14 +37,22 @@ def opener(path: str | os.PathLike[str], flags: int) -> int:
     return fd
 
 
-def read(path: Path) -> bytes:
-    """Returns a file's content; a pipe in its place is not waited for.
+def to_read(path: Path) -> BinaryIO:
+    """Opens a file to read; a pipe in its place is not waited for.
 
     Raises:
-      OSError: it cannot be read.
+      OSError: it is one, or cannot be read.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(fd, "rb") as file:
+    if stat.S_ISFIFO(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.ENXIO, "it is no regular file", str(path))
+    return os.fdopen(fd, "rb")
+
+
+def read(path: Path) -> bytes:
+    """Returns a file's content. Raises as `to_read`."""
+    with to_read(path) as file:
         return file.read()
 
 

@@ -46,6 +46,6 @@ def held(path: Path, task: str = "") -> Iterator[None]:
 
 def _holder(file: Path) -> str:
     try:
-        return file.read_text(errors="replace").strip()[:200] or "another job"
+        return own_file.read(file).decode(errors="replace").strip()[:200] or "another job"
     except OSError:
         return "another job"
