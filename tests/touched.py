@@ -84,7 +84,11 @@ def _git(*words: str) -> str:
     """What git says; "" where there is no git, or no repository that is one's own."""
     try:
         done = subprocess.run(
-            ["git", *words], cwd=ROOT, capture_output=True, timeout=SECONDS, check=False
+            ["git", "-c", "safe.directory=*", *words],
+            cwd=ROOT,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
