@@ -99,7 +99,14 @@ def check(job: Job) -> None:
 
 
 SAME = {"rtol": 1e-9, "atol": 1e-10}
-ABOUT_TRAININGS = {"checkpoint_dir", "checkpoint_every", "keep", "sync_check", "fresh"}
+ABOUT_TRAININGS = {
+    "checkpoint_dir",
+    "checkpoint_every",
+    "fresh",
+    "keep",
+    "snapshot_every",
+    "sync_check",
+}
 
 
 def applies(job: Job, name: str) -> bool:
