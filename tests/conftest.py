@@ -122,7 +122,11 @@ def wait_until(condition, what: str, seconds: float = 30.0):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the nets, and skips what takes long: tests that are marked as thorough."""
+    """Marks the nets, and skips what takes long: tests that are marked as thorough.
+
+    What installs other versions comes first: it waits for the network, while others compute.
+    """
+    items.sort(key=lambda item: item.path.parent.name != "versions")
     skip = pytest.mark.skip(reason="it takes long: make test-hosts runs it")
     for item in items:
         if not NETS.isdisjoint({item.path.parent.name, item.path.stem}):
