@@ -184,6 +184,10 @@ def test_a_directory_that_has_been_removed(here: Jobs) -> None:
         (tf_config(type="worker", index=2), [], "TFRUN-206"),
         (tf_config(), ["-n", "3"], "TFRUN-207"),
         (tf_config(), ["--ps", "1"], "TFRUN-207"),
+        (tf_config(), ["--max-restarts", "3"], "TFRUN-107"),
+        (tf_config(), ["--launcher-timeout", "60"], "TFRUN-107"),
+        (tf_config(), ["--overlap", "on", "--communication", "ring"], "TFRUN-107"),
+        (tf_config({"worker": ["127.0.0.1:40001"]}), ["--sync-check", "3"], "TFRUN-107"),
     ],
 )
 def test_tf_config(here: Jobs, environment: dict[str, str], args: list[str], code: str) -> None:

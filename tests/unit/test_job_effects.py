@@ -68,3 +68,13 @@ def test_no_effect_is_refused(option: str, changes: dict) -> None:
 )
 def test_what_has_its_effect_is_taken(option: str, changes: dict) -> None:
     check(job(changes, option), elsewhere=True)
+
+
+def test_somebody_elses_cluster_restarts_nothing() -> None:
+    for option, value in (("max_restarts", 2), ("snapshot_every", "5")):
+        stated = job({option: value}, option)
+        check(stated, elsewhere=False)
+        with pytest.raises(UsageError, match=r"TFRUN-107.*a TF_CONFIG states this cluster"):
+            check(stated, elsewhere=False, restarts=False)
+        nothing = job({option: type(value)("0")}, option)
+        check(nothing, elsewhere=False, restarts=False)

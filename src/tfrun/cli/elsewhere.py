@@ -66,8 +66,7 @@ def check(args: Sequence[str], environment: Mapping[str, str], *, external: str 
             "stated": tuple(stated),
         }
     )
-    if not external:
-        effects.check(job, elsewhere=True)
+    effects.check(job, elsewhere=not external, restarts=not external)
 
 
 _COMMAND_LINE = click.core.ParameterSource.COMMANDLINE

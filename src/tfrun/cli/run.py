@@ -21,6 +21,7 @@ from tfrun.cluster.cluster_file import hosts_of, is_local, workers_of
 from tfrun.cluster.external import (
     external_aside,
     external_name,
+    external_sizes,
     external_tf_config,
     is_server,
 )
@@ -182,8 +183,12 @@ def run(
             hang_timeout=hang_timeout,
         ),
     )
-    if not external:
-        effects.check(spec, elsewhere=bool(machines or place or serving))
+    stands = spec
+    if external:
+        trainers, servers = external_sizes(external)
+        everyone = WorkerRange(low=trainers, high=trainers)
+        stands = dataclasses.replace(spec, workers=everyone, ps=servers)
+    effects.check(stands, elsewhere=bool(machines or place or serving), restarts=not external)
     if serving and external:
         fix = "Unset TF_CONFIG"
         raise UsageError("TFRUN-107", "TF_CONFIG states a cluster that is not ours", fix=fix)

@@ -86,6 +86,12 @@ def external_aside(tf_config: str) -> TaskKey | None:
     return task if is_server(tf_config) or task.type == "evaluator" else None
 
 
+def external_sizes(tf_config: str) -> tuple[int, int]:
+    """Returns how many tasks of this TF_CONFIG train, and how many are servers."""
+    cluster = parse_tf_config(tf_config).cluster
+    return max(cluster.count("chief") + cluster.count("worker"), 1), cluster.count("ps")
+
+
 def external_name(tf_config: str) -> str:
     """Returns which task of this TF_CONFIG this process is, "worker-1"; "" where it is none."""
     task = parse_tf_config(tf_config).task if tf_config else None

@@ -12,25 +12,36 @@ from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec
 
 
-def check(job: JobSpec, *, elsewhere: bool) -> None:
+def check(job: JobSpec, *, elsewhere: bool, restarts: bool = True) -> None:
     """Refuses an option that is stated and would have no effect.
 
     Args:
       job: with the options that stand on its command line.
       elsewhere: it has, or may have, workers on other machines than the launcher's.
+      restarts: tfrun starts its workers, and may start them again.
 
     Raises:
       UsageError: TFRUN-107.
     """
-    for option, why, fix in _without_effect(job, elsewhere=elsewhere):
+    found = _without_effect(job, elsewhere=elsewhere, restarts=restarts)
+    for option, why, fix in found:
         if option in job.stated:
             name = "--" + option.replace("_", "-")
             raise UsageError("TFRUN-107", f"{name} has no effect here: {why}", fix=fix)
 
 
-def _without_effect(job: JobSpec, *, elsewhere: bool) -> Iterator[tuple[str, str, str]]:
+def _without_effect(
+    job: JobSpec, *, elsewhere: bool, restarts: bool
+) -> Iterator[tuple[str, str, str]]:
     """Yields options, why each has no effect, and what to do."""
     least, most = job.workers.low, job.workers.high
+    if not restarts:
+        why = "a TF_CONFIG states this cluster, and who wrote it starts its tasks again, if anybody"
+        asks = {"max_restarts": job.max_restarts > 0}
+        asks["snapshot_every"] = job.snapshot_every not in ("0", "0s")
+        for option in (option for option, is_asked in asks.items() if is_asked):
+            fix = f"Leave out --{option.replace('_', '-')}, or unset TF_CONFIG"
+            yield option, why, fix
     if least == most:
         why = f"a job of always {most} workers does not go on with fewer when one is lost"
         yield "rejoin_timeout", why, "Write -n MIN:MAX, or use --join-timeout"
