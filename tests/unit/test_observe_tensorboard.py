@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import resource
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tfrun.observe import tensorboard_file
 from tfrun.observe.tensorboard import Board
 from tfrun.observe.tensorboard_file import EventFile
 
@@ -84,15 +86,30 @@ def test_the_hyperparameters_are_those_that_the_plugin_reads(tmp_path: Path) -> 
     assert (end.status, end.end_time_secs) == (2, 6.0)
 
 
-def test_a_full_disk_ends_the_file_and_not_the_job(tmp_path: Path) -> None:
-    full = Path("/dev/full")
-    if not full.exists():
-        pytest.skip("this system has no /dev/full")
-    file = EventFile(tmp_path)
-    file._file.close()
-    file._file = full.open("ab")
+def test_after_a_full_disk_another_file_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensorboard_file, "ANEW_SECONDS", 0.0)
+    file, before = EventFile(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
     file.scalars(1.0, 1, {"loss": 1.0})
     file.flush()
-    assert file.error is not None
-    file.scalars(1.0, 2, {"loss": 1.0})
+    (first,) = tmp_path.iterdir()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (first.stat().st_size + 5, before[1]))
+    try:
+        file.scalars(1.0, 2, {"loss": 1.0})
+        file.flush()
+        assert file.error is not None
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        for step in range(3, 6):
+            file.scalars(1.0, step, {"loss": 1.0})
+            file.flush()
+        assert list(tmp_path.iterdir()) == [first]  # what has no room is not left behind
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    file.scalars(1.0, 6, {"loss": 6.0})
     file.close()
+    assert file.error is None
+    files = sorted(tmp_path.iterdir())
+    assert files[0] == first and len(files) == 2
+    assert values(read(files[0]), "loss") == [(1, 1.0)]
+    assert values(read(files[1]), "loss") == [(6, 6.0)]

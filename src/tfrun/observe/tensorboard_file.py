@@ -7,6 +7,7 @@ import TensorFlow.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -22,11 +23,13 @@ Scalar = str | float | bool
 _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
 _SESSION_START = "_hparams_/session_start_info"
 _SESSION_END = "_hparams_/session_end_info"
+ANEW_SECONDS = 5.0  # between two attempts on a full disk
 _VERSION = 0  # of the plugin's data
 
 
 class EventFile:
-    """One event file, which is appended to. A full disk ends it, never the job."""
+    """An event file, which is appended to. After a full disk another one goes on: TensorBoard shows
+    all of a folder, and reads none beyond a record that is cut."""
 
     def __init__(self, folder: Path) -> None:
         """Args:
@@ -36,11 +39,18 @@ class EventFile:
           OSError: the folder cannot be made or written.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
-        self._file = os.fdopen(own_file.opener(folder / name, own_file.APPEND), "ab")
+        self._folder, self._number, self._tried = folder, 0, 0.0
         self.error: OSError | None = None
-        self._write(_double(1, time.time()) + _text(3, "brain.Event:2"))
+        self._open()
         self.flush()
+
+    def _open(self) -> None:
+        where = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
+        name = f"events.out.tfevents.{where}" + (f".{self._number}" if self._number else "")
+        self._number += 1
+        self._path = self._folder / name
+        self._file = os.fdopen(own_file.opener(self._path, own_file.APPEND), "ab")
+        self._put(_double(1, time.time()) + _text(3, "brain.Event:2"))
 
     def scalars(self, when: float, step: int, values: Mapping[str, float]) -> None:
         """Adds values by tag.
@@ -92,13 +102,32 @@ class EventFile:
         self._write(_double(1, when) + _varint(2, step) + _message(5, summary))
 
     def _write(self, data: bytes) -> None:
-        if self.error is not None:
-            return
-        length = struct.pack("<Q", len(data))
         try:
-            self._file.write(length + _masked_crc(length) + data + _masked_crc(data))
+            if self.error is not None:
+                self._begin_anew()
+            self._put(data)
         except OSError as error:
             self.error = error
+
+    def _put(self, data: bytes) -> None:
+        length = struct.pack("<Q", len(data))
+        self._file.write(length + _masked_crc(length) + data + _masked_crc(data))
+
+    def _begin_anew(self) -> None:
+        """Raises OSError as long as there is no room."""
+        now = time.monotonic()
+        if now - self._tried < ANEW_SECONDS and self.error:
+            raise self.error
+        self._tried = now
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._open()
+        try:
+            self._file.flush()
+        except OSError:
+            self._path.unlink(missing_ok=True)
+            raise
+        self.error = None
 
 
 def _masked_crc(data: bytes) -> bytes:
