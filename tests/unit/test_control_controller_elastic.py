@@ -286,3 +286,14 @@ def test_nobody_is_lost_as_long_as_it_may_be_the_launchers_network(tmp_path: Pat
             await asyncio.sleep(0.02)
 
     with_server(tmp_path, test, SILENT, known=returning())
+
+
+def test_on_one_machine_alone_it_is_no_network(tmp_path: Path) -> None:
+    async def test(served: Served) -> None:
+        await running(served)
+        while not of(served, "agent_lost"):
+            await asyncio.sleep(0.02)
+        assert not of(served, "cut_off")
+
+    timeouts = Timeouts(heartbeat_interval=0.05, heartbeat_timeout=0.6, launcher_timeout=1000.0)
+    with_server(tmp_path, test, timeouts, low=1, machines="a")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfrun.control.silence import Silence
+from tfrun.control.silence import Silence, told_of
 from tfrun.job.timeouts import Timeouts
 
 TIMES = Timeouts(heartbeat_interval=1.0, heartbeat_timeout=5.0, launcher_timeout=30.0)
@@ -49,3 +49,8 @@ def test_without_a_round_all_count():
     silence, lost = Silence().after(106.0, {"a": 100.0, "b": 105.5}, {"gone"}, TIMES)
     assert lost == {"a"} and silence.since is None
     assert Silence().after(106.0, {}, {"gone"}, TIMES) == (Silence(), frozenset())
+
+
+def test_what_a_person_is_told():
+    assert "of any machine for 5 s: this one's network" in told_of(5.2, ["a", "b"], TIMES)
+    assert told_of(5.2, ["a"], TIMES).startswith("nothing is heard of a for 5 s: it is down, or")

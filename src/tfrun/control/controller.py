@@ -18,7 +18,7 @@ from tfrun.control.members import Away, Member, Send
 from tfrun.control.plan import Site
 from tfrun.control.reports import event_of, memory_event
 from tfrun.control.round_terms import State
-from tfrun.control.silence import Silence
+from tfrun.control.silence import Silence, told_of
 from tfrun.job import doubts, profile, supported
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
@@ -262,7 +262,8 @@ class Controller(Conductor):
             self._members.remove(member)
             if silent:
                 holds = self.recovery.holders.get(agent)
-                away = Away(member=member, round=self.round.number, holds=holds)
+                begun = self.round.number - (self.round.state is State.JOINING)
+                away = Away(member=member, round=begun, holds=holds)
                 self._members.away[agent] = away
             else:
                 member.send(messages.Shutdown(preempted=member.leaves, lost=True))
@@ -291,8 +292,11 @@ class Controller(Conductor):
             return
         if self.round.has_servers:  # the chief can go on without the other workers
             world = {t.agent for t in self.round.tasks if t.name == self.plan.chief}
-        before = self._silence
-        self._silence, lost = before.after(now, heard, world, self.spec.timeouts)
+        timeouts, before = self.spec.timeouts, self._silence
+        if len(self.plan.sites) > 1 or self._known.waiting:
+            self._silence, lost = before.after(now, heard, world, timeouts)
+        else:  # on this machine alone no network can break
+            lost = {a for a, at in heard.items() if now - at >= timeouts.heartbeat_timeout}
         if before.since is not None and self._silence.since is None and self._cut_off:
             self._cut_off = False
             self.events.add("heard_again", seconds=before.seconds(now))
@@ -304,15 +308,11 @@ class Controller(Conductor):
             if self._known.waiting:
                 self._known.waiting[agent] = "it says nothing: it is down, or its network is"
             self._lose(agent, "TFRUN-301", reason, silent=True)
-        quiet, limit = self._silence.seconds(now), self.spec.timeouts.heartbeat_timeout
-        if quiet >= limit and not lost and not self._cut_off:
+        quiet = self._silence.seconds(now)
+        if quiet >= timeouts.heartbeat_timeout and not lost and not self._cut_off:
             self._cut_off = True
             self.events.add("cut_off", seconds=quiet)
-            self.view.notice(
-                f"nothing is heard of any machine for {quiet:.0f} s: this one's network, most "
-                "likely; they train on, and are waited for, "
-                f"{self.spec.timeouts.launcher_timeout:.0f} s at most (--launcher-timeout)"
-            )
+            self.view.notice(told_of(quiet, sorted(heard), timeouts))
 
     def _heard_again(self, away: Away) -> None:
         """One that counts as lost was only silent: its memory is good, if still the last.

@@ -7,7 +7,7 @@ for `launcher_timeout`, and nobody else may go on in their place before they hav
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfrun.job.timeouts import Timeouts
@@ -55,3 +55,19 @@ class Silence:
     def seconds(self, now: float) -> float:
         """For how long nothing has been heard of any machine of the round."""
         return 0.0 if self.since is None else now - self.since
+
+
+def told_of(seconds: float, machines: Sequence[str], timeouts: Timeouts) -> str:
+    """Returns what a person is told when nobody has been heard for some time.
+
+    Args:
+      seconds: for how long.
+      machines: those that are connected.
+      timeouts: the job's.
+    """
+    until = f"{timeouts.launcher_timeout:.0f} s at most (--launcher-timeout)"
+    if len(machines) == 1:
+        why = "it is down, or the network between is; it may train on, and is waited for"
+        return f"nothing is heard of {machines[0]} for {seconds:.0f} s: {why}, {until}"
+    why = "this one's network, most likely; they train on, and are waited for"
+    return f"nothing is heard of any machine for {seconds:.0f} s: {why}, {until}"
