@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from control_rounds import RUNNING, TASKS, exited, left, lost, raised, saved
+from control_rounds import RUNNING, SERVED, TASKS, exited, left, lost, raised, saved
 from control_rounds import walk as walk_from
 
+from tfrun.control.round_failures import worth_saving
+from tfrun.control.round_stuck import GiveUpAgents
 from tfrun.control.round_terms import (
     Action,
     AgentJoined,
@@ -28,9 +30,13 @@ from tfrun.control.rounds import begin, step
 TIMED_OUT = TimedOut(state=State.LEAVING)
 
 
+def of_three(number: int) -> Round:
+    return Round(number=number, tasks=TASKS, recovers=True, keeps=True)
+
+
 def walk(*events: Event, number: int = 0) -> tuple[Round, tuple[Action, ...]]:
     """Returns the round after the events, which follow its start, and the last one's actions."""
-    return walk_from(*RUNNING, *events, round=Round(number=number, tasks=TASKS, recovers=True))
+    return walk_from(*RUNNING, *events, round=of_three(number))
 
 
 KILLED = exited(1, -9)
@@ -110,9 +116,15 @@ def test_a_machine_that_is_gone_explains_why_its_worker_says_nothing(*, spare: b
     assert (round.root_cause.task, round.root_cause.code) == ("b", "TFRUN-301")
 
 
-def test_what_outlives_sigkill_leaves_no_room_for_another_round() -> None:
-    round, actions = walk(KILLED, TIMED_OUT, TIMED_OUT)
-    assert (round.state, round.recoverable, actions) == (State.ENDED, False, ())
+@pytest.mark.parametrize("spare", [True, False])
+def test_the_machine_of_what_outlives_sigkill_counts_as_lost(*, spare: bool) -> None:
+    """A process in the kernel, or whose end nobody tells of: the others go on, or are saved."""
+    round, actions = walk(KILLED, saved(0), left(0), exited(0, 1), TIMED_OUT, TIMED_OUT)
+    assert (round.state, actions) == (State.LEAVING, (GiveUpAgents(agents=frozenset("b")),))
+    round, actions = step(round, lost("b", spare=spare))
+    assert (round.state, round.recoverable, actions) == (State.ENDED, spare, ())
+    assert worth_saving(round) is not spare
+    assert round.root_cause is not None and round.root_cause.task == "worker:1"
 
 
 @pytest.mark.parametrize("event", [raised(0, "ValueError"), exited(0, 3)])
@@ -160,10 +172,32 @@ def test_a_lost_agent_that_can_be_spared(before: tuple[Event, ...]) -> None:
 
 
 @pytest.mark.parametrize("before", [(), (KILLED,)])
-def test_a_lost_agent_that_cannot_be_spared(before: tuple[Event, ...]) -> None:
+def test_without_an_agent_that_cannot_be_spared_the_others_keep_their_state(
+    before: tuple[Event, ...],
+) -> None:
+    """No round follows, but a machine saves what they have kept: they were killed at once."""
     round, actions = walk(*before, lost("b", spare=False))
-    assert round.state is State.STOPPING
+    assert round.state is State.LEAVING and actions == (() if before else (LEAVE, timer(GRACE)))
+    second = () if before else (left(1), exited(1, 1))
+    for event in (saved(0), left(0), exited(0, 1), *second):
+        round, _ = step(round, event)
+    assert (round.state, round.recoverable, worth_saving(round)) == (State.ENDED, False, True)
+
+
+def test_what_an_ended_round_has_in_memory_is_saved_unless_the_script_has_failed() -> None:
+    """Nor when a person has ended it, or nothing is ever kept."""
+    gone = (lost("b", spare=False), exited(0, 1), exited(1, 1))
+    for events in ((raised(0, "ValueError"), *gone), (exited(0, 3), *gone)):
+        round, _ = walk(*events)
+        assert (round.state, worth_saving(round)) == (State.ENDED, False)
+    round, _ = walk(KILLED, Interrupt(signal="SIGINT"), exited(0, 130), exited(2, 130))
+    assert (round.state, worth_saving(round)) == (State.ENDED, False)
+    nothing_kept = Round(number=0, tasks=TASKS)
+    round, actions = walk_from(*RUNNING, lost("b", spare=False), round=nothing_kept)
     assert actions[0] == StopTasks(signal="SIGTERM", grace=round.timeouts.stop_grace)
+    on_servers = Round(number=0, tasks=SERVED, keeps=True, recovers=True)
+    round, _ = walk_from(*RUNNING, lost("b", spare=False), round=on_servers)
+    assert round.state is State.STOPPING
 
 
 def test_ctrl_c_while_they_leave_ends_the_job_as_it_always_does() -> None:
@@ -176,8 +210,7 @@ def test_ctrl_c_while_they_leave_ends_the_job_as_it_always_does() -> None:
 
 
 def preparing(number: int) -> Round:
-    round = Round(number=number, tasks=TASKS, recovers=True)
-    return begin(round, frozenset("ab"))[0]
+    return begin(of_three(number), frozenset("ab"))[0]
 
 
 def test_a_later_round_begins_with_the_agents_that_are_there() -> None:

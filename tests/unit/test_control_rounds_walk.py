@@ -72,7 +72,9 @@ class AnyOrder(RuleBasedStateMachine):
             )
             for i, run in enumerate(runs)
         )
-        self.round = Round(number=number, tasks=tasks, recovers=recovers, replacements=2)
+        self.round = Round(
+            number=number, tasks=tasks, recovers=recovers, keeps=recovers, replacements=2
+        )
         if number:
             self.round = replace(self.round, resumes=resumes)
             self.round, _ = begin(self.round, frozenset(AGENTS))

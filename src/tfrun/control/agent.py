@@ -95,6 +95,7 @@ class Agent:
         log = self._logs / f"{self.name}.zygote.log"
         spawner = make_spawner(self.spec, self._environment, log, zygote)
         spawner.on_death = self._on_spawner_death
+        spawner.on_notice = lambda text: self._send(messages.Notice(text=text))
         return spawner
 
     # --- the connection ---------------------------------------------------------------------

@@ -14,6 +14,7 @@ from tfrun.control.departures import Departures
 from tfrun.control.gathering import Gathering, Verdict
 from tfrun.control.orders import order_of
 from tfrun.control.plan import Plan, Whereabouts, start_messages
+from tfrun.control.round_failures import worth_saving
 from tfrun.control.round_terms import State
 from tfrun.control.round_waits import AwaitEnds, EndsAwaited
 from tfrun.control.timers import Timers
@@ -218,7 +219,7 @@ class Conductor:
             how, cause = recovery.describe(failure), cause_of(failure).value
             self.events.add("failure", task=failure.task, how=how, cause=cause)
         if not self.round.recoverable:
-            return self._end()
+            return self._give_up() if worth_saving(self.round) else self._end()
         leaving = self._departures.leaving
         if not grown:
             remembered = self.recovery.after(self.round, leaving)

@@ -17,6 +17,7 @@ from tfrun.control.conductor import Conductor
 from tfrun.control.members import Away, Member, Send
 from tfrun.control.plan import Site
 from tfrun.control.reports import event_of, memory_event
+from tfrun.control.round_stuck import GiveUpAgents
 from tfrun.control.round_terms import State
 from tfrun.control.silence import Silence, told_of
 from tfrun.job import doubts, profile, supported
@@ -274,6 +275,27 @@ class Controller(Conductor):
             return
         spare = not isinstance(self._decide(self.round.number), membership.GiveUp)
         self._feed(terms.AgentLost(agent=agent, failure=failure, spare=spare))
+
+    def _do(self, action: terms.Action) -> None:
+        if not isinstance(action, GiveUpAgents):
+            return super()._do(action)
+        asyncio.get_running_loop().call_soon(self._give_up_agents, action.agents)
+
+    def _give_up_agents(self, agents: frozenset[str]) -> None:
+        """What runs there cannot be ended; where the others are too few, the job ends with them.
+
+        Then the agents stay so long: their machines' memory may be what is saved.
+        """
+        others = self._members.names - agents
+        enough = membership.possible_workers(self.spec, self.plan, others | self._known.expected)
+        for agent in sorted(agents):
+            reason = f"{agent} was given up: its workers cannot be ended, not even by SIGKILL"
+            if enough:
+                self._lose(agent, "TFRUN-301", reason)
+            else:
+                self.events.add("agent_lost", agent=agent, code="TFRUN-301", reason=reason)
+                failure = Failure(task=agent, time=time.time(), code="TFRUN-301", tail=reason)
+                self._feed(terms.AgentLost(agent=agent, failure=failure))
 
     async def _watch(self) -> None:
         timeouts = self.spec.timeouts

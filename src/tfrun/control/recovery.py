@@ -188,6 +188,7 @@ def new_round(
         tasks=plan.planned,
         timeouts=spec.timeouts,
         recovers=recovers(spec, plan),
+        keeps=recovers(spec, plan),
         resumes=resumes,
         preempting=preempting,
         replacements=spec.max_restarts,

@@ -95,8 +95,26 @@ def mendable(round: Round) -> bool:
 
 
 def worth_leaving(round: Round) -> bool:
-    """True when the workers' state is wanted: by the next round, or by the chief that saves it."""
-    return (round.recovers or round.preempting) and _is_infrastructure(round)
+    """True when the workers' state is wanted.
+
+    By the next round, by the chief that saves it, or by a machine that saves it before the job
+    ends. What is on servers no worker has a copy of.
+    """
+    keeps = round.recovers or round.preempting or (round.keeps and not round.has_servers)
+    return keeps and _is_infrastructure(round)
+
+
+def worth_saving(round: Round) -> bool:
+    """True for a round that has ended and could not go on, by no fault of the script's.
+
+    What the machines' memory holds is then the newest state that there is.
+    """
+    if round.recoverable or round.preempting or round.interrupted or not round.failures:
+        return False
+    return not any(
+        (failure.error or failure.status) and cause_of(failure) is Cause.SCRIPT
+        for failure in round.failures
+    )
 
 
 def _is_infrastructure(round: Round) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from tfrun.control.round_absent import with_hard_end
@@ -15,6 +16,7 @@ from tfrun.control.round_failures import (
     worth_leaving,
 )
 from tfrun.control.round_preemption import chief_not_resumed
+from tfrun.control.round_stuck import GiveUpAgents
 from tfrun.control.round_terms import (
     AgentLost,
     LeaveTasks,
@@ -99,9 +101,13 @@ def lost_while_leaving(round: Round, event: AgentLost) -> Result:
 def leave_timed_out(round: Round, event: TimedOut) -> Result:
     if event.state is not round.state:
         return round, ()
-    if round.killed:  # some processes outlive even SIGKILL: the next round has no room
-        return replace(round, state=State.ENDED), ()
+    if round.killed:  # some processes outlive even SIGKILL: no round has room on their machines
+        return round, (GiveUpAgents(agents=_agents_of(round, round.remaining)),)
     return _kill(replace(with_silent(round), killed=True))
+
+
+def _agents_of(round: Round, tasks: Collection[str]) -> frozenset[str]:
+    return frozenset(task.agent for task in round.tasks if task.name in tasks)
 
 
 def _kill(round: Round) -> Result:

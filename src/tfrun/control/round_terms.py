@@ -1,7 +1,4 @@
-"""A round: what is known of it, what it hears (events) and what it asks for (actions).
-
-`control.rounds` is how it goes on.
-"""
+"""A round: what is known of it, what it hears (events), what it asks for (actions)."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from tfrun.control.round_stuck import GiveUpAgents
 from tfrun.control.round_waits import Stands, WaitAction, WaitEvent
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure, root_cause
@@ -33,9 +31,8 @@ class State(enum.Enum):
 class PlannedTask:
     """A task of the round.
 
-    `runs` is "script", or "server" for one that serves until the end. `replaceable`: nothing is
-    lost with its process, and another one takes its place. `is_aside`: the job's end does not
-    depend on it.
+    `runs` is "script", or "server" for one that serves until the end. `replaceable`: another
+    process takes its place, and nothing is lost. `is_aside`: the job's end does not depend on it.
     """
 
     name: str
@@ -54,11 +51,11 @@ class Round:
       stands: in which collective each has said to wait, the last time.
       awaits_ends: an `EndsAwaited` is on its way.
       recovers: a failure that is not the script's own shall lead to the next round.
+      keeps: its workers keep their state for it, also where no round can follow.
       saved: the tasks that have reported a snapshot.
       killed: those that did not leave by themselves have been sent SIGKILL.
       recoverable: it has ended, and the next round may go on.
-      regrouping: the machines for which the workers were asked to leave between two steps: they
-        come, or they go.
+      regrouping: the machines, coming or going, for which the workers were asked to leave.
       resumes: its scripts go on from a state in the machines' memory.
       resumed: the chief has restored it.
       preempting: the system wants the machines back; the training's state is being saved.
@@ -67,7 +64,7 @@ class Round:
       saved_step: the step that has been saved for that.
       unsaved: why it has not been saved so far.
       replacements: how often in a row a replaceable task may end without progress of the job.
-      replaced: for each that has ended since the last progress how often, and when it did last.
+      replaced: how often each has ended since the last progress, and when it did last.
       applied: the step that the chief has reported, of a training whose state is on servers.
     """
 
@@ -86,6 +83,7 @@ class Round:
     failures: tuple[Failure, ...] = ()
     interrupted: str = ""
     recovers: bool = False
+    keeps: bool = False
     saved: frozenset[str] = frozenset()
     killed: bool = False
     recoverable: bool = False
@@ -256,8 +254,8 @@ class Interrupt:
 class Regroup:
     """The workers shall leave between two steps.
 
-    `agents`: machines that stand by, with which the job could have more workers, or machines that
-    are wanted back. `within`: after so many seconds no step's end is waited for; None means ever.
+    `agents`: machines that stand by to be taken in, or are wanted back. `within`: after so many
+    seconds no step's end is waited for; None means ever.
     """
 
     agents: frozenset[str]
@@ -392,6 +390,7 @@ Action = (
     | SaveMemory
     | RegroupTasks
     | StopTasks
+    | GiveUpAgents
     | SetTimer
     | SetGrace
 )

@@ -192,7 +192,7 @@ def _lost_while_joining(round: Round, event: AgentLost) -> Result:
     if event.spare:
         return replace(round, joined=round.joined - {event.agent}), ()
     round = without_agent(round, event)
-    return save_memory(round) if round.resumes else fail(replace(round, recovers=False))
+    return save_memory(round) if round.resumes else _end_unstarted(round)
 
 
 def _lost_while_preparing(round: Round, event: AgentLost) -> Result:
@@ -200,7 +200,11 @@ def _lost_while_preparing(round: Round, event: AgentLost) -> Result:
     round = without_agent(round, event)
     if round.number and mendable(round):
         return replace(round, state=State.ENDED, recoverable=True), ()
-    return fail(replace(round, recovers=False))
+    return _end_unstarted(round)
+
+
+def _end_unstarted(round: Round) -> Result:
+    return fail(replace(round, recovers=False, keeps=False))
 
 
 def _lost_while_stopping(round: Round, event: AgentLost) -> Result:

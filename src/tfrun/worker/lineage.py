@@ -51,6 +51,16 @@ def kill_group(pid: int, signum: int) -> bool:
     return True
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether somebody has stopped a process (SIGSTOP), so that it does nothing at all."""
+    import psutil  # here: a zygote does without it
+
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return False
+
+
 def _prctl(option: int, value: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, value, 0, 0, 0) != 0:

@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-import psutil
-
 from tfrun.job import profile
 from tfrun.job.absent import ENDED, PARTED
 from tfrun.job.exits import ExitStatus
@@ -143,12 +141,7 @@ class WorkerProcess:
     @property
     def is_stopped(self) -> bool:
         """Whether somebody has stopped it (SIGSTOP), so that it does nothing at all."""
-        if self.pid is None or self.exited.is_set():
-            return False
-        try:
-            return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
-        except psutil.Error:
-            return False
+        return self.pid is not None and not self.exited.is_set() and lineage.is_stopped(self.pid)
 
     def fails(self, kind: str, message: str) -> None:
         """Reports an exception for a worker that cannot raise it."""

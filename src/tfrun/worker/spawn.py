@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping
@@ -17,10 +18,13 @@ from tfrun.job.exits import ExitStatus
 from tfrun.job.python import python_command
 from tfrun.job.spec import JobSpec
 from tfrun.worker import sigterm
+from tfrun.worker.lineage import is_stopped
 from tfrun.worker.zygote_process import Zygote, forks, start_zygote
 
 # What a repair of tfrun's raises where a newer TensorFlow or Keras has no place for it.
 DO_NOT_FIT = ("AttributeError", "ImportError", "ModuleNotFoundError", "TypeError")
+LOOK_SECONDS = 1.0
+
 OnExit = Callable[[int, int], None]  # pid, wait status
 
 
@@ -29,6 +33,7 @@ class Spawner(Protocol):
 
     on_exit: OnExit
     on_death: Callable[[str], None]
+    on_notice: Callable[[str], None]
     pid: int | None
 
     async def prepare(self) -> float:
@@ -72,6 +77,7 @@ class ZygoteSpawner:
     def __init__(self, zygote: Zygote) -> None:
         self.on_exit: OnExit = _ignore
         self.on_death: Callable[[str], None] = _ignore
+        self.on_notice: Callable[[str], None] = _ignore
         self._process, self._ours = zygote.process, zygote.line
         self._ours.setblocking(False)
         self._sending = asyncio.Lock()
@@ -79,7 +85,11 @@ class ZygoteSpawner:
         self._forks: dict[int, asyncio.Future[int]] = {}
         self._closing = False
         self.pid: int | None = self._process.pid
-        self._reading = asyncio.get_running_loop().create_task(self._read())
+        loop = asyncio.get_running_loop()
+        self._reading, self._looking = (
+            loop.create_task(self._read()),
+            loop.create_task(self._look()),
+        )
 
     async def prepare(self) -> float:
         return await asyncio.shield(self._ready)
@@ -97,9 +107,24 @@ class ZygoteSpawner:
     async def close(self) -> None:
         self._closing = True
         self._reading.cancel()
+        self._looking.cancel()
         self._ours.close()
         self._process.kill()
         await asyncio.to_thread(self._process.wait)
+
+    async def _look(self) -> None:
+        """Has a zygote that somebody has stopped (SIGSTOP) go on.
+
+        It is the only one that can start workers here, and that learns of their ends.
+        """
+        while self._process.returncode is None:
+            await asyncio.sleep(LOOK_SECONDS)
+            if is_stopped(self._process.pid):
+                self._process.send_signal(signal.SIGCONT)
+                self.on_notice(
+                    "the zygote process, parent of all workers here, was stopped (SIGSTOP), "
+                    "and has been continued"
+                )
 
     async def _read(self) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=self._ours.dup())
@@ -136,6 +161,7 @@ class FreshSpawner:
     def __init__(self) -> None:
         self.on_exit: OnExit = _ignore
         self.on_death: Callable[[str], None] = _ignore
+        self.on_notice: Callable[[str], None] = _ignore
         self.pid: int | None = None
         self._waiting: set[asyncio.Task[None]] = set()
 

@@ -4,6 +4,7 @@ import hashlib
 import os
 import signal
 import time
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -28,6 +29,13 @@ class Fault(keras.callbacks.Callback):
             os.kill(int(os.environ["LAUNCHER"]), signal.SIGTERM)
         if FAULT == "kill" and HERE.rank == 0:
             os.kill(os.getpid(), signal.SIGKILL)
+        if FAULT == "zygote" and HERE.rank == 1:
+            os.kill(os.getppid(), signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if FAULT == "unkillable" and HERE.rank == 1:
+            with Path("unkillable").open("w") as file:
+                file.write(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def on_test_batch_end(self, batch, logs=None):
         if FAULT == "validation" and (HERE.round, HERE.rank, self.epoch, batch) == (0, 1, 1, 2):

@@ -48,4 +48,5 @@ class BothBackend:
 
 
 if __name__ == "__main__":
-    run(sys.argv[1], sys.argv[2], ("a", "b"), BothBackend)
+    kept = {"checkpoint_dir": str(Path("checkpoints").absolute()), "seed": 3}
+    run(sys.argv[1], sys.argv[2], ("a", "b"), BothBackend, **kept)
