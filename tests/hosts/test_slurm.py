@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import time
@@ -179,6 +180,39 @@ def test_salloc_and_a_node_that_is_lost(tmp_path: Path) -> None:
         cluster.lab.crash("n3")
         wait_until(lambda: "with 2 workers after" in log_of(cluster), "it goes on", JOB_SECONDS)
         wait_until(lambda: "trained 60" in log_of(cluster), "it ends", JOB_SECONDS)
+
+
+@pytest.mark.parametrize("way", ["batch script", "srun"])
+def test_a_job_of_a_fixed_size_that_loses_a_node_is_saved_and_runs_again(
+    tmp_path: Path, way: str
+) -> None:
+    """Its other node was stopped at once, and it had failed before Slurm had seen anything."""
+    with a_cluster(tmp_path, 3) as cluster:
+        cluster.environment |= {"EPOCHS": "60", "PAUSE": "0.1"}
+        (cluster.work / "run").mkdir()
+        options = "--run-dir run --checkpoint-every 1h"
+        start = f"exec {TFRUN} {options}" if way == "batch script" else f"srun {TFRUN} {options}"
+        (cluster.work / "job.sh").write_text(
+            "#!/bin/bash\n#SBATCH -N2 --requeue --open-mode=append --nodelist=n1\n"
+            f"{start} train.py\n"
+        )
+        job = cluster.call("sbatch", "--parsable", "-o", "run/slurm.log", "job.sh").split()[0]
+        wait_until(lambda: "epoch 2 restart 0" in log_of(cluster), "it trains", JOB_SECONDS)
+        cluster.lab.crash("n2")
+        wait_until(lambda: "is requeued" in log_of(cluster), "it is requeued", 60)
+        first = log_of(cluster)
+        assert "the agent n2 was lost" in first or "n2" in first
+        (step,) = re.findall(r"step (\d+) is saved in ", first)
+        # As Slurm itself does, some minutes later.
+        cluster.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=crashed")
+        wait_until(lambda: cluster.state(job) == "PENDING", "it waits", 60)
+        # Sooner the first run's srun, which is being ended, would end the second one's step.
+        cluster.call("scontrol", "update", f"JobId={job}", "StartTime=now+20")
+        wait_until(lambda: "trained 60" in log_of(cluster), "it ends", JOB_SECONDS)
+        again = log_of(cluster).removeprefix(first)
+        epoch = int(again.partition(" restart 1")[0].rpartition("epoch ")[2])
+        assert epoch == int(step) // 4 >= 2
+        wait_until(lambda: cluster.state(job) == "COMPLETED", "it has ended well", 30)
 
 
 def is_preempted_and_goes_on(cluster: SlurmLab, job: str, *whom: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from control_port import Served, prepare, receive, with_server
 
 from tfrun.control import messages, wire
@@ -140,3 +141,37 @@ def test_an_agent_that_is_lost_between_two_rounds_ends_the_job(tmp_path: Path) -
         assert not served.controller.gave_up
 
     with_server(tmp_path, test)
+
+
+def test_a_first_step_that_is_told_when_the_round_has_failed_is_no_recovery(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A host goes at the first step: "; restarted from the beginning" and an event were told."""
+    first = {"kind": "first_step", "key": [0, 0, 1], "step": 1, "made": 1}
+
+    async def test(served: Served) -> None:
+        sockets = await prepare(served)
+        await start(sockets)
+        await send(sockets[1], exited("worker:1", -9))
+        for socket in sockets:
+            assert await receive(socket) == messages.Leave(round=0)
+        await send(sockets[0], report("worker:0", first))
+        await send(sockets[0], report("worker:0", PEER))
+        await send(sockets[0], exited("worker:0", 1))
+        for socket in sockets:
+            assert await receive(socket) == messages.Prepare(round=1, ports=1)
+        await start(sockets, 1)
+        assert not [e for e in read_events(served.log) if e["event"] == "recovered"]
+        for number in range(2):
+            await send(sockets[number], report(f"worker:{number}", first, 1))
+            await send(sockets[number], report(f"worker:{number}", {"kind": "done"}, 1))
+        assert await receive(sockets[0]) == messages.Release(round=1)
+        (recovered,) = [e for e in read_events(served.log) if e["event"] == "recovered"]
+        assert (recovered["round"], recovered["lost_steps"]) == (1, 1)
+
+    with_server(tmp_path, test)
+    told = [line for line in capfd.readouterr().err.splitlines() if "restarted" in line]
+    assert len(told) == 1 and told[0].startswith(
+        "tfrun: worker 1 killed by SIGKILL at step 1; restarted from the beginning with 2 workers"
+        ", and does 1 step again,"
+    )

@@ -91,7 +91,7 @@ def in_loop(path: Path, do: str) -> Phase:
         "from pathlib import Path\n"
         "from tfrun.worker.progress import Progress\n"
         "mine = Progress(Path(sys.argv[1]))\n"
-        "mine.body_begins(); mine.body_ended(); mine.body_begins()\n"
+        "mine.body_begins(); mine.body_ended(1); mine.body_begins()\n"
         "asked = threading.Event()\n"
         "def ask():\n"
         "    for _ in range(2):\n"
@@ -157,10 +157,10 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     mine.begins()
     mine.body_begins()
     assert phase() is Phase.TRACING
-    mine.body_ended()
+    mine.body_ended(1)
     mine.body_begins()
     assert phase() is Phase.BODY
-    mine.committed()
+    mine.committed(2)
     assert phase() is Phase.LOOP
     mine.other()
     with mine.waiting(), mine.pausing():

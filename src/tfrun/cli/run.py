@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tfrun.checkpoint import usable
 from tfrun.checkpoint.policy import parse as parse_interval
-from tfrun.cli import show
+from tfrun.cli import left_off, show
 from tfrun.cli.experiment import say
 from tfrun.cli.hosts import remote_of, stated_cluster, stated_hosts
 from tfrun.cluster.cluster_file import hosts_of, is_local, workers_of
@@ -331,10 +331,8 @@ def _start(
     agent = AgentProcess(ALONE, spec, slots) if slots else None
     with contextlib.closing(agent) if agent else contextlib.nullcontext():
         notices = [f"{measured.used_by(spec)}; --no-measured does without it"] if measured else []
-        if goes_on:
-            notices.append(
-                "going on from the last checkpoint here; --fresh begins at the beginning"
-            )
+        if saved and saves and not fresh:
+            notices += left_off.notices(path, Path(saved), goes_on=goes_on)
         job = make_job(spec, agent)
         outcome = show.run(
             job,
@@ -346,7 +344,7 @@ def _start(
             page=page,
             plain=plain,
         )
-    if outcome.preempted and place:
+    if (outcome.preempted or outcome.requeue) and place:
         from tfrun.launch.scheduler import preempted
 
         if text := preempted(place):

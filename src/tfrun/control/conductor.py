@@ -26,6 +26,7 @@ from tfrun.observe.essence import essence
 from tfrun.observe.events import EventLog
 from tfrun.observe.monitor import Monitor
 
+GOES_ON = (State.RUNNING, State.RELEASING)
 DEPARTURE_PART = 0.5  # of a machine's grace period that the end of a step is waited for
 
 
@@ -72,7 +73,7 @@ class Conductor:
         self._gathering = Gathering(spec, self._known)
         self._members = self._gathering.members
         self._departures = Departures(spec, self._members)
-        self._saver = ""
+        self._saver, self._started = "", time.monotonic()
         self._timers = Timers()
         self._closed: list[asyncio.TimerHandle] = []
         self._reconsidering: asyncio.Handle | None = None
@@ -169,10 +170,11 @@ class Conductor:
 
     def _start_tasks(self) -> None:
         # With a snapshot to go on from, what the scripts print again on the way there is no news.
+        self._started = time.monotonic()
         muted = self.recovery.catches_up
         tasks = self._tasks_by_agent(muted=muted)
         self.view.next_round()
-        if not muted:
+        if not muted and not self.recovery.saves_itself:  # which will tell where it goes on
             self._tell()
         for agent in self.round.agents:
             message = messages.StartRound(round=self.round.number, tasks=tasks[agent])
@@ -222,7 +224,8 @@ class Conductor:
             return self._give_up() if worth_saving(self.round) else self._end()
         leaving = self._departures.leaving
         if not grown:
-            remembered = self.recovery.after(self.round, leaving)
+            ran = time.monotonic() - self._started
+            remembered = self.recovery.after(self.round, leaving, seconds=ran)
             if remembered is None:
                 self.gave_up = True
                 return self._give_up()
@@ -340,11 +343,10 @@ class Conductor:
 
     def _recovered(self) -> None:
         """The first step of a round: what was lost is made up for."""
-        since = self.recovery.since
-        if since is None:
+        since, is_over = self.recovery.since, self.round.state not in GOES_ON
+        if since is None or is_over:  # a step that was made before it failed once more
             return
-        if self.recovery.catches_up:
-            self._tell()
+        self._tell()
         record = self.recovery.record(time.monotonic() - since)
         self.events.add(self.recovery.kind, round=self.round.number, **record)
         self.recovery = self.recovery.mended
@@ -352,7 +354,8 @@ class Conductor:
     def _tell(self) -> None:
         if self.recovery.since is not None:
             seconds = time.monotonic() - self.recovery.since
-            self.view.notice(self.recovery.sentence(self.plan.workers, seconds))
+            if text := self.recovery.sentence(self.plan.workers, seconds):
+                self.view.notice(text)
             self.recovery = self.recovery.told
 
     def _end(self) -> None:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tfrun.control import membership, messages, remote_logs, versions, wire
+from tfrun.control import membership, messages, recovery, remote_logs, versions, wire
 from tfrun.control import round_terms as terms
 from tfrun.control.conductor import Conductor
 from tfrun.control.members import Away, Member, Send
 from tfrun.control.plan import Site
+from tfrun.control.recovery import step_of
 from tfrun.control.reports import event_of, memory_event
 from tfrun.control.round_stuck import GiveUpAgents
 from tfrun.control.round_terms import State
@@ -186,6 +188,7 @@ class Controller(Conductor):
             case messages.WorkerReport(task=task, report={"kind": sigterm.REPORT}):
                 self._wanted_back(agent, task)
             case messages.WorkerReport(task=task, report={"kind": numbers.REPORT} as report):
+                self._stepped(report)
                 if self._monitor and (said := self._monitor.reported(task, report)):
                     self.view.notice(said)
             case messages.WorkerReport(task=task, report=report):
@@ -217,6 +220,8 @@ class Controller(Conductor):
     def _reported(self, agent: str, task: str, when: float, report: dict[str, Any]) -> None:
         self.events.add("worker_report", task=task, report=report)
         self.recovery = self.recovery.reported(report, agent)
+        if report.get("kind") == "ended_at":
+            return self._stepped(report)
         if event := event_of(task, when, report, chief=self.plan.chief):
             self._feed(event)
         if report.get("kind") == doubts.REPORT:
@@ -224,8 +229,15 @@ class Controller(Conductor):
         if report.get("kind") == "first_step":
             self._gathering.stepped()
             self._recovered()
+        elif report.get("kind") in recovery.OWN:
+            if not self.recovery.catches_up:  # else the first step that we know tells more
+                self._recovered()
         elif not event:
             self.view.report(task, report)
+
+    def _stepped(self, report: Mapping[str, Any]) -> None:
+        if (step := step_of(report)) is not None:
+            self.recovery = self.recovery.stepped(step)
 
     def _doubted(self, task: str, when: float, report: dict[str, Any]) -> None:
         tasks = (t for t in self.round.tasks if t.runs == "script" and not t.is_aside)

@@ -332,6 +332,9 @@ class Crew:
         )
 
     def on_exit(self, worker: WorkerProcess, when: float, status: ExitStatus) -> None:
+        path = progress.path_of(Path(self._environment["TFRUN_STATE_DIR"]), worker.name)
+        if status.code and (reading := progress.read(path)) and reading.step:
+            self.on_report(worker.name, {"kind": "ended_at", "step": reading.step})
         tail = worker.tail
         if why := self._ended_for.get(worker.name):
             tail = f"{tail}\n{why}".strip()  # what is told of a failure begins at its end

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
+from tfrun.control import losses
+from tfrun.control.losses import MAX_NAMED
 from tfrun.control.plan import Plan, make_plan
 from tfrun.control.round_terms import Round
 from tfrun.job.failure import Failure
-from tfrun.job.restarts import Reached, Restarts
+from tfrun.job.restarts import Reached, Restarts, Stretch
 from tfrun.job.spec import JobSpec
 
-MAX_NAMED = 3
-_REACHED = ("snapshot", "resumed", "first_step", "applied")  # reports that say how far it is
+# Reports that say how far the job is; and those of what a script saves and restores by itself.
+_REACHED = ("snapshot", "resumed", "first_step", "applied")
+OWN = ("saved", "restored")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +27,13 @@ class Recovery:
       restarts: how often it has begun again.
       reached: the furthest step that any worker reported.
       snapshot: the newest snapshot that any worker reported.
-      resumed: the step of the state that this round's workers have restored.
-      died_at: how far the workers were when the last round failed.
+      resumed: the state that this round's workers have restored.
+      began: where this round went on from, once it has made a step.
+      here: how far this round came, as progress counts it.
+      seen: the last step of this round that anybody has told of; nothing depends on it.
+      training: the number of the `fit` call whose steps this round makes.
+      saves_itself: the script saves and restores its own checkpoints; else nobody sees its steps.
+      died_at: how far the workers were when the job failed; None when no step was seen.
       since: when the failure was noticed that no new step has followed yet, in seconds.
       how: what has failed, or who has joined, and has not been told yet, in words.
       grown: nothing has failed: the job was interrupted to have more workers, or for `gone`.
@@ -36,8 +44,13 @@ class Recovery:
     restarts: Restarts
     reached: Reached = (0, 0)
     snapshot: Reached | None = None
-    resumed: int | None = None
-    died_at: Reached = (0, 0)
+    resumed: Reached | None = None
+    began: Reached | None = None
+    here: Reached | None = None
+    seen: Reached | None = None
+    training: int | None = None
+    saves_itself: bool = False
+    died_at: Reached | None = None
     since: float | None = None
     how: tuple[str, ...] = ()
     grown: bool = False
@@ -52,23 +65,36 @@ class Recovery:
           agent: the machine it runs on.
         """
         kind, step = report.get("kind"), report.get("step")
-        if kind not in _REACHED or not _is_number(step):
+        if kind not in (*_REACHED, *OWN) or not _is_number(step):
             return self
+        place = self.here or self.reached
         key = report.get("key")
-        call = key[0] if isinstance(key, list) and key and _is_number(key[0]) else self.reached[0]
-        here = (call, step)
+        call = key[0] if isinstance(key, list) and key and _is_number(key[0]) else place[0]
+        at = (call, step)
         if kind in ("snapshot", "resumed"):
-            newest = max(self.holders.get(agent, here), here)
+            newest = max(self.holders.get(agent, at), at)
             self = replace(self, holders={**self.holders, agent: newest})
-        if kind == "resumed":
-            return replace(self, resumed=step)
         if kind == "snapshot":
-            return replace(
-                self,
-                reached=max(self.reached, here),
-                snapshot=max(self.snapshot or here, here),
-            )
-        return replace(self, reached=max(self.reached, here))
+            self = replace(self, snapshot=max(self.snapshot or at, at))
+        if kind in ("resumed", "restored"):
+            self = replace(self, resumed=at, began=at)
+        elif kind in _REACHED:
+            self = replace(self, reached=max(self.reached, at))
+        if kind == "first_step" and self.training != call:
+            made = made if isinstance(made := report.get("made"), int) else 1
+            before = (call, max(0, step - made))
+            # Another model counts for itself.
+            self = replace(self, training=call, began=self.began or before, seen=at)
+        self = replace(self, began=self.began or (call, 0), here=max(self.here or at, at))
+        if kind in OWN:
+            return replace(self, saves_itself=True)
+        return replace(self, seen=max(self.seen or at, at))
+
+    def stepped(self, step: int) -> Recovery:
+        """Takes the step that a worker tells once a second; nothing but words depends on it."""
+        if self.seen is None or step <= self.seen[1]:
+            return self
+        return replace(self, seen=(self.seen[0], step))
 
     def lost(self, agent: str) -> Recovery:
         """Takes the news that a machine's memory is gone."""
@@ -88,25 +114,22 @@ class Recovery:
         """Takes the news of a failure; `now` is in seconds."""
         return replace(self, since=self.since if self.how and self.since is not None else now)
 
-    def after(self, round: Round, gone: Collection[str] = ()) -> Recovery | None:
+    def after(
+        self, round: Round, gone: Collection[str] = (), *, seconds: float = 0.0
+    ) -> Recovery | None:
         """Returns what is remembered when the next round begins; None when it was the last.
 
         Args:
           round: the one that has failed.
           gone: the agents that are wanted back meanwhile.
+          seconds: for how long it ran.
         """
-        restarts = self.restarts.after_failure(self.reached)
+        stretch = Stretch(began=self.began, reached=self.here, seconds=seconds)
+        restarts = self.restarts.after_failure(stretch)
         if restarts is None:
             return None
-        return replace(
-            self,
-            restarts=restarts,
-            resumed=None,
-            died_at=self.reached,
-            how=(*self.how, how_it_failed(round), *_leaving(gone)),
-            grown=False,
-            gone=(*self.gone, *sorted(gone)),
-        )
+        how = (*self.how, how_it_failed(round), *_leaving(gone))
+        return self._between(gone, restarts=restarts, how=how, grown=False)
 
     def after_regroup(self, joined: Collection[str], gone: Collection[str] = ()) -> Recovery:
         """Returns what is remembered when the next round begins with other machines.
@@ -116,14 +139,15 @@ class Recovery:
           gone: of those that are wanted back.
         """
         how = [*_leaving(gone), *([f"{_named(joined)} joined"] if joined else [])]
-        return replace(
-            self,
-            resumed=None,
-            died_at=self.reached,
-            how=(*self.how, *(how or ["a host came and went"])),
-            grown=self.grown or not self.how,
-            gone=(*self.gone, *sorted(gone)),
-        )
+        how = (*self.how, *(how or ["a host came and went"]))
+        return self._between(gone, how=how, grown=self.grown or not self.how)
+
+    def _between(self, gone: Collection[str], **changes: Any) -> Recovery:
+        """Nothing is known yet of the next round."""
+        died = max((at for at in (self.died_at, self.seen) if at), default=None)
+        new = {"resumed": None, "began": None, "here": None, "seen": None, "training": None}
+        gone = (*self.gone, *sorted(gone))
+        return replace(self, **new, died_at=died, gone=gone, **changes)
 
     @property
     def catches_up(self) -> bool:
@@ -138,23 +162,24 @@ class Recovery:
     @property
     def mended(self) -> Recovery:
         """What is remembered once a new step has followed."""
-        return replace(self, since=None, how=(), grown=False, gone=())
+        return replace(self, since=None, how=(), grown=False, gone=(), died_at=None)
 
     def sentence(self, workers: int, seconds: float) -> str:
-        """Returns the line that tells of the recovery.
+        """Returns the line that tells of the recovery; "" when it has been told.
 
         Args:
           workers: how many there are now.
           seconds: from the failure to the first new step.
         """
-        how = ", then ".join(self.how[-MAX_NAMED:])
-        many = f"{workers} worker" + ("s" if workers != 1 else "")
-        if self.resumed is None:
-            return f"{how}; restarted from the beginning with {many} after {seconds:.1f} s"
-        where = "" if self.grown else f" at step {self.died_at[1]:,}"
-        if self.snapshot is None and (lost := self.lost_steps):
-            many += f", and does {lost:,} step{'s' if lost != 1 else ''} again,"
-        return f"{how}{where}; resumed at step {self.resumed:,} with {many} after {seconds:.1f} s"
+        return losses.sentence(
+            self.how,
+            self.died_at,
+            self.resumed or self.began,
+            workers=workers,
+            seconds=seconds,
+            is_failure=not self.grown,
+            is_restored=self.resumed is not None,
+        )
 
     @property
     def kind(self) -> str:
@@ -166,7 +191,7 @@ class Recovery:
     def record(self, seconds: float) -> dict[str, Any]:
         """Returns what the event log gets of it, `seconds` after it began."""
         return {
-            "step": self.resumed or 0,
+            "step": self.resumed[1] if self.resumed else 0,
             "lost_steps": self.lost_steps,
             "seconds": seconds,
             "restarts": self.restarts.total,
@@ -176,7 +201,7 @@ class Recovery:
     @property
     def lost_steps(self) -> int:
         """How many steps the workers have to do again."""
-        return max(0, self.died_at[1] - (self.resumed or 0))
+        return losses.lost_steps(self.died_at, self.resumed or self.began)
 
 
 def new_round(
@@ -272,6 +297,6 @@ def step_of(report: Mapping[str, Any]) -> int | None:
     return step if _is_number(step := report.get("step")) else None
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[int]:
     """Reports come from the user's process, which may write anything."""
     return isinstance(value, int) and not isinstance(value, bool)

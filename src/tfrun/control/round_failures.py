@@ -117,5 +117,11 @@ def worth_saving(round: Round) -> bool:
     )
 
 
+def lacks_machines(round: Round) -> bool:
+    """True for a round that has run, and ended because a machine was lost that the job needs."""
+    has_run = set(round.ports) >= round.agents
+    return has_run and bool(round.lost) and worth_saving(round)
+
+
 def _is_infrastructure(round: Round) -> bool:
     return all(cause_of(failure) is Cause.INFRASTRUCTURE for failure in round.failures)

@@ -42,6 +42,7 @@ class Failure:
       tail: the last lines of its standard error, without TensorFlow's noise.
       code: a stable error code when the platform itself failed.
       silent: the task said nothing while its peers lost it, and had to be killed.
+      in_a_row: as many restarts without progress had come before it as are allowed; 0 for others.
     """
 
     task: str
@@ -51,6 +52,7 @@ class Failure:
     tail: str = ""
     code: str = "TFRUN-401"
     silent: bool = False
+    in_a_row: int = 0
 
     @cached_property
     def follows_from_a_peer(self) -> bool:
@@ -91,6 +93,7 @@ class Outcome:
       preempted: the state was saved before that, or there was nothing to save.
       saved_step: the step that was saved at the end, for that or because no round could follow.
       unsaved: why the state could not be saved.
+      requeue: a machine was lost that the job needs, and the scheduler has others.
       restarts: how often the job began a new round after a failure.
       replaced: how many tasks were started again in the midst of a round.
       doubts: what it did that was probably not meant.
@@ -105,6 +108,7 @@ class Outcome:
     preempted: bool = False
     saved_step: int | None = None
     unsaved: str = ""
+    requeue: bool = False
     restarts: int = 0
     replaced: int = 0
     doubts: tuple[str, ...] = ()

@@ -103,7 +103,10 @@ class Door:
 class Job:
     """What the launcher runs: the specification, who does what, and how the agents start.
 
-    `health` is a port on which it says that it lives; 0 is none.
+    Attributes:
+      health: a port on which it says that it lives; 0 is none.
+      requeued: how often a scheduler has run it again; None where nobody does when a machine is
+        lost that it needs.
     """
 
     spec: JobSpec
@@ -111,3 +114,4 @@ class Job:
     backend: Backend
     door: Door = field(default_factory=Door)
     health: int = 0
+    requeued: int | None = None

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from tfrun.control import remote_logs, requests
 from tfrun.control.controller import Controller
+from tfrun.control.round_failures import lacks_machines
+from tfrun.control.round_terms import Round
 from tfrun.control.server import ControlServer
 from tfrun.control.view import View
 from tfrun.job import contact
@@ -96,7 +98,7 @@ async def run_job(
                 await controller.ended.wait()
                 # The connections stay until the agents have read the last message and closed them.
                 await backend.close(spec.timeouts.agent_exit)
-                outcome = _outcome(controller)
+                outcome = _outcome(controller, job)
                 # Before those who look are let go: it is the last that they see.
                 events.add("job_ended", **end_of(outcome))
     finally:
@@ -147,7 +149,17 @@ async def _watch(backend: Backend, controller: Controller) -> None:
         controller.never_joined(end.agent, end.how, end.code)
 
 
-def _outcome(controller: Controller) -> Outcome:
+def _is_requeued(job: Job, round: Round) -> bool:
+    """True when the scheduler has to find other machines: what is trained is saved, or it tries.
+
+    Where nothing was, which may be so again and again, it tries no more often than a round does.
+    """
+    if job.requeued is None or not lacks_machines(round):
+        return False
+    return round.saved_step is not None or job.requeued < job.spec.max_restarts
+
+
+def _outcome(controller: Controller, job: Job) -> Outcome:
     round, restarts = controller.round, controller.recovery.restarts.total
     cause = round.root_cause
     if round.preempted:
@@ -159,7 +171,7 @@ def _outcome(controller: Controller) -> Outcome:
             restarts=restarts,
         )
     if cause and controller.gave_up:
-        cause = replace(cause, code="TFRUN-405")
+        cause = replace(cause, code="TFRUN-405", in_a_row=job.spec.max_restarts)
     if round.interrupted and not cause:
         number = signal.Signals[round.interrupted].value
         code = EXIT_INTERRUPTED if number == signal.SIGINT else 128 + number
@@ -176,16 +188,19 @@ def _outcome(controller: Controller) -> Outcome:
             replaced=controller.replaced,
             doubts=tuple(map(str, controller.doubts.told)),
         )
+    requeue = _is_requeued(job, round)
     code = cause.status.shell_code if cause.status and cause.status.code else 1
     others = sum(1 for task in round.exits if task != cause.task)
     differing = [t for agent, t in controller.differing.items() if agent in round.agents]
     differing += [controller.untested] if controller.untested else []
     return Outcome(
-        exit_code=code,
+        exit_code=EXIT_PREEMPTED if requeue else code,
         cause=cause,
         others=others,
         interrupted=round.interrupted,
         saved_step=round.saved_step,
+        unsaved=round.unsaved,
+        requeue=requeue,
         restarts=restarts,
         differing=tuple(differing),
     )

@@ -60,7 +60,8 @@ def slurm_job(
     used = {site.agent: tasks.count(site.agent) for site in sites if site.agent in tasks}
     host = allocation.here or socket.gethostname()
     backend = SlurmBackend(used, spec, host=host, pem=pem_of(certificate))
-    return Job(spec=spec, plan=plan, backend=backend, door=door)
+    more = {"door": door, "requeued": allocation.restarts}
+    return Job(spec=spec, plan=plan, backend=backend, **more)
 
 
 class SlurmBackend:

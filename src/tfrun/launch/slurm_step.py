@@ -6,6 +6,7 @@ all tasks have to see.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tfrun.cluster.slurm import Step
@@ -33,4 +34,4 @@ def step_job(spec: JobSpec, step: Step, certificate: Certificate | None) -> Job:
     sites = [Site(agent=agent, host=node, slots=1) for agent, node in step.agents]
     meeting = meeting_of(step, Path(spec.run_dir))
     own = {"returns": False, "certificate": certificate}
-    return group_job(spec, sites, step.agent, meeting, **own)
+    return replace(group_job(spec, sites, step.agent, meeting, **own), requeued=step.restarts)

@@ -15,7 +15,14 @@ _STYLE = re.compile(r"\x1b\[[\d;]*m")  # Keras writes in bold what it wants to b
 
 
 def headline(failure: Failure) -> str:
-    """Returns one sentence: which task failed, and how."""
+    """Returns one sentence: which task failed, how, and why that was the end."""
+    if not (limit := failure.in_a_row):
+        return _what_failed(failure)
+    many = f"{limit} restart{'s' if limit != 1 else ''} in a row"
+    return f"{_what_failed(failure)}; {many} made no progress (--max-restarts {limit})"
+
+
+def _what_failed(failure: Failure) -> str:
     name = failure.task.replace(":", " ")
     if failure.status is None and not failure.error:
         return failure.tail
@@ -82,9 +89,9 @@ def failure_json(outcome: Outcome) -> dict[str, Any] | None:
 
 def end_of(outcome: Outcome) -> dict[str, Any]:
     """Returns the fields of the event that ends a job."""
-    if outcome.cause is not None:
+    if outcome.cause is not None and not outcome.requeue:
         state = "failed"
-    elif outcome.preempted:
+    elif outcome.preempted or outcome.requeue:
         state = "preempted"
     else:
         state = "stopped" if outcome.interrupted else "finished"

@@ -69,6 +69,9 @@ def print_outcome(
         )
         if outcome.saved_step is not None:
             print(f"tfrun: {_goes_on(outcome.saved_step, spec)}", file=sys.stderr)
+        elif outcome.unsaved:
+            text = f"what was trained could not be saved: {outcome.unsaved}"
+            print(f"tfrun: {text}", file=sys.stderr)
         return
     if outcome.preempted:
         print(

@@ -21,7 +21,7 @@ import tensorflow as tf
 from tfrun.engine import multi_worker
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import world
-from tfrun.train import chief_journal
+from tfrun.train import chief_journal, own_saves
 from tfrun.train.agree import spans_workers
 from tfrun.train.chief_journal import Call, Save
 from tfrun.train.local_mode import default_strategy, in_local_mode, variables_distributed
@@ -50,7 +50,9 @@ def run_save(original: Write, checkpoint: Any, prefix: Any, options: Any = None)
     def write() -> Any:
         return original(checkpoint, prefix, _in_step(options))
 
-    return _shared(checkpoint, prefix, write, know, learn, lambda path: checkpoint._write(path))
+    saved = _shared(checkpoint, prefix, write, know, learn, lambda path: checkpoint._write(path))
+    own_saves.told("saved", checkpoint)
+    return saved
 
 
 def run_manager_save(
@@ -89,7 +91,9 @@ def run_manager_save(
     if not _is_due(manager, check_interval):
         return write()  # which writes nothing
     path = manager._checkpoint_prefix
-    return _shared(checkpoint, path, write, know, learn, lambda path: checkpoint._write(path))
+    saved = _shared(checkpoint, path, write, know, learn, lambda path: checkpoint._write(path))
+    own_saves.told("saved", checkpoint)
+    return saved
 
 
 def run_saved_model(original: Write, obj: Any, export_dir: Any, *args: Any, **kwargs: Any) -> Any:

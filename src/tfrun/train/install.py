@@ -16,7 +16,7 @@ from tensorflow.python.saved_model import save as upstream_save
 
 from tfrun.data import keras_feed
 from tfrun.engine import adoption, place
-from tfrun.train import checkpoints, folders, loaded, loading, loops, saving
+from tfrun.train import checkpoints, folders, loaded, loading, loops, own_saves, saving
 from tfrun.train.local_mode import in_local_mode, note_assignment
 from tfrun.train.parameter_server import install as parameter_server
 
@@ -154,4 +154,6 @@ def _load_into(original: Runner, target: Any, path: Any, *args: Any, **kwargs: A
     if path is None:  # `checkpoint.restore(None)` restores nothing
         return original(target, path, *args, **kwargs)
     loaded.note()
-    return loading.from_chief(path, lambda: original(target, path, *args, **kwargs))
+    result = loading.from_chief(path, lambda: original(target, path, *args, **kwargs))
+    own_saves.told("restored", target)
+    return result

@@ -66,6 +66,11 @@ def say_resumed(place: Place, step: int) -> None:
     channel.wait_for("go", GO_SECONDS)
 
 
+def say_stepped(place: tuple[int, int, int], step: int, made: int) -> None:
+    """Tells that this worker has made the first `made` steps of a training; `step` in all."""
+    channel.emit("first_step", key=list(place), step=step, made=made)
+
+
 def leave_to_regroup(keep: Callable[[], None]) -> None:
     """Called between two steps: ends the script where there could be more workers.
 

@@ -206,9 +206,9 @@ class Session:
         assert self._keeper is not None and self._training is not None
         self._together = done - self._keeper.step
         self._meter.returned(self._together)
-        if self._progress:
-            self._progress.step_returned()
         self._steps += self._together
+        if self._progress:
+            self._progress.step_returned(self._steps)
         if self._pace is not None:
             self._pace.stands_at(self._steps)
         with self._training.changing():
@@ -236,7 +236,7 @@ class Session:
         assert self._keeper is not None and self._training is not None
         if not self._stepped:
             self._stepped = True
-            channel.emit("first_step", step=self._iterations())
+            leaving.say_stepped(self._keeper.place, self._iterations(), self._together)
         epoch, done, logs = self._keeper.place.epoch, self._keeper.step, self._keeper.logs
         self._meter.ended(epoch=epoch, in_epoch=done, step=self._steps, logs=logs)
         if self._periodic.due(self._together) and world().local_rank == 0:

@@ -157,7 +157,7 @@ class TrainState:
                 self._check_open()
                 self._in_step = False
                 if self._shown:
-                    self._shown.body_ended()
+                    self._shown.body_ended(self._after.step)
                 self._step_ended(self._after)
             self._meter.rests()
             if not self.step and world().in_job:
@@ -195,7 +195,7 @@ class TrainState:
             self._awaits_commit()
         self._meter.begins()
         if self._shown:
-            self._shown.committed()
+            self._shown.committed(self.step)
 
     # --- its end -------------------------------------------------------------------------------
 
@@ -324,7 +324,7 @@ class TrainState:
             self._training.moves()
         if not self._has_stepped:
             self._has_stepped = True
-            channel.emit("first_step", step=self.step)
+            leaving.say_stepped((self._number, after.epoch, after.step_in_epoch), self.step, 1)
         self._meter.ended(epoch=after.epoch, in_epoch=after.step_in_epoch, step=after.step)
         if self._periodic.due() and world().local_rank == 0:
             self._write(self._keeper.state())

@@ -28,7 +28,8 @@ from tfrun.worker import channel
 DUMP_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + 7
 DUMP_SECONDS = 1.0  # for the stacks to be written
 LOOK = "look"  # what an agent says to a worker whose loop it wonders about
-_FORMAT = struct.Struct("dqd")  # when (monotonic seconds), phase, usual step (seconds)
+# When (monotonic seconds), phase, usual step (seconds), steps of the training that are done.
+_FORMAT = struct.Struct("dqdq")
 _TRACED_PART = 0.3  # of the first step's time counts as usual: other shapes are traced later
 _BUSY = 0.05  # of a processor; what waits uses far less
 
@@ -48,11 +49,15 @@ class Phase(enum.IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What an agent reads: when the phase began, which it is, and how long a step takes."""
+    """What an agent reads: when the phase began, which it is, and how long a step takes.
+
+    And how many steps of the training are done; 0 where nobody counts them.
+    """
 
     since: float
     phase: Phase
     step_seconds: float
+    step: int = 0
 
 
 class Progress:
@@ -65,7 +70,7 @@ class Progress:
             self._memory = mmap.mmap(file.fileno(), _FORMAT.size)
         self._began, self._since = 0.0, 0.0
         self._usual: dict[str, float] = {}  # seconds of a step, of each kind that has been traced
-        self._phase, self._kind = Phase.OTHER, ""
+        self._phase, self._kind, self._step = Phase.OTHER, "", 0
         self._looked = (0.0, 0.0)  # processor time, and when
 
     def other(self) -> None:
@@ -95,17 +100,19 @@ class Progress:
         if self._phase is Phase.STEP:
             self._write(Phase.BODY)
 
-    def body_ended(self) -> None:
+    def body_ended(self, step: int) -> None:
         """As `step_returned`; the next batch, which comes now, may have to be waited for."""
-        self.step_returned()
+        self.step_returned(step)
         self._write(Phase.BODY)
 
-    def committed(self) -> None:
+    def committed(self, step: int) -> None:
         """The script has said that a step of its own is done; nobody knows which is the last."""
+        self._step = step
         self._write(Phase.LOOP)
 
-    def step_returned(self) -> None:
-        """The step is done; callbacks come."""
+    def step_returned(self, step: int | None = None) -> None:
+        """The step is done, the training's number `step`; callbacks come."""
+        self._step = self._step if step is None else step
         now, kind = time.monotonic(), self._kind
         seconds, usual = now - self._began, self._usual.get(kind)
         if usual is None:
@@ -116,7 +123,7 @@ class Progress:
             usual = max(usual, seconds)
         self._usual[kind] = usual
         self._phase, self._since = Phase.BETWEEN, now
-        _FORMAT.pack_into(self._memory, 0, now, Phase.BETWEEN, usual)
+        _FORMAT.pack_into(self._memory, 0, now, Phase.BETWEEN, usual, self._step)
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
@@ -182,7 +189,7 @@ class Progress:
         self._show(self._since, phase)
 
     def _show(self, since: float, phase: Phase) -> None:
-        _FORMAT.pack_into(self._memory, 0, since, phase, self._step_seconds)
+        _FORMAT.pack_into(self._memory, 0, since, phase, self._step_seconds, self._step)
 
 
 def _is_in_tensorflow() -> bool:
@@ -200,8 +207,9 @@ def path_of(folder: Path, task: str) -> Path:
 def read(path: Path) -> Reading | None:
     """What a worker has shown last; None when it has shown nothing yet."""
     try:
-        since, phase, mean = _FORMAT.unpack(path.read_bytes())
-        return Reading(since=since, phase=Phase(phase), step_seconds=mean) if since else None
+        since, phase, mean, step = _FORMAT.unpack(path.read_bytes())
+        found = Reading(since=since, phase=Phase(phase), step_seconds=mean, step=step)
+        return found if since else None
     except (OSError, ValueError, struct.error):
         return None
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tfrun.train import callback_state, finished, keeper, variables
+from tfrun.train import callback_state, finished, keeper, leaving, variables
 from tfrun.train.durable import durable
 from tfrun.train.parameter_server.epochs import carry_over, read_so_far, running
 from tfrun.train.parameter_server.run import Rate
@@ -78,7 +78,7 @@ class ServerSession(Session):
         assert self._keeper is not None
         if not self._stepped:
             self._stepped = True
-            channel.emit("first_step", step=self._iterations())
+            leaving.say_stepped(self._keeper.place, self._iterations(), self._together)
         epoch, done, logs = self._keeper.place.epoch, self._keeper.step, self._keeper.logs
         self._meter.ended(epoch=epoch, in_epoch=done, step=self._steps, logs=logs)
         if self._report.due():
