@@ -34,35 +34,35 @@ EPILOG = "Every other option of tfrun goes to the jobs by its environment variab
 @click.option(
     "--communication",
     metavar="A,B",
-    help="What to compare.  [default: all that work without GPUs, or with them]",
+    help="What to compare: host, ring, nccl.  [default: host,ring]",
 )
 @click.option(
     "--sizes",
     default="4K,64K,1M,11M,100M",
     show_default=True,
     metavar="A,B,…",
-    help="Bytes of the all-reduces.",
+    help="Sizes of the all-reduces, in bytes.",
 )
 @click.option(
     "--model",
     default="11M",
     show_default=True,
     metavar="SIZE",
-    help="Bytes of the gradients of the model that is trained.",
+    help="Size of the gradients of the model that is trained, in bytes.",
 )
 @click.option(
     "--batch",
     type=click.IntRange(min=1),
     default=64,
     show_default=True,
-    help="Its samples on each worker.",
+    help="Samples per worker and step.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
     default=30,
     show_default=True,
-    help="Of its steps that are timed.",
+    help="Number of timed steps.",
 )
 @click.option(
     "--plot", metavar="FILE", help="Where to draw, as PNG.  [default: <run-dir>/bench.png]"

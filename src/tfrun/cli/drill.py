@@ -33,26 +33,28 @@ EPILOG = (
 @click.option(
     "--faults",
     metavar="A,B,…",
-    help="Which faults.  [default: kill,chief,two,stop,preempt as N allows; with -H cut,preempt]",
+    help="Faults to inject.  [default: kill,chief,two,stop,preempt as N allows; -H: cut,preempt]",
 )
 @click.option(
     "--kills",
     type=click.IntRange(min=1),
     default=10,
     show_default=True,
-    help="How often the fault `random` comes.",
+    help="How often the fault `random` strikes.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0, max=2**31 - 1),
-    help="Of the jobs, of the moments and of the victims.  [default: another each time]",
+    help="Seed of the jobs, and of when and where faults strike.  [default: a new one each time]",
 )
-@click.option("--deterministic", is_flag=True, help="Have TensorFlow compute the same bits.")
+@click.option(
+    "--deterministic", is_flag=True, help="Have TensorFlow compute the same bits every time."
+)
 @click.option(
     "--limit",
     type=Number(min=0, min_open=True),
     metavar="SECONDS",
-    help="A first new step that is later breaks a promise.",
+    help="The first new step must come within this time.",
 )
 @last_options("drill", "run")
 def drill(

@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.2
 
 
 @click.command(context_settings=context("logs"), epilog=EPILOG)
-@click.option("--rank", type=click.IntRange(min=0), help="Only this worker's.")
+@click.option("--rank", type=click.IntRange(min=0), help="Show only this worker's log.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 @click.option("--grep", metavar="PATTERN", help="Only lines in which this is found.")
 @run_argument

@@ -102,7 +102,7 @@ class _Command(click.Command):
     metavar="K",
     help="With --ps: how many updates late a gradient may be applied.  [default: any number]",
 )
-@click.option("--evaluator", is_flag=True, help="Evaluate each checkpoint in a process aside.")
+@click.option("--evaluator", is_flag=True, help="Evaluate each checkpoint in a separate process.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT names a module, as in python -m.")
 @click.option("--run-dir", metavar="DIR", help="Where to write.  [default: tfrun-runs/<job>]")
 @click.option("--log-all", is_flag=True, help="Show every worker's output, prefixed.")
@@ -136,7 +136,7 @@ class _Command(click.Command):
     default=Timeouts.launcher_timeout,
     show_default=True,
     metavar="SECONDS",
-    help="How long machines that do not hear the launcher train on before they end.",
+    help="How long machines that cannot reach the launcher train on before they end.",
 )
 @click.option(
     "--grace",
@@ -144,7 +144,7 @@ class _Command(click.Command):
     default=Timeouts.preempt_grace,
     show_default=True,
     metavar="SECONDS",
-    help="After SIGTERM: how long it may take to save, or to go on without that machine.",
+    help="After SIGTERM: how long saving, or going on without that machine, may take.",
 )
 @click.option(
     "--communication",
@@ -158,20 +158,20 @@ class _Command(click.Command):
     type=click.Choice(COMPRESSIONS),
     default="off",
     show_default=True,
-    help="Send gradients in half the bytes; what is rounded off is made up for at the next step.",
+    help="Send gradients in half the bytes; rounding errors are carried over to the next step.",
 )
 @click.option(
     "--overlap",
     type=click.Choice(OVERLAPS),
     default="auto",
     show_default=True,
-    help="Begin to send gradients while the others are still computed; auto: between machines.",
+    help="Send gradients while others are still being computed; auto: only between machines.",
 )
 @click.option(
     "--measured/--no-measured",
     default=True,
     show_default=True,
-    help="Use what `tfrun bench` has found to be the fastest on these machines.",
+    help="Use the settings that `tfrun bench` found fastest on these machines.",
 )
 @click.option(
     "--threads-per-worker",
@@ -190,7 +190,7 @@ class _Command(click.Command):
 @click.option(
     "--strict",
     is_flag=True,
-    help="End the job, with exit code 3, at what is probably not meant instead of a warning.",
+    help="End the job with exit code 3 where a coded warning would be printed.",
 )
 @click.option(
     "--max-restarts",
@@ -198,7 +198,7 @@ class _Command(click.Command):
     default=JobSpec.max_restarts,
     show_default=True,
     metavar="N",
-    help="Failures in a row without progress that are recovered from; 0 is none.",
+    help="How many failures in a row, without progress between them, to recover from.",
 )
 @click.option(
     "--hang-timeout",
@@ -206,14 +206,14 @@ class _Command(click.Command):
     default=Timeouts.hang_timeout,
     show_default=True,
     metavar="SECONDS",
-    help="How long a worker may stand still until it is replaced.",
+    help="How long a worker may make no progress before it is replaced.",
 )
 @click.option(
     "--snapshot-every",
     default=JobSpec.snapshot_every,
     show_default=True,
     metavar="K|Ns",
-    help="Steps or seconds between snapshots; 0 is only when a worker fails.",
+    help="Steps or seconds between snapshots; 0: only when a worker fails.",
 )
 @click.option(
     "--steps-per-execution",
@@ -240,17 +240,23 @@ class _Command(click.Command):
     metavar="N",
     help="How many checkpoints to keep.",
 )
-@click.option("--fresh", is_flag=True, help="Do not go on from the run directory's checkpoints.")
-@click.option("--deterministic", is_flag=True, help="Have TensorFlow compute the same bits.")
-@click.option("--ledger", is_flag=True, help="Write down which samples each step consumes.")
+@click.option(
+    "--fresh", is_flag=True, help="Start from the beginning, even if there are checkpoints."
+)
+@click.option(
+    "--deterministic", is_flag=True, help="Have TensorFlow compute the same bits every time."
+)
+@click.option("--ledger", is_flag=True, help="Record which samples each step consumes.")
 @click.option(
     "--tls-cert",
     metavar="FILE",
-    help="Certificate, in PEM: encrypt with TLS what agents on a network are told.",
+    help="Certificate, in PEM: use TLS between the launcher and agents on a network.",
 )
 @click.option("--tls-key", metavar="FILE", help="Its private key, in PEM.")
 @click.option("--page", is_flag=True, help="Print a link to the job's live page.")
-@click.option("--plain", is_flag=True, help="Plain lines on a terminal too, no live block.")
+@click.option(
+    "--plain", is_flag=True, help="Print plain lines, also on a terminal; no live display."
+)
 @click.option("--tensorboard", metavar="DIR", help="Write for TensorBoard, into DIR/<job>.")
 @click.argument("script", metavar="SCRIPT", shell_complete=lambda _c, _p, w: first_words(w))
 @click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")

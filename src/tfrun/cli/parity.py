@@ -41,14 +41,16 @@ EPILOG = (
     type=Number(min=0),
     default=1e-5,
     show_default=True,
-    help="The largest relative difference of a loss that is none; 100 times in variables.",
+    help="Largest relative difference of losses that counts as equal; of variables: 100 times it.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0, max=2**31 - 1),
-    help="Of all runs.  [default: another each time]",
+    help="Seed of all runs.  [default: a new one each time]",
 )
-@click.option("--deterministic", is_flag=True, help="Have TensorFlow compute the same bits.")
+@click.option(
+    "--deterministic", is_flag=True, help="Have TensorFlow compute the same bits every time."
+)
 @last_options("parity", "run")
 def parity(
     *,
