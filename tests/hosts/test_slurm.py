@@ -199,9 +199,10 @@ def test_a_job_of_a_fixed_size_that_loses_a_node_is_saved_and_runs_again(
         job = cluster.call("sbatch", "--parsable", "-o", "run/slurm.log", "job.sh").split()[0]
         wait_until(lambda: "epoch 2 restart 0" in log_of(cluster), "it trains", JOB_SECONDS)
         cluster.lab.crash("n2")
-        wait_until(lambda: "is requeued" in log_of(cluster), "it is requeued", 60)
+        # Slurm may end tfrun before that can say so itself.
+        wait_until(lambda: "REQUEUE" in log_of(cluster), "it is requeued", 60)
         first = log_of(cluster)
-        assert "the agent n2 was lost" in first or "n2" in first
+        assert "TFRUN-301: " in first
         (step,) = re.findall(r"step (\d+) is saved in ", first)
         # As Slurm itself does, some minutes later.
         cluster.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=crashed")
