@@ -95,7 +95,9 @@ SPECS = st.builds(
     sync_check=st.integers(0, 1000),
     strict=st.booleans(),
     log_all=st.booleans(),
-    timeouts=st.floats(1, 500).map(lambda t: Timeouts(heartbeat_timeout=t + 1)),
+    timeouts=st.floats(1, 500).map(
+        lambda t: Timeouts(heartbeat_timeout=t + 1, launcher_timeout=t + 2)
+    ),
 )
 
 

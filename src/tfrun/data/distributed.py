@@ -154,13 +154,15 @@ class Feed(DistributedView):
         first = done % self.epoch_steps if self._resumes else 0
         self._resumes = False
         iterator, tape = self._at(done, done + self.epoch_steps - first)
+        skip = self._skip_at(done)  # of this step alone
         for step in range(first, self.epoch_steps, size):
             count = min(size, self.epoch_steps - step)
             self._next = done + count
             if self.training:
                 self.dataset.advance(Position.of(done + count, steps))
                 for number in range(done, done + count):
-                    tape.taken(*divmod(number, steps), self._skip_at(number))
+                    tape.taken(*divmod(number, steps), skip)
+                    skip = 0
             yield step, step + size - 1, iterator
             done += count
         tape.settle()

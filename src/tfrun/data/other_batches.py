@@ -49,6 +49,9 @@ class Reads:
         return min(steps * self.batch, self.samples or steps * self.batch)
 
 
+NOTHING_KNOWN = Reads()
+
+
 class Where(NamedTuple):
     """Where an epoch goes on.
 

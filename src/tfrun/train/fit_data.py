@@ -51,32 +51,13 @@ class FitData:
         """Has Keras go past so many epochs of this `fit`, all of those that it had."""
         resume.request(self._passing(kept, epochs, whole=True))
 
-    def where(self, kept: Snapshot) -> other_batches.Where:
-        """Returns where in the data, as it is read now, a kept state goes on.
+    def go_on(self, kept: Snapshot) -> other_batches.Where:
+        """Has `fit` begin where a state was kept, and returns where in the data that is now.
 
         Raises:
           TfrunError: TFRUN-617 where nobody can say, and the job has only begun.
         """
-        place, values = kept.place, kept.values
-        then = values.get("reads", {})
-        found = other_batches.where(
-            then,
-            self.reads,
-            step=then.get("step", place.step),
-            epochs=place.epoch - self.first_epoch,
-            trained=values["trained"] and not values.get("stopped", False),
-        )
-        tell_doubt(found, "model.fit, x")
-        return found
-
-    def go_on(self, kept: Snapshot, at: other_batches.Where) -> None:
-        """Has `fit` begin where a state was kept.
-
-        Args:
-          kept: the state.
-          at: the place in the data.
-        """
-        place, values = kept.place, kept.values
+        at, place, values = self._where(kept), kept.place, kept.values
         stopped = values.get("stopped", False)
         done = self._passing(
             kept,
@@ -88,6 +69,7 @@ class FitData:
             pipeline=tuple(values.get("pipeline", ())),
         )
         self._asked = resume.request(done, self._epochs)
+        return at
 
     def random_is_put_back(self) -> None:
         """Called before it is: what is passed by draws from what the script has drawn from so far.
@@ -95,6 +77,19 @@ class FitData:
         As it did in the script's earlier run, where nothing had been trained then.
         """
         self._random = random_state.take()
+
+    def _where(self, kept: Snapshot) -> other_batches.Where:
+        place, values = kept.place, kept.values
+        then = values.get("reads", {})
+        found = other_batches.where(
+            then,
+            self.reads,
+            step=then.get("step", place.step),
+            epochs=place.epoch - self.first_epoch,
+            trained=values["trained"] and not values.get("stopped", False),
+        )
+        tell_doubt(found, "model.fit, x")
+        return found
 
     def _passing(self, kept: Snapshot, epochs: int, **more: Any) -> resume.Resume:
         train, validation = stand_of(kept)

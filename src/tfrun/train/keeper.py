@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tfrun.data.other_batches import Reads, Where
+from tfrun.data.other_batches import NOTHING_KNOWN, Reads, Where
 from tfrun.engine import commit as commits
 from tfrun.job.world import world
 from tfrun.train import callback_state, random_state, snapshot, variables
@@ -43,6 +43,7 @@ class Keeper:
       per_execution: steps of the execution of the train function that runs, or comes next.
       place: where the state stands that would be kept now, except in the middle of a step. Its
         step counts those that were made, in batches of whatever size.
+      ahead: how many more these are than in batches of now, as Keras counts them.
     """
 
     def __init__(
@@ -52,14 +53,13 @@ class Keeper:
         callbacks: Sequence[Any],
         *,
         call: int,
-        reads: Reads,
+        reads: Reads = NOTHING_KNOWN,
     ) -> None:
         self._model, self._commit, self._callbacks = model, commit, callbacks
         self._reads = reads
-        self._ahead = 0  # steps of the place above those in batches of now, see `goes_on`
         self._seen = 0  # samples of the epoch, when it was gone on with
         self.per_execution = 1
-        self.place = Place(call=call)
+        self.place, self.ahead = Place(call=call), 0
         self.trained = False  # all steps of the epoch are done, its end is not
         self._stopped = False  # a callback ended the epoch before its data did
         self.began = False  # the epoch's `on_epoch_begin` has been called
@@ -77,11 +77,6 @@ class Keeper:
         self._trained: list[list[int] | None] = []
         self._unbuilt: list[Any] = []  # optimizers that their first step builds
 
-    @property
-    def step(self) -> int:
-        """Steps of the epoch that are done, in batches of now: as Keras counts them."""
-        return self.place.step - self._ahead
-
     def goes_on(self, place: Place, at: Where) -> None:
         """A state was restored.
 
@@ -89,7 +84,7 @@ class Keeper:
           place: where it stood.
           at: where that is in the data, as it is read now.
         """
-        self._ahead = place.step - at.step
+        self.ahead = place.step - at.step
         self._seen = (self._reads.seen(at.step) or 0) + at.skip
 
     # --- what happens in `fit` ---------------------------------------------------------------
@@ -123,7 +118,7 @@ class Keeper:
         self._has_stepped, self._held_random = True, None
         self._held, self._step_totals = {}, None
         self.logs = logs or {}
-        self.place = self.place._replace(step=steps_done + self._ahead)
+        self.place = self.place._replace(step=steps_done + self.ahead)
 
     def epoch_trained(self) -> None:
         """The epoch's last step is done; validation and `on_epoch_end` come. Tells once."""
@@ -137,7 +132,7 @@ class Keeper:
         if last:  # what is left to do is done again if it has to be
             return
         self.place = self.place._replace(epoch=epoch + 1, step=0)
-        self._ahead = self._seen = 0
+        self.ahead = self._seen = 0
         self.trained = self.began = False
         self.logs = {}
         self._hold_everything()
@@ -175,7 +170,7 @@ class Keeper:
             "trained": self.trained,
             "stopped": self._stopped if self.trained else bool(self._model.stop_training),
             "begun": list(self.begun),
-            "reads": self._data_read(place.step - self._ahead),
+            "reads": self._data_read(place.step - self.ahead),
             "optimizers": self._trained,
             "callbacks": callbacks,
             "logs": snapshot.encode(_plain(self.logs), arrays, "logs"),

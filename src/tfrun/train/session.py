@@ -136,8 +136,7 @@ class Session:
                 self._training.rests(lambda: preemption.read(path))
         self._callbacks = callbacks
         if self._kept is not None:
-            self._at = self._reads.where(self._kept)
-            self._reads.go_on(self._kept, self._at)
+            self._at = self._reads.go_on(self._kept)
             build_first(self._model, True)
             append_to_logs(map(inner, callbacks), self._kept.place.epoch)
         counter = next(one for one in callbacks if isinstance(one, StepCounter))
@@ -204,7 +203,7 @@ class Session:
 
     def step_returned(self, done: int, logs: dict[str, Any] | None) -> None:
         assert self._keeper is not None and self._training is not None
-        self._together = done - self._keeper.step
+        self._together = done + self._keeper.ahead - self._keeper.place.step
         self._meter.returned(self._together)
         self._steps += self._together
         if self._progress:
@@ -237,8 +236,9 @@ class Session:
         if not self._stepped:
             self._stepped = True
             leaving.say_stepped(self._keeper.place, self._iterations(), self._together)
-        epoch, done, logs = self._keeper.place.epoch, self._keeper.step, self._keeper.logs
-        self._meter.ended(epoch=epoch, in_epoch=done, step=self._steps, logs=logs)
+        place, logs = self._keeper.place, self._keeper.logs
+        done = place.step - self._keeper.ahead
+        self._meter.ended(epoch=place.epoch, in_epoch=done, step=self._steps, logs=logs)
         if self._periodic.due(self._together) and world().local_rank == 0:
             self._write(self._keeper.state())
         self._save_if_due(epoch_ended=False)

@@ -31,7 +31,7 @@ class ServerKeeper(keeper.Keeper):
         """The state after all steps that were begun, which are waited for."""
         run, told = running(), self.place
         if run is not None:
-            self.place = told._replace(step=run.quiesce() + self._ahead)
+            self.place = told._replace(step=run.quiesce() + self.ahead)
         try:
             kept = super().state()
         finally:
@@ -79,8 +79,9 @@ class ServerSession(Session):
         if not self._stepped:
             self._stepped = True
             leaving.say_stepped(self._keeper.place, self._iterations(), self._together)
-        epoch, done, logs = self._keeper.place.epoch, self._keeper.step, self._keeper.logs
-        self._meter.ended(epoch=epoch, in_epoch=done, step=self._steps, logs=logs)
+        place, logs = self._keeper.place, self._keeper.logs
+        done = place.step - self._keeper.ahead
+        self._meter.ended(epoch=place.epoch, in_epoch=done, step=self._steps, logs=logs)
         if self._report.due():
             self._tell_applied()
         self._save_if_due(epoch_ended=False)
