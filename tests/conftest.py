@@ -33,11 +33,11 @@ JOB_SECONDS = 90
 # Jobs that a promise is worth, but not every time that somebody looks: `make test-nets` runs them.
 NETS = {*("deaths", "drills", "hosts", "options", "scripts", "versions")}  # folders
 NETS |= {  # files of tests/cluster
-    *("test_bench_jobs", "test_checkpoint_format", "test_elastic", "test_engine_features"),
-    *("test_evaluator", "test_ledger_deaths", "test_other_batches", "test_page", "test_page_many"),
-    "test_parity",
+    *("test_bench_jobs", "test_cannot_be_ended", "test_checkpoint_format", "test_elastic"),
+    *("test_engine_features", "test_evaluator", "test_faults_upon_faults", "test_full_disk"),
+    *("test_ledger_deaths", "test_other_batches", "test_page", "test_page_many", "test_parity"),
     *("test_parameter_server_faults", "test_parameter_server_resume", "test_preemption"),
-    *("test_recovery_control", "test_recovery_faults", "test_tune"),
+    *("test_recovery_control", "test_recovery_faults", "test_run_dir_flat", "test_tune"),
 }
 THOROUGH = os.environ.get("TFRUN_HOST_TESTS") == "1"  # `make test-hosts` runs the long ones, too
 
