@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from full_disk import no_file_beyond
 
 from tfrun.data import ledger
 from tfrun.data.ledger_check import doubled, examine, uncovered, verify
@@ -339,17 +337,6 @@ def test_a_run_without_a_ledger_is_refused(tmp_path):
         verify(tmp_path)
     with pytest.raises(UsageError, match=r"TFRUN-610.*no such run"):
         verify(tmp_path / "nowhere")
-
-
-@contextlib.contextmanager
-def no_file_beyond(size: int) -> Iterator[None]:
-    """A disk that is full, as far as a file can see: what is there can be written over."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("size", [0, 64, 128, 200, 384, 500])

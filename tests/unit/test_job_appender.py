@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from full_disk import no_file_beyond
 
 from tfrun.control import messages
 from tfrun.control.remote_logs import Copies
 from tfrun.job.appender import Appender, in_a_log
 from tfrun.observe.events import EventLog, read_events
 from tfrun.observe.told import told
-
-
-@contextlib.contextmanager
-def no_file_beyond(size: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_log_goes_on_and_says_what_is_missing(tmp_path: Path) -> None:
