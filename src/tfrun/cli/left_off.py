@@ -88,8 +88,9 @@ def last_step(events: Iterable[Mapping[str, Any]]) -> int | None:
 
 def _last_events(path: Path) -> list[dict[str, Any]]:
     try:
-        data = own_file.read(path)
+        with own_file.to_read(path) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = file.read().split(b"\n")
     except OSError:
         return []
-    lines = data[-TAIL_BYTES:].split(os.linesep.encode())
     return [event for event in map(event_of, lines) if event is not None]
