@@ -226,17 +226,17 @@ def test_an_evaluator_stands_outside_the_cluster(fixed: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("external", "options", "says"),
     [
-        ({"max_staleness": 0}, "--ps"),
-        ({"evaluator": True, "external": "{}"}, "TF_CONFIG"),
-        ({"evaluator": True, "saves": False}, "--checkpoint-every off"),
+        ("", {"max_staleness": 0}, "--ps"),
+        ("{}", {"evaluator": True}, "TF_CONFIG"),
+        ("", {"evaluator": True, "checkpoint_every": "off"}, "--checkpoint-every off"),
     ],
 )
-def test_roles_that_cannot_be(options: dict[str, Any], says: str) -> None:
-    none = {"ps": 0, "max_staleness": None, "evaluator": False, "external": "", "saves": True}
-    check_roles(**none)
-    check_roles(**{**none, "ps": 1, "max_staleness": 0, "evaluator": True})
+def test_roles_that_cannot_be(external: str, options: dict[str, Any], says: str) -> None:
+    plain = JobSpec(program=Program(target="t.py"))
+    check_roles(plain, "")
+    check_roles(replace(plain, ps=1, max_staleness=0, evaluator=True), "")
     with pytest.raises(UsageError, match=says) as caught:
-        check_roles(**{**none, **options})
+        check_roles(replace(plain, **options), external)
     assert caught.value.code == "TFRUN-107"

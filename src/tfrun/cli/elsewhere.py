@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
 import click
 
-from tfrun.checkpoint.policy import parse as parse_interval
 from tfrun.cli.experiment import say
-from tfrun.cli.main import VERBS, run
+from tfrun.cli.main import VERBS, options_of, run
+from tfrun.cli.options import check as check_job
 from tfrun.cli.variables import PREFIX, unknown
-from tfrun.job import checks, effects
+from tfrun.job import effects
 from tfrun.job.errors import UsageError
-from tfrun.job.spec import JobSpec, Program, WorkerRange, seed_or_drawn
-from tfrun.job.timeouts import Timeouts
 
 
 def check(args: Sequence[str], environment: Mapping[str, str], *, external: str = "") -> None:
@@ -40,33 +37,6 @@ def check(args: Sequence[str], environment: Mapping[str, str], *, external: str 
     except click.ClickException as error:
         what = " ".join(error.format_message().split()).rstrip(".")
         raise UsageError("TFRUN-105", what, where="what the job is told") from None
-    told = context.params
-    stated = [n for n in told if context.get_parameter_source(n) is _COMMAND_LINE]
-    if told["checkpoint_every"] != "off":
-        parse_interval(told["checkpoint_every"])
-    checks.check_roles(
-        ps=told["ps"],
-        max_staleness=told["max_staleness"],
-        evaluator=told["evaluator"],
-        external=external,
-        saves=told["checkpoint_every"] != "off",
-    )
-    checks.check_compression(told["compress"], communication=told["communication"], ps=told["ps"])
-    alike = {field.name for field in dataclasses.fields(JobSpec)} & told.keys()
-    times = {field.name for field in dataclasses.fields(Timeouts)} & told.keys()
-    job = JobSpec(
-        **{
-            **{name: told[name] for name in alike},
-            "program": Program(target=told["script"], is_module=told["module"]),
-            "workers": WorkerRange.parse(told["workers"] or "1"),
-            "seed": seed_or_drawn(told["seed"]),
-            "timeouts": Timeouts(
-                **{name: told[name] for name in times}, preempt_grace=told["grace"]
-            ),
-            "stated": tuple(stated),
-        }
-    )
+    job = options_of(context, context.params, environment).spec
+    check_job(job, external)
     effects.check(job, elsewhere=not external, restarts=not external)
-
-
-_COMMAND_LINE = click.core.ParameterSource.COMMANDLINE

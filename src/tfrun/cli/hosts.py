@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tfrun.cli.options import Options
 from tfrun.cluster.cluster_file import parse_any_cluster, parse_cluster_file
 from tfrun.cluster.hosts import Host, parse_hostfile, parse_hosts
 from tfrun.cluster.spec import ClusterSpec
@@ -32,18 +33,18 @@ def stated_hosts(hosts: str | None, hostfile: str | None) -> tuple[Host, ...]:
     return ()
 
 
-def stated_cluster(
-    path: str | None, *, hosts: str | None, hostfile: str | None, workers: str | None, ps: int
-) -> ClusterSpec | None:
+def stated_cluster(options: Options) -> ClusterSpec | None:
     """Returns the cluster of --cluster; None when it is not given.
 
     Raises:
       UsageError: TFRUN-107 when -H, --hostfile, -n or --ps are given too, TFRUN-105 for a file that
         cannot be read, TFRUN-202, 204, 205 and 220 for what stands in it.
     """
+    path = options.cluster
     if path is None:
         return None
-    given = {"-H": hosts, "--hostfile": hostfile, "-n": workers, "--ps": ps}
+    given = {"-H": options.hosts, "--hostfile": options.hostfile}
+    given |= {"-n": options.workers, "--ps": options.spec.ps}
     for option, value in given.items():
         if value:
             what = f"--cluster states the whole cluster, and {option} says something of it too"
@@ -71,30 +72,21 @@ def _read(path: str, option: str) -> str:
         ) from None
 
 
-def remote_of(
-    hosts: Sequence[Host],
-    *,
-    python: str | None,
-    directory: str | None,
-    names: Sequence[str],
-    sync: bool,
-    environment: Mapping[str, str],
-) -> Remote:
+def remote_of(hosts: Sequence[Host], options: Options, environment: Mapping[str, str]) -> Remote:
     """Returns how things are on the hosts.
 
     Args:
       hosts: the hosts, or none.
-      python: the value of --remote-python.
-      directory: the value of --remote-dir.
-      names: the values of --env.
-      sync: the value of --sync.
+      options: --remote-python, --remote-dir, --env and --sync.
       environment: this process's.
 
     Raises:
       UsageError: TFRUN-107 when one of them is given without hosts, TFRUN-105 when a variable is
         not set.
     """
-    given = {"--remote-python": python, "--remote-dir": directory, "--env": names, "--sync": sync}
+    python, directory, sync = options.remote_python, options.remote_dir, options.sync
+    given = {"--remote-python": python, "--remote-dir": directory}
+    given |= {"--env": options.env, "--sync": sync}
     for option, value in given.items():
         if value and not hosts:
             fix = "Name hosts with -H, or leave it out"
@@ -102,7 +94,7 @@ def remote_of(
     if sync and directory:
         fix = "A copy has a place of its own: leave out --remote-dir"
         raise UsageError("TFRUN-107", "both --sync and --remote-dir say where to run", fix=fix)
-    for name in names:
+    for name in options.env:
         if name not in environment:
             raise UsageError(
                 "TFRUN-105",
@@ -113,6 +105,6 @@ def remote_of(
     return Remote(
         python=python or sys.executable,
         directory=directory or os.getcwd(),  # noqa: PTH109 (as the shell has it)
-        environment={name: environment[name] for name in names},
+        environment={name: environment[name] for name in options.env},
         sync=sync,
     )

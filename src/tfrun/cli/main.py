@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +26,9 @@ from tfrun.job.spec import (
 )
 from tfrun.job.timeouts import Timeouts
 from tfrun.job.world import leave_outer_job
+
+if TYPE_CHECKING:
+    from tfrun.cli.options import Options
 
 COMPLETE = "_TFRUN_COMPLETE"  # set by the shell, for click
 CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN"}
@@ -260,18 +264,28 @@ class _Command(click.Command):
 @click.option("--tensorboard", metavar="DIR", help="Write for TensorBoard, into DIR/<job>.")
 @click.argument("script", metavar="SCRIPT", shell_complete=lambda _c, _p, w: first_words(w))
 @click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
-def run(**options) -> int:
+def run(**told) -> int:
     """Run a Keras 3 / TensorFlow 2 script on one worker or many."""
     from tfrun.cli import run as verb
 
-    return verb.run(**options, stated=stated())
+    return verb.run(options_of(click.get_current_context(), told))
 
 
-def stated() -> set[str]:
-    """Returns the names of the options that stand on the command line."""
-    context = click.get_current_context()
+def options_of(
+    context: click.Context, told: Mapping[str, Any], environment: Mapping[str, str] = os.environ
+) -> Options:
+    """Returns what a command line says, and what variables do.
+
+    Args:
+      context: in which click has parsed it.
+      told: the values.
+      environment: the variables.
+    """
+    from tfrun.cli.options import Options
+
     here = click.core.ParameterSource.COMMANDLINE
-    return {name for name in context.params if context.get_parameter_source(name) is here}
+    stated = {name for name in context.params if context.get_parameter_source(name) is here}
+    return Options.of(told, stated=stated, environment=environment)
 
 
 def command_for(argv: Sequence[str]) -> tuple[click.Command, list[str], str]:

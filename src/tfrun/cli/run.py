@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfrun.checkpoint import usable
-from tfrun.checkpoint.policy import parse as parse_interval
 from tfrun.cli import left_off, show
 from tfrun.cli.experiment import say
 from tfrun.cli.hosts import remote_of, stated_cluster, stated_hosts
+from tfrun.cli.options import Options, check
 from tfrun.cluster.cluster_file import hosts_of, is_local, workers_of
 from tfrun.cluster.external import (
     external_aside,
@@ -32,8 +31,7 @@ from tfrun.cluster.tasks import assign_tasks
 from tfrun.job import checks, effects, run_lock
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
-from tfrun.job.spec import JobSpec, Program, WorkerRange, seed_or_drawn
-from tfrun.job.timeouts import Timeouts
+from tfrun.job.spec import JobSpec, WorkerRange
 from tfrun.launch.agent_process import ALONE, AgentProcess, slots_alone
 from tfrun.launch.ssh_command import Remote
 
@@ -47,182 +45,80 @@ if TYPE_CHECKING:
     MakeJob = Callable[[JobSpec, AgentProcess | None], Job]
 
 
-def run(
-    *,
-    script: str,
-    script_args: tuple[str, ...],
-    workers: str | None,
-    hosts: str | None,
-    hostfile: str | None,
-    cluster: str | None,
-    remote_python: str | None,
-    remote_dir: str | None,
-    env: tuple[str, ...],
-    sync: bool,
-    join_timeout: float,
-    rejoin_timeout: float,
-    launcher_timeout: float,
-    grace: float,
-    ps: int,
-    max_staleness: int | None,
-    evaluator: bool,
-    module: bool,
-    run_dir: str | None,
-    log_all: bool,
-    communication: str,
-    compress: str,
-    overlap: str,
-    measured: bool,
-    threads_per_worker: int | None,
-    start_method: str,
-    seed: int | None,
-    sync_check: int,
-    strict: bool,
-    max_restarts: int,
-    hang_timeout: float,
-    snapshot_every: str,
-    steps_per_execution: str,
-    checkpoint_dir: str | None,
-    checkpoint_every: str,
-    keep: int,
-    fresh: bool,
-    deterministic: bool,
-    ledger: bool,
-    page: bool,
-    tensorboard: str | None,
-    plain: bool,
-    tls_cert: str | None,
-    tls_key: str | None,
-    stated: Collection[str],
-    serving: Serving | None = None,
-) -> int:
-    """Runs the job and returns its exit code; `stated` are the options of the command line."""
-    if checkpoint_every != "off":
-        parse_interval(checkpoint_every)
-    program = Program(target=script, is_module=module, args=script_args)
-    fixed = stated_cluster(cluster, hosts=hosts, hostfile=hostfile, workers=workers, ps=ps)
-    machines = stated_hosts(hosts, hostfile)
+def run(options: Options, serving: Serving | None = None) -> int:
+    """Runs the job and returns its exit code."""
+    spec, asked = options.spec, options.workers
+    fixed = stated_cluster(options)
+    machines = stated_hosts(options.hosts, options.hostfile)
     if fixed and not is_local(fixed):
         machines = hosts_of(fixed)
     place = None if machines or fixed or serving or "TF_CONFIG" in os.environ else _place()
-    certificate = _certificate(tls_cert, tls_key, place or serving)
-    asked = WorkerRange.parse(workers) if workers is not None else None
+    certificate = _certificate(options.tls_cert, options.tls_key, place or serving)
     slots = workers_of(fixed) if fixed else sum(host.slots for host in machines) or 1
-    ps = fixed.count("ps") if fixed else ps
+    run_dir, checkpoint_dir = spec.run_dir, spec.checkpoint_dir
     if place:
         from tfrun.launch import scheduler
 
         slots = scheduler.slots_of(place, asked.high if asked else None)
-        run_dir = run_dir or scheduler.run_dir_of(place, program.name)
+        run_dir = run_dir or scheduler.run_dir_of(place, spec.program.name)
         os.environ.update(scheduler.task_environment(place, os.environ))
     wanted = asked or WorkerRange.parse(str(slots))
-    remote = remote_of(
-        machines,
-        python=remote_python,
-        directory=remote_dir,
-        names=env,
-        sync=sync,
-        environment=os.environ,
-    )
+    spec = replace(spec, workers=wanted, ps=fixed.count("ps") if fixed else spec.ps)
+    remote = remote_of(machines, options, os.environ)
     external = external_tf_config(
-        os.environ,
-        workers=(wanted.low, wanted.high) if workers is not None else None,
-        ps=ps or None,
+        os.environ, workers=(asked.low, asked.high) if asked else None, ps=spec.ps or None
     )
     aside = external_aside(external)
     if aside is not None:  # the directory may be shared with the chief, who alone saves there
         checkpoint_dir = checkpoint_dir or (run_dir and str(Path(run_dir, "checkpoints")))
         run_dir = run_dir and str(Path(run_dir, f"{aside.type}-{aside.index}"))
     # The hosts look for themselves as well, and a server runs nothing of the script.
-    if (not machines or not remote_dir) and not (external and is_server(external)):
-        checks.check_program(program)
+    if (not machines or not options.remote_dir) and not (external and is_server(external)):
+        checks.check_program(spec.program)
     if (machines or fixed) and external:
         raise UsageError(
             "TFRUN-107",
             "TF_CONFIG states a cluster, and so do -H, --hostfile or --cluster",
             fix="Unset TF_CONFIG, or leave out the hosts",
         )
-    checks.check_roles(
-        ps=ps,
-        max_staleness=max_staleness,
-        evaluator=evaluator,
-        external=external,
-        saves=checkpoint_every != "off",
-    )
-    checks.check_compression(compress, communication=communication, ps=ps)
-    spec = JobSpec(
-        program=program,
-        workers=wanted,
-        ps=ps,
-        max_staleness=max_staleness,
-        evaluator=evaluator,
-        run_dir=run_dir or "",
-        communication=communication,
-        compress=compress,
-        overlap=overlap,
-        threads_per_worker=threads_per_worker,
-        start_method=start_method,
-        seed=seed_or_drawn(seed),
-        sync_check=sync_check,
-        strict=strict,
-        deterministic=deterministic,
-        max_restarts=max_restarts,
-        snapshot_every=snapshot_every,
-        steps_per_execution=steps_per_execution,
-        checkpoint_dir=checkpoint_dir or "",
-        checkpoint_every=checkpoint_every,
-        keep=keep,
-        log_all=log_all,
-        stated=tuple(sorted(stated)),
-        timeouts=Timeouts(
-            join_timeout=join_timeout,
-            start_timeout=min(Timeouts.start_timeout, join_timeout / 2),
-            rejoin_timeout=rejoin_timeout,
-            launcher_timeout=launcher_timeout,
-            preempt_grace=grace,
-            hang_timeout=hang_timeout,
-        ),
-    )
+    spec = replace(spec, run_dir=run_dir, checkpoint_dir=checkpoint_dir)
+    check(spec, external)
     stands = spec
     if external:
         trainers, servers = external_sizes(external)
         everyone = WorkerRange(low=trainers, high=trainers)
-        stands = dataclasses.replace(spec, workers=everyone, ps=servers)
+        stands = replace(spec, workers=everyone, ps=servers)
     effects.check(stands, elsewhere=bool(machines or place or serving), restarts=not external)
     if serving and external:
         fix = "Unset TF_CONFIG"
         raise UsageError("TFRUN-107", "TF_CONFIG states a cluster that is not ours", fix=fix)
     if machines or not (external or place or serving):
         rooms = [(host.name, host.slots) for host in machines] or [("one machine", wanted.high)]
-        tasks = assign_tasks(wanted.high, ps, slots_by_host=rooms)
+        tasks = assign_tasks(wanted.high, spec.ps, slots_by_host=rooms)
         checks.check_crowd([rooms[task.host_index][0] for task in tasks])
     if place and place.is_member:
         from tfrun.launch.scheduler import serve
 
-        return serve(place, run_dir or "", join_timeout, certificate)
+        return serve(place, run_dir, spec.timeouts.join_timeout, certificate)
     # A machine that only launches needs no TensorFlow.
     if not machines and (serving is None or serving.slots):
         checks.check_tensorflow()
-    if spec.checkpoint_dir and not (machines or external or place or serving):
-        usable.check(Path(spec.checkpoint_dir).absolute())  # else the chief looks, where it is
+    if checkpoint_dir and not (machines or external or place or serving):
+        usable.check(Path(checkpoint_dir).absolute())  # else the chief looks, where it is
+    elsewhere = external or place or serving or fixed
     found = None
-    if measured and not (external or place or serving or fixed or ps) and wanted.high > 1:
+    if options.measured and not (elsewhere or spec.ps) and wanted.high > 1:
         found = _measured(machines, wanted.high)
-    path = run_dir_module.create(spec.run_dir or None, program.name, time.time())
+    path = run_dir_module.create(run_dir or None, spec.program.name, time.time())
     with run_lock.held(path, external_name(external)):
         return _start(
-            dataclasses.replace(spec, run_dir=str(path)),
+            replace(spec, run_dir=str(path)),
+            options,
             lambda spec, agent: _job(
                 spec, external, machines, remote, fixed, place, asked, serving, certificate, agent
             ),
             slots=0 if machines or place or serving else slots_alone(wanted, external),
-            fresh=fresh,
             saves=aside is None,
-            keeps_seed=seed is None,
-            ledger=ledger,
-            page=page,
-            tensorboard=tensorboard,
-            plain=plain,
             place=place,
             measured=found,
         )
@@ -292,16 +188,11 @@ def _job(
 
 def _start(
     spec: JobSpec,
+    options: Options,
     make_job: MakeJob,
     *,
     slots: int,
-    fresh: bool,
     saves: bool,
-    keeps_seed: bool,
-    ledger: bool,
-    page: bool,
-    tensorboard: str | None,
-    plain: bool,
     place: Place | None,
     measured: Settings | None,
 ) -> int:
@@ -315,13 +206,14 @@ def _start(
         saved = spec.checkpoint_dir and str(Path(spec.checkpoint_dir).resolve())
     elif spec.checkpoint_every != "off":
         last = run_dir_module.last_job(path)
-        saved = run_dir_module.checkpoints(path, spec.checkpoint_dir, fresh=fresh, now=now)
+        saved = run_dir_module.checkpoints(path, spec.checkpoint_dir, fresh=options.fresh, now=now)
         goes_on = run_dir_module.has_checkpoints(Path(saved))
-        if goes_on and keeps_seed and type(last.get("seed")) is int:
+        if goes_on and options.seed is None and type(last.get("seed")) is int:
             seed = last["seed"]  # the same order of samples, and the same dropout, as before
-    number = run_dir_module.next_ledger(path) if ledger else 0
-    keras = str(Path(tensorboard, path.name, "keras").resolve()) if tensorboard else ""
-    spec = dataclasses.replace(
+    number = run_dir_module.next_ledger(path) if options.ledger else 0
+    board = options.tensorboard
+    keras = str(Path(board, path.name, "keras").resolve()) if board else ""
+    spec = replace(
         spec, run_dir=str(path), checkpoint_dir=saved, seed=seed, ledger=number, tensorboard=keras
     )
     if measured is not None:
@@ -331,18 +223,18 @@ def _start(
     agent = AgentProcess(ALONE, spec, slots) if slots else None
     with contextlib.closing(agent) if agent else contextlib.nullcontext():
         notices = [f"{measured.used_by(spec)}; --no-measured does without it"] if measured else []
-        if saved and saves and not fresh:
+        if saved and saves and not options.fresh:
             notices += left_off.notices(path, Path(saved), goes_on=goes_on)
         job = make_job(spec, agent)
         outcome = show.run(
             job,
             now,
             notices,
-            board=show.board(tensorboard, path),
+            board=show.board(board, path),
             goes_on=goes_on,
             saves=saves,
-            page=page,
-            plain=plain,
+            page=options.page,
+            plain=options.plain,
         )
     if (outcome.preempted or outcome.requeue) and place:
         from tfrun.launch.scheduler import preempted

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from tfrun.cli.hosts import any_cluster
+from tfrun.cli.main import options_of
 from tfrun.cli.main import run as whole
-from tfrun.cli.main import stated
 from tfrun.cluster.address import parse_address
 from tfrun.cluster.external import serves
 from tfrun.cluster.spec import ROLES, TaskKey
@@ -68,7 +68,7 @@ def _serve(
     cluster: str | None,
     role: str | None,
     index: int,
-    **options: Any,
+    **told: Any,
 ) -> int:
     """Run a script on machines that join with `tfrun join`.
 
@@ -77,23 +77,22 @@ def _serve(
     from tfrun.cli import run as verb
     from tfrun.launch.serve import EVERYWHERE, Serving
 
-    absent: dict[str, Any] = dict.fromkeys(OTHERS) | {"env": (), "sync": False, "ps": 0}
     if role or cluster:
         if not (role and cluster):
             fix = "Give both, or none"
             raise UsageError("TFRUN-107", "--role and --cluster belong together", fix=fix)
-        if options["workers"]:
+        if told["workers"]:
             what = "--cluster states the whole cluster, and -n says something of it too"
             raise UsageError("TFRUN-107", what, fix="Leave out -n")
-        options["script"] = _be(TaskKey(type=role, index=index), cluster, options["script"])
-        return verb.run(**options, **absent, stated=stated())
-    if not options["workers"]:
+        told["script"] = _be(TaskKey(type=role, index=index), cluster, told["script"])
+        return verb.run(options_of(click.get_current_context(), told))
+    if not told["workers"]:
         raise UsageError("TFRUN-105", "the number of workers is missing", where="-n")
-    if not options["script"]:
+    if not told["script"]:
         raise UsageError("TFRUN-105", "the script is missing", where="SCRIPT")
     host, port = _listen(listen) if listen else (EVERYWHERE[0], 0)
     serving = Serving(host=host, port=port, slots=slots, token_file=token_file or "")
-    return verb.run(**options, **absent, stated=stated(), serving=serving)
+    return verb.run(options_of(click.get_current_context(), told), serving)
 
 
 def _be(task: TaskKey, path: str, script: str | None) -> str:

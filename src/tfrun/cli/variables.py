@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from tfrun.cluster import external, group
+from tfrun.job import settings
 from tfrun.job.world import WORKER_VARIABLES
 
 PREFIX = "TFRUN_"
@@ -23,6 +24,7 @@ _OWN = {
         "TFRUN_SHARED_MEMORY",
     ),
     *("TFRUN_SMALL_BYTES", "TFRUN_STATED", external.CHIEF_AWAY, group.HEALTH_PORT, group.HOSTS),
+    settings.VARIABLE,
     *(group.INDEX, group.PORT, group.SLOTS, group.TOKEN_FILE, group.ADDRESS),
 }
 # Of image builders, of our own tests, and of Kubernetes for a Service of the name "tfrun".

@@ -11,7 +11,7 @@ from importlib.machinery import PathFinder
 
 from tfrun.job import supported
 from tfrun.job.errors import UsageError
-from tfrun.job.spec import MAX_HERE, Program
+from tfrun.job.spec import MAX_HERE, JobSpec, Program
 
 _INSTALL = 'pip install "tfrun[cpu]", or "tfrun[gpu]" on a machine with NVIDIA GPUs'
 
@@ -53,50 +53,41 @@ def check_program(program: Program) -> None:
     raise UsageError("TFRUN-101", what, where="SCRIPT", expected="a Python file", fix=fix)
 
 
-def check_roles(
-    *, ps: int, max_staleness: int | None, evaluator: bool, external: str, saves: bool
-) -> None:
+def check_roles(job: JobSpec, external: str) -> None:
     """Refuses options about roles that nobody could follow.
 
     Args:
-      ps: parameter servers.
-      max_staleness: the value of --max-staleness.
-      evaluator: that of --evaluator.
+      job: as its command line states it.
       external: the TF_CONFIG that was there already, or "".
-      saves: checkpoints are written.
 
     Raises:
       UsageError: TFRUN-107.
     """
-    if max_staleness is not None and not ps and not external:
+    if job.max_staleness is not None and not job.ps and not external:
         what = "--max-staleness is about gradients that parameter servers get"
         raise UsageError("TFRUN-107", what, fix="Add --ps N, or leave it out")
-    if evaluator and external:
+    if job.evaluator and external:
         what = "TF_CONFIG states the cluster, and --evaluator adds a task to it"
         raise UsageError("TFRUN-107", what, fix="Start one with the role evaluator in TF_CONFIG")
-    if evaluator and not saves:
+    if job.evaluator and job.checkpoint_every == "off":
         what = "--evaluator evaluates checkpoints, and --checkpoint-every off writes none"
         raise UsageError("TFRUN-107", what, fix="Leave out one of them")
 
 
-def check_compression(compress: str, *, communication: str, ps: int) -> None:
+def check_compression(job: JobSpec) -> None:
     """Refuses compression where something else than the host collective carries the gradients.
-
-    Args:
-      compress: the value of --compress.
-      communication: that of --communication.
-      ps: parameter servers.
 
     Raises:
       UsageError: TFRUN-107.
     """
-    if compress == "off":
+    if job.compress == "off":
         return
-    if ps:
-        what = f"--compress {compress} is about what workers send each other, and not to servers"
+    asked, way = f"--compress {job.compress}", f"--communication {job.communication}"
+    if job.ps:
+        what = f"{asked} is about what workers send each other, and not to servers"
         raise UsageError("TFRUN-107", what, fix="Leave out --compress, or --ps")
-    if communication not in ("auto", "host"):
-        what = f"--communication {communication} does not compress, as --compress {compress} asks"
+    if job.communication not in ("auto", "host"):
+        what = f"{way} does not compress, as {asked} asks"
         raise UsageError("TFRUN-107", what, fix="Use --communication host, or leave out one")
 
 

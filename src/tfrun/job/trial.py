@@ -1,7 +1,7 @@
 """A trial: a short run of a script, in which training ends after some steps.
 
-`tfrun parity` and `tfrun tune` start such jobs. The workers find what to do in one variable and
-leave what they found in the run directory.
+`tfrun parity` and `tfrun tune` start such jobs. They say so in a variable, and
+the workers leave what they found in the run directory.
 """
 
 from __future__ import annotations
@@ -39,11 +39,16 @@ class Trial:
         """The variable that tells the workers."""
         return {VARIABLE: json.dumps(dataclasses.asdict(self))}
 
+    @classmethod
+    def parse(cls, text: str) -> Trial:
+        """Reads what the variable says."""
+        return cls(**json.loads(text))
+
 
 def from_environment(environment: Mapping[str, str]) -> Trial | None:
     """Returns the trial that this process is a part of, if it is."""
     text = environment.get(VARIABLE)
-    return Trial(**json.loads(text)) if text else None
+    return Trial.parse(text) if text else None
 
 
 def folder(run_dir: str | Path) -> Path:

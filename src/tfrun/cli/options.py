@@ -1,0 +1,114 @@
+"""The command line of `tfrun`: the job that it states, and what else starting that job takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tfrun.checkpoint.policy import parse as parse_interval
+from tfrun.job import checks
+from tfrun.job.settings import from_variables
+from tfrun.job.spec import JobSpec, Program, WorkerRange, seed_or_drawn
+from tfrun.job.timeouts import Timeouts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What stands on a command line or in variables; None is what neither says.
+
+    Attributes:
+      spec: the job; what only the machines or the run directory tell is not in it yet.
+      workers: how many.
+      seed: the global random seed; `spec` has another one where none is stated.
+      ledger: write down which samples each step consumes.
+      tensorboard: the directory for TensorBoard, in which each job has one.
+      measured: use what `tfrun bench` has found.
+      fresh: begin at the beginning.
+      page: print a link to the live page.
+      plain: print lines only.
+      hosts, hostfile, cluster: which machines; None is this one, or a scheduler's.
+      remote_python, remote_dir, env, sync: how things are on other machines.
+      tls_cert, tls_key: paths of a certificate and its key.
+    """
+
+    spec: JobSpec
+    workers: WorkerRange | None = None
+    seed: int | None = None
+    ledger: bool = False
+    tensorboard: str | None = None
+    measured: bool = True
+    fresh: bool = False
+    page: bool = False
+    plain: bool = False
+    hosts: str | None = None
+    hostfile: str | None = None
+    cluster: str | None = None
+    remote_python: str | None = None
+    remote_dir: str | None = None
+    env: tuple[str, ...] = ()
+    sync: bool = False
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        told: Mapping[str, Any],
+        *,
+        stated: Collection[str],
+        environment: Mapping[str, str],
+    ) -> Options:
+        """Reads what click has parsed.
+
+        Args:
+          told: the values of the options and of SCRIPT, by the names that Python has for them.
+          stated: those that stand on the command line.
+          environment: which has variables that no option stands for.
+
+        Raises:
+          UsageError: TFRUN-103, 105 or 108.
+        """
+
+        def named(kind: Any) -> dict[str, Any]:
+            names = [field.name for field in dataclasses.fields(kind)]
+            return {name: told[name] for name in names if told.get(name) is not None}
+
+        workers = WorkerRange.parse(told["workers"]) if told["workers"] is not None else None
+        timeouts = Timeouts(
+            **named(Timeouts),
+            start_timeout=min(Timeouts.start_timeout, told["join_timeout"] / 2),
+            preempt_grace=told["grace"],
+        )
+        job = {
+            **named(JobSpec),
+            **from_variables(environment),
+            "program": Program(
+                target=told["script"], is_module=told["module"], args=told["script_args"]
+            ),
+            "workers": workers or WorkerRange(),
+            "seed": seed_or_drawn(told["seed"]),
+            "ledger": 0,
+            "tensorboard": "",
+            "stated": tuple(sorted(stated)),
+            "timeouts": timeouts,
+        }
+        rest = {"spec": JobSpec(**job), "workers": workers}
+        return cls(**{**named(cls), **rest})
+
+
+def check(job: JobSpec, external: str) -> None:
+    """Refuses what is malformed or contradicts itself on any machine.
+
+    Args:
+      job: as its command line states it.
+      external: the TF_CONFIG that was there already, or "".
+
+    Raises:
+      UsageError: TFRUN-105 or 107.
+    """
+    if job.checkpoint_every != "off":
+        parse_interval(job.checkpoint_every)
+    checks.check_roles(job, external)
+    checks.check_compression(job)
