@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tfrun.observe import prometheus
 
@@ -45,12 +45,11 @@ VIEW: dict[str, Any] = {
 
 def parsed(view: dict[str, Any]) -> dict[str, Any]:
     """The families by name, with the samples as {labels: value}."""
-    parser = pytest.importorskip("prometheus_client.parser")
-    families = list(parser.text_string_to_metric_families(prometheus.exposition(view)))
+    families = list(text_string_to_metric_families(prometheus.exposition(view).decode()))
     assert len({family.name for family in families}) == len(families)
     return {
         sample.name: {
-            tuple(one.labels.items()): one.value
+            tuple(sorted(one.labels.items())): one.value
             for one in family.samples
             if one.name == sample.name
         }
@@ -73,13 +72,16 @@ def test_all_of_a_job_is_there() -> None:
     states = found["tfrun_job_state"]
     assert sum(states.values()) == 1 and states[(("state", "training"),)] == 1
     assert found["tfrun_round_changes_total"][(("kind", "recovered"),)] == 2
-    first = (("task", "worker:0"), ("host", TASK["host"]))  # quotes, \ and line ends come back
-    second = (("task", "worker:1"), ("host", TASK["host"]))
+    first = (("host", TASK["host"]), ("task", "worker:0"))  # quotes, \ and line ends come back
+    second = (("host", TASK["host"]), ("task", "worker:1"))
     assert found["tfrun_worker_resident_memory_bytes"][first] == 1 << 30
     assert found["tfrun_worker_gpu_memory_bytes"] == {second: 5}
     assert found["tfrun_worker_up"] == {first: 1, second: 0}
     assert found["tfrun_worker_straggler"] == {first: 0, second: 1}
-    assert found["tfrun_worker_step_part_seconds"][(*first, ("part", "compute"))] == 0.06
+    assert (
+        found["tfrun_worker_step_part_seconds"][tuple(sorted((*first, ("part", "compute"))))]
+        == 0.06
+    )
     assert found["tfrun_staleness_steps"][(("updates", "1"),)] == 4
     logs = found["tfrun_training_metric"]
     assert math.isnan(logs[(("metric", "loss"),)])
@@ -93,16 +95,25 @@ def test_a_job_that_has_not_begun_has_metrics_too() -> None:
     assert "tfrun_step" not in found
 
 
+def types(view: dict[str, Any]) -> dict[str, str]:
+    """The type of each metric, as the text says it."""
+    text = prometheus.exposition(view).decode()
+    return dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
+
+
 def test_names_and_types_are_as_prometheus_wants_them() -> None:
-    for family in prometheus.families(VIEW):
-        assert re.fullmatch(r"tfrun_[a-z_]+[a-z]", family.name)
-        assert (family.type == "counter") == family.name.endswith("_total")
-        assert not re.search(r"_(ms|millis|mb|mib|percent|minutes)(_|$)", family.name)
-        assert family.help.endswith(".") and "\n" not in family.help
+    found = types(VIEW)
+    assert {found[name] for name in found} == {"counter", "gauge"}
+    for name, kind in found.items():
+        assert re.fullmatch(r"tfrun_[a-z_]+[a-z]", name)
+        assert (kind == "counter") == name.endswith("_total")
+        assert not re.search(r"_(ms|millis|mb|mib|percent|minutes)(_|$)", name)
+    helps = re.findall(r"^# HELP (.*)$", prometheus.exposition(VIEW).decode(), re.MULTILINE)
+    assert len(helps) == len(found) and all(text.endswith(".") for text in helps)
 
 
 def test_the_dashboard_and_the_documentation_name_metrics_that_exist() -> None:
-    names = {family.name for family in prometheus.families(VIEW)}
+    names = set(types(VIEW))
     dashboard = json.loads(DASHBOARD.read_text())
     asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     used = {name for text in asked for name in re.findall(r"\btfrun_\w+", text)}

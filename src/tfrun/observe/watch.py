@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tfrun.observe import event_file, log_files, prometheus
+from tfrun.observe import event_file, log_files
 from tfrun.observe.access import (
     Access,
     Handler,
@@ -120,8 +120,10 @@ class Watch:
         return answer
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
+        from tfrun.observe import prometheus  # not above: most jobs nobody asks for them
+
         text = prometheus.exposition(self._view(False))
-        return web.Response(body=text.encode(), headers={"Content-Type": prometheus.CONTENT_TYPE})
+        return web.Response(body=text, headers={"Content-Type": prometheus.CONTENT_TYPE})
 
     async def _list_events(self, request: web.Request) -> web.StreamResponse:
         look = event_file.look(
