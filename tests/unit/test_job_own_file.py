@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -63,14 +64,31 @@ def test_nor_where_another_user_has_linked_the_logs_to(run: Path, tmp_path: Path
         run_dir.create(str(run), "x", 0.0)
 
 
-def test_names_that_can_be_guessed_are_made_anew(run: Path, victim: Path) -> None:
-    for name in (f".writable-{os.getpid()}", f".job.json-{os.getpid()}"):
-        (run / name).symlink_to(victim)
+def test_names_that_can_be_guessed_are_made_anew(
+    run: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run / f".writable-{os.getpid()}").symlink_to(victim)
     run_dir.create(str(run), "x", 0.0)
-    run_dir.write_job(run, {"args": ["--password", "x"]})
-    assert victim.read_text() == "precious"
-    assert run_dir.last_job(run) == {"args": ["--password", "x"]}
+    job = {"args": ["--password", "x"]}
+    run_dir.write_job(run, job)
+    assert run_dir.last_job(run) == job
     assert stat.S_IMODE((run / "job.json").stat().st_mode) == 0o600
+    monkeypatch.setattr(os, "urandom", bytes)  # somebody has guessed it
+    (run / f".job.json.{bytes(4).hex()}").symlink_to(victim)
+    with pytest.raises(UsageError, match="TFRUN-104"):
+        run_dir.write_job(run, {})
+    assert victim.read_text() == "precious" and run_dir.last_job(run) == job
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "a.json"
+    for text, fails in (("first", False), ("second", True), ("third", False)):
+        with contextlib.suppress(KeyboardInterrupt), own_file.whole(target) as temporary:
+            temporary.write_text(text)
+            if fails:
+                raise KeyboardInterrupt
+        assert target.read_text() == ("first" if fails else text)
+    assert list(tmp_path.iterdir()) == [target]  # and nothing else is left
 
 
 def test_a_link_that_comes_later_is_not_followed(run: Path, victim: Path) -> None:

@@ -6,8 +6,9 @@ import os
 
 import pytest
 
+from tfrun.job.python import usable_cores
 from tfrun.job.spec import JobSpec, Program
-from tfrun.worker.environment import threads_for, usable_cores, worker_environment
+from tfrun.worker.environment import threads_for, worker_environment
 
 
 def spec(**changes) -> JobSpec:

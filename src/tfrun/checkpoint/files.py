@@ -1,10 +1,12 @@
-"""Files that are on the disk when a function returns, or are not there at all."""
+"""Files that are whole, and on the disk when a function returns, or not there at all."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from pathlib import Path
+
+from tfrun.job import own_file
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -22,6 +24,16 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copies a file, whole or not at all; the disk need not have it yet.
+
+    Raises:
+      OSError: it cannot be read or written.
+    """
+    with own_file.whole(target) as temporary:
+        shutil.copyfile(source, temporary)
 
 
 def remove(path: Path) -> None:

@@ -35,10 +35,11 @@ from tfrun.control.tls import trusting
 from tfrun.job import profile
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import EXIT_LOST, EXIT_PREEMPTED
+from tfrun.job.python import usable_cores
 from tfrun.job.spec import JobSpec
 from tfrun.worker import lineage, sigterm
 from tfrun.worker.descendants import kill_descendants
-from tfrun.worker.environment import usable_cores, worker_environment
+from tfrun.worker.environment import worker_environment
 from tfrun.worker.spawn import Spawner, make_spawner
 from tfrun.worker.zygote_process import Zygote
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +12,7 @@ from tfrun.data.reader import Reader
 from tfrun.data.shards import constant_share
 from tfrun.data.sources import Tolerant, batch_spec
 from tfrun.data.stream import StreamSource
+from tfrun.job.python import usable_cores
 
 FOREVER = 1 << 62
 
@@ -157,7 +157,7 @@ def _map_samples(batches, plan: Plan, size: int | None) -> tf.data.Dataset:
 
 
 def _ahead() -> int:
-    return max(2, tf.config.threading.get_inter_op_parallelism_threads() or _cores())
+    return max(2, tf.config.threading.get_inter_op_parallelism_threads() or usable_cores())
 
 
 def stage_function(stage: Stage, number: int):
@@ -210,9 +210,3 @@ def _options() -> tf.data.Options:
     policy = tf.data.experimental.AutoShardPolicy.OFF
     options.experimental_distribute.auto_shard_policy = policy
     return options
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

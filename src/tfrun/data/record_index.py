@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfrun.data import errors
+from tfrun.job import own_file
 
 FRAME = 16  # bytes of a record that are not its data
 _LENGTH = struct.Struct("<Q")
@@ -122,14 +123,11 @@ def _load(place: Path) -> NDArray[np.int64] | None:
 
 def _save(place: Path, index: NDArray[np.int64]) -> bool:
     """Writes the index, whole or not at all: other workers are making the same one."""
-    temporary = place.with_name(f".{place.name}-{os.getpid()}")
     try:
         if place.parent.name == "index":
             place.parent.mkdir(exist_ok=True)
-        with temporary.open("wb") as file:
+        with own_file.whole(place) as temporary, temporary.open("wb") as file:
             np.save(file, index)
-        temporary.replace(place)
     except OSError:
-        temporary.unlink(missing_ok=True)
         return False
     return True

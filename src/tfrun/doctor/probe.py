@@ -24,9 +24,9 @@ import psutil
 import tfrun
 from tfrun.doctor import path
 from tfrun.doctor.ring import Ring
+from tfrun.job.python import usable_cores
 from tfrun.job.supported import version_of
 from tfrun.launch.remote import own_address
-from tfrun.worker.environment import usable_cores
 
 PREFIX = "tfrun-doctor "
 DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "numpy")

@@ -80,13 +80,8 @@ class Contact:
 
 def write(run_dir: Path, contact: Contact) -> None:
     """Writes the file, whole, for this user's eyes only."""
-    temporary = run_dir / f".{NAME}-{os.getpid()}"
     with contextlib.suppress(OSError):  # a full disk: nobody can ask the job, which runs
-        temporary.unlink(missing_ok=True)
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "w") as file:
-            json.dump(asdict(contact), file)
-        temporary.replace(run_dir / NAME)
+        own_file.write_private(run_dir / NAME, json.dumps(asdict(contact)))
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import tfrun
+from tfrun.job import own_file
 from tfrun.job.spec import JobSpec
 
 KEPT = 50
@@ -103,12 +104,8 @@ def keep(machines: Machines, settings: Settings) -> None:
     new = {**_key(machines), **dataclasses.asdict(settings)}
     others = [one for one in _read(file) if not _fits(one, machines)]
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
+    with own_file.whole(file) as temporary:
         temporary.write_text(json.dumps([*others[1 - KEPT :], new], indent=1) + "\n")
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def find(machines: Machines) -> Settings | None:

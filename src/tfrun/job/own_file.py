@@ -1,4 +1,4 @@
-"""Opens files to write: what another user has put in their place is not followed.
+"""Opens and replaces files: what another user has put in their place is not followed.
 
 He could leave a symbolic link under the name of a log that is about to be made, and have it
 written over a file of ours; or a pipe, which would be waited for.
@@ -6,9 +6,11 @@ written over a file of ours; or a pipe, which would be waited for.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -63,3 +65,33 @@ def append_to(path: Path) -> BinaryIO:
       OSError: as `opener`.
     """
     return os.fdopen(opener(path, APPEND), "ab", buffering=0)
+
+
+@contextlib.contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """Yields a hidden path beside `target`: what is written there replaces it, or nothing does.
+
+    Raises:
+      OSError: it cannot be replaced, and is as before.
+    """
+    # Not by the process's number, which another container that sees the directory may have too.
+    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
+    try:
+        yield temporary
+        temporary.replace(target)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_private(target: Path, text: str) -> None:
+    """Writes a file, whole or not at all, that only this user can read.
+
+    Raises:
+      OSError: it cannot be written, and is as before.
+    """
+    with whole(target) as temporary:
+        # O_EXCL: nobody else has opened it before it was ours alone.
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(text)

@@ -8,6 +8,8 @@ import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tfrun.job import own_file
+
 WORD = "profile"  # what an agent says to a worker for whom a request lies ready
 REPORT = "profiled"  # the kind of a worker's answer
 NAME = "profile.json"
@@ -52,10 +54,9 @@ def first_step(step: int, step_seconds: float | None) -> int:
 
 def write(folder: Path, request: Request) -> None:
     """Leaves a request where the workers of a machine find it."""
-    temporary = folder / f".{NAME}"
-    with contextlib.suppress(OSError):  # the memory is full: they have none to answer
+    # Where the memory is full they have none to answer.
+    with contextlib.suppress(OSError), own_file.whole(folder / NAME) as temporary:
         temporary.write_text(json.dumps(asdict(request)))
-        temporary.replace(folder / NAME)
 
 
 def read(folder: Path) -> Request | None:

@@ -1,7 +1,8 @@
-"""How tfrun starts its own Python processes."""
+"""How tfrun starts its own Python processes, and how many cores one may use."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -15,3 +16,10 @@ def python_command(module: str, *args: str) -> list[str]:
         f"import sys; sys.path[:] = [p for p in sys.path if p]; from {module} import main; main()"
     )
     return [sys.executable, "-c", code, *args]
+
+
+def usable_cores() -> int:
+    """Returns the number of cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -155,13 +155,8 @@ def write_job(path: Path, job: dict[str, Any]) -> None:
     Raises:
       UsageError: TFRUN-104, when it cannot be written.
     """
-    temporary = path / f".job.json-{os.getpid()}"
     try:
-        temporary.unlink(missing_ok=True)
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "w") as file:
-            file.write(json.dumps(job, indent=2, default=str) + "\n")
-        temporary.replace(path / "job.json")
+        own_file.write_private(path / "job.json", json.dumps(job, indent=2, default=str) + "\n")
     except OSError as error:
         raise _unwritable(path, error) from None
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfrun.job import own_file
-from tfrun.job.python import python_command
+from tfrun.job.python import python_command, usable_cores
 from tfrun.job.spec import JobSpec, WorkerRange
 from tfrun.worker import lineage, sigterm
-from tfrun.worker.environment import usable_cores, worker_environment
+from tfrun.worker.environment import worker_environment
 from tfrun.worker.zygote_process import forks
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tfrun.control import tls
+from tfrun.job import own_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +76,9 @@ class FileMeeting:
         self.port, self.token = 0, ""
 
     def announce(self, port: int, token: str, certificate: str = "") -> None:
-        self.path.unlink(missing_ok=True)
-        new = self.path.with_name(f"{self.path.name}-{os.getpid()}")
         url = f"{'https' if certificate else 'http'}://{self._host}:{port}"
-        # O_EXCL: nobody else has opened it before it was ours alone.
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(fd, "w") as file:
-            json.dump(asdict(Found(url=url, token=token, certificate=certificate)), file)
-        new.replace(self.path)
+        found = Found(url=url, token=token, certificate=certificate)
+        own_file.write_private(self.path, json.dumps(asdict(found)))
 
     def find(self) -> Found | None:
         with contextlib.suppress(OSError):

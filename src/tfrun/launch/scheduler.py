@@ -9,6 +9,7 @@ from pathlib import Path
 from tfrun.cluster.group import Group, group_of
 from tfrun.cluster.slurm import Allocation, Step, own_gpus, slurm_place
 from tfrun.control.tls import Certificate
+from tfrun.job.python import usable_cores
 from tfrun.job.run_dir import safe_name
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import Job
@@ -19,7 +20,6 @@ from tfrun.launch.slurm import slurm_job
 from tfrun.launch.slurm_command import hostnames
 from tfrun.launch.slurm_requeue import requeue
 from tfrun.launch.slurm_step import meeting_of, step_job
-from tfrun.worker.environment import usable_cores
 
 Place = Allocation | Step | Group
 

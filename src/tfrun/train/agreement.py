@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfrun.job import own_file
 from tfrun.job.world import world
 from tfrun.train import no_room, snapshot
 from tfrun.train.agree import bytes_from, sum_over_workers
@@ -56,15 +56,11 @@ def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
 
 def _leave(path: Path, blob: bytes) -> None:
     """Writes the file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{world().rank}")
     try:
-        temporary.write_bytes(blob)
-        temporary.rename(path)
+        with own_file.whole(path) as temporary:
+            temporary.write_bytes(blob)
     except OSError as error:
         no_room.say(path.parent, "no snapshot", error)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def _rows(strategy: Any, row: NDArray[np.int64]) -> NDArray[np.int64]:

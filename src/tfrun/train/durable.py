@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import logging
 import os
-import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from tfrun.checkpoint import usable
+from tfrun.checkpoint import files, usable
 from tfrun.checkpoint.names import look
 from tfrun.checkpoint.policy import Every, Moment, due, parse
 from tfrun.checkpoint.store import Store
@@ -114,7 +113,7 @@ class Durable:
         target = self._directory / finished.CALLS / path.name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            _copy(path, target)
+            files.copy(path, target)
         except OSError as error:
             self._unsaved[path.name] = path
             if path.exists():
@@ -185,7 +184,7 @@ def fetch_into(folder: Path, *, rather_disk: bool = False) -> None:
     calls = Path(directory, finished.CALLS).glob("call-*.safetensors")
     for path in () if there else calls:
         with contextlib.suppress(OSError):
-            _copy(path, folder / path.name)
+            files.copy(path, folder / path.name)
     stored = Store(directory, read_only=True).newest()
     if stored is None and (damaged := look(Path(directory))):
         _tell_of_damaged(Path(directory), [path.name for path, _ in damaged])
@@ -215,13 +214,4 @@ def bring_back(path: Path) -> None:
     """Copies the file of a finished call from the disk where the memory does not hold it."""
     if world().is_chief and not path.exists() and (stored := finished.on_disk(path.name)):
         with contextlib.suppress(OSError):
-            _copy(stored, path)
-
-
-def _copy(source: Path, target: Path) -> None:
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        shutil.copyfile(source, temporary)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+            files.copy(stored, path)

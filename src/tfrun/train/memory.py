@@ -7,14 +7,13 @@ The checkpoint has no part for plain TensorFlow, which needs the script's object
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
-from tfrun.checkpoint import side_files
+from tfrun.checkpoint import files, side_files
 from tfrun.checkpoint.store import Store
 from tfrun.job.errors import TfrunError
 from tfrun.train import snapshot
@@ -43,9 +42,7 @@ def save(folder: Path, directory: Path, keep: int) -> int | None:
         target = directory / CALLS / path.name
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = target.with_name(f".{target.name}")
-            shutil.copyfile(path, temporary)
-            temporary.replace(target)
+            files.copy(path, target)
     place = snapshot.latest(folder)
     if place is None or place.call <= done:
         return None

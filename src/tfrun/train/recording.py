@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from tfrun.job import own_file
 from tfrun.train import variables
 from tfrun.train.sketch import sketch
 
@@ -30,9 +31,8 @@ def write(path: Path, logs: Mapping[str, float], found: Mapping[str, Any]) -> No
             arrays[name], sizes[name] = sketch(value), value.size
     header = {"logs": json.dumps(dict(logs)), "sizes": json.dumps(sizes)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}")
-    save_file(arrays, temporary, header)
-    temporary.rename(path)
+    with own_file.whole(path) as temporary:
+        save_file(arrays, temporary, header)
 
 
 def numbers(logs: Any) -> dict[str, float]:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save_file
 
+from tfrun.job import own_file
 from tfrun.train import no_room
 from tfrun.worker import channel, progress
 
@@ -161,12 +162,8 @@ def write_file(path: Path, snapshot: Snapshot) -> None:
         "dtypes": dtypes,
         "crc32": {name: zlib.crc32(array) for name, array in arrays.items()},
     }
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with own_file.whole(path) as temporary:
         save_file(arrays, temporary, {"tfrun": json.dumps(header)})
-        temporary.rename(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_file(path: Path) -> Snapshot | None:

@@ -19,7 +19,7 @@ from tfrun.data import global_batch
 from tfrun.data.dataset import Dataset
 from tfrun.data.distributed import DistributedView
 from tfrun.data.global_batch import GlobalBatch
-from tfrun.job import trial
+from tfrun.job import own_file, trial
 from tfrun.job.errors import UsageError
 from tfrun.job.world import world
 from tfrun.train import header, recording, variables
@@ -200,9 +200,8 @@ class Running:
     def _write(self, found: dict[str, Any]) -> None:
         if world().is_chief:
             self._folder.mkdir(parents=True, exist_ok=True)
-            temporary = self._folder / ".found.json"
-            temporary.write_text(json.dumps(found))
-            temporary.rename(self._folder / "found.json")
+            with own_file.whole(self._folder / "found.json") as temporary:
+                temporary.write_text(json.dumps(found))
 
 
 class _Steps(keras.callbacks.Callback):

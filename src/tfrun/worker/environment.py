@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 from tfrun.engine import allocator
 from tfrun.job.spec import JobSpec
-
-
-def usable_cores() -> int:
-    """Returns the number of cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def threads_for(spec: JobSpec, workers_here: int, cores: int) -> int:
