@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tfrun.job import contact
 from tfrun.job.errors import UsageError
 
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?", re.DOTALL)
@@ -108,10 +109,7 @@ def trusting(tls: Mapping[str, Any] | None) -> ssl.SSLContext | bool:
     if not tls:
         return True
     if pem := tls.get("only"):
-        context = ssl.create_default_context(cadata=pem)
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # this one, whoever has signed it
-        context.check_hostname = False
-        return context
+        return contact.trusting(pem)
     try:
         context = ssl.create_default_context(cafile=tls["authority"] or None)
     except (OSError, ValueError) as error:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from tfrun.engine import replica
 
@@ -70,18 +69,6 @@ def attach(optimizer: Any, commit: Commit) -> None:
 def of(optimizer: Any) -> Commit | None:
     """The commit that is attached to `optimizer`."""
     return getattr(optimizer, _ATTRIBUTE, None)
-
-
-def is_keras_step(model: Any) -> bool:
-    """True when `model` trains by Keras's own `train_step` and `compute_metrics`.
-
-    They update the weights before the metrics, but nothing in them depends on that order.
-    """
-    cls = type(model)
-    return all(
-        getattr(cls, name) is getattr(TensorFlowTrainer, name)
-        for name in ("train_step", "compute_metrics")
-    )
 
 
 def rows_of_totals(replicas: int, numbers: int) -> int:

@@ -66,7 +66,7 @@ def _build_from_local_batch(original):
             # Nothing is read: an undisturbed run reads nothing here either.
             self._symbolic_build(data_batch=iterator.element_spec)
             return None
-        own = strategy and own_steps.has_own_step(self)
+        own = strategy and own_steps.has_own(self, own_steps.STEPS)
         if strategy and iterator is not None and (is_repaired(strategy) or own):
             local = strategy.experimental_local_results
             read = next((next(batches, None) for *_, batches in iterator), None)
@@ -220,6 +220,9 @@ def begin_step(run: replica.ReplicaRun, step) -> None:
     is_keras = inspect.ismethod(step) and isinstance(owner, trainer.TensorFlowTrainer)
     if not is_keras or getattr(step, "__name__", "") != "train_step":
         return
-    if commit.of(owner.optimizer) is not None and commit.is_keras_step(owner):
+    # Keras's own step and metrics: they update the weights before the metrics, but nothing in them
+    # depends on that order.
+    own = own_steps.has_own(owner, ("train_step", "compute_metrics"))
+    if commit.of(owner.optimizer) is not None and not own:
         # The metrics of this step then travel with its gradients.
         run.deferred = []

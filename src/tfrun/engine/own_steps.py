@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -22,13 +22,14 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from tfrun.engine.scopes import default_strategy
 
+STEPS = ("train_step", "test_step")
+LOGGING = (*STEPS, "compute_metrics")  # who has one may log values that are no metrics
 
-def has_own_step(model: Any) -> bool:
-    """Whether a model trains or evaluates by a step of its class's own."""
-    return any(
-        getattr(type(model), name) is not getattr(TensorFlowTrainer, name)
-        for name in ("train_step", "test_step")
-    )
+
+def has_own(model: Any, names: Iterable[str]) -> bool:
+    """Whether a model's class has one of these methods of its own, instead of Keras's."""
+    cls = type(model)
+    return any(getattr(cls, name) is not getattr(TensorFlowTrainer, name) for name in names)
 
 
 def build(model: Any, by_calling: Callable[[], None], data_batch: Any) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from keras.src.backend import compute_output_spec
 
 from tfrun.data import errors, global_batch, resume
+from tfrun.engine import own_steps
 from tfrun.job.world import world
 from tfrun.train import board, evaluator, header, hooks, loaded, pace, sync_checks
 from tfrun.train.agree import mean_over_workers, meet, multi_worker_strategy
@@ -150,7 +151,7 @@ def _fit(
     stop = SharedStop(strategy, BatchDecisions(train=train, test=test), counter)
     callbacks: list[Any] = [hooks.for_this_worker(callback) for callback in given]
     callbacks += _defaults(given, verbose)
-    if _has_own_step(model):
+    if own_steps.has_own(model, own_steps.LOGGING):
         callbacks.insert(0, SharedLogs(strategy))
     if every := sync_checks.interval(os.environ):
         callbacks.append(sync_checks.SyncCheck(every))
@@ -181,7 +182,7 @@ def run_evaluate(original: Method, model: keras.Model, args: tuple, kwargs: dict
     if inside_fit and of_fit is not None:
         of_fit.validates = True
     result, strategy = _run_loop(original, model, args, kwargs, hooks.TEST_BATCH)
-    if strategy is not None and not inside_fit and _has_own_step(model):
+    if strategy is not None and not inside_fit and own_steps.has_own(model, own_steps.LOGGING):
         return mean_over_workers(strategy, result)
     return result
 
@@ -305,14 +306,6 @@ def _verbose(call: inspect.BoundArguments) -> Any:
     if not world().is_chief:
         call.arguments["verbose"] = 0
     return call.arguments.get("verbose", "auto")
-
-
-def _has_own_step(model: keras.Model) -> bool:
-    """True when the model may log values that are no metrics, which are this worker's only."""
-    return any(
-        getattr(type(model), name) is not getattr(keras.Model, name)
-        for name in ("train_step", "test_step", "compute_metrics")
-    )
 
 
 @contextlib.contextmanager

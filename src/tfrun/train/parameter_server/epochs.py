@@ -24,12 +24,13 @@ from tfrun.data import errors, keras_arrays, ledger, resume
 from tfrun.data.dataset import Dataset
 from tfrun.data.plan import Replicas
 from tfrun.data.position import Position
+from tfrun.engine.own_steps import LOGGING, has_own
 from tfrun.engine.parameter_server import unit
 from tfrun.train.parameter_server.errors import cannot_be_made, no_steps
 from tfrun.train.parameter_server.feeds import Feed, PositionFeed
 from tfrun.train.parameter_server.pipelines import Layer, PipelineFeed
 from tfrun.train.parameter_server.run import Rate, Run
-from tfrun.train.parameter_server.steps import Kind, StepFunction, own_step
+from tfrun.train.parameter_server.steps import Kind, StepFunction
 
 ALONE = Replicas(first=0, count=1, total=1)  # the chief names the batches: its ledger is whole
 LOG_SECONDS = 0.25  # logs of a step are the metrics as of then, read at most so often
@@ -268,7 +269,7 @@ class Epochs:
         """The logs of a step, or its predictions."""
         if self.kind == "predict":
             return tf.nest.map_structure(_fetched, result, expand_composites=True)
-        if own_step(self._model):
+        if has_own(self._model, LOGGING):
             if self._rate.due():
                 self._logs = tree.map_structure(_plain, result)
         elif self._rate.due():

@@ -15,6 +15,7 @@ import tensorflow as tf
 from keras import tree
 from keras.src import backend
 
+from tfrun.engine.own_steps import LOGGING, has_own
 from tfrun.engine.parameter_server import unit, variables
 from tfrun.train.parameter_server.feeds import Feed
 
@@ -112,7 +113,7 @@ class StepFunction:
             logs = tree.map_structure(tf.convert_to_tensor, logs)
         works = [*here.works, *(work for v, delta in scope.changed() for work in _added(v, delta))]
         ledger.apply(mark, version, self._totals(scope), works)
-        return logs if own_step(model) else None
+        return logs if has_own(model, LOGGING) else None
 
     def _totals(self, scope: StepScope) -> tf.Tensor:
         pieces = []
@@ -127,14 +128,6 @@ def start_of(metric_variable: Any) -> np.ndarray:
     """A metric's value after a reset: all metrics of Keras are reset to zeros."""
     dtype = tf.as_dtype(metric_variable.dtype).as_numpy_dtype
     return np.zeros(tuple(metric_variable.shape), dtype)
-
-
-def own_step(model: Any) -> bool:
-    """True when the model's logs may be something else than its metrics."""
-    import keras
-
-    names = ("train_step", "test_step", "compute_metrics")
-    return any(getattr(type(model), n) is not getattr(keras.Model, n) for n in names)
 
 
 def _state(model: Any) -> list[Any]:
