@@ -28,8 +28,6 @@ from tfrun.control.round_terms import (
     StopTasks,
     TaskDone,
 )
-from tfrun.job.checks import check_roles
-from tfrun.job.errors import UsageError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.failure import Failure
 from tfrun.job.restarts import Restarts
@@ -223,20 +221,3 @@ def test_an_evaluator_stands_outside_the_cluster(fixed: bool) -> None:
     assert (here.role, here.is_chief, here.size, here.in_job) == ("evaluator", False, 1, True)
     assert all("evaluator" not in other["environment"]["TF_CONFIG"] for other in others)
     assert [other["environment"]["WORLD_SIZE"] for other in others] == ["3"] * 4
-
-
-@pytest.mark.parametrize(
-    ("external", "options", "says"),
-    [
-        ("", {"max_staleness": 0}, "--ps"),
-        ("{}", {"evaluator": True}, "TF_CONFIG"),
-        ("", {"evaluator": True, "checkpoint_every": "off"}, "--checkpoint-every off"),
-    ],
-)
-def test_roles_that_cannot_be(external: str, options: dict[str, Any], says: str) -> None:
-    plain = JobSpec(program=Program(target="t.py"))
-    check_roles(plain, "")
-    check_roles(replace(plain, ps=1, max_staleness=0, evaluator=True), "")
-    with pytest.raises(UsageError, match=says) as caught:
-        check_roles(replace(plain, **options), external)
-    assert caught.value.code == "TFRUN-107"

@@ -51,6 +51,24 @@ def test_no_effect_is_refused(option: str, changes: dict) -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "external", "says"),
+    [
+        ({"max_staleness": 0}, False, "--ps"),
+        ({"evaluator": True}, True, "TF_CONFIG"),
+        ({"evaluator": True, "checkpoint_every": "off"}, False, "--checkpoint-every off"),
+        ({"compress": "bf16", "ps": 1}, False, "not to servers"),
+        ({"compress": "bf16", "communication": "ring"}, False, "does not compress"),
+    ],
+)
+def test_a_contradiction_is_refused_wherever_it_stands(
+    changes: dict, external: bool, says: str
+) -> None:
+    with pytest.raises(UsageError, match=f"TFRUN-107.*{says}"):
+        check(job(changes), elsewhere=False, external=external)
+    check(job({"ps": 1, "max_staleness": 0, "evaluator": True}), elsewhere=False)
+
+
+@pytest.mark.parametrize(
     ("option", "changes"),
     [
         ("rejoin_timeout", {"least": 1}),
@@ -75,6 +93,6 @@ def test_somebody_elses_cluster_restarts_nothing() -> None:
         stated = job({option: value}, option)
         check(stated, elsewhere=False)
         with pytest.raises(UsageError, match=r"TFRUN-107.*a TF_CONFIG states this cluster"):
-            check(stated, elsewhere=False, restarts=False)
+            check(stated, elsewhere=False, external=True)
         nothing = job({option: type(value)("0")}, option)
-        check(nothing, elsewhere=False, restarts=False)
+        check(nothing, elsewhere=False, external=True)

@@ -8,7 +8,6 @@ import click
 
 from tfrun.cli.experiment import say
 from tfrun.cli.main import VERBS, options_of, run
-from tfrun.cli.options import check as check_job
 from tfrun.cli.variables import PREFIX, unknown
 from tfrun.job import effects
 from tfrun.job.errors import UsageError
@@ -38,5 +37,4 @@ def check(args: Sequence[str], environment: Mapping[str, str], *, external: str 
         what = " ".join(error.format_message().split()).rstrip(".")
         raise UsageError("TFRUN-105", what, where="what the job is told") from None
     job = options_of(context, context.params, environment).spec
-    check_job(job, external)
-    effects.check(job, elsewhere=not external, restarts=not external)
+    effects.check(job, elsewhere=not external, external=bool(external))

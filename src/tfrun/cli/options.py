@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfrun.checkpoint.policy import parse as parse_interval
-from tfrun.job import checks
 from tfrun.job.settings import from_variables
 from tfrun.job.spec import JobSpec, Program, WorkerRange, seed_or_drawn
 from tfrun.job.timeouts import Timeouts
@@ -94,21 +93,7 @@ class Options:
             "stated": tuple(sorted(stated)),
             "timeouts": timeouts,
         }
+        if told["checkpoint_every"] != "off":
+            parse_interval(told["checkpoint_every"])  # what is malformed is to be known now
         rest = {"spec": JobSpec(**job), "workers": workers}
         return cls(**{**named(cls), **rest})
-
-
-def check(job: JobSpec, external: str) -> None:
-    """Refuses what is malformed or contradicts itself on any machine.
-
-    Args:
-      job: as its command line states it.
-      external: the TF_CONFIG that was there already, or "".
-
-    Raises:
-      UsageError: TFRUN-105 or 107.
-    """
-    if job.checkpoint_every != "off":
-        parse_interval(job.checkpoint_every)
-    checks.check_roles(job, external)
-    checks.check_compression(job)

@@ -15,7 +15,7 @@ from tfrun.checkpoint import usable
 from tfrun.cli import left_off, show
 from tfrun.cli.experiment import say
 from tfrun.cli.hosts import remote_of, stated_cluster, stated_hosts
-from tfrun.cli.options import Options, check
+from tfrun.cli.options import Options
 from tfrun.cluster.cluster_file import hosts_of, is_local, workers_of
 from tfrun.cluster.external import (
     external_aside,
@@ -82,13 +82,12 @@ def run(options: Options, serving: Serving | None = None) -> int:
             fix="Unset TF_CONFIG, or leave out the hosts",
         )
     spec = replace(spec, run_dir=run_dir, checkpoint_dir=checkpoint_dir)
-    check(spec, external)
     stands = spec
     if external:
         trainers, servers = external_sizes(external)
         everyone = WorkerRange(low=trainers, high=trainers)
         stands = replace(spec, workers=everyone, ps=servers)
-    effects.check(stands, elsewhere=bool(machines or place or serving), restarts=not external)
+    effects.check(stands, elsewhere=bool(machines or place or serving), external=bool(external))
     if serving and external:
         fix = "Unset TF_CONFIG"
         raise UsageError("TFRUN-107", "TF_CONFIG states a cluster that is not ours", fix=fix)

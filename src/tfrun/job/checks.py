@@ -11,7 +11,7 @@ from importlib.machinery import PathFinder
 
 from tfrun.job import supported
 from tfrun.job.errors import UsageError
-from tfrun.job.spec import MAX_HERE, JobSpec, Program
+from tfrun.job.spec import MAX_HERE, Program
 
 _INSTALL = 'pip install "tfrun[cpu]", or "tfrun[gpu]" on a machine with NVIDIA GPUs'
 
@@ -51,44 +51,6 @@ def check_program(program: Program) -> None:
         what = f"the script {program.target!r:.200} does not exist"
     fix = "tfrun options stand before the script, the script's own after it"
     raise UsageError("TFRUN-101", what, where="SCRIPT", expected="a Python file", fix=fix)
-
-
-def check_roles(job: JobSpec, external: str) -> None:
-    """Refuses options about roles that nobody could follow.
-
-    Args:
-      job: as its command line states it.
-      external: the TF_CONFIG that was there already, or "".
-
-    Raises:
-      UsageError: TFRUN-107.
-    """
-    if job.max_staleness is not None and not job.ps and not external:
-        what = "--max-staleness is about gradients that parameter servers get"
-        raise UsageError("TFRUN-107", what, fix="Add --ps N, or leave it out")
-    if job.evaluator and external:
-        what = "TF_CONFIG states the cluster, and --evaluator adds a task to it"
-        raise UsageError("TFRUN-107", what, fix="Start one with the role evaluator in TF_CONFIG")
-    if job.evaluator and job.checkpoint_every == "off":
-        what = "--evaluator evaluates checkpoints, and --checkpoint-every off writes none"
-        raise UsageError("TFRUN-107", what, fix="Leave out one of them")
-
-
-def check_compression(job: JobSpec) -> None:
-    """Refuses compression where something else than the host collective carries the gradients.
-
-    Raises:
-      UsageError: TFRUN-107.
-    """
-    if job.compress == "off":
-        return
-    asked, way = f"--compress {job.compress}", f"--communication {job.communication}"
-    if job.ps:
-        what = f"{asked} is about what workers send each other, and not to servers"
-        raise UsageError("TFRUN-107", what, fix="Leave out --compress, or --ps")
-    if job.communication not in ("auto", "host"):
-        what = f"{way} does not compress, as {asked} asks"
-        raise UsageError("TFRUN-107", what, fix="Use --communication host, or leave out one")
 
 
 def check_crowd(machines: Sequence[str]) -> None:

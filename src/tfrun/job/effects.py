@@ -1,7 +1,8 @@
-"""Options that would change nothing in this job: refused, because who states one expects something.
+"""Options that contradict each other, and those that would change nothing in this job: refused.
 
-Only what stands on the command line counts. A variable of the environment is stated for all jobs of
-a person or a site, and counts where it can.
+Of what would change nothing only what stands on the command line counts, because who writes that
+expects something. A variable of the environment is stated for all jobs of a person or a site, and
+counts where it can.
 """
 
 from __future__ import annotations
@@ -12,30 +13,53 @@ from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec
 
 
-def check(job: JobSpec, *, elsewhere: bool, restarts: bool = True) -> None:
-    """Refuses an option that is stated and would have no effect.
+def check(job: JobSpec, *, elsewhere: bool, external: bool = False) -> None:
+    """Refuses options that contradict each other, or are stated and would have no effect.
 
     Args:
       job: with the options that stand on its command line.
       elsewhere: it has, or may have, workers on other machines than the launcher's.
-      restarts: tfrun starts its workers, and may start them again.
+      external: a TF_CONFIG states its cluster; who wrote that starts its tasks, and starts them
+        again.
 
     Raises:
       UsageError: TFRUN-107.
     """
-    found = _without_effect(job, elsewhere=elsewhere, restarts=restarts)
+    for what, fix in _contradictions(job, external=external):
+        raise UsageError("TFRUN-107", what, fix=fix)
+    found = _without_effect(job, elsewhere=elsewhere, external=external)
     for option, why, fix in found:
         if option in job.stated:
             name = "--" + option.replace("_", "-")
             raise UsageError("TFRUN-107", f"{name} has no effect here: {why}", fix=fix)
 
 
+def _contradictions(job: JobSpec, *, external: bool) -> Iterator[tuple[str, str]]:
+    """Yields what cannot be followed, and what to do."""
+    if job.max_staleness is not None and not job.ps and not external:
+        what = "--max-staleness is about gradients that parameter servers get"
+        yield what, "Add --ps N, or leave it out"
+    if job.evaluator and external:
+        what = "TF_CONFIG states the cluster, and --evaluator adds a task to it"
+        yield what, "Start one with the role evaluator in TF_CONFIG"
+    if job.evaluator and job.checkpoint_every == "off":
+        what = "--evaluator evaluates checkpoints, and --checkpoint-every off writes none"
+        yield what, "Leave out one of them"
+    compress = f"--compress {job.compress}"
+    if job.compress != "off" and job.ps and not external:
+        what = f"{compress} is about what workers send each other, and not to servers"
+        yield what, "Leave out --compress, or --ps"
+    if job.compress != "off" and job.communication not in ("auto", "host"):
+        what = f"--communication {job.communication} does not compress, as {compress} asks"
+        yield what, "Use --communication host, or leave out one"
+
+
 def _without_effect(
-    job: JobSpec, *, elsewhere: bool, restarts: bool
+    job: JobSpec, *, elsewhere: bool, external: bool
 ) -> Iterator[tuple[str, str, str]]:
     """Yields options, why each has no effect, and what to do."""
     least, most = job.workers.low, job.workers.high
-    if not restarts:
+    if external:
         why = "a TF_CONFIG states this cluster, and who wrote it starts its tasks again, if anybody"
         asks = {"max_restarts": job.max_restarts > 0}
         asks["snapshot_every"] = job.snapshot_every not in ("0", "0s")
