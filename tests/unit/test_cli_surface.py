@@ -12,7 +12,7 @@ import pytest
 
 import tfrun
 from tfrun.cli.main import VERBS, command_for, run
-from tfrun.cli.number import Number
+from tfrun.cli.params import Number
 
 # name: (how it is written, its variable, its default, hidden)
 SURFACE = {
@@ -449,8 +449,8 @@ def every_command() -> list[click.Command]:
 
 def test_what_is_no_number_is_no_number_of_any_option() -> None:
     """click's own types take nan and inf, with which nothing compares, and no clock goes."""
-    kinds = {p.type for command in every_command() for p in command.params}
-    numbers = {kind for kind in kinds if isinstance(kind, click.types.FloatParamType)}
+    kinds = [p.type for command in every_command() for p in command.params]
+    numbers = [kind for kind in kinds if isinstance(kind, click.types.FloatParamType)]
     assert len(numbers) > 5 and all(isinstance(kind, Number) for kind in numbers)
     for kind in numbers:
         for wrong in ("nan", "inf", "-inf", "1e300"):

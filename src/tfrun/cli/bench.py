@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tfrun.cli.experiment import json_report, new_folder, say
-from tfrun.cli.number import Number
+from tfrun.cli.params import SECONDS, context
 from tfrun.job import checks
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import COMMUNICATIONS
@@ -16,11 +16,10 @@ from tfrun.job.spec import COMMUNICATIONS
 if TYPE_CHECKING:
     from tfrun.bench.report import Report
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN_BENCH"}
 EPILOG = "Every other option of tfrun goes to the jobs by its environment variable."
 
 
-@click.command(context_settings=CONTEXT, epilog=EPILOG)
+@click.command(context_settings=context("bench"), epilog=EPILOG)
 @click.option(
     "-n",
     "--workers",
@@ -39,46 +38,26 @@ EPILOG = "Every other option of tfrun goes to the jobs by its environment variab
 @click.option(
     "--sizes",
     default="4K,64K,1M,11M,100M",
-    show_default=True,
     metavar="A,B,…",
     help="Sizes of the all-reduces, in bytes.",
 )
 @click.option(
     "--model",
     default="11M",
-    show_default=True,
     metavar="SIZE",
     help="Size of the gradients of the model that is trained, in bytes.",
 )
 @click.option(
-    "--batch",
-    type=click.IntRange(min=1),
-    default=64,
-    show_default=True,
-    help="Samples per worker and step.",
+    "--batch", type=click.IntRange(min=1), default=64, help="Samples per worker and step."
 )
-@click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    default=30,
-    show_default=True,
-    help="Number of timed steps.",
-)
+@click.option("--steps", type=click.IntRange(min=1), default=30, help="Number of timed steps.")
 @click.option(
     "--plot", metavar="FILE", help="Where to draw, as PNG.  [default: <run-dir>/bench.png]"
 )
-@click.option(
-    "--timeout",
-    type=Number(min=0, min_open=True),
-    default=600.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long each job may take.",
-)
+@click.option("--timeout", **SECONDS, default=600.0, help="How long each job may take.")
 @click.option(
     "--remember/--forget",
     default=True,
-    show_default=True,
     help="Keep the fastest settings for later jobs of as many workers on these machines.",
 )
 @click.option("--run-dir", metavar="DIR", help="Where the jobs write.  [default: tfrun-runs/bench]")

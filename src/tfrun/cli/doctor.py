@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfrun.cli.hosts import stated_hosts
+from tfrun.cli.params import context
 
 if TYPE_CHECKING:
     from tfrun.doctor.examine import Examination
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN_DOCTOR"}
 
-
-@click.command(context_settings=CONTEXT)
+@click.command(context_settings=context("doctor"))
 @click.option("-H", "--hosts", metavar="A,B", help="Hosts over SSH.  [default: this machine]")
 @click.option("--hostfile", metavar="FILE", help="A file with a host on each line.")
 @click.option(
@@ -27,9 +26,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN_D
 @click.option(
     "--remote-dir", metavar="DIR", help="Working directory on the hosts.  [default: as here]"
 )
-@click.option(
-    "--run-dir", metavar="DIR", default="tfrun-runs", help="Where jobs write.", show_default=True
-)
+@click.option("--run-dir", metavar="DIR", default="tfrun-runs", help="Where jobs write.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def doctor(
     *,

@@ -5,17 +5,12 @@ from __future__ import annotations
 import click
 
 from tfrun.cli.experiment import json_report, last_options, new_folder, say
-from tfrun.cli.number import Number
+from tfrun.cli.params import SECONDS, context
 from tfrun.cluster.hosts import parse_hosts
 from tfrun.drill.faults import parse_faults
 from tfrun.job import checks
 from tfrun.job.spec import Program, WorkerRange, seed_or_drawn
 
-CONTEXT = {
-    "help_option_names": ["-h", "--help"],
-    "auto_envvar_prefix": "TFRUN_DRILL",
-    "allow_interspersed_args": False,
-}
 EPILOG = (
     "The faults are kill (a worker that is not the chief), chief, two (at once), stop (SIGSTOP), "
     "all, random (--kills workers, one after the other), preempt (SIGTERM, then started again), "
@@ -25,7 +20,7 @@ EPILOG = (
 )
 
 
-@click.command(context_settings=CONTEXT, epilog=EPILOG)
+@click.command(context_settings=context("drill", script=True), epilog=EPILOG)
 @click.option(
     "-n", "--workers", metavar="N|MIN:MAX", help="Number of workers.  [default: 2, or one a host]"
 )
@@ -36,11 +31,7 @@ EPILOG = (
     help="Faults to inject.  [default: kill,chief,two,stop,preempt as N allows; -H: cut,preempt]",
 )
 @click.option(
-    "--kills",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="How often the fault `random` strikes.",
+    "--kills", type=click.IntRange(min=1), default=10, help="How often the fault `random` strikes."
 )
 @click.option(
     "--seed",
@@ -50,12 +41,7 @@ EPILOG = (
 @click.option(
     "--deterministic", is_flag=True, help="Have TensorFlow compute the same bits every time."
 )
-@click.option(
-    "--limit",
-    type=Number(min=0, min_open=True),
-    metavar="SECONDS",
-    help="The first new step must come within this time.",
-)
+@click.option("--limit", **SECONDS, help="The first new step must come within this time.")
 @last_options("drill", "run")
 def drill(
     *,

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from tfrun.cli.number import Number
+from tfrun.cli.params import SECONDS
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import Program
@@ -25,14 +25,7 @@ def last_options(verb: str, one: str) -> Callable[[Callable[..., Any]], Callable
       one: what it calls one of its runs.
     """
     options = (
-        click.option(
-            "--timeout",
-            type=Number(min=0, min_open=True),
-            default=600.0,
-            show_default=True,
-            metavar="SECONDS",
-            help=f"How long each {one} may take.",
-        ),
+        click.option("--timeout", **SECONDS, default=600.0, help=f"How long each {one} may take."),
         click.option(
             "--run-dir",
             metavar="DIR",

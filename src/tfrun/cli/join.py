@@ -9,25 +9,19 @@ from pathlib import Path
 import click
 
 from tfrun.cli.experiment import say
-from tfrun.cli.number import Number
+from tfrun.cli.params import SECONDS, context
 from tfrun.cluster.address import parse_address
 from tfrun.job import checks
 from tfrun.job.spec import MAX_WORKERS
 from tfrun.job.timeouts import Timeouts
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN_JOIN"}
 
-
-@click.command(context_settings=CONTEXT)
+@click.command(context_settings=context("join"))
 @click.option(
     "--token-file", metavar="FILE", required=True, help="The job's secret, from tfrun serve."
 )
 @click.option(
-    "--slots",
-    type=click.IntRange(1, MAX_WORKERS),
-    default=1,
-    show_default=True,
-    help="Workers on this machine.",
+    "--slots", type=click.IntRange(1, MAX_WORKERS), default=1, help="Workers on this machine."
 )
 @click.option(
     "--tls-ca",
@@ -36,10 +30,8 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN_J
 )
 @click.option(
     "--join-timeout",
-    type=Number(min=0, min_open=True),
+    **SECONDS,
     default=Timeouts.join_timeout,
-    show_default=True,
-    metavar="SECONDS",
     help="How long to try until the job lets this machine in.",
 )
 @click.argument("address", metavar="HOST:PORT")

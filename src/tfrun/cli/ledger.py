@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tfrun.cli.params import context
 from tfrun.job import run_dir
 from tfrun.job.errors import UsageError
 
 if TYPE_CHECKING:
     from tfrun.data.ledger_check import EpochReport, LedgerReport
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN_LEDGER"}
 EPILOG = (
     "RUN is the run directory of a job that ran with --ledger; by default the newest one in "
     "tfrun-runs. Exit code 1: a sample is missing, or was trained on more than once."
 )
 
 
-@click.command(context_settings=CONTEXT, epilog=EPILOG)
+@click.command(context_settings=context("ledger"), epilog=EPILOG)
 @click.option(
     "--json", "as_json", is_flag=True, envvar="TFRUN_LEDGER_JSON", help="Print the report as JSON."
 )

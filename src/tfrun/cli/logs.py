@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from tfrun.cli.runs import EPILOG, context, found, run_argument
+from tfrun.cli.params import context
+from tfrun.cli.runs import EPILOG, found, run_argument
 from tfrun.job import own_file
 from tfrun.job.errors import UsageError
 

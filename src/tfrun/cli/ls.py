@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from tfrun.cli.runs import RUNS, context, tell_damage
+from tfrun.cli.params import context
+from tfrun.cli.runs import RUNS, tell_damage
 from tfrun.job import run_dir
 from tfrun.job.errors import UsageError
 

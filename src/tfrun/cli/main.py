@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfrun import __version__
-from tfrun.cli.number import Number
+from tfrun.cli.params import SECONDS, Number, context
 from tfrun.cli.variables import unknown
 from tfrun.job.errors import TfrunError
 from tfrun.job.spec import (
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tfrun.cli.options import Options
 
 COMPLETE = "_TFRUN_COMPLETE"  # set by the shell, for click
-CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TFRUN"}
 EPILOG = (
     "Everything after SCRIPT belongs to the script. Each option is also an environment variable."
 )
@@ -84,9 +83,7 @@ class _Command(click.Command):
             formatter.write_dl(list(VERBS.items()))
 
 
-@click.command(
-    cls=_Command, context_settings={**CONTEXT, "allow_interspersed_args": False}, epilog=EPILOG
-)
+@click.command(cls=_Command, context_settings=context(script=True), epilog=EPILOG)
 @click.version_option(__version__, prog_name="tfrun")
 @click.option(
     "-n",
@@ -120,61 +117,50 @@ class _Command(click.Command):
 @click.option("--sync", is_flag=True, help="Copy the script's directory to the hosts first.")
 @click.option(
     "--join-timeout",
-    type=Number(min=0, min_open=True),
+    **SECONDS,
     default=Timeouts.join_timeout,
-    show_default=True,
-    metavar="SECONDS",
     help="How long to wait until all workers can start.",
 )
 @click.option(
     "--rejoin-timeout",
     type=Number(min=0),
     default=Timeouts.rejoin_timeout,
-    show_default=True,
     metavar="SECONDS",
     help="With -n MIN:MAX: how long to wait for a lost machine before going on with fewer workers.",
 )
 @click.option(
     "--launcher-timeout",
-    type=Number(min=0, min_open=True),
+    **SECONDS,
     default=Timeouts.launcher_timeout,
-    show_default=True,
-    metavar="SECONDS",
     help="How long machines that cannot reach the launcher train on before they end.",
 )
 @click.option(
     "--grace",
-    type=Number(min=0, min_open=True),
+    **SECONDS,
     default=Timeouts.preempt_grace,
-    show_default=True,
-    metavar="SECONDS",
     help="After SIGTERM: how long saving, or going on without that machine, may take.",
 )
 @click.option(
     "--communication",
     type=click.Choice(COMMUNICATIONS),
     default="auto",
-    show_default=True,
     help="How gradients travel between workers.",
 )
 @click.option(
     "--compress",
     type=click.Choice(COMPRESSIONS),
     default="off",
-    show_default=True,
     help="Send gradients in half the bytes; rounding errors are carried over to the next step.",
 )
 @click.option(
     "--overlap",
     type=click.Choice(OVERLAPS),
     default="auto",
-    show_default=True,
     help="Send gradients while others are still being computed; auto: only between machines.",
 )
 @click.option(
     "--measured/--no-measured",
     default=True,
-    show_default=True,
     help="Use the settings that `tfrun bench` found fastest on these machines.",
 )
 @click.option(
@@ -200,29 +186,24 @@ class _Command(click.Command):
     "--max-restarts",
     type=click.IntRange(min=0),
     default=JobSpec.max_restarts,
-    show_default=True,
     metavar="N",
     help="How many failures in a row, without progress between them, to recover from.",
 )
 @click.option(
     "--hang-timeout",
-    type=Number(min=0, min_open=True),
+    **SECONDS,
     default=Timeouts.hang_timeout,
-    show_default=True,
-    metavar="SECONDS",
     help="How long a worker may make no progress before it is replaced.",
 )
 @click.option(
     "--snapshot-every",
     default=JobSpec.snapshot_every,
-    show_default=True,
     metavar="K|Ns",
     help="Steps or seconds between snapshots; 0: only when a worker fails.",
 )
 @click.option(
     "--steps-per-execution",
     default=JobSpec.steps_per_execution,
-    show_default=True,
     metavar="script|auto|N",
     help="How many steps of fit go into one call of TensorFlow.",
 )
@@ -232,7 +213,6 @@ class _Command(click.Command):
 @click.option(
     "--checkpoint-every",
     default=JobSpec.checkpoint_every,
-    show_default=True,
     metavar="K|Ns|epoch|off",
     help="Steps or time between checkpoints on disk.",
 )
@@ -240,7 +220,6 @@ class _Command(click.Command):
     "--keep",
     type=click.IntRange(min=1),
     default=JobSpec.keep,
-    show_default=True,
     metavar="N",
     help="How many checkpoints to keep.",
 )

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from tfrun.cli.runs import EPILOG, context, found, run_argument
+from tfrun.cli.params import context
+from tfrun.cli.runs import EPILOG, found, run_argument
 from tfrun.job import contact
 from tfrun.job.errors import UsageError
 
@@ -19,7 +20,8 @@ from tfrun.job.errors import UsageError
     type=click.IntRange(0, 65535),
     default=0,
     envvar="TFRUN_PAGE_PORT",
-    help="Where to serve the page of a job that has ended, on loopback.  [default: any free port]",
+    show_default="any free one",
+    help="Where to serve the page of a job that has ended, on loopback.",
 )
 @run_argument
 def page(*, run: str | None, port: int) -> int:

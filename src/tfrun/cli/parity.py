@@ -5,42 +5,29 @@ from __future__ import annotations
 import click
 
 from tfrun.cli.experiment import json_report, last_options, new_folder, say
-from tfrun.cli.number import Number
+from tfrun.cli.params import Number, context
 from tfrun.job import checks
 from tfrun.job.spec import Program, seed_or_drawn
 
-CONTEXT = {
-    "help_option_names": ["-h", "--help"],
-    "auto_envvar_prefix": "TFRUN_PARITY",
-    "allow_interspersed_args": False,
-}
 EPILOG = (
     "Every other option of tfrun goes to the jobs by its environment variable. Exit code 1: the "
     "runs differ."
 )
 
 
-@click.command(context_settings=CONTEXT, epilog=EPILOG)
+@click.command(context_settings=context("parity", script=True), epilog=EPILOG)
 @click.option(
     "-n",
     "--workers",
     metavar="A,B,…",
     default="1,2",
-    show_default=True,
     help="Numbers of workers; the others are compared with the first.",
 )
-@click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="Training steps in each run.",
-)
+@click.option("--steps", type=click.IntRange(min=1), default=20, help="Training steps in each run.")
 @click.option(
     "--tolerance",
     type=Number(min=0),
     default=1e-5,
-    show_default=True,
     help="Largest relative difference of losses that counts as equal; of variables: 100 times it.",
 )
 @click.option(

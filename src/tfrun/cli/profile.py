@@ -6,8 +6,8 @@ import time
 
 import click
 
-from tfrun.cli.number import Number
-from tfrun.cli.runs import EPILOG, context, found, not_running, run_argument
+from tfrun.cli.params import SECONDS, context
+from tfrun.cli.runs import EPILOG, found, not_running, run_argument
 from tfrun.job.profile import MOST_STEPS
 
 ANSWER_SECONDS = 10.0
@@ -16,21 +16,10 @@ LOOK_SECONDS = 0.2
 
 @click.command(context_settings=context("profile"), epilog=EPILOG)
 @click.option(
-    "--steps",
-    type=click.IntRange(1, MOST_STEPS),
-    default=20,
-    show_default=True,
-    help="How many steps to trace.",
+    "--steps", type=click.IntRange(1, MOST_STEPS), default=20, help="How many steps to trace."
 )
 @click.option("--dir", "folder", metavar="DIR", help="Where to.  [default: RUN/profile]")
-@click.option(
-    "--timeout",
-    type=Number(min=0, min_open=True),
-    default=300.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for the traces.",
-)
+@click.option("--timeout", **SECONDS, default=300.0, help="How long to wait for the traces.")
 @run_argument
 def profile(*, run: str | None, steps: int, folder: str | None, timeout: float) -> int:
     """Trace the same steps of all workers of a running job, for TensorBoard's profiler.

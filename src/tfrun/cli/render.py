@@ -6,15 +6,12 @@ import secrets
 
 import click
 
+from tfrun.cli.params import context
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.run_dir import safe_name
 from tfrun.job.spec import Program, WorkerRange
 
-CONTEXT = {
-    "help_option_names": ["-h", "--help"],
-    "auto_envvar_prefix": "TFRUN_RENDER",
-    "allow_interspersed_args": False,
-}
+CONTEXT = context("render", script=True)
 EPILOG = "Options of tfrun itself go to the job by --env TFRUN_…=VALUE."
 
 
@@ -24,82 +21,76 @@ def render() -> None:
 
 
 @render.command(context_settings=CONTEXT, epilog=EPILOG)
-@click.option(
-    "-n", "--workers", default="1", show_default=True, metavar="N|MIN:MAX", help="How many workers."
-)
+@click.option("-n", "--workers", default="1", metavar="N|MIN:MAX", help="How many workers.")
 @click.option(
     "--image", required=True, metavar="IMAGE", help="Has tfrun, TensorFlow and the script."
 )
 @click.option(
-    "--kind",
-    type=click.Choice(["job", "jobset", "tfjob"]),
-    default="job",
-    show_default=True,
-    help="What to make.",
+    "--kind", type=click.Choice(["job", "jobset", "tfjob"]), default="job", help="What to make."
 )
 @click.option("--name", metavar="NAME", help="Of everything that is made.  [default: the script's]")
-@click.option("--namespace", default="", metavar="NAME", help="Where.  [default: kubectl's]")
 @click.option(
-    "--per-pod",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Workers of each pod.",
+    "--namespace",
+    default="",
+    show_default=False,
+    metavar="NAME",
+    help="Where.  [default: kubectl's]",
+)
+@click.option(
+    "--per-pod", type=click.IntRange(min=1), default=1, metavar="N", help="Workers of each pod."
 )
 @click.option("--ps", type=click.IntRange(min=0), default=0, help="Number of parameter servers.")
 @click.option(
-    "--gpus",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="GPUs of each pod.",
+    "--gpus", type=click.IntRange(min=0), default=0, metavar="N", help="GPUs of each pod."
 )
-@click.option("--cpu", default="", metavar="N", help="Cores of each pod, as 4 or 500m.")
-@click.option("--memory", default="", metavar="SIZE", help="Memory of each pod, as 16Gi.")
 @click.option(
-    "--shm",
-    default="2Gi",
-    show_default=True,
-    metavar="SIZE",
-    help="Size of /dev/shm, for snapshots.",
+    "--cpu", default="", show_default=False, metavar="N", help="Cores of each pod, as 4 or 500m."
 )
+@click.option(
+    "--memory", default="", show_default=False, metavar="SIZE", help="Memory of each pod, as 16Gi."
+)
+@click.option("--shm", default="2Gi", metavar="SIZE", help="Size of /dev/shm, for snapshots.")
 @click.option(
     "--claim",
     default="",
+    show_default=False,
     metavar="NAME",
     help="A claim for the run directory, ReadWriteMany.  [default: make one]",
 )
+@click.option("--storage", default="10Gi", metavar="SIZE", help="Of the claim that is made.")
 @click.option(
-    "--storage",
-    default="10Gi",
-    show_default=True,
-    metavar="SIZE",
+    "--storage-class",
+    default="",
+    show_default=False,
+    metavar="NAME",
     help="Of the claim that is made.",
 )
-@click.option("--storage-class", default="", metavar="NAME", help="Of the claim that is made.")
 @click.option(
     "--secret",
     default="",
+    show_default=False,
     metavar="NAME",
     help='A Secret with the key "token".  [default: make one]',
 )
 @click.option(
     "--tls-secret",
     default="",
+    show_default=False,
     metavar="NAME",
     help="A Secret of the type kubernetes.io/tls: the pods' control connections use it.",
 )
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable of the containers.")
 @click.option(
-    "--workdir", default="", metavar="DIR", help="Working directory.  [default: the image's]"
+    "--workdir",
+    default="",
+    show_default=False,
+    metavar="DIR",
+    help="Working directory.  [default: the image's]",
 )
 @click.option(
     "--grace",
     type=click.IntRange(min=1),
     default=90,
-    show_default=True,
     metavar="SECONDS",
     help="Time to save before a pod is killed.",
 )

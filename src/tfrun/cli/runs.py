@@ -16,12 +16,6 @@ RUNS = Path("tfrun-runs")
 EPILOG = "RUN is a run directory, or its name in tfrun-runs; by default the newest one there."
 
 
-def context(verb: str) -> dict[str, Any]:
-    """Returns a verb's settings for click: its options are variables as well."""
-    prefix = f"TFRUN_{verb.upper()}"
-    return {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": prefix}
-
-
 def run_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the argument RUN."""
     return click.argument("run", metavar="[RUN]", required=False)(command)

@@ -10,6 +10,7 @@ import click
 from tfrun.cli.hosts import any_cluster
 from tfrun.cli.main import options_of
 from tfrun.cli.main import run as whole
+from tfrun.cli.params import context
 from tfrun.cluster.address import parse_address
 from tfrun.cluster.external import serves
 from tfrun.cluster.spec import ROLES, TaskKey
@@ -17,11 +18,6 @@ from tfrun.cluster.tf_config import parse_tf_config, render
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import MAX_WORKERS
 
-CONTEXT = {
-    "help_option_names": ["-h", "--help"],
-    "auto_envvar_prefix": "TFRUN_SERVE",
-    "allow_interspersed_args": False,
-}
 EPILOG = (
     "It says what to run on each other machine. The file with the token has to get there by a way "
     "that nobody else reads. The job starts when there are places for all workers."
@@ -49,7 +45,6 @@ OWN: list[click.Parameter] = [
         ["--slots"],
         type=click.IntRange(0, MAX_WORKERS),
         default=1,
-        show_default=True,
         help="Workers on this machine.",
     ),
     click.Option(
@@ -131,7 +126,7 @@ def _listen(text: str) -> tuple[str, int]:
 
 serve = click.Command(
     "serve",
-    context_settings=CONTEXT,
+    context_settings=context("serve", script=True),
     callback=_serve,
     params=[
         *OWN,

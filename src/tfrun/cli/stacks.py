@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tfrun.cli.runs import EPILOG, context, found, not_running, run_argument
+from tfrun.cli.params import context
+from tfrun.cli.runs import EPILOG, found, not_running, run_argument
 
 
 @click.command(context_settings=context("stacks"), epilog=EPILOG)

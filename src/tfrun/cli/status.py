@@ -6,7 +6,8 @@ import json
 
 import click
 
-from tfrun.cli.runs import EPILOG, context, found, run_argument, with_log
+from tfrun.cli.params import context
+from tfrun.cli.runs import EPILOG, found, run_argument, with_log
 
 
 @click.command(context_settings=context("status"), epilog=EPILOG)

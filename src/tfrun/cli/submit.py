@@ -9,15 +9,12 @@ from pathlib import Path
 
 import click
 
+from tfrun.cli.params import context
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.checks import check_program
 from tfrun.job.spec import Program, WorkerRange
 
-CONTEXT = {
-    "help_option_names": ["-h", "--help"],
-    "auto_envvar_prefix": "TFRUN_SUBMIT",
-    "allow_interspersed_args": False,
-}
+CONTEXT = context("submit", script=True)
 OUTPUT = "slurm.log"
 EPILOG = "Every other option of tfrun goes to the job by its environment variable."
 
@@ -29,13 +26,7 @@ def submit() -> None:
 
 @submit.command(context_settings=CONTEXT, epilog=EPILOG)
 @click.option(
-    "-N",
-    "--nodes",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="How many nodes.",
+    "-N", "--nodes", type=click.IntRange(min=1), default=1, metavar="N", help="How many nodes."
 )
 @click.option(
     "-n", "--workers", metavar="N|MIN:MAX", help="Workers in all.  [default: one on each node]"
@@ -51,7 +42,6 @@ def submit() -> None:
     "--grace",
     type=click.IntRange(min=30, max=65535),
     default=60,
-    show_default=True,
     metavar="SECONDS",
     help="How long before its end the job is told of it, to save.",
 )

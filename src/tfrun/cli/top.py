@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfrun.cli.runs import EPILOG, context, found, run_argument, with_log
+from tfrun.cli.params import context
+from tfrun.cli.runs import EPILOG, found, run_argument, with_log
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

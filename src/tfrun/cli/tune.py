@@ -7,45 +7,27 @@ from pathlib import Path
 import click
 
 from tfrun.cli.experiment import json_report, last_options, new_folder, say
-from tfrun.cli.number import Number
+from tfrun.cli.params import Number, context
 from tfrun.job import checks
 from tfrun.job.spec import Program, seed_or_drawn
 
-CONTEXT = {
-    "help_option_names": ["-h", "--help"],
-    "auto_envvar_prefix": "TFRUN_TUNE",
-    "allow_interspersed_args": False,
-}
 EPILOG = "Every other option of tfrun goes to the jobs by its environment variable."
 GB = 10**9
 
 
-@click.command(context_settings=CONTEXT, epilog=EPILOG)
+@click.command(context_settings=context("tune", script=True), epilog=EPILOG)
 @click.option(
     "-n",
     "--workers",
     type=click.IntRange(min=1),
     default=1,
-    show_default=True,
     metavar="N",
     help="On how many workers to try each batch.",
 )
+@click.option("--start", type=click.IntRange(min=1), default=8, help="The first batch of a worker.")
+@click.option("--most", type=click.IntRange(min=1), default=65536, help="The largest one.")
 @click.option(
-    "--start",
-    type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
-    help="The first batch of a worker.",
-)
-@click.option(
-    "--most", type=click.IntRange(min=1), default=65536, show_default=True, help="The largest one."
-)
-@click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Steps that are timed with each batch.",
+    "--steps", type=click.IntRange(min=1), default=10, help="Steps that are timed with each batch."
 )
 @click.option(
     "--memory-limit",
@@ -58,7 +40,6 @@ GB = 10**9
     "worlds",
     metavar="A,B,…",
     default="1,2,4,8",
-    show_default=True,
     help="Numbers of workers for which to say what follows.",
 )
 @click.option(

@@ -1,0 +1,40 @@
+"""What the commands' options share: click's settings, and numbers that can be counted with."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+
+MOST = 1e9  # in seconds thirty years; clocks overflow far beyond
+
+
+def context(verb: str = "", *, script: bool = False) -> dict[str, Any]:
+    """Returns a command's settings for click: its options are variables as well.
+
+    Args:
+      verb: its name; "" is `tfrun` itself.
+      script: it runs one, and what stands behind the script is the script's.
+    """
+    return {
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": f"TFRUN_{verb.upper()}" if verb else "TFRUN",
+        "allow_interspersed_args": not script,
+        "show_default": True,
+    }
+
+
+class Number(click.FloatRange):
+    """A number within a range; click's own ranges let nan and inf through."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number) or number > MOST:
+            self.fail(f"{number} is not a number up to {MOST:,.0f}.", param, ctx)
+        return number
+
+
+SECONDS: dict[str, Any] = {"type": Number(min=0, min_open=True), "metavar": "SECONDS"}
