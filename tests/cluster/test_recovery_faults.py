@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -126,6 +127,23 @@ def test_preempted_and_started_again(tmp_path: Path, wanted: str) -> None:
     assert "going on from the last checkpoint" in again
     assert "Epoch 1/3" not in again
     assert weights(again) == wanted
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_launcher_is_killed_and_the_same_command_finds_the_memory(
+    tmp_path: Path, workers: int
+) -> None:
+    """No checkpoint was due: what the workers had come to was in the machine's memory alone."""
+    options = ("--checkpoint-every", "1h", "--seed", "3")
+    alone = run(tmp_path / "undisturbed", *options, workers=workers)
+    folder = tmp_path / "run"
+    run(folder, *options, fault="launcher", workers=workers, exit_code=-signal.SIGKILL)
+    again = run(folder, *options, workers=workers)  # at once
+    found = re.search(r"going on from the last checkpoint here, of step (\d+);", again)
+    assert found and 61 <= int(found.group(1)) < 120, again
+    assert "done again" not in again and "Epoch 1/3" not in again
+    assert weights(again) == weights(alone)
+    assert not list(folder.glob("checkpoints/.agent-*"))
 
 
 def test_a_job_that_failed_goes_on_from_its_checkpoint(tmp_path: Path, wanted: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
@@ -63,6 +64,37 @@ def cut_off(hosts: Hosts, seconds: float, *options: str) -> str:
     return err
 
 
+def started_again(hosts: Hosts, *, cable_out: bool) -> str:
+    """Kills the launcher; starts the same command again at once, and returns what it said."""
+    hosts.environment["EPOCHS"] = str(EPOCHS)
+    options = ("-H", "n2,n3", "--env", "EPOCHS", "--run-dir", "run", "--seed", "5")
+    options = (*options, "--checkpoint-every", "1h", "--launcher-timeout", "9")
+    process = hosts.start(SCRIPT, *options)
+    try:
+        reaches(hosts, "epoch-0-2")
+        if cable_out:
+            hosts.lab.cut("n1")
+        hosts.kill(process)
+        if cable_out:
+            hosts.lab.plug_in("n1")
+        (hosts.directory / "go-on").touch()
+        process = hosts.start(SCRIPT, *options)
+    except BaseException:
+        hosts.kill(process)
+        print(hosts.said)
+        raise
+    code, _, err = hosts.end(process)
+    print(err)
+    assert code == 0
+    return err
+
+
+def went_on_from_memory(hosts: Hosts, err: str) -> None:
+    step = re.search(r"going on from the last checkpoint here, of step (\d+);", err)
+    assert step and int(step.group(1)) >= 3 * 8 and "done again" not in err
+    assert found(hosts)["round"] == 0 and len(found(hosts)["loss"]) == EPOCHS
+
+
 def found(hosts: Hosts) -> dict:
     return json.loads((hosts.directory / "found.json").read_text())
 
@@ -94,3 +126,18 @@ def test_a_cut_that_takes_longer_than_they_wait(hosts: Hosts) -> None:
     assert found(hosts)["round"] == 1 and len(found(hosts)["loss"]) == EPOCHS
     assert len(hosts.events("agent_joined")) == 4
     assert hosts.events("recovered")[0]["step"]  # of the checkpoint
+
+
+@pytest.mark.timeout(240)
+def test_the_launcher_is_killed_and_the_same_command_goes_on(hosts: Hosts) -> None:
+    """No checkpoint was due: the agents save what they have in memory, and then end."""
+    went_on_from_memory(hosts, started_again(hosts, cable_out=False))
+
+
+@thorough
+@pytest.mark.timeout(240)
+def test_the_launcher_is_killed_while_its_cable_is_out(hosts: Hosts) -> None:
+    """The machines train on: those of the new command wait until the old ones have ended."""
+    err = started_again(hosts, cable_out=True)
+    assert "of the job before, still saves its state" in err
+    went_on_from_memory(hosts, err)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout  # of its own in Python 3.10
 from pathlib import Path
+from typing import TypeVar
 
 from tfrun.checkpoint.errors import cannot_be_used
 from tfrun.checkpoint.files import remove, write_synced
+
+T = TypeVar("T")
 
 WAIT_SECONDS = 10.0  # for a disk that does not answer
 
@@ -38,21 +43,31 @@ def check_or_tell(directory: Path, tell: Callable[[str], object]) -> None:
     Raises:
       UsageError: TFRUN-701.
     """
-    found: list[Exception] = []
-
-    def look() -> None:
-        try:
-            check(directory)
-        except Exception as error:
-            found.append(error)
-
-    thread = threading.Thread(target=look, name="tfrun checkpoint directory", daemon=True)
-    thread.start()
-    thread.join(WAIT_SECONDS)
-    if thread.is_alive():
+    try:
+        within(lambda: check(directory))
+    except TimeoutError:
         tell(
             f"{directory} has not answered for {WAIT_SECONDS:.0f} s: training begins, and no "
             "checkpoint is saved until it does"
         )
-    if found:
-        raise found[0]
+
+
+def within(ask: Callable[[], T], seconds: float = WAIT_SECONDS) -> T:
+    """Returns what `ask` returns, or raises what it raises; a disk may take for ever to answer it.
+
+    Raises:
+      TimeoutError: it has not answered in so many seconds; a thread is left that waits.
+    """
+    answer: Future[T] = Future()
+
+    def look() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=look, name="tfrun checkpoint directory", daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except FutureTimeout:
+        raise TimeoutError from None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfrun.checkpoint import manifest
+from tfrun.checkpoint import claims, manifest
 from tfrun.job import own_file
+from tfrun.job.spec import JobSpec
 from tfrun.observe.events import event_of
 
+POLL_SECONDS = 0.1  # another process's lock has no event
 TAIL_BYTES = 1 << 20  # of the events: the last job's last step is at their end
 _STEPS = ("first_step", "snapshot", "resumed", "applied", "ended_at")
 
@@ -25,6 +29,21 @@ def notices(run_dir: Path, checkpoints: Path, *, goes_on: bool) -> list[str]:
     """
     step = newest_step(checkpoints) if goes_on else None
     return told(step, last_step(_last_events(run_dir / "events.jsonl")), goes_on=goes_on)
+
+
+def await_agents(checkpoints: Path, spec: JobSpec) -> None:
+    """Waits until the agents of a job whose launcher was killed have saved what they have.
+
+    Args:
+      checkpoints: the directory, which may not be there.
+      spec: the job that is to begin.
+    """
+    until, said = time.monotonic() + claims.longest_wait(spec.timeouts), False
+    while (holders := claims.held_by(checkpoints)) and time.monotonic() < until:
+        if not said:
+            print(f"tfrun: {claims.told(holders, spec.timeouts)}", file=sys.stderr, flush=True)
+        said = True
+        time.sleep(POLL_SECONDS)
 
 
 def told(step: int | None, came_to: int | None, *, goes_on: bool) -> list[str]:

@@ -204,6 +204,7 @@ def _start(
     if not saves:
         saved = spec.checkpoint_dir and str(Path(spec.checkpoint_dir).resolve())
     elif spec.checkpoint_every != "off":
+        left_off.await_agents(run_dir_module.checkpoint_folder(path, spec.checkpoint_dir), spec)
         last = run_dir_module.last_job(path)
         saved = run_dir_module.checkpoints(path, spec.checkpoint_dir, fresh=options.fresh, now=now)
         goes_on = run_dir_module.has_checkpoints(Path(saved))

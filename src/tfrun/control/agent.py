@@ -2,7 +2,8 @@
 
 It starts TensorFlow's import at once, while the machines still find each other. Its standard
 input carries its configuration as one line of JSON and then stays open: when it closes, the
-launcher is gone, and so is the agent with all that it started. Where the network may break between
+launcher is gone, and so is the agent with all that it started; what the machine's memory holds is
+saved before, for the same command, started again. Where the network may break between
 the two, "silence" in the configuration is for how many seconds the launcher may say nothing; the
 workers train on meanwhile, and what they tell waits in the connection.
 SIGTERM says that the machine is wanted back: the agent tells the controller, which decides.
@@ -28,7 +29,7 @@ from tfrun.cluster.ports import PortReservation, check_free, reserve_ports
 from tfrun.collective.handshake import key_of
 from tfrun.control import messages, versions, wire
 from tfrun.control.crew import Crew
-from tfrun.control.memory import save_memory
+from tfrun.control.memory import Memory
 from tfrun.control.remote_logs import LAST_PIECES, SEND_SECONDS, RemoteLogs
 from tfrun.control.state_dir import StateDir, remove_if_left, state_dir
 from tfrun.control.tls import trusting
@@ -76,10 +77,13 @@ class Agent:
         self._working: set[asyncio.Task[None]] = set()
         self._environment = self._environment_of(config["workers"])
         self.preempted, self.lost = False, True
+        self._is_let_go = False
         self._own_state: StateDir | None = None
         if "TFRUN_STATE_DIR" not in self._environment:
             self._own_state = self._make_state_dir(config["token"], config.get("attempt", 0))
             self._environment["TFRUN_STATE_DIR"] = str(self._own_state.path)
+        folder = Path(self._environment["TFRUN_STATE_DIR"])
+        self._memory = Memory(folder, self.spec, self.name)
         self._spawner = self._new_spawner(zygote)
 
     def _environment_of(self, workers: int) -> dict[str, str]:
@@ -140,6 +144,7 @@ class Agent:
                     message = wire.decode(frame.data)
                     if isinstance(message, messages.Shutdown):
                         self.preempted, self.lost = message.preempted, message.lost
+                        self._is_let_go = True
                         for log in self._remote_logs.news(LAST_PIECES):
                             await socket.send_str(wire.encode(log))
                         return
@@ -149,7 +154,13 @@ class Agent:
                     helper.cancel()
 
     async def close(self) -> None:
-        """Ends every process that this agent has started."""
+        """Ends every process that this agent has started.
+
+        Where nobody has let it go, what its workers have come to is saved first.
+        """
+        if self._crew and not self._is_let_go:
+            await self._crew.leave_alone()
+            await self._memory.save_at_the_end()
         if self._crew:
             self._crew.kill()
         await self._spawner.close()
@@ -158,6 +169,7 @@ class Agent:
             self._ports.close()
         if self._own_state:
             self._own_state.close()
+        await self._memory.close()
 
     async def _write(self, send: Callable[[str], Awaitable[None]]) -> None:
         with contextlib.suppress(ConnectionError):
@@ -228,6 +240,7 @@ class Agent:
     async def _prepare_round(self, message: messages.Prepare) -> None:
         try:
             await self._clear()
+            await self._memory.claim(lambda text: self._send(messages.Notice(text=text)))
             if message.ports > self._config["workers"] and not self.spec.ps:
                 # Workers of a machine that was lost come here: more share the cores.
                 self._environment |= self._environment_of(message.ports)
@@ -267,8 +280,7 @@ class Agent:
         crew.profile(request)
 
     async def _save_memory(self, number: int) -> None:
-        folder = Path(self._environment["TFRUN_STATE_DIR"])
-        step, problem = await save_memory(folder, self.spec)
+        step, problem = await self._memory.save()
         self._send(messages.MemorySaved(round=number, step=step, problem=problem))
 
     async def _clear(self) -> None:

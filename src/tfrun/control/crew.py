@@ -57,6 +57,7 @@ class Crew:
         self._world_size = 0  # workers of the round on all machines
         self._gpus: Mapping[str, Mapping[str, str]] = {}
         self._later: set[asyncio.Task[None]] = set()
+        self._saved_or_not = asyncio.Event()  # the chief has told, or has ended
         spawner.on_exit = self._on_pid_exit
 
     @property
@@ -287,6 +288,30 @@ class Crew:
         self.kill()
         await self._wait_for(tuple(self._workers.values()), timeout)
 
+    async def leave_alone(self) -> None:
+        """Has the workers keep their state and leave, though no next round comes; ends the others.
+
+        The launcher is gone: there is nobody who could decide anything.
+        """
+        state = Path(self._environment["TFRUN_STATE_DIR"])
+        scripts = {worker for worker in self._workers.values() if not worker.serves}
+        if self.spec.ps:
+            self.save()  # by the chief, who reads it from the servers, which may be elsewhere
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._saved_or_not.wait(), self.spec.timeouts.leave_grace)
+            return await self.gone(self.spec.timeouts.stop_grace)
+        self.regroup()  # between two steps, where nobody else is in them
+        self.leave()
+        train = []
+        for worker in scripts:
+            reading = progress.read(progress.path_of(state, worker.name))
+            if reading and reading.step:
+                train.append(worker)
+            else:
+                worker.signal(signal.SIGKILL)  # it has nothing to keep
+        await self._wait_for(train, self.spec.timeouts.leave_grace)
+        await self.gone(self.spec.timeouts.stop_grace)
+
     def kill(self) -> None:
         """SIGKILLs all workers, also those that are just being started."""
         self._told = signal.SIGKILL
@@ -327,11 +352,15 @@ class Crew:
         self._send(messages.Output(task=task, stream=stream, text=text))
 
     def on_report(self, task: str, report: dict[str, Any]) -> None:
+        if report.get("kind") in ("job_saved", "job_not_saved"):
+            self._saved_or_not.set()
         self._send(
             messages.WorkerReport(round=self.number, task=task, time=time.time(), report=report)
         )
 
     def on_exit(self, worker: WorkerProcess, when: float, status: ExitStatus) -> None:
+        if not worker.serves:
+            self._saved_or_not.set()
         path = progress.path_of(Path(self._environment["TFRUN_STATE_DIR"]), worker.name)
         if status.code and (reading := progress.read(path)) and reading.step:
             self.on_report(worker.name, {"kind": "ended_at", "step": reading.step})

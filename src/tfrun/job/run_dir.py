@@ -92,13 +92,18 @@ def checkpoints(path: Path, stated: str, *, fresh: bool, now: float) -> str:
     Raises:
       UsageError: TFRUN-104, when what is there cannot be put aside.
     """
-    folder = Path(stated).resolve() if stated else path / "checkpoints"
+    folder = checkpoint_folder(path, stated)
     if (fresh and folder.exists()) or (folder / FINISHED).exists():
         try:
             folder.rename(folder.with_name(default_name(folder.name, now)))
         except OSError as error:
             raise _unwritable(folder, error) from None
     return str(folder)
+
+
+def checkpoint_folder(path: Path, stated: str) -> Path:
+    """Returns the absolute path of the checkpoint directory of a run directory's job."""
+    return Path(stated).resolve() if stated else path / "checkpoints"
 
 
 def has_checkpoints(folder: Path) -> bool:

@@ -27,6 +27,8 @@ class Fault(keras.callbacks.Callback):
         if FAULT == "term" and HERE.rank == 0:
             # The launcher: the agent's parent, whose child the zygote is, whose fork this is.
             os.kill(int(os.environ["LAUNCHER"]), signal.SIGTERM)
+        if FAULT == "launcher" and HERE.rank == 0:
+            os.kill(int(os.environ["LAUNCHER"]), signal.SIGKILL)
         if FAULT == "kill" and HERE.rank == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         if FAULT == "zygote" and HERE.rank == 1:

@@ -1,0 +1,100 @@
+"""Which agents may still bring a state to a directory of checkpoints: each holds a claim on it.
+
+An agent that has lost its launcher saves what its machine's memory holds before it ends. The same
+command, started again meanwhile, waits for that: it would begin with an older state otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfrun.job import own_file
+from tfrun.job.lock import WriterLock
+from tfrun.job.timeouts import Timeouts
+
+SAVE_SECONDS = 30.0  # from the end of the last worker to a checkpoint that is whole
+_PREFIX = ".agent-"
+
+
+class Claim:
+    """One agent's claim, from its first round to its end; the kernel ends it with the process."""
+
+    def __init__(self, directory: Path, agent: str) -> None:
+        """Args:
+        directory: the checkpoints', which may not be there yet.
+        agent: the agent's name, one of its own on each machine.
+        """
+        self._path = directory / f"{_PREFIX}{agent}"
+        self._lock = WriterLock(self._path)
+        self._inode = 0
+
+    def acquire(self) -> bool:
+        """Returns False as long as an agent of this name, of a job before, has not ended.
+
+        Raises:
+          OSError: the directory cannot be made or written.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._lock.acquire():
+            return False
+        # On a full disk it is not told who holds it.
+        with contextlib.suppress(OSError), open(self._path, "w", opener=own_file.opener) as file:
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        self._inode = self._inode_there()
+        return True
+
+    @property
+    def holds(self) -> bool:
+        """False without one, and when the directory was put aside or removed since it was made."""
+        return self._inode != 0 and self._inode_there() == self._inode
+
+    def release(self) -> None:
+        if self.holds:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        self._inode = 0
+        self._lock.release()
+
+    def _inode_there(self) -> int:
+        try:
+            return self._path.lstat().st_ino
+        except OSError:
+            return 0
+
+
+def held_by(directory: Path) -> list[str]:
+    """Returns who holds claims on a directory, in words: "the agent n1, process 12 on n1"."""
+    found = []
+    for path in sorted(directory.glob(f"{_PREFIX}*")):
+        lock = WriterLock(path)
+        try:
+            is_free = lock.acquire()
+        except OSError:
+            continue
+        if is_free:
+            lock.release()
+            continue
+        with contextlib.suppress(OSError):
+            holder = own_file.read(path).decode(errors="replace").strip()[:200]
+            agent = path.name.removeprefix(_PREFIX)
+            found.append(f"the agent {agent}, {holder}" if holder else f"the agent {agent}")
+    return found
+
+
+def longest_wait(timeouts: Timeouts) -> float:
+    """Returns for how many seconds an agent that has lost its launcher may still be there."""
+    return timeouts.launcher_timeout + timeouts.leave_grace + SAVE_SECONDS
+
+
+def told(holders: Sequence[str], timeouts: Timeouts) -> str:
+    """Returns what a person is told who waits for these to end."""
+    who = " and ".join(holders[:2]) or "an agent"
+    more = f" and {len(holders) - 2} more" if len(holders) > 2 else ""
+    return (
+        f"{who}{more}, of the job before, still saves its state to the checkpoints here: waited "
+        f"for, {longest_wait(timeouts):.0f} s at most"
+    )
