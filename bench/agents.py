@@ -20,7 +20,7 @@ from pathlib import Path
 from harness import SCRIPTS, numbers, record
 
 from tfrun.control.controller import Controller
-from tfrun.control.plan import Site, Whereabouts, make_plan
+from tfrun.control.placement import Site, Whereabouts, make_plan
 from tfrun.control.server import ControlServer
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.observe.events import EventLog

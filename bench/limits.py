@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from harness import numbers, record
 
-from tfrun.bench import link
+from tfrun.tools.bench import link
 
 BYTES, TIMES = 100 << 20, 12
 Measure = Callable[[Any, socket.socket, int], float]

@@ -20,9 +20,9 @@ import steps
 from harness import SCRIPTS, CannotInstall, DidNotRun, numbers, record
 from steps import BETWEEN, STEPS_AN_EPOCH, Recovery
 
-from tfrun.drill import events as reading
-from tfrun.drill.drill import DRILLED
-from tfrun.launch.child import Job
+from tfrun.tools.child_job import Job
+from tfrun.tools.drill import events as reading
+from tfrun.tools.drill.run import DRILLED
 
 RUN_SECONDS = 600.0
 PEERS: dict[str, Callable[[int], list[Recovery]]] = {

@@ -24,7 +24,7 @@ import steps
 from harness import SCRIPTS, DidNotRun, legacy_python, ray_python, torch_python
 from steps import BETWEEN, STEPS_AN_EPOCH, Recovery
 
-from tfrun.worker import lineage
+from tfrun.process import lineage
 
 START_SECONDS = 120.0
 POLL_SECONDS = 0.005

@@ -13,12 +13,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from tfrun.observe import monitor as monitors
-from tfrun.observe import watch
+from tfrun.observe import page_server
 from tfrun.observe.access import Access
+from tfrun.observe.ended_run_server import PageServer
 from tfrun.observe.events import EventLog
 from tfrun.observe.monitor import Monitor
-from tfrun.observe.page_server import PageServer
-from tfrun.observe.watch import Watch
+from tfrun.observe.page_server import Watch
 
 STEP_SECONDS = 0.2
 MOST_UPDATES = 20  # in a second
@@ -116,7 +116,7 @@ class SimulatedJob:
             began = time.time()
             clock = SimpleNamespace(time=lambda: began + pace * (time.time() - began))
             monitors.time = clock  # type: ignore[assignment]
-            watch.STATUS_SECONDS = watch.LOOK_SECONDS = self._second / 2
+            page_server.STATUS_SECONDS = page_server.LOOK_SECONDS = self._second / 2
         self.monitor = Monitor(self._events, run_dir)
         access = Access("the-token", knows_users=True)
         self.server = PageServer(Watch(run_dir, lambda heat: self.monitor.view(heat=heat), access))

@@ -13,7 +13,7 @@ import time
 
 import aiohttp
 
-from tfrun.control import messages, wire
+from tfrun.control.protocol import messages, wire
 
 DIES = 1  # the agent whose worker does; agent 0 has the chief
 BEAT_SECONDS = 1.0

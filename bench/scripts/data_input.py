@@ -20,10 +20,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
 
-import tfrun.data.keras_feed  # noqa: F401, as in a job's worker, which has done all its imports
+import tfrun.data.keras.feed  # noqa: F401, as in a job's worker, which has done all its imports
 from tfrun.data.dataset import Dataset
+from tfrun.data.order.reading_plan import Replicas
 from tfrun.data.pipeline import FOREVER, _options
-from tfrun.data.plan import Replicas
 
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)

@@ -20,12 +20,12 @@ import tensorflow as tf
 
 import tfrun
 from tfrun.engine import step_clock
-from tfrun.train import network, session
+from tfrun.train import fit_session, network_waits
 from tfrun.train.step_meter import StepMeter
 
 STEPS, ROUNDS = int(sys.argv[2]), int(sys.argv[3])
 CLOCKS = 4  # in a step of `fit`: its beginning, its whole, the wait for gradients, that for input
-SAMPLES_PER_SECOND = 1 / network.SAMPLE_SECONDS
+SAMPLES_PER_SECOND = 1 / network_waits.SAMPLE_SECONDS
 
 
 class Clock(keras.callbacks.Callback):
@@ -102,7 +102,7 @@ def clock_seconds(many: int = 200) -> float:
 
 def sample_seconds(many: int = 50) -> float:
     """One look at the connections, which on one machine are all within it."""
-    looks = network.Network({"127.0.0.1"})
+    looks = network_waits.Network({"127.0.0.1"})
 
     def look():
         for _ in range(many):
@@ -146,7 +146,7 @@ for turn in range(2 * ROUNDS + 2):
     meter = Timed if is_watched else Nothing
     data = tfrun.Dataset.from_arrays((x, y), batch_size=batch, shuffle=True, seed=turn)
     before = np.array([time.perf_counter(), used(above)])
-    with mock.patch.object(session, "StepMeter", meter):
+    with mock.patch.object(fit_session, "StepMeter", meter):
         options = {"steps_per_epoch": STEPS, "verbose": 0, "callbacks": [clock]}
         models[is_watched].fit(data, **options)
     if turn > 1:  # the first of each is traced

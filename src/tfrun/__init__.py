@@ -12,11 +12,11 @@ from tfrun.job.world import World, world
 
 if TYPE_CHECKING:
     from tfrun.data.dataset import Dataset
-    from tfrun.data.position import Position
-    from tfrun.engine.strategies import strategy
-    from tfrun.train.callbacks import ChiefOnly
+    from tfrun.data.order.position import Position
+    from tfrun.train.chief_callbacks import ChiefOnly
     from tfrun.train.learning_rate import scaled_lr
     from tfrun.train.train_state import TrainState
+    from tfrun.worker.strategy import strategy
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,12 +34,12 @@ __all__ = [
 
 # Public names that need TensorFlow, and the module each one comes from (PEP 562).
 _LAZY = {
-    "ChiefOnly": "tfrun.train.callbacks",
+    "ChiefOnly": "tfrun.train.chief_callbacks",
     "Dataset": "tfrun.data.dataset",
-    "Position": "tfrun.data.position",
+    "Position": "tfrun.data.order.position",
     "TrainState": "tfrun.train.train_state",
     "scaled_lr": "tfrun.train.learning_rate",
-    "strategy": "tfrun.engine.strategies",
+    "strategy": "tfrun.worker.strategy",
 }
 
 

@@ -111,7 +111,7 @@ def _zygote(script: str, n: int, out: str, timeout: float, repaired: bool, lost:
     import tensorflow  # noqa: F401
 
     if repaired:
-        from tfrun.engine.install import install
+        from tfrun.patches.engine_repairs import install
 
         install()
     # Bound but not listening: nobody else gets the port, TensorFlow's server still can.

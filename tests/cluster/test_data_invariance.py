@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfrun.data.ledger_check import verify
+from tfrun.data.ledger.proof import verify
 
 SCRIPT = Path(__file__).with_name("scripts") / "data_invariance.py"
 

@@ -17,7 +17,7 @@ import pytest
 from workers import SCRIPTS, TFRUN, environment
 
 from conftest import wait_until
-from tfrun.data.ledger_check import LedgerReport, examine
+from tfrun.data.ledger.proof import LedgerReport, examine
 
 SCRIPT = SCRIPTS / "elastic_train.py"
 STEPS = 4 * 42

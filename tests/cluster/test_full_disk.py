@@ -17,7 +17,7 @@ from tfrun.observe.events import read_events
 SCRIPT = """
 import os, pathlib, signal, time
 import keras, numpy as np, tfrun
-from tfrun.worker import channel
+from tfrun.process import channel
 
 with tfrun.strategy().scope():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])

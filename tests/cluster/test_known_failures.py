@@ -6,8 +6,8 @@ import pytest
 from workers import results_of
 
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure
-from tfrun.observe.catalogue import advice
+from tfrun.job.first_failure import Failure
+from tfrun.observe.known_failures import advice
 
 EXPECTED = {
     "weights_of_another_model": "shapes after a resume",

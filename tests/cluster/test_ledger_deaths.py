@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from workers import SCRIPTS, TFRUN, shown_by
 
-from tfrun.data.ledger_check import LedgerReport, examine
+from tfrun.data.ledger.proof import LedgerReport, examine
 
 # (training, steps): see scripts/ledger_deaths.py.
 STEPS = ((0, 24), (1, 24), (2, 8), (3, 16))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from workers import SCRIPTS, TFRUN, shown_by
 
-from tfrun.data.ledger_check import examine
+from tfrun.data.ledger.proof import examine
 
 
 def train(folder: Path, workers: int, exit_code: int = 0, **env: str) -> str:

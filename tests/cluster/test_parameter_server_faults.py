@@ -9,7 +9,7 @@ from conftest import Jobs
 SCRIPT = """
 import json, os, signal, sys
 import tensorflow as tf, tfrun
-from tfrun.worker import channel
+from tfrun.process import channel
 
 def kill(name):
     events = map(json.loads, open(os.environ["TFRUN_RUN_DIR"] + "/events.jsonl"))

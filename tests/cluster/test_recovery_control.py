@@ -19,7 +19,7 @@ from tfrun.observe.monitor import view_of
 
 HEAD = """
 import fcntl, os, signal, sys, time
-from tfrun.worker import channel
+from tfrun.process import channel
 rank, round = int(os.environ["RANK"]), int(os.environ["TFRUN_ROUND"])
 
 class UnavailableError(Exception):
@@ -357,7 +357,7 @@ LOSES_B = """import psutil
 print('in round', round, 'of', os.environ['WORLD_SIZE'], flush=True)
 if round == 0 and rank == 1:
     agent = psutil.Process().parent().parent()
-    assert 'tfrun.control.agent' in ' '.join(agent.cmdline())
+    assert 'tfrun.agent.agent' in ' '.join(agent.cmdline())
     about_to_go()
     agent.kill()
     signal.pause()

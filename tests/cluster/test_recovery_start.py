@@ -11,7 +11,7 @@ def test_one_that_waits_for_the_dead_in_tensorflows_start_is_not_waited_for(jobs
     result = run(
         jobs,
         "import ctypes\n"
-        "from tfrun.worker import progress\n"
+        "from tfrun.process import progress\n"
         "if round == 0 and rank == 1:\n"
         "    meet()\n    die()\n"
         "if round == 0:\n"

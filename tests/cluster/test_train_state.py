@@ -16,7 +16,7 @@ from workers import SCRIPTS, TFRUN, environment, shown_by
 
 from tfrun.observe.events import read_events
 from tfrun.observe.monitor import view_of
-from tfrun.observe.numbers import PARTS
+from tfrun.observe.step_reports import PARTS
 
 # "round:rank:loop:step:where", see scripts/train_state.py; each round loses a worker elsewhere.
 KILLS = {

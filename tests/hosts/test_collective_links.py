@@ -23,8 +23,8 @@ import sys, time
 from pathlib import Path
 import numpy as np
 from tfrun.collective.errors import PeerGone
-from tfrun.collective.form import Where, form
-from tfrun.collective.meet import Meeting
+from tfrun.collective.form_collective import Where, form
+from tfrun.collective.rendezvous import Meeting
 net, rank, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
 def said(name, text):
     folder.joinpath(name + ".part").write_text(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfrun.checkpoint.store import Store, Stored
+from tfrun.checkpoint.atomic_store import Store, Stored
 
 SIZE = 1000  # numbers in an array
 

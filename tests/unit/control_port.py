@@ -12,9 +12,9 @@ from typing import Any
 
 import aiohttp
 
-from tfrun.control import messages, wire
 from tfrun.control.controller import Controller
-from tfrun.control.plan import Site, Whereabouts, make_plan
+from tfrun.control.placement import Site, Whereabouts, make_plan
+from tfrun.control.protocol import messages, wire
 from tfrun.control.server import ControlServer
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.job.timeouts import Timeouts

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfrun.control.round_terms import (
+from tfrun.control.rounds.machine import step
+from tfrun.control.rounds.model import (
     Action,
     AgentJoined,
     AgentLost,
@@ -16,9 +17,8 @@ from tfrun.control.round_terms import (
     TaskRaised,
     TaskSaved,
 )
-from tfrun.control.rounds import step
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure
+from tfrun.job.first_failure import Failure
 
 # Two workers on the machine "a", one on "b".
 TASKS = (

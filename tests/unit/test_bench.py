@@ -10,8 +10,10 @@ import threading
 import pytest
 from rich.console import Console
 
-from tfrun.bench import link
-from tfrun.bench.report import (
+from tfrun.job.bench_results import Settings
+from tfrun.job.errors import UsageError
+from tfrun.tools.bench import link
+from tfrun.tools.bench.report import (
     Report,
     fastest_first,
     print_report,
@@ -19,9 +21,7 @@ from tfrun.bench.report import (
     to_remember,
     way_of,
 )
-from tfrun.bench.sizes import best_pack, parse_sizes, switch_point, times, written
-from tfrun.job.errors import UsageError
-from tfrun.job.measured import Settings
+from tfrun.tools.bench.sizes import best_pack, parse_sizes, switch_point, times, written
 
 
 def test_sizes_are_read_as_people_write_them() -> None:

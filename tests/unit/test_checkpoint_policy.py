@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfrun.checkpoint.policy import Every, Moment, due, parse
+from tfrun.checkpoint.when_due import Every, Moment, due, parse
 from tfrun.job.errors import UsageError
 
 

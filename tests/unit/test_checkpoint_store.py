@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrun.checkpoint import manifest
+from tfrun.checkpoint.atomic_store import Store
 from tfrun.checkpoint.retention import expired
-from tfrun.checkpoint.store import Store
 
 
 def steps(store: Store) -> list[int]:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from checkpoint_state import assert_whole, write
 
-from tfrun.checkpoint import usable
-from tfrun.checkpoint.store import Store
+from tfrun.checkpoint import writable_directory
+from tfrun.checkpoint.atomic_store import Store
 from tfrun.job.errors import TfrunError, UsageError
 
 HERE = Path(__file__).parent
@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 WRITER = """
 import itertools, sys
 from checkpoint_state import write
-from tfrun.checkpoint.store import Store
+from tfrun.checkpoint.atomic_store import Store
 store = Store(sys.argv[1], keep=2)
 for n in itertools.count():
     write(store, n % 7, size=50_000)
@@ -35,7 +35,7 @@ import itertools, os, signal, sys
 from pathlib import Path
 from checkpoint_state import assert_whole, write
 from tfrun.checkpoint import manifest
-from tfrun.checkpoint.store import Store
+from tfrun.checkpoint.atomic_store import Store
 
 def child(directory, step, calls):
     store, left = Store(directory, keep=2), [calls]
@@ -197,16 +197,16 @@ def test_a_disk_that_becomes_read_only(small_disk):
 
 
 def test_a_directory_is_tried_before_anything_is_trained(small_disk):
-    usable.check(small_disk / "c/d")
+    writable_directory.check(small_disk / "c/d")
     assert not names(small_disk)
     free = os.statvfs(small_disk)
     (small_disk / "ballast").write_bytes(bytes(free.f_bavail * free.f_bsize))
     with pytest.raises(UsageError, match=r"TFRUN-701.*No space left on device.*Make room"):
-        usable.check(small_disk / "c")
+        writable_directory.check(small_disk / "c")
     (small_disk / "ballast").unlink()
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     with pytest.raises(UsageError, match=r"TFRUN-701.*Read-only file system.*--checkpoint-dir"):
-        usable.check_or_tell(small_disk / "c", print)
+        writable_directory.check_or_tell(small_disk / "c", print)
 
 
 def test_a_file_in_the_place_of_the_directory(tmp_path):
@@ -258,7 +258,7 @@ def test_a_killed_writer_makes_room_for_another(tmp_path):
 def test_what_a_script_forks_does_not_keep_the_lock(tmp_path):
     code = (
         "import os, sys, time\n"
-        "from tfrun.checkpoint.store import Store\n"
+        "from tfrun.checkpoint.atomic_store import Store\n"
         "store = Store(sys.argv[1])\n"
         "pid = os.fork()\n"
         "if pid == 0: os.write(1, b'%d\\n' % os.getpid()); sys.stdin.read()\n"

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tfrun.checkpoint import tf_format
-from tfrun.checkpoint.store import Store
+from tfrun.checkpoint.atomic_store import Store
 from tfrun.checkpoint.tf_format import Layout
 from tfrun.job.errors import TfrunError
 

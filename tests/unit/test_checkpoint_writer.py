@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from checkpoint_state import assert_whole
 
-from tfrun.checkpoint.store import Store
-from tfrun.checkpoint.writer import BackgroundWriter
+from tfrun.checkpoint.atomic_store import Store
+from tfrun.checkpoint.background_writer import BackgroundWriter
 
 SECONDS = 20
 

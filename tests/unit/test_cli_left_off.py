@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfrun.checkpoint.store import Store
-from tfrun.cli.left_off import last_step, newest_step, notices, told
+from tfrun.checkpoint.atomic_store import Store
+from tfrun.cli.previous_job import last_step, newest_step, notices, told
 from tfrun.observe.events import EventLog
 
 GOING_ON = "going on from the last checkpoint here, of step 1,100; --fresh begins at the beginning"

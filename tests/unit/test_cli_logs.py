@@ -13,7 +13,7 @@ import pytest
 from tfrun.cli.logs import logs
 from tfrun.cli.ls import ls
 from tfrun.cli.status import status
-from tfrun.job import contact
+from tfrun.job import control_contact
 from tfrun.job.errors import UsageError
 from tfrun.observe.events import EventLog
 
@@ -63,15 +63,15 @@ def test_all_workers_by_rank_or_one(run: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_following_ends_with_the_job(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = contact.Contact(
+    here = control_contact.Contact(
         host=socket.gethostname(), pid=os.getpid(), address="127.0.0.1", port=1, token="t"
     )
-    contact.write(run, here)
+    control_contact.write(run, here)
 
     def goes_on() -> None:
         with (run / "logs/worker-1.log").open("a") as file:
             file.write("later\n")
-        contact.remove(run, here)
+        control_contact.remove(run, here)
 
     timer = threading.Timer(0.5, goes_on)
     timer.start()

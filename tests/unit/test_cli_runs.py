@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tfrun.cli.runs import with_log
+from tfrun.cli.find_run import with_log
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure, Outcome
-from tfrun.observe.failures import failure_json
+from tfrun.job.first_failure import Failure, Outcome
+from tfrun.observe.failure_report import failure_json
 
 
 def test_the_log_that_is_named_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,10 @@ import asyncio
 import socket
 import time
 
-from tfrun.cluster import awaited
+from tfrun.agent.tensorflow_start import StartWatch
+from tfrun.cluster import start_order
 from tfrun.cluster.address import Address
 from tfrun.cluster.spec import ClusterSpec, TaskKey
-from tfrun.control.start_watch import StartWatch
 
 PORTS = {"worker": 2, "chief": 1, "evaluator": 1}
 CLUSTER = ClusterSpec.of(
@@ -18,7 +18,7 @@ CLUSTER = ClusterSpec.of(
 
 
 def of(role: str, index: int, *, alone: bool) -> list[tuple[str, str]]:
-    return awaited.awaited(CLUSTER, TaskKey(type=role, index=index), alone=alone)
+    return start_order.awaited(CLUSTER, TaskKey(type=role, index=index), alone=alone)
 
 
 def test_the_first_looks_at_all_and_all_at_the_first():
@@ -29,16 +29,16 @@ def test_the_first_looks_at_all_and_all_at_the_first():
     servers = ClusterSpec.of(
         {"worker": CLUSTER.addresses("worker"), "ps": [Address(host="p", port=1)]}
     )
-    assert awaited.awaited(servers, TaskKey(type="worker", index=0), alone=True) == []
+    assert start_order.awaited(servers, TaskKey(type="worker", index=0), alone=True) == []
     chief = TaskKey(type="chief", index=0)  # which may be in no cluster with servers
     found = [("worker 0", "w:1"), ("worker 1", "w:2"), ("ps 0", "p:1")]
-    assert awaited.awaited(servers, chief, alone=False) == found
+    assert start_order.awaited(servers, chief, alone=False) == found
 
 
 def test_when_to_look():
-    assert not awaited.is_due(4.9, None) and awaited.is_due(5.0, None)
-    assert not awaited.is_due(9.0, 5.0) and awaited.is_due(10.0, 5.0)
-    assert not awaited.is_due(80.0, 60.0) and awaited.is_due(90.0, 60.0)
+    assert not start_order.is_due(4.9, None) and start_order.is_due(5.0, None)
+    assert not start_order.is_due(9.0, 5.0) and start_order.is_due(10.0, 5.0)
+    assert not start_order.is_due(80.0, 60.0) and start_order.is_due(90.0, 60.0)
 
 
 def test_the_reasons_and_the_sentence():
@@ -49,17 +49,17 @@ def test_the_reasons_and_the_sentence():
             ("worker 1", Address(host="127.0.0.1", port=1)),
         ]
         peers += [("worker 2", Address(host="nobody.invalid", port=1))]
-        found = asyncio.run(awaited.missing(peers))
+        found = asyncio.run(start_order.missing(peers))
     assert set(found) == {"worker 1 at 127.0.0.1:1", "worker 2 at nobody.invalid:1"}
-    text = awaited.sentence("chief 0", 5.2, 3, found)
+    text = start_order.sentence("chief 0", 5.2, 3, found)
     assert text.startswith(
         "chief 0 waits in TensorFlow's start (5 s) for worker 1 at 127.0.0.1:1: "
     )
     assert "connection refused" in text and "its name does not resolve" in text
     many = {f"worker {i} at a:{i}": "no answer" for i in range(1, 10)}
-    assert awaited.sentence("worker 0", 5.0, 9, many).endswith("; and 4 more")
-    assert awaited.sentence("worker 0", 5.0, 1, {}) == ""  # it has only begun
-    assert "is it TensorFlow that listens there?" in awaited.sentence("worker 0", 20.0, 1, {})
+    assert start_order.sentence("worker 0", 5.0, 9, many).endswith("; and 4 more")
+    assert start_order.sentence("worker 0", 5.0, 1, {}) == ""  # it has only begun
+    assert "is it TensorFlow that listens there?" in start_order.sentence("worker 0", 20.0, 1, {})
 
 
 def test_it_is_told_when_it_is_time():

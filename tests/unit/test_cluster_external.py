@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tfrun.cluster.external import (
+from tfrun.cluster.external_cluster import (
     AWAIT_CHIEF,
     external_aside,
     external_environment,
@@ -16,7 +16,7 @@ from tfrun.cluster.external import (
     is_server,
 )
 from tfrun.cluster.ports import reserve_ports
-from tfrun.control.plan import Site, make_plan, start_messages
+from tfrun.control.placement import Site, make_plan, start_messages
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, Program
 

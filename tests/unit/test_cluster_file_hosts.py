@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from tfrun.cluster.cluster_file import hosts_of, is_local, parse_cluster_file, workers_of
-from tfrun.control.plan import Site, fixed_plan, start_messages
+from tfrun.control.placement import Site, fixed_plan, start_messages
 from tfrun.control.recovery import next_plan
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, Program, WorkerRange
-from tfrun.launch.ssh import ssh_job
-from tfrun.launch.ssh_command import Remote
+from tfrun.launch.ssh.backend import ssh_job
+from tfrun.launch.ssh.command import Remote
 
 FILE = {"worker": ["b:2222", "B:2223", "c:2222"], "chief": ["a:2222"]}
 SPEC = JobSpec(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrun.cluster.hosts import Host, parse_hostfile, parse_hosts
-from tfrun.cluster.hosts_range import expand, split_list
+from tfrun.cluster.host_lists import Host, parse_hostfile, parse_hosts
+from tfrun.cluster.host_ranges import expand, split_list
 from tfrun.job.errors import UsageError
 
 

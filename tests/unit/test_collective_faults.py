@@ -15,20 +15,20 @@ import numpy as np
 import pytest
 from test_collective_sums import at_once, collectives
 
-from tfrun.collective import handshake, meet, stamps
+from tfrun.collective import handshake, rendezvous, stamps
+from tfrun.collective.collective import Collective
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
-from tfrun.collective.form import Where, form, memory_name
-from tfrun.collective.group import Collective
+from tfrun.collective.form_collective import Where, form, memory_name
 from tfrun.collective.links import Patience
-from tfrun.collective.meet import Meeting
-from tfrun.job.failure import is_peer_error
+from tfrun.collective.rendezvous import Meeting
+from tfrun.job.first_failure import is_peer_error
 
 PEER = """
 import sys
 from pathlib import Path
 import numpy as np
-from tfrun.collective.form import Where, form, memory_name
-from tfrun.collective.meet import Meeting
+from tfrun.collective.form_collective import Where, form, memory_name
+from tfrun.collective.rendezvous import Meeting
 port, count = int(sys.argv[1]), int(sys.argv[2])
 folder = Path(sys.argv[3]) if sys.argv[3] else None
 meeting = Meeting(0, 2, "secret", "127.0.0.1")
@@ -291,7 +291,7 @@ def test_many_silent_strangers_are_hung_up_on() -> None:
     """They held all the places where handshakes are done, for as long as one may take."""
     meeting, other = Meeting(1, 2, "secret", "127.0.0.1"), Meeting(0, 2, "secret", "127.0.0.1")
     address = ("127.0.0.1", meeting.port)
-    silent = [socket.create_connection(address) for _ in range(meet.AT_ONCE + 10)]
+    silent = [socket.create_connection(address) for _ in range(rendezvous.AT_ONCE + 10)]
     began = time.monotonic()
     links = at_once(
         [
@@ -299,7 +299,7 @@ def test_many_silent_strangers_are_hung_up_on() -> None:
             lambda: other.links({1: address}, {1}, 30)[1],
         ]
     )
-    assert time.monotonic() - began < meet.HANDSHAKE_SECONDS / 2
+    assert time.monotonic() - began < rendezvous.HANDSHAKE_SECONDS / 2
     for end in (meeting, other, *silent, *links):
         end.close()
 

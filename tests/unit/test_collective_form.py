@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_collective_sums import at_once, collectives
 
-from tfrun.collective.flat import doubling_partners, partners
-from tfrun.collective.form import Where, memory_name
-from tfrun.collective.group import Collective
-from tfrun.collective.shared import barrier_partners
+from tfrun.collective.collective import Collective
+from tfrun.collective.form_collective import Where, memory_name
+from tfrun.collective.shared_memory_sums import barrier_partners
+from tfrun.collective.tcp_sums import doubling_partners, partners
 
 
 def sums(groups: list[Collective], count: int = 200_000) -> None:

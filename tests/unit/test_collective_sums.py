@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrun.collective import shared as shared_module
-from tfrun.collective.form import Where, form, memory_name
-from tfrun.collective.group import SMALL_BYTES, Collective
+from tfrun.collective import shared_memory_sums as shared_module
+from tfrun.collective.collective import SMALL_BYTES, Collective
+from tfrun.collective.form_collective import Where, form, memory_name
 from tfrun.collective.links import Patience
-from tfrun.collective.meet import Meeting
+from tfrun.collective.rendezvous import Meeting
 
 SECONDS = 20.0
 MACHINES = [(2,), (5,), (2, 2), (1, 3, 2), (2, 1, 1)]  # workers that share memory

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 from control_port import Served, closed, prepare, receive, with_server
 
-from tfrun.control import messages, wire
+from tfrun.control.protocol import messages, wire
 from tfrun.job.timeouts import Timeouts
 
 

@@ -23,8 +23,8 @@ from control_port import (
     with_server,
 )
 
-from tfrun.control import messages
-from tfrun.control.plan import Whereabouts
+from tfrun.control.placement import Whereabouts
+from tfrun.control.protocol import messages
 from tfrun.job.timeouts import Timeouts
 
 SNAPSHOT = {"kind": "snapshot", "key": [0, 0, 8], "step": 8, "seconds": 0.1}

@@ -25,8 +25,8 @@ from control_port import (
     with_server,
 )
 
-from tfrun.control import messages
-from tfrun.control.round_terms import State
+from tfrun.control.protocol import messages
+from tfrun.control.rounds.model import State
 from tfrun.job.timeouts import Timeouts
 
 Socket = aiohttp.ClientWebSocketResponse

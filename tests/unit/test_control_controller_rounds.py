@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from control_port import Served, prepare, receive, with_server
 
-from tfrun.control import messages, wire
-from tfrun.control.round_terms import State
+from tfrun.control.protocol import messages, wire
+from tfrun.control.rounds.model import State
 from tfrun.observe.events import read_events
 
 Socket = aiohttp.ClientWebSocketResponse

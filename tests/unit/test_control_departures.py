@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tfrun.control.plan import Site, make_plan
+from tfrun.control.placement import Site, make_plan
 from tfrun.control.preemption import goes_on_without, may_leave
 from tfrun.control.recovery import Recovery
-from tfrun.job.restarts import Restarts
+from tfrun.job.restart_policy import Restarts
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 
 SITES = [Site(agent=name, host=name, slots=slots) for name, slots in (("a", 2), ("b", 1), ("c", 1))]

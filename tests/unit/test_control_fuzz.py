@@ -14,9 +14,9 @@ import psutil
 import pytest
 from control_port import Served, closed, hello, receive, with_server
 
-from tfrun.control import messages, wire
+from tfrun.control.protocol import messages, wire
 from tfrun.job.errors import TfrunError
-from tfrun.observe import port
+from tfrun.observe import public_port
 
 MALFORMED = 10_000
 STRANGERS = 1_000  # connections without the token
@@ -117,7 +117,7 @@ def test_ten_thousand_malformed_messages(tmp_path: Path) -> None:
 
 
 def test_strangers_who_stay_are_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(port, "HELLO_SECONDS", 1.0)
+    monkeypatch.setattr(public_port, "HELLO_SECONDS", 1.0)
     chance = random.Random(SEED)
 
     async def test(served: Served) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tfrun.control.losses import lost_steps, sentence
+from tfrun.control.lost_work import lost_steps, sentence
 from tfrun.control.recovery import Recovery
-from tfrun.control.round_terms import Round
+from tfrun.control.rounds.model import Round
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure
-from tfrun.job.restarts import Reached, Restarts
+from tfrun.job.first_failure import Failure
+from tfrun.job.restart_policy import Reached, Restarts
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfrun.control.members import Away, Members
+from tfrun.control.machines import Away, Members
 
 
 def test_the_first_that_will_be_silent():

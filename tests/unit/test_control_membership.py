@@ -16,10 +16,10 @@ from tfrun.control.membership import (
     growth,
     not_formed,
 )
-from tfrun.control.plan import Plan, Site, make_plan
+from tfrun.control.placement import Plan, Site, make_plan
 from tfrun.control.recovery import new_round, next_plan
-from tfrun.control.round_terms import AgentJoined
-from tfrun.control.rounds import step
+from tfrun.control.rounds.machine import step
+from tfrun.control.rounds.model import AgentJoined
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.job.timeouts import Timeouts
 

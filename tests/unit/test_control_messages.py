@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrun.control import wire
-from tfrun.control.messages import WorkerReport
-from tfrun.control.wire import Message, decode, encode
+from tfrun.control.protocol import wire
+from tfrun.control.protocol.messages import WorkerReport
+from tfrun.control.protocol.wire import Message, decode, encode
 
 KINDS = Message.__subclasses__()
 

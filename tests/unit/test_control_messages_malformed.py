@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from tfrun.control import messages
-from tfrun.control.wire import MAX_DEPTH, MAX_MESSAGE_BYTES, decode, encode
+from tfrun.control.protocol import messages
+from tfrun.control.protocol.wire import MAX_DEPTH, MAX_MESSAGE_BYTES, decode, encode
 from tfrun.job.errors import TfrunError
 
 HELLO = messages.Hello(agent="a", host="h", pid=7, version="0.1.0", programs={})

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tfrun.control.plan import Site, make_plan
+from tfrun.control.placement import Site, make_plan
 from tfrun.control.recovery import Recovery, how_it_failed, next_plan, recovers
-from tfrun.control.round_terms import Round
+from tfrun.control.rounds.model import Round
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure
-from tfrun.job.restarts import Restarts
+from tfrun.job.first_failure import Failure
+from tfrun.job.restart_policy import Restarts
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 
 NEW = Recovery(restarts=Restarts(limit=1))

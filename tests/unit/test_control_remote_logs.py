@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tfrun.control import messages, remote_logs
+from tfrun.control import remote_logs
+from tfrun.control.protocol import messages
 from tfrun.control.remote_logs import PIECE_BYTES, RemoteLogs, marked, marker
 
 TOKEN = "the-token"

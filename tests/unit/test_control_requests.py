@@ -15,20 +15,21 @@ from typing import Any
 import pytest
 from control_port import TOKEN, hello
 
-from tfrun.control import messages, requests
+from tfrun.control import user_requests
 from tfrun.control.controller import Controller
-from tfrun.control.plan import Site, make_plan
+from tfrun.control.placement import Site, make_plan
+from tfrun.control.protocol import messages
 from tfrun.control.server import ControlServer
-from tfrun.job import contact
-from tfrun.job.contact import Contact
+from tfrun.job import control_contact
+from tfrun.job.control_contact import Contact
 from tfrun.job.spec import JobSpec, Program, WorkerRange
-from tfrun.observe import asking
+from tfrun.observe import ask_job
 from tfrun.observe.access import Access
-from tfrun.observe.asking import NoAnswer
+from tfrun.observe.ask_job import NoAnswer
 from tfrun.observe.events import EventLog
 from tfrun.observe.monitor import Monitor
+from tfrun.observe.page_server import Watch
 from tfrun.observe.terminal import Terminal
-from tfrun.observe.watch import Watch
 
 STATUS_TOKEN = "another-token"
 
@@ -57,7 +58,7 @@ def with_job(folder: Path, test: Callable[[], Any], stacks: str = "") -> list[st
         controller.interrupt = signals.append  # type: ignore[method-assign]
         access = Access(STATUS_TOKEN, knows_users=False)
         watch = Watch(folder, lambda heat: monitor.view(heat=heat), access)
-        more = requests.routes(controller, monitor)
+        more = user_requests.routes(controller, monitor)
         server = ControlServer(controller, TOKEN, watch=watch, more=more)
         await server.start("127.0.0.1")
         controller.start()
@@ -71,9 +72,9 @@ def with_job(folder: Path, test: Callable[[], Any], stacks: str = "") -> list[st
 
         member = controller.joined(hello("a"), to_agent)
         try:
-            with contact.shown(folder, of(server.port)):
+            with control_contact.shown(folder, of(server.port)):
                 await asyncio.wait_for(asyncio.to_thread(test), 30)
-            assert contact.read(folder) is None
+            assert control_contact.read(folder) is None
         finally:
             await server.close()
             assert controller._watching
@@ -88,27 +89,27 @@ def with_job(folder: Path, test: Callable[[], Any], stacks: str = "") -> list[st
 
 def test_the_status_is_asked_of_the_job_itself(tmp_path: Path) -> None:
     def test() -> None:
-        now = asking.status(tmp_path)
+        now = ask_job.status(tmp_path)
         assert (now["live"], now["name"], now["agents"][0]["agent"]) == (True, "train", "a")
 
     with_job(tmp_path, test)
-    after = asking.status(tmp_path)
+    after = ask_job.status(tmp_path)
     assert (after["live"], after["state"], after["name"]) == (False, "lost", "train")
 
 
 def test_stop_is_a_signal_to_the_launcher(tmp_path: Path) -> None:
     def test() -> None:
         for body in ({}, {"now": False}, {"now": True}):
-            assert asking.ask(tmp_path, "/stop", body) == {"stopping": True}
+            assert ask_job.ask(tmp_path, "/stop", body) == {"stopping": True}
 
     assert with_job(tmp_path, test) == ["SIGTERM", "SIGTERM", "SIGINT"]
 
 
 def test_stacks_come_from_the_workers(tmp_path: Path) -> None:
     def test() -> None:
-        answer = asking.ask(tmp_path, "/stacks", {}, seconds=15)
+        answer = ask_job.ask(tmp_path, "/stacks", {}, seconds=15)
         assert answer == {"round": 0, "stacks": {"worker:0": "a stack"}}
-        answer = asking.ask(tmp_path, "/stacks", {"threads": True}, seconds=15)
+        answer = ask_job.ask(tmp_path, "/stacks", {"threads": True}, seconds=15)
         assert answer["stacks"] == {"worker:0": "a stack of all threads"}
 
     with_job(tmp_path, test, "a stack")
@@ -117,10 +118,10 @@ def test_stacks_come_from_the_workers(tmp_path: Path) -> None:
 def test_a_worker_that_does_not_answer_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "STACKS_SECONDS", 0.2)
+    monkeypatch.setattr(user_requests, "STACKS_SECONDS", 0.2)
 
     def test() -> None:
-        assert asking.ask(tmp_path, "/stacks", {})["stacks"] == {"worker:0": ""}
+        assert ask_job.ask(tmp_path, "/stacks", {})["stacks"] == {"worker:0": ""}
 
     with_job(tmp_path, test)
 
@@ -128,35 +129,35 @@ def test_a_worker_that_does_not_answer_is_not_waited_for_for_ever(
 @pytest.mark.parametrize("token", ["", "wrong", STATUS_TOKEN[:-1]])
 def test_only_the_status_token_stops_a_job(tmp_path: Path, token: str) -> None:
     def test() -> None:
-        known = contact.read(tmp_path)
+        known = control_contact.read(tmp_path)
         assert known is not None
-        contact.write(tmp_path, of(known.port, token=token))
+        control_contact.write(tmp_path, of(known.port, token=token))
         for path in ("/stop", "/stacks"):
             with pytest.raises(NoAnswer, match="401"):
-                asking.ask(tmp_path, path, {})
-        contact.write(tmp_path, known)
+                ask_job.ask(tmp_path, path, {})
+        control_contact.write(tmp_path, known)
         with pytest.raises(NoAnswer, match="400"):
-            asking.ask(tmp_path, "/stop", [])  # type: ignore[arg-type]
+            ask_job.ask(tmp_path, "/stop", [])  # type: ignore[arg-type]
         for path, body in (
             ("/stop", {"now": "yes"}),
             ("/stop", {"now": 1}),
             ("/stacks", {"threads": None}),
         ):
             with pytest.raises(NoAnswer, match="400"):
-                asking.ask(tmp_path, path, body)
+                ask_job.ask(tmp_path, path, body)
 
     assert with_job(tmp_path, test) == []
 
 
 def test_only_its_user_can_read_how_it_is_reached(tmp_path: Path) -> None:
-    with contact.shown(tmp_path, of(1)):
-        mode = (tmp_path / contact.NAME).stat().st_mode
+    with control_contact.shown(tmp_path, of(1)):
+        mode = (tmp_path / control_contact.NAME).stat().st_mode
         assert stat.S_IMODE(mode) == 0o600
-        assert contact.read(tmp_path) == of(1)
+        assert control_contact.read(tmp_path) == of(1)
         # Another job has begun in the directory: what it has written stays.
-        contact.write(tmp_path, of(2))
-    assert contact.read(tmp_path) == of(2)
-    assert [path.name for path in tmp_path.iterdir()] == [contact.NAME]
+        control_contact.write(tmp_path, of(2))
+    assert control_contact.read(tmp_path) == of(2)
+    assert [path.name for path in tmp_path.iterdir()] == [control_contact.NAME]
 
 
 @pytest.mark.parametrize(
@@ -178,24 +179,24 @@ def test_where_it_is_asked(other: dict[str, Any], url: str | None) -> None:
 def test_a_launcher_that_has_ended_is_not_asked(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait(timeout=30)
-    contact.write(tmp_path, of(80, pid=process.pid))
-    known = contact.read(tmp_path)
+    control_contact.write(tmp_path, of(80, pid=process.pid))
+    known = control_contact.read(tmp_path)
     assert known is not None
     assert known.is_gone
     assert not of(80, pid=process.pid, host="far").is_gone  # nobody can know from here
     with pytest.raises(NoAnswer, match="no job runs there"):
-        asking.ask(tmp_path, "/status")
+        ask_job.ask(tmp_path, "/status")
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"host": 1}', "\x00"])
 def test_a_broken_file_is_as_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / contact.NAME).write_text(text)
-    assert contact.read(tmp_path) is None
+    (tmp_path / control_contact.NAME).write_text(text)
+    assert control_contact.read(tmp_path) is None
 
 
 def test_a_port_that_nobody_serves_any_more(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    contact.write(tmp_path, of(port))
+    control_contact.write(tmp_path, of(port))
     with pytest.raises(NoAnswer, match="does not answer"):
-        asking.ask(tmp_path, "/status")
+        ask_job.ask(tmp_path, "/status")

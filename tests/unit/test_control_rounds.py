@@ -20,7 +20,8 @@ from control_rounds import (
     walk,
 )
 
-from tfrun.control.round_terms import (
+from tfrun.control.rounds.machine import TRANSITIONS, step
+from tfrun.control.rounds.model import (
     Action,
     AgentJoined,
     AgentLost,
@@ -48,10 +49,9 @@ from tfrun.control.round_terms import (
     TaskSaved,
     TimedOut,
 )
-from tfrun.control.round_waits import EndsAwaited, Stands
-from tfrun.control.rounds import TRANSITIONS, step
+from tfrun.control.rounds.waits import EndsAwaited, Stands
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure
+from tfrun.job.first_failure import Failure
 
 RELEASING = (*RUNNING, *(TaskDone(task=task.name) for task in TASKS))
 STOPPING = (*RUNNING, raised("worker:1", time=1.0))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from control_rounds import RUNNING, SERVED, exited, raised, walk
 
-from tfrun.control.round_absent import END_SECONDS
-from tfrun.control.round_terms import PlannedTask, ReleaseTasks, State, TaskDone
-from tfrun.control.round_waits import AwaitEnds, EndsAwaited, Stands, TellEnded, TellParted
-from tfrun.control.rounds import step
-from tfrun.job.restarts import Cause, cause_of
+from tfrun.control.rounds.machine import step
+from tfrun.control.rounds.model import PlannedTask, ReleaseTasks, State, TaskDone
+from tfrun.control.rounds.vain_wait import END_SECONDS
+from tfrun.control.rounds.waits import AwaitEnds, EndsAwaited, Stands, TellEnded, TellParted
+from tfrun.job.restart_policy import Cause, cause_of
 
 
 def done(rank: int, collectives: int | None = 7) -> TaskDone:

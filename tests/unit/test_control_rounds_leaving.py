@@ -6,9 +6,9 @@ import pytest
 from control_rounds import RUNNING, SERVED, TASKS, exited, left, lost, raised, saved
 from control_rounds import walk as walk_from
 
-from tfrun.control.round_failures import worth_saving
-from tfrun.control.round_stuck import GiveUpAgents
-from tfrun.control.round_terms import (
+from tfrun.control.rounds.after_failure import worth_saving
+from tfrun.control.rounds.machine import begin, step
+from tfrun.control.rounds.model import (
     Action,
     AgentJoined,
     AgentLost,
@@ -25,7 +25,7 @@ from tfrun.control.round_terms import (
     TaskDone,
     TimedOut,
 )
-from tfrun.control.rounds import begin, step
+from tfrun.control.rounds.unkillable import GiveUpAgents
 
 TIMED_OUT = TimedOut(state=State.LEAVING)
 

@@ -17,7 +17,8 @@ from control_rounds import (
 )
 from control_rounds import walk as walk_from
 
-from tfrun.control.round_terms import (
+from tfrun.control.rounds.machine import begin, step
+from tfrun.control.rounds.model import (
     Action,
     ChiefResumed,
     Event,
@@ -39,7 +40,6 @@ from tfrun.control.round_terms import (
     TaskDone,
     TimedOut,
 )
-from tfrun.control.rounds import begin, step
 
 PREEMPT, SAVED = Preempt(), JobSaved(step=7)
 GRACE = SetGrace(seconds=Round(number=0, tasks=()).timeouts.preempt_grace)

@@ -10,13 +10,12 @@ import pytest
 from control_rounds import JOIN_A, READY_A, RUNNING, SERVED, exited, left, lost, raised, walk
 
 from tfrun.cluster.cluster_file import parse_cluster_file
+from tfrun.control.agent_reports import event_of
 from tfrun.control.membership import StandingBy, growth
-from tfrun.control.plan import Site, fixed_plan, make_plan, start_messages
+from tfrun.control.placement import Site, fixed_plan, make_plan, start_messages
 from tfrun.control.preemption import goes_on_without
 from tfrun.control.recovery import Recovery, new_round
-from tfrun.control.reports import event_of
-from tfrun.control.round_servers import STEADY_SECONDS
-from tfrun.control.round_terms import (
+from tfrun.control.rounds.model import (
     GoOnWithout,
     PlannedTask,
     ReleaseTasks,
@@ -28,9 +27,10 @@ from tfrun.control.round_terms import (
     StopTasks,
     TaskDone,
 )
+from tfrun.control.rounds.replaceable_tasks import STEADY_SECONDS
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure
-from tfrun.job.restarts import Restarts
+from tfrun.job.first_failure import Failure
+from tfrun.job.restart_policy import Restarts
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.job.world import world_from_environment
 

@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tfrun.control.round_terms import (
+from tfrun.control.rounds.machine import TRANSITIONS, begin, step
+from tfrun.control.rounds.model import (
     AgentJoined,
     AgentLost,
     AgentPrepared,
@@ -37,10 +38,9 @@ from tfrun.control.round_terms import (
     TaskSaved,
     TimedOut,
 )
-from tfrun.control.rounds import TRANSITIONS, begin, step
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure
-from tfrun.job.restarts import Cause, cause_of
+from tfrun.job.first_failure import Failure
+from tfrun.job.restart_policy import Cause, cause_of
 
 ORDER = list(State)  # a round only ever goes forward
 AGENTS = ("a", "b")

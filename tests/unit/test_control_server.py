@@ -10,10 +10,11 @@ import aiohttp
 import pytest
 from control_port import TOKEN, Served, closed, hello, prepare, receive, send, with_server
 
-from tfrun.control import messages, server, wire
-from tfrun.control.rounds import State
+from tfrun.control import server
+from tfrun.control.protocol import messages, wire
+from tfrun.control.rounds.machine import State
 from tfrun.observe.access import Access
-from tfrun.observe.watch import Watch
+from tfrun.observe.page_server import Watch
 
 
 async def untouched(served: Served) -> None:

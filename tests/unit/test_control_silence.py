@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfrun.control.silence import Silence, told_of
+from tfrun.control.silent_machines import Silence, told_of
 from tfrun.job.timeouts import Timeouts
 
 TIMES = Timeouts(heartbeat_interval=1.0, heartbeat_timeout=5.0, launcher_timeout=30.0)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tfrun.control import state_dir as states
-from tfrun.control.state_dir import StateDir, state_dir
+from tfrun.agent import snapshot_directory as states
+from tfrun.agent.snapshot_directory import StateDir, state_dir
 
 OLD = 1_000_000_000  # seconds since the epoch
 
@@ -44,7 +44,7 @@ def test_it_is_private_and_goes_with_its_agent(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tfrun.control.state_dir import StateDir
+from tfrun.agent.snapshot_directory import StateDir
 StateDir(Path(sys.argv[1]))
 os.kill(os.getpid(), signal.SIGKILL)
 """

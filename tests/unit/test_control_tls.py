@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from tfrun.cli.run import _certificate
-from tfrun.control import tls
+from tfrun.control.protocol import tls
 from tfrun.job.errors import UsageError
 from tfrun.launch import health
-from tfrun.launch.serve import Serving
+from tfrun.launch.join.serve import Serving
 
 AUTHORITY = ("-addext", "basicConstraints=critical,CA:TRUE")
 

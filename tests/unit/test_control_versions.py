@@ -7,8 +7,8 @@ from pathlib import Path
 
 from control_port import Served, receive, with_server
 
-from tfrun.control import messages
-from tfrun.control.versions import difference, installed
+from tfrun.control.protocol import messages
+from tfrun.control.protocol.versions import difference, installed
 
 NEW, OLD = {"TensorFlow": "2.21.0", "Keras": "3.15.1"}, {"TensorFlow": "2.20.0", "Keras": "3.15.1"}
 

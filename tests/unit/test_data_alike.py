@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrun.data import alike
+from tfrun.data.order import alike
 
 SHAPE = (4000, 30)
 

@@ -7,9 +7,9 @@ import gc
 import numpy as np
 import tensorflow as tf
 
-from tfrun.data.buffers import KEPT, Buffers
+from tfrun.collective.buffers import KEPT, Buffers
 from tfrun.data.dataset import Dataset
-from tfrun.data.sources import ArraySource
+from tfrun.data.sources.source import ArraySource
 
 BYTE = np.dtype(np.uint8)
 

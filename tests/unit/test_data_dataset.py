@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from tfrun.data.dataset import Dataset
-from tfrun.data.keras_arrays import as_dataset
-from tfrun.data.position import Position
+from tfrun.data.keras.arrays import as_dataset
+from tfrun.data.order.position import Position
 from tfrun.job.errors import TfrunError, UsageError
 
 X = np.arange(100 * 3, dtype="float32").reshape(100, 3)

@@ -10,7 +10,7 @@ import pytest
 
 GROUPS = """
 import resource, sys
-from tfrun.data.gather import keep_freed_memory
+from tfrun.data.sources.gather import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrun.data.groups import Groups
-from tfrun.data.shards import share_of_step, steps_per_epoch
+from tfrun.data.order.groups import Groups
+from tfrun.data.order.shards import share_of_step, steps_per_epoch
 
 
 @st.composite

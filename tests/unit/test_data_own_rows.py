@@ -11,8 +11,8 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
 from tensorflow.python.distribute import input_ops
 
-from tfrun.data import own_rows, plain_pipelines
-from tfrun.data.full_batches import with_known_size
+from tfrun.data.keras import own_rows, plain_pipelines
+from tfrun.data.keras.full_batches import with_known_size
 
 ROWS = 23
 X = np.random.RandomState(0).rand(ROWS, 3, 2).astype("float32")

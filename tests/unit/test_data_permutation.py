@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrun.data.permutation import CHUNK, Order, permute, sample_keys
+from tfrun.data.order.permutation import CHUNK, Order, permute, sample_keys
 
 
 @given(st.integers(1, 3000), st.integers(-(2**63), 2**64), st.integers(0, 2**40))

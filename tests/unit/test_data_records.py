@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrun.data import compressed, records
-from tfrun.data.checksums import first_damaged
 from tfrun.data.dataset import Dataset
-from tfrun.data.plan import Replicas
-from tfrun.data.record_index import index_file
-from tfrun.data.records import RecordSource
+from tfrun.data.order.reading_plan import Replicas
+from tfrun.data.sources import compressed, records
+from tfrun.data.sources.checksums import first_damaged
+from tfrun.data.sources.record_index import index_file
+from tfrun.data.sources.records import RecordSource
 from tfrun.job.errors import TfrunError, UsageError
 
 TEXTS = [b"%d " % i * (i % 7) for i in range(50)]  # some are empty

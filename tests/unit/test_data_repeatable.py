@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from tfrun.data.repeatable import has_cache, warn_once, why_not
+from tfrun.data.order.repeatable import has_cache, warn_once, why_not
 
 
 def base():

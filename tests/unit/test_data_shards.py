@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrun.data.position import Position
-from tfrun.data.shards import constant_share, share, share_of_step, step_range, steps_per_epoch
+from tfrun.data.order.position import Position
+from tfrun.data.order.shards import (
+    constant_share,
+    share,
+    share_of_step,
+    step_range,
+    steps_per_epoch,
+)
 
 counts = st.integers(0, 10_000)
 sizes = st.integers(1, 300)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from conftest import Jobs
-from tfrun.doctor import findings, path, probe
-from tfrun.doctor.examine import pairs_that_matter
-from tfrun.doctor.ring import Ring
+from tfrun.tools.doctor import findings, large_packets, probe
+from tfrun.tools.doctor.examine import pairs_that_matter
+from tfrun.tools.doctor.ring import Ring
 
 GB = 1 << 30
 GOOD: dict[str, Any] = {
@@ -209,12 +209,12 @@ def test_a_way_that_carries_all():
     """Loopback does, whatever listens there, and also with small packets only."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        assert path.carries("127.0.0.1", port, 5.0)
-        assert path.carries("127.0.0.1", port, 5.0, 600)
+        assert large_packets.carries("127.0.0.1", port, 5.0)
+        assert large_packets.carries("127.0.0.1", port, 5.0, 600)
         said = probe.connect("127.0.0.1", port, 5.0)
         assert said["verdict"] == "reachable"
     with pytest.raises(ConnectionRefusedError):
-        path.carries("127.0.0.1", port, 5.0)
+        large_packets.carries("127.0.0.1", port, 5.0)
 
 
 def test_the_disk_is_that_of_the_directory_that_will_be_made(tmp_path):

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from tfrun.drill.faults import DEFAULT, FAULTS, choose, parse_faults
 from tfrun.job.errors import UsageError
+from tfrun.tools.drill.faults import DEFAULT, FAULTS, choose, parse_faults
 
 TASKS = [f"worker:{rank}" for rank in (10, 2, 0, 1)]
 

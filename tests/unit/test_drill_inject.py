@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tfrun.drill.inject import _gaps
+from tfrun.tools.drill.inject import _gaps
 
 
 @pytest.mark.parametrize("times", [1, 2, 30])

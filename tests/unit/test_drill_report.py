@@ -8,8 +8,8 @@ import json
 
 from rich.console import Console
 
-from tfrun.drill.report import Report, print_report
-from tfrun.drill.verdict import Row
+from tfrun.tools.drill.report import Report, print_report
+from tfrun.tools.drill.verdict import Row
 
 GOOD = Row(
     fault="kill",

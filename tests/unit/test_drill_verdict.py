@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tfrun.drill import events as reading
-from tfrun.drill.events import Lost, Worker
-from tfrun.drill.inject import Hit
-from tfrun.drill.verdict import Row, Run, judge
+from tfrun.tools.drill import events as reading
+from tfrun.tools.drill.events import Lost, Worker
+from tfrun.tools.drill.inject import Hit
+from tfrun.tools.drill.verdict import Row, Run, judge
 
 WANTED = {0: frozenset({"a"}), 1: frozenset({"b"})}
 

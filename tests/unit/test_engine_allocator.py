@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from tfrun.engine import allocator
+from tfrun.process import allocator
 
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 
 MAPS_A_MEGABYTE = """
 import ctypes, sys
-from tfrun.engine import allocator
+from tfrun.process import allocator
 
 class Info(ctypes.Structure):
     _fields_ = [(f"field{i}", ctypes.c_size_t) for i in range(10)]
@@ -74,13 +74,13 @@ def test_older_glibc_accepts_less() -> None:
 
 
 def test_importing_it_does_not_import_tensorflow() -> None:
-    code = "import sys, tfrun.engine.allocator; sys.exit('tensorflow' in sys.modules)"
+    code = "import sys, tfrun.process.allocator; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
 FREES = """
 import ctypes
-from tfrun.engine import allocator
+from tfrun.process import allocator
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]

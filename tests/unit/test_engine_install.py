@@ -8,15 +8,15 @@ import sys
 
 import pytest
 
-from tfrun.engine import fits
-from tfrun.engine.install import try_each
+from tfrun.patches import versions_fit
+from tfrun.patches.engine_repairs import try_each
 
 CODE = """
 import warnings
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as private
 from tensorflow.python.eager import context
-from tfrun.engine.install import install
+from tfrun.patches.engine_repairs import install
 
 names = {
     "tf.distribute": tf.distribute.MultiWorkerMirroredStrategy,
@@ -31,9 +31,9 @@ once = BaseOptimizer.apply
 install()
 assert BaseOptimizer.apply is once, "installed twice"
 import keras
-import tfrun.train.install
-from tfrun.engine import fits
-tfrun.train.install.install()
+import tfrun.patches.keras_methods
+from tfrun.patches import versions_fit as fits
+tfrun.patches.keras_methods.install()
 fits.check()
 theirs = keras.Model.fit.__wrapped__
 def fit(self, x=None, *, shuffle="of a newer Keras", **more): ...
@@ -113,4 +113,4 @@ def given(x, y=1): ...
     ],
 )
 def test_a_function_stands_for_another_if_it_takes_all_that_it_is_called_with(ours, good) -> None:
-    assert fits.fits(ours, given) == good
+    assert versions_fit.fits(ours, given) == good

@@ -13,51 +13,53 @@ from keras.src.backend.common.variables import Variable as KerasVariable
 from keras.src.backend.tensorflow import numpy as keras_numpy
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
-from tfrun.engine.parameter_server import fused, lookup, unit, updates, variables
-from tfrun.engine.parameter_server.recorder import Recorder, recording
+from tfrun.ps import fused_updates, row_lookup, server_step, updates, variables
+from tfrun.ps.update_recorder import Recorder, recording
 
 HERE = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 def marked(function):
     """A step's function, which takes its mark."""
-    return tf.function(function, input_signature=[unit.MARK], autograph=False)
+    return tf.function(function, input_signature=[server_step.MARK], autograph=False)
 
 
 def mark(number: int, place: int | None = None) -> tf.Tensor:
-    return tf.constant(unit.mark_of(number, place), tf.int64)
+    return tf.constant(server_step.mark_of(number, place), tf.int64)
 
 
 def test_a_step_is_applied_once_however_often_it_is_tried() -> None:
-    ledger = unit.Ledger([HERE], totals=1)
+    ledger = server_step.Ledger([HERE], totals=1)
     weight = tf.Variable([0.0, 0.0])
 
     @marked
     def step(mark):
         version = ledger.version()
-        gradient = tf.cast(tf.stack([mark // unit.RING] * 2), tf.float32)
-        work = unit.Work(device=HERE, inputs=[gradient], run=lambda g: [variables.add(weight, g)])
+        gradient = tf.cast(tf.stack([mark // server_step.RING] * 2), tf.float32)
+        work = server_step.Work(
+            device=HERE, inputs=[gradient], run=lambda g: [variables.add(weight, g)]
+        )
         return ledger.apply(mark, version, tf.constant([2.0], tf.float64), [work])
 
     for number in (1, 1, 2, 3, 2, 1, 3):
         step(mark(number))
     assert weight.numpy().tolist() == [6.0, 6.0]
     assert ledger.read()[[0, 1, -1]].tolist() == [3.0, 3.0, 6.0]
-    step(mark(unit.RING + 1))
+    step(mark(server_step.RING + 1))
     assert ledger.read()[0] == 4, "a place of the ring is used again"
     ledger.clear_metrics()
     assert ledger.read()[[0, -1]].tolist() == [4.0, 0.0]
 
 
 def test_counts_of_many_threads_are_exact() -> None:
-    ledger = unit.Ledger([HERE], totals=300)
+    ledger = server_step.Ledger([HERE], totals=300)
     table = tf.Variable(tf.zeros([50, 8]))
     rows = tf.range(50, dtype=tf.int64)
 
     @marked
     def step(mark):
         version = ledger.version()
-        work = unit.Work(
+        work = server_step.Work(
             device=HERE,
             inputs=[tf.ones([50, 8])],
             run=lambda g: [variables.add(table, g, rows)],
@@ -69,20 +71,20 @@ def test_counts_of_many_threads_are_exact() -> None:
         list(pool.map(lambda n: step(mark(n)), range(steps)))
     found = ledger.read()
     assert found[0] == sum(ledger.staleness()) == steps
-    assert (found[1 + unit.STALENESS :] == steps).all()
+    assert (found[1 + server_step.STALENESS :] == steps).all()
     assert (table.numpy() == steps).all()
 
 
 def test_each_worker_numbers_the_elements_of_its_own_part() -> None:
     """A place each: whoever is far behind is not taken for a step that comes again."""
-    ledger = unit.Ledger([HERE], totals=0)
+    ledger = server_step.Ledger([HERE], totals=0)
     seen = tf.Variable(tf.zeros([3]))
 
     @marked
     def step(mark):
-        work = unit.Work(
+        work = server_step.Work(
             device=HERE,
-            inputs=[tf.one_hot(mark % unit.RING, 3)],
+            inputs=[tf.one_hot(mark % server_step.RING, 3)],
             run=lambda g: [variables.add(seen, g)],
         )
         none = tf.zeros([0], tf.float64)
@@ -103,7 +105,7 @@ def test_what_a_step_does_on_a_server_is_one_op() -> None:
 
     @tf.function(autograph=False)
     def ours(flag):
-        return unit.one_op(flag, lambda: tf.constant(1))
+        return server_step.one_op(flag, lambda: tf.constant(1))
 
     def lowered(function):
         graph = function.get_concrete_function(tf.TensorSpec([], tf.bool)).graph
@@ -123,7 +125,7 @@ def test_rows_of_shards_are_those_of_the_table_and_so_are_their_gradients() -> N
     table, value = shards()
     ids = tf.constant([[6, 0], [4, 3], [0, 6]])
     with tf.GradientTape() as tape:
-        found = lookup.lookup(table, ids)
+        found = row_lookup.lookup(table, ids)
         loss = tf.reduce_sum(found * tf.reshape(tf.range(18.0), [3, 2, 3]))
     assert (found.numpy() == value[ids.numpy()]).all()
     pieces = tape.gradient(loss, list(table.variables))
@@ -170,7 +172,7 @@ def test_updates_in_one_op_are_the_optimizers_own(make) -> None:
     @tf.function(autograph=False)
     def in_one(gradient):
         ours = optimizers[1]
-        (op,) = fused.update(ours, made[1], 0, gradient, ours.learning_rate) or [None]
+        (op,) = fused_updates.update(ours, made[1], 0, gradient, ours.learning_rate) or [None]
         assert op is not None
         with tf.control_dependencies([op]):
             return tf.constant(0)
@@ -195,7 +197,7 @@ def test_what_one_op_does_not_do_is_recorded() -> None:
     ):
         optimizer.build([variable])
         rate = optimizer.learning_rate
-        assert fused.update(optimizer, variable, 0, tf.ones([2, 2]), rate) is None
+        assert fused_updates.update(optimizer, variable, 0, tf.ones([2, 2]), rate) is None
 
 
 def test_slices_of_a_row_are_summed() -> None:

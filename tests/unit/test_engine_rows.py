@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras.src.backend.common.variables import AutocastScope
 from keras.src.backend.tensorflow import numpy as keras_numpy
 
-from tfrun.engine import row_updates, rows
+from tfrun.patches import row_reads, row_updates
 
 KERAS = getattr(keras_numpy.take, "__wrapped__", keras_numpy.take)
 Adagrad: Any = keras.optimizers.Adagrad
@@ -23,7 +23,7 @@ SHAPE = (6, 2)
 def installed() -> Iterator[None]:
     # Only here: other tests may have Keras as it is.
     before = keras_numpy.take, keras.layers.Embedding.build, Adagrad.update_step
-    rows.read_rows_only()
+    row_reads.read_rows_only()
     row_updates.read_accumulators_by_rows()
     yield
     keras_numpy.take, keras.layers.Embedding.build, Adagrad.update_step = before
@@ -53,7 +53,7 @@ def whole_reads_in(graph: Any) -> int:
 
 
 def test_keras_still_reads_the_whole_table() -> None:
-    """When this fails, Keras reads rows itself, and engine/rows.py can go but for the servers."""
+    """When this fails, Keras reads rows itself, and patches/row_reads.py can go but for the servers."""
     assert whole_reads(KERAS, table(), tf.constant([1, 2])) == 1
 
 
@@ -115,7 +115,7 @@ def test_a_table_that_a_step_reads_whole_is_read_once(options: dict) -> None:
 
 
 def test_a_quantized_table_is_read_as_ever() -> None:
-    assert rows.table_of(keras.Variable([[1], [2]], dtype="int8")) is None
+    assert row_reads.table_of(keras.Variable([[1], [2]], dtype="int8")) is None
 
 
 def test_a_table_that_is_not_tied_is_read_by_rows() -> None:
@@ -167,7 +167,7 @@ def test_a_mirrored_table_is_read_by_rows_inside_and_outside_of_a_run() -> None:
 
 @pytest.mark.parametrize("own", [False, True], ids=["Keras", "ours"])
 def test_adagrad_reads_accumulators_by_rows(own: bool) -> None:
-    """When the first one fails, Keras does so itself, and engine/row_updates.py can go."""
+    """When the first one fails, Keras does so itself, and patches/row_updates.py can go."""
     update = Adagrad.update_step if own else Adagrad.update_step.__wrapped__
     variable, optimizer = table(), Adagrad()
     optimizer.build([variable])

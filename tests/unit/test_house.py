@@ -44,9 +44,9 @@ LAYERS = (
 GROUND = ("job", "cluster")
 # Modules that any code may use, whatever their room, and why.
 DOORS = {
-    "tfrun.worker.channel": "code in a worker's process reports to its agent through it",
-    "tfrun.worker.progress": "and shows through it that it goes on",
-    "tfrun.worker.memory": "and sees how much memory it has used",
+    "tfrun.process.channel": "code in a worker's process reports to its agent through it",
+    "tfrun.process.progress": "and shows through it that it goes on",
+    "tfrun.process.memory": "and sees how much memory it has used",
 }
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from full_disk import no_file_beyond
 
-from tfrun.control import messages
+from tfrun.control.protocol import messages
 from tfrun.control.remote_logs import Copies
-from tfrun.job.appender import Appender, in_a_log
+from tfrun.job.full_disk_appender import Appender, in_a_log
+from tfrun.observe.event_lines import told
 from tfrun.observe.events import EventLog, read_events
-from tfrun.observe.told import told
 
 
 def test_a_log_goes_on_and_says_what_is_missing(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tfrun.job.checks import check_program, check_tensorflow
 from tfrun.job.errors import UsageError
+from tfrun.job.option_checks import check_program, check_tensorflow
 from tfrun.job.spec import Program
 
 

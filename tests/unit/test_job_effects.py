@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tfrun.job.effects import check
 from tfrun.job.errors import UsageError
+from tfrun.job.options_without_effect import check
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 
 PLAIN = JobSpec(

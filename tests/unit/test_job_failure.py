@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import PEER_ERRORS, PEER_PHRASES, Failure, root_cause
+from tfrun.job.first_failure import PEER_ERRORS, PEER_PHRASES, Failure, root_cause
 
 
 def failure(task: str, time: float, kind: str = "", message: str = "") -> Failure:

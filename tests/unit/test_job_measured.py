@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import tfrun
-from tfrun.job import measured
-from tfrun.job.measured import Settings, machines_of
+from tfrun.agent.worker_environment import worker_environment
+from tfrun.job import bench_results
+from tfrun.job.bench_results import Settings, machines_of
 from tfrun.job.spec import JobSpec, Program
-from tfrun.worker.environment import worker_environment
 
 SETTINGS = Settings(
     communication="ring", small_bytes=32 << 10, pack_bytes=1 << 20, date="2026-11-22"
@@ -31,34 +31,36 @@ def spec(**more) -> JobSpec:
 
 def test_it_is_for_as_many_workers_on_the_same_machines() -> None:
     pair = machines_of([("a", 2), ("b", 2)], 4)
-    assert measured.find(HERE) is None
-    measured.keep(HERE, SETTINGS)
-    measured.keep(pair, Settings(communication="host", date="2026-11-23"))
-    assert measured.find(HERE) == SETTINGS
-    assert measured.find(pair) == Settings(communication="host", date="2026-11-23")
+    assert bench_results.find(HERE) is None
+    bench_results.keep(HERE, SETTINGS)
+    bench_results.keep(pair, Settings(communication="host", date="2026-11-23"))
+    assert bench_results.find(HERE) == SETTINGS
+    assert bench_results.find(pair) == Settings(communication="host", date="2026-11-23")
     for other in (
         machines_of([], 3),
         machines_of([("a", 2), ("b", 2)], 3),
         machines_of([("a", 2), ("c", 2)], 4),
         machines_of([("b", 2), ("a", 2)], 4),
     ):
-        assert measured.find(other) is None
+        assert bench_results.find(other) is None
 
 
 def test_the_newest_one_counts_and_few_are_kept(cache: Path) -> None:
-    for i in range(measured.KEPT + 5):
-        measured.keep(machines_of([(f"n{i}", 1)], 2), SETTINGS)
-    measured.keep(machines_of([("n9", 1)], 2), Settings(communication="host", date="2026-11-30"))
-    found = measured.find(machines_of([("n9", 1)], 2))
+    for i in range(bench_results.KEPT + 5):
+        bench_results.keep(machines_of([(f"n{i}", 1)], 2), SETTINGS)
+    bench_results.keep(
+        machines_of([("n9", 1)], 2), Settings(communication="host", date="2026-11-30")
+    )
+    found = bench_results.find(machines_of([("n9", 1)], 2))
     assert found is not None and found.date == "2026-11-30"
-    assert measured.find(machines_of([("n0", 1)], 2)) is None
-    assert len(json.loads(cache.read_text())) == measured.KEPT
+    assert bench_results.find(machines_of([("n0", 1)], 2)) is None
+    assert len(json.loads(cache.read_text())) == bench_results.KEPT
 
 
 def test_another_version_measures_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured.keep(HERE, SETTINGS)
+    bench_results.keep(HERE, SETTINGS)
     monkeypatch.setattr(tfrun, "__version__", "99")
-    assert measured.find(HERE) is None
+    assert bench_results.find(HERE) is None
 
 
 @pytest.mark.parametrize(
@@ -76,19 +78,19 @@ def test_another_version_measures_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=str,
 )
 def test_what_makes_no_sense_counts_as_nothing(cache: Path, change: dict) -> None:
-    measured.keep(HERE, SETTINGS)
+    bench_results.keep(HERE, SETTINGS)
     (one,) = json.loads(cache.read_text())
     cache.write_text(json.dumps([one, {**one, **change}]))
-    assert measured.find(HERE) is None
+    assert bench_results.find(HERE) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "{}", "[1]", "[[]]", "\ud800", "null"])
 def test_a_damaged_file_counts_as_nothing_and_is_replaced(cache: Path, text: str) -> None:
     cache.parent.mkdir()
     cache.write_bytes(text.encode("utf-8", "surrogatepass"))
-    assert measured.find(HERE) is None
-    measured.keep(HERE, SETTINGS)
-    assert measured.find(HERE) == SETTINGS
+    assert bench_results.find(HERE) is None
+    bench_results.keep(HERE, SETTINGS)
+    assert bench_results.find(HERE) == SETTINGS
 
 
 def test_a_job_uses_it_where_it_states_nothing_else() -> None:

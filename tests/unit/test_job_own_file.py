@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from tfrun.agent.output_streams import LogFile
 from tfrun.checkpoint import manifest
 from tfrun.checkpoint.manifest import Damaged
 from tfrun.cli.main import main
-from tfrun.control import messages, remote_logs
-from tfrun.data import ledger_read
-from tfrun.job import own_file, run_dir, run_lock
+from tfrun.control import remote_logs
+from tfrun.control.protocol import messages
+from tfrun.data.ledger import reader
+from tfrun.job import files, run_dir, run_lock
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.observe import event_file
 from tfrun.observe.events import EventLog
-from tfrun.worker.streams import LogFile
 
 PLACES = ("events.jsonl", ".lock", "logs/worker-0.log", "logs/local.agent.log")
 
@@ -83,7 +84,7 @@ def test_names_that_can_be_guessed_are_made_anew(
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "a.json"
     for text, fails in (("first", False), ("second", True), ("third", False)):
-        with contextlib.suppress(KeyboardInterrupt), own_file.whole(target) as temporary:
+        with contextlib.suppress(KeyboardInterrupt), files.whole(target) as temporary:
             temporary.write_text(text)
             if fails:
                 raise KeyboardInterrupt
@@ -101,7 +102,7 @@ def test_a_link_that_comes_later_is_not_followed(run: Path, victim: Path) -> Non
     log.close()
     assert said == [f"{link} is not written: it is a symbolic link"]
     remote_logs.Copies(run / "logs", said.append).append(messages.Log(name=link.name, text="x"))
-    for opens in (EventLog, own_file.append_to):
+    for opens in (EventLog, files.append_to):
         with pytest.raises(OSError, match="it is a symbolic link"):
             opens(link)
     (run / "finished").symlink_to(victim.with_name("none"))
@@ -116,16 +117,16 @@ def test_a_pipe_is_not_waited_for(run: Path) -> None:
     pipe = run / "logs/worker-0.log"
     os.mkfifo(pipe)
     with pytest.raises(OSError, match="it is no regular file"):
-        own_file.append_to(pipe)
+        files.append_to(pipe)
     reads = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with pytest.raises(OSError, match="it is no regular file"):
-        own_file.append_to(pipe)
+        files.append_to(pipe)
     os.close(reads)
 
 
 def test_what_is_appended_is_there_at_once(run: Path) -> None:
     for text in (b"one", b"two"):
-        with own_file.append_to(run / "x") as file:
+        with files.append_to(run / "x") as file:
             file.write(text)
             assert (run / "x").read_bytes().endswith(text)
     assert (run / "x").read_bytes() == b"onetwo"
@@ -141,11 +142,11 @@ def test_no_pipe_in_the_place_of_a_file_is_waited_for(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         os.mkfifo(tmp_path / name)
         with pytest.raises(OSError, match="it is no regular file"):
-            own_file.read(tmp_path / name)
+            files.read(tmp_path / name)
     assert event_file.look(tmp_path / "events.jsonl").lines == []
     assert event_file.end(tmp_path / "events.jsonl") == 0
     with pytest.raises(TfrunError, match=r"TFRUN-611.*no regular file"):
-        ledger_read.read(tmp_path)
+        reader.read(tmp_path)
     with pytest.raises(Damaged):
         manifest.read(tmp_path)
     with pytest.raises(SystemExit) as ended:

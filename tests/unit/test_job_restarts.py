@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import PEER_ERRORS, Failure
-from tfrun.job.restarts import Cause, Restarts, Stretch, cause_of
+from tfrun.job.first_failure import PEER_ERRORS, Failure
+from tfrun.job.restart_policy import Cause, Restarts, Stretch, cause_of
 
 
 def failure(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tfrun.control.plan import Site
+from tfrun.control.placement import Site
 from tfrun.job.spec import JobSpec, Program
-from tfrun.launch.agent_process import AgentProcess
-from tfrun.launch.local import LocalBackend
+from tfrun.launch.local.agent_process import AgentProcess
+from tfrun.launch.local.backend import LocalBackend
 
 
 def test_what_an_agent_has_said_last_is_told(tmp_path: Path) -> None:

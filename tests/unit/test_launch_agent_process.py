@@ -19,7 +19,7 @@ def hook(event, args):
 sys.addaudithook(hook)
 """
 LAUNCHER = "from tfrun.cli.main import main\nmain(sys.argv[1:])\n"
-AGENT = "from tfrun.control.agent_start import main\nmain()\n"
+AGENT = "from tfrun.agent.start import main\nmain()\n"
 
 
 @pytest.mark.parametrize(("who", "packages"), [("launcher", "click tfrun"), ("agent", "tfrun")])

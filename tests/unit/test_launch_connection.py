@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import tfrun
-from tfrun.launch.remote import FAILURE, GREETING
-from tfrun.launch.ssh_connection import SshConnection
-from tfrun.launch.ssh_reason import Reason
+from tfrun.launch.remote_agent import FAILURE, GREETING
+from tfrun.launch.ssh.connection import SshConnection
+from tfrun.launch.ssh.failure import Reason
 
 CONFIG = json.dumps({"address": "10.0.0.2", "port": 4711}) + "\n"
 ALLOCATED = "Allocated port 4711 for remote forward to 127.0.0.1:1"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from control_port import Served, prepare, receive, with_server
 
-from tfrun.control import messages, wire
 from tfrun.control.controller import Controller
-from tfrun.control.plan import Site, Whereabouts, make_plan, start_messages
+from tfrun.control.placement import Site, Whereabouts, make_plan, start_messages
+from tfrun.control.protocol import messages, wire
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.job.timeouts import Timeouts
 from tfrun.observe.events import EventLog

@@ -10,11 +10,11 @@ import pytest
 
 from tfrun.cluster.tasks import Task
 from tfrun.control.membership import with_site
-from tfrun.control.plan import Plan, Site, make_plan
+from tfrun.control.placement import Plan, Site, make_plan
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, Program, WorkerRange
-from tfrun.launch import token
-from tfrun.launch.enrolment import Machine, choose, is_loopback
+from tfrun.launch.join import token_file
+from tfrun.launch.join.enrolment import Machine, choose, is_loopback
 
 A, B = (Machine(identity=name, slots=1) for name in "AB")
 
@@ -73,11 +73,11 @@ def test_a_token_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> 
     path = tmp_path / "token"
     old = os.umask(0)
     try:
-        made = token.read_or_make(path)
+        made = token_file.read_or_make(path)
     finally:
         os.umask(old)
     assert len(made) >= 32 and stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert token.read_or_make(path) == token.read(path) == made
+    assert token_file.read_or_make(path) == token_file.read(path) == made
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,5 @@ def test_a_file_that_holds_no_secret(
         path.write_bytes(content)
         path.chmod(mode)
     with pytest.raises(UsageError, match=says) as caught:
-        token.read(path)
+        token_file.read(path)
     assert caught.value.code == "TFRUN-105"

@@ -8,7 +8,7 @@ import socket
 import aiohttp
 import pytest
 
-from tfrun.cluster.group import health_port
+from tfrun.cluster.pods import health_port
 from tfrun.job.errors import UsageError
 from tfrun.launch import health
 

@@ -15,15 +15,15 @@ from control_port import TOKEN, Served, prepare, receive, serving
 
 import tfrun
 from tfrun.cluster.address import Address
-from tfrun.control import messages, tls, wire
-from tfrun.control.plan import Whereabouts
+from tfrun.control.placement import Whereabouts
+from tfrun.control.protocol import messages, tls, wire
 from tfrun.control.server import ControlServer
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.timeouts import Timeouts
-from tfrun.launch import join as module
 from tfrun.launch import waiting
-from tfrun.launch.enrolment import Enrolment
-from tfrun.launch.join import Join, Joining
+from tfrun.launch.join import join as module
+from tfrun.launch.join.enrolment import Enrolment
+from tfrun.launch.join.join import Join, Joining
 
 SECONDS = 20
 ENROL = {"name": "n", "identity": "i", "slots": 1, "version": tfrun.__version__}

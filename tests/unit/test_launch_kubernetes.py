@@ -16,10 +16,10 @@ from kubeflow_trainer_api import models
 from kubernetes import client
 
 from tfrun.cli.render import render
-from tfrun.cluster.group import group_of, health_port
+from tfrun.cluster.pods import group_of, health_port
 from tfrun.job.errors import UsageError
 from tfrun.job.timeouts import Timeouts
-from tfrun.launch.kubernetes import KINDS, Deployment, manifests
+from tfrun.launch.pods.manifests import KINDS, Deployment, manifests
 
 SMALL = Deployment(name="train", image="i:1", command=["train.py"], token="t0ken")
 FULL = Deployment(

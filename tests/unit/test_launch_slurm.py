@@ -11,10 +11,10 @@ from tfrun.cli.submit import submit
 from tfrun.cluster.slurm import Step
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import WorkerRange
-from tfrun.launch.meeting import Found
-from tfrun.launch.slurm_requeue import why_not
-from tfrun.launch.slurm_script import Submission, batch_script
-from tfrun.launch.slurm_step import meeting_of
+from tfrun.launch.prestarted.rendezvous import Found
+from tfrun.launch.slurm.batch_script import Submission, batch_script
+from tfrun.launch.slurm.requeue import why_not
+from tfrun.launch.slurm.srun_step import meeting_of
 
 WHAT = {
     **{"name": "train", "nodes": 4, "workers": None, "directory": "/home/me/a b"},

@@ -9,22 +9,22 @@ import sys
 
 import pytest
 
-from tfrun.cluster.hosts import parse_hosts
-from tfrun.control.round_terms import (
+from tfrun.cluster.host_lists import parse_hosts
+from tfrun.control.rounds.machine import step
+from tfrun.control.rounds.model import (
     AgentJoined,
     AgentPrepared,
     Interrupt,
     PlannedTask,
     Round,
 )
-from tfrun.control.rounds import step
 from tfrun.job.errors import CODES, UsageError
 from tfrun.job.spec import JobSpec, Program, WorkerRange
-from tfrun.launch.missing import MAX_LINES, missing_lines
-from tfrun.launch.remote import GREETING, own_address
-from tfrun.launch.ssh import ssh_job
-from tfrun.launch.ssh_command import Remote, forwarded_port, ssh_command
-from tfrun.launch.ssh_reason import why_ssh_ended
+from tfrun.launch.missing_machines import MAX_LINES, missing_lines
+from tfrun.launch.remote_agent import GREETING, own_address
+from tfrun.launch.ssh.backend import ssh_job
+from tfrun.launch.ssh.command import Remote, forwarded_port, ssh_command
+from tfrun.launch.ssh.failure import why_ssh_ended
 
 REMOTE = Remote(python="/opt/py/bin/python", directory="/home/me")
 DENIED = "me@n2: Permission denied (publickey,password)."

@@ -11,10 +11,10 @@ import pytest
 
 import tfrun
 from tfrun.job.spec import JobSpec, Program
-from tfrun.launch import ssh
-from tfrun.launch.remote import GREETING
-from tfrun.launch.ssh import SshBackend
-from tfrun.launch.ssh_command import Remote
+from tfrun.launch.remote_agent import GREETING
+from tfrun.launch.ssh import backend as ssh
+from tfrun.launch.ssh.backend import SshBackend
+from tfrun.launch.ssh.command import Remote
 
 SECONDS = 20
 HELLO = GREETING + json.dumps({"version": tfrun.__version__, "python": "3", "address": ""})

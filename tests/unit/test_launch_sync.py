@@ -11,7 +11,7 @@ import pytest
 
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import Program
-from tfrun.launch.sync import MAX_BYTES, pack, synced, unpack
+from tfrun.launch.ssh.copy_directory import MAX_BYTES, pack, synced, unpack
 
 
 @pytest.fixture

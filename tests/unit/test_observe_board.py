@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tfrun.observe.board import board
-from tfrun.observe.view import reduce
+from tfrun.observe.job_view import reduce
+from tfrun.observe.status_board import board
 
 WORKERS = 24
 

@@ -11,12 +11,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tfrun.agent.hangs import told
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure, Outcome
-from tfrun.observe.catalogue import KNOWN, advice
-from tfrun.observe.failures import failure_json
-from tfrun.worker.hangs import told
-from tfrun.worker.progress import Phase, Reading
+from tfrun.job.first_failure import Failure, Outcome
+from tfrun.observe.failure_report import failure_json
+from tfrun.observe.known_failures import KNOWN, advice
+from tfrun.process.progress import Phase, Reading
 
 
 def known(error: BaseException | None = None, *, code: int = 1, oom: bool = False, tail: str = ""):

@@ -16,10 +16,10 @@ import click
 import pytest
 
 from tfrun.cli.main import command_for
-from tfrun.job import contact, run_dir
+from tfrun.job import control_contact, run_dir
 from tfrun.job.errors import TfrunError
 from tfrun.observe import event_file
-from tfrun.observe.damage import damaged
+from tfrun.observe.damaged_files import damaged
 from tfrun.observe.events import EventLog, read_events
 from tfrun.observe.monitor import view_of
 
@@ -50,8 +50,10 @@ def job_here(run: Path) -> None:
     """A job that has ended, in all files that one leaves."""
     (run / "logs").mkdir(parents=True)
     run_dir.write_job(run, {"started": 1.0, "seed": 7})
-    there = contact.Contact(host=socket.gethostname(), pid=2**22 + 1, address="", port=1, token="t")
-    contact.write(run, there)
+    there = control_contact.Contact(
+        host=socket.gethostname(), pid=2**22 + 1, address="", port=1, token="t"
+    )
+    control_contact.write(run, there)
     for rank in (0, 1):
         (run / f"logs/worker-{rank}.log").write_text(f"loss of {rank}\nend of {rank}\n")
     events = EventLog(run / "events.jsonl")
@@ -180,7 +182,7 @@ def test_no_value_of_an_event_keeps_the_others_from_being_shown(run: Path) -> No
 
 @pytest.mark.parametrize("name", ["host", "pid", "address", "port", "token", "tls"])
 def test_no_value_of_the_contact_ends_a_verb(run: Path, name: str) -> None:
-    path = run / contact.NAME
+    path = run / control_contact.NAME
     whole = json.loads(path.read_text()) | {"pid": os.getpid(), "address": "127.0.0.1"}
     for value in ("x", "a b", "\n", "é", 0, -1, 2**70, 1.5, [], {}, None, True):
         path.write_text(json.dumps(whole | {name: value}))

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure
-from tfrun.observe.essence import LINES, WIDTH, essence, frames
-from tfrun.observe.failures import detail_of
+from tfrun.job.first_failure import Failure
+from tfrun.observe.exception_summary import LINES, WIDTH, essence, frames
+from tfrun.observe.failure_report import detail_of
 
 REPORTS = json.loads(Path(__file__).with_name("failures.json").read_text())
 SAID = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tfrun.observe.header import training_line
 from tfrun.observe.terminal import Terminal
+from tfrun.observe.training_header import training_line
 
 SCALED = {"rate": 0.4, "rule": "linear", "base": 0.1, "base_batch": 64, "warmup_steps": 500}
 

@@ -16,7 +16,7 @@ import time
 SHOWS = """
 import sys, time
 from tfrun.observe.terminal import Terminal
-from tfrun.observe.view import reduce
+from tfrun.observe.job_view import reduce
 
 def view():
     began = time.time()
@@ -108,7 +108,7 @@ def test_the_users_lines_scroll_above_a_block_that_goes_away() -> None:
 
 
 def test_where_there_is_no_block() -> None:
-    code = "from tfrun.observe.live import is_possible; print('possible', is_possible())"
+    code = "from tfrun.observe.live_block import is_possible; print('possible', is_possible())"
     assert "possible True" in shown_by(code)
     assert "possible False" in shown_by(code, TERM="dumb")
     piped = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

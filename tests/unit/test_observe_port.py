@@ -16,11 +16,11 @@ import pytest
 from aiohttp import web
 from test_control_tls import certificate
 
-from tfrun.control import tls as trust
-from tfrun.observe import port as ports
+from tfrun.control.protocol import tls as trust
+from tfrun.observe import public_port as ports
 from tfrun.observe.access import Access
-from tfrun.observe.port import Port
-from tfrun.observe.watch import Watch
+from tfrun.observe.page_server import Watch
+from tfrun.observe.public_port import Port
 
 OWNER = {"Authorization": "Bearer x"}
 MALFORMED = {
@@ -178,7 +178,7 @@ def test_a_mistake_of_ours_is_told_once(caplog: pytest.LogCaptureFixture) -> Non
 FEW_FILES = """
 import asyncio, resource, sys
 from aiohttp import web
-from tfrun.observe.port import Port
+from tfrun.observe.public_port import Port
 async def fine(request):
     return web.Response(text="fine")
 async def main():

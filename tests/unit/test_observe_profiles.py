@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tfrun.job import profile
+from tfrun.job import profile_request
 from tfrun.observe.profiles import Answers
 
 
@@ -15,20 +15,20 @@ def line(task: str, problem: str = "", name: str = "mine", first: int = 100) -> 
 
 
 def test_the_first_step_is_far_enough_for_all_to_hear_of_it() -> None:
-    assert profile.first_step(10, None) == 15
-    assert profile.first_step(10, 5.0) == 15
-    assert profile.first_step(10, 0.1) == 30
+    assert profile_request.first_step(10, None) == 15
+    assert profile_request.first_step(10, 5.0) == 15
+    assert profile_request.first_step(10, 0.1) == 30
 
 
 def test_a_request_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert profile.read(tmp_path) is None
-    request = profile.Request(first=3, steps=2, folder="/f", name="n")
-    profile.write(tmp_path, request)
-    assert profile.read(tmp_path) == request
+    assert profile_request.read(tmp_path) is None
+    request = profile_request.Request(first=3, steps=2, folder="/f", name="n")
+    profile_request.write(tmp_path, request)
+    assert profile_request.read(tmp_path) == request
     assert request.traces == Path("/f/plugins/profile/n")
-    (tmp_path / profile.NAME).write_text('{"first": 3}')
-    assert profile.read(tmp_path) is None
-    profile.write(tmp_path / "missing", request)  # a machine without memory keeps training
+    (tmp_path / profile_request.NAME).write_text('{"first": 3}')
+    assert profile_request.read(tmp_path) is None
+    profile_request.write(tmp_path / "missing", request)  # a machine without memory keeps training
 
 
 def test_answers_of_all_workers() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from tfrun.observe.series import Series, number
+from tfrun.observe.time_series import Series, number
 
 
 def test_few_points_are_kept_as_they_are():

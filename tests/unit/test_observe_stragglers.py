@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfrun.observe.numbers import Numbers, read
+from tfrun.observe.step_reports import Numbers, read
 from tfrun.observe.stragglers import STEPS, Suspicion, judge, sentence
 
 USUAL = {"input": 0.002, "compute": 0.010, "communication": 0.008, "other": 0.001}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure, Outcome
+from tfrun.job.first_failure import Failure, Outcome
 from tfrun.job.spec import JobSpec, Program, WorkerRange
-from tfrun.observe.summary import print_outcome, print_start
+from tfrun.observe.job_summary import print_outcome, print_start
 from tfrun.observe.terminal import Terminal
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure
+from tfrun.job.first_failure import Failure
 from tfrun.observe.terminal import TRACEBACK_LINES, Terminal, headline, report_failure
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tfrun.observe.events import EventLog, read_events
+from tfrun.observe.job_view import reduce
 from tfrun.observe.monitor import Monitor, view_of
-from tfrun.observe.view import reduce
 
 WORKERS = ("worker:0", "worker:1", "worker:2")
 

@@ -222,7 +222,7 @@ def test_the_stream_tells_what_has_changed_and_its_end_has_everything(tmp_path: 
 
 
 def test_only_so_many_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfrun.observe.watch.MOST_STREAMS", 1)
+    monkeypatch.setattr("tfrun.observe.page_server.MOST_STREAMS", 1)
 
     async def test(run: Watched) -> None:
         async with run.session.get(run.url("/stream"), headers=OWNER) as stream:

@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 
 from tfrun.job.errors import UsageError
-from tfrun.parity.advice import advice
-from tfrun.parity.compare import compare, distance
-from tfrun.parity.parity import parse_worlds
-from tfrun.parity.records import Record
-from tfrun.parity.report import Report, print_report
+from tfrun.tools.parity.advice import advice
+from tfrun.tools.parity.compare import compare, distance
+from tfrun.tools.parity.records import Record
+from tfrun.tools.parity.report import Report, print_report
+from tfrun.tools.parity.run import parse_worlds
 from tfrun.train.sketch import WIDTH, sketch
 
 RNG = np.random.default_rng(0)

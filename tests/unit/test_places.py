@@ -2,7 +2,7 @@
 
 import textwrap
 
-from tfrun.train import places
+from tfrun.train import call_sites
 
 SOURCE = textwrap.dedent("""\
     if chief:
@@ -19,17 +19,17 @@ SOURCE = textwrap.dedent("""\
 
 
 def test_branches_of_one_statement():
-    assert places.in_other_branch(SOURCE, 2, 4)
-    assert places.in_other_branch(SOURCE, 7, 2)
-    assert places.in_other_branch(SOURCE, 4, 7)
-    assert not places.in_other_branch(SOURCE, 2, 8)
-    assert not places.in_other_branch(SOURCE, 2, 2)
-    assert not places.in_other_branch(SOURCE, 8, 10)
-    assert not places.in_other_branch("this is no python", 1, 2)
+    assert call_sites.in_other_branch(SOURCE, 2, 4)
+    assert call_sites.in_other_branch(SOURCE, 7, 2)
+    assert call_sites.in_other_branch(SOURCE, 4, 7)
+    assert not call_sites.in_other_branch(SOURCE, 2, 8)
+    assert not call_sites.in_other_branch(SOURCE, 2, 2)
+    assert not call_sites.in_other_branch(SOURCE, 8, 10)
+    assert not call_sites.in_other_branch("this is no python", 1, 2)
 
 
 def save(_path):
-    return places.here()
+    return call_sites.here()
 
 
 def save_twice(is_chief):
@@ -55,13 +55,13 @@ def test_places_of_a_script():
 
 def _below(place, function):
     start = next(i for i, frame in enumerate(place.frames) if frame.function == function)
-    return places.Place(place.frames[start:], place.files[start:])
+    return call_sites.Place(place.frames[start:], place.files[start:])
 
 
 def test_libraries_are_no_place():
     import keras
 
     names = []
-    keras.tree.map_structure(lambda _: names.append(places.here().frames), [1])
+    keras.tree.map_structure(lambda _: names.append(call_sites.here().frames), [1])
     assert {frame.file for frame in names[0] if "keras" in frame.file} == set()
     assert names[0][-1].file == "test_places.py"

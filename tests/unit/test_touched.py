@@ -31,7 +31,7 @@ OPTIONS = ["snapshot_every", "keep", "grace", "seed", "ledger", "page", "plain",
 
 def test_the_lines_of_a_diff_that_are_about_code() -> None:
     assert changed_lines(DIFF) == {
-        "src/tfrun/train/snapshots_due.py": "    return 0\n    return 1",
+        "src/tfrun/state/snapshots_due.py": "    return 0\n    return 1",
         "src/tfrun/cli/run.py": "        keep=keep,\n        keep=keep + 1,",
     }
     assert changed_lines("") == {}
@@ -41,7 +41,7 @@ def test_lines_count_and_so_do_files_that_handle_few_options() -> None:
     lines = changed_lines(DIFF)
     every = "".join(f"{option}={option}, " for option in OPTIONS)
     texts = {
-        "src/tfrun/train/snapshots_due.py": 'VARIABLE = "TFRUN_SNAPSHOT_EVERY"',
+        "src/tfrun/state/snapshots_due.py": 'VARIABLE = "TFRUN_SNAPSHOT_EVERY"',
         "src/tfrun/cli/run.py": every,  # which handles all of them: only its lines count
     }
     assert touched(OPTIONS, lines, texts) == {"snapshot_every", "keep"}

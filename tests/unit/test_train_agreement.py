@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tfrun.train import agreement
-from tfrun.worker import channel
+from tfrun.process import channel
+from tfrun.state import agreement
 
 
 def test_it_is_left_to_the_successors(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from tfrun.engine.commit import Commit, unless_updated
-from tfrun.train import preemption
-from tfrun.train.keeper import Keeper
-from tfrun.train.snapshot import Place, Snapshot
+from tfrun.state import preemption
+from tfrun.state.fit_keeper import Keeper
+from tfrun.state.snapshot import Place, Snapshot
 
 KEPT = Snapshot(
     place=Place(step=5),

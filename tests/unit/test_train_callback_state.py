@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfrun.train import callback_state
-from tfrun.train.callbacks import ChiefOnly
+from tfrun.state import callback_state
+from tfrun.train.chief_callbacks import ChiefOnly
 
 
 def over(before: list[Any], after: list[Any]) -> None:

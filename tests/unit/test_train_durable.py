@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tfrun.checkpoint.policy import parse
-from tfrun.checkpoint.store import Store
-from tfrun.train.durable import Durable
+from tfrun.checkpoint.atomic_store import Store
+from tfrun.checkpoint.when_due import parse
+from tfrun.state.durable_checkpoints import Durable
 
 
 @pytest.mark.parametrize(

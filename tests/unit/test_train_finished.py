@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfrun.train import finished, snapshot
-from tfrun.train.snapshot import Place, Snapshot
+from tfrun.state import finished_calls, snapshot
+from tfrun.state.snapshot import Place, Snapshot
 
 
 class Model:
@@ -17,21 +17,21 @@ class Model:
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    calls = tmp_path / "checkpoints" / finished.CALLS
+    calls = tmp_path / "checkpoints" / finished_calls.CALLS
     calls.mkdir(parents=True)
-    monkeypatch.setenv(finished.CHECKPOINT_DIRECTORY, str(calls.parent))
-    monkeypatch.setattr(finished, "BUDGET", 10_000)
+    monkeypatch.setenv(finished_calls.CHECKPOINT_DIRECTORY, str(calls.parent))
+    monkeypatch.setattr(finished_calls, "BUDGET", 10_000)
     return calls
 
 
 def done(folder: Path, call: int, *models: Model) -> None:
     arrays = {"model/0/w": np.full(1000, call, np.float32), "history#0": np.arange(3)}
     left = Snapshot(place=Place(call=call), values={"step": call}, arrays=arrays)
-    finished.write(folder, call, left, models=models)
+    finished_calls.write(folder, call, left, models=models)
 
 
 def arrays_of(folder: Path, call: int) -> set[str] | None:
-    found = snapshot.read_file(finished.path_of(folder, call))
+    found = snapshot.read_file(finished_calls.path_of(folder, call))
     return found and set(found.arrays)
 
 
@@ -59,4 +59,4 @@ def test_a_model_that_nothing_else_holds_leaves_the_memory_for_the_disk_alone(
     there = [arrays_of(tmp_path, call) for call in range(5)]
     assert there[1] is None and there[0] is not None and there[2] is not None
     assert there[3] == {"history#0"}  # the fifth call has that model
-    assert finished.last(tmp_path) == 4
+    assert finished_calls.last(tmp_path) == 4

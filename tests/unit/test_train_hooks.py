@@ -5,8 +5,8 @@ from __future__ import annotations
 import keras
 import pytest
 
-from tfrun.train import hooks
-from tfrun.train.callbacks import ChiefOnly, RestoreEverywhere
+from tfrun.train import callback_kinds
+from tfrun.train.chief_callbacks import ChiefOnly, RestoreEverywhere
 
 
 class ActsOnBatch(keras.callbacks.Callback):
@@ -48,9 +48,9 @@ def passive():
 
 def test_passive_callbacks_need_no_agreement_on_batches():
     callbacks = passive() + [ChiefOnly(each) for each in passive()]
-    assert not hooks.acts_on_batches(callbacks, hooks.TRAIN_BATCH)
-    assert not hooks.acts_on_batches(callbacks, hooks.TEST_BATCH)
-    assert not hooks.reads_batch_logs(callbacks)
+    assert not callback_kinds.acts_on_batches(callbacks, callback_kinds.TRAIN_BATCH)
+    assert not callback_kinds.acts_on_batches(callbacks, callback_kinds.TEST_BATCH)
+    assert not callback_kinds.reads_batch_logs(callbacks)
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_passive_callbacks_need_no_agreement_on_batches():
         ChiefOnly(ActsOnBatch()),
         ChiefOnly(ChiefOnly(ActsOnBatch())),
     ],
-    ids=lambda callback: type(hooks.inner(callback)).__name__,
+    ids=lambda callback: type(callback_kinds.inner(callback)).__name__,
 )
 def test_others_do(callback):
-    assert hooks.acts_on_batches([*passive(), callback], hooks.TRAIN_BATCH)
-    assert hooks.reads_batch_logs([callback])
+    assert callback_kinds.acts_on_batches([*passive(), callback], callback_kinds.TRAIN_BATCH)
+    assert callback_kinds.reads_batch_logs([callback])
 
 
 def test_hooks_of_each_loop_are_told_apart():
@@ -76,9 +76,9 @@ def test_hooks_of_each_loop_are_told_apart():
         def on_test_batch_end(self, batch, logs=None):
             self.model.stop_evaluating = True
 
-    assert hooks.acts_on_batches([Tests()], hooks.TEST_BATCH)
-    assert not hooks.acts_on_batches([Tests()], hooks.TRAIN_BATCH)
-    assert not hooks.acts_on_batches([Tests()], hooks.PREDICT_BATCH)
+    assert callback_kinds.acts_on_batches([Tests()], callback_kinds.TEST_BATCH)
+    assert not callback_kinds.acts_on_batches([Tests()], callback_kinds.TRAIN_BATCH)
+    assert not callback_kinds.acts_on_batches([Tests()], callback_kinds.PREDICT_BATCH)
 
 
 @pytest.mark.parametrize(
@@ -90,16 +90,16 @@ def test_hooks_of_each_loop_are_told_apart():
     ],
 )
 def test_some_only_read_batch_logs(callback):
-    assert hooks.reads_batch_logs([callback])
-    assert not hooks.acts_on_batches([callback], hooks.TRAIN_BATCH)
+    assert callback_kinds.reads_batch_logs([callback])
+    assert not callback_kinds.acts_on_batches([callback], callback_kinds.TRAIN_BATCH)
 
 
 def test_writers_are_put_aside():
     for writer in passive()[:3] + [OwnCheckpoint("a.keras"), keras.callbacks.RemoteMonitor()]:
-        placed = hooks.for_this_worker(writer)
+        placed = callback_kinds.for_this_worker(writer)
         assert type(placed) is ChiefOnly
         assert placed.callback is writer
     backup = keras.callbacks.BackupAndRestore("backup")
-    assert type(hooks.for_this_worker(backup)) is RestoreEverywhere
+    assert type(callback_kinds.for_this_worker(backup)) is RestoreEverywhere
     for other in (keras.callbacks.EarlyStopping(), ActsOnBatch(), ChiefOnly(ActsOnBatch())):
-        assert hooks.for_this_worker(other) is other
+        assert callback_kinds.for_this_worker(other) is other

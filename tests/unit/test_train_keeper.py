@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 
-from tfrun.train import counting
-from tfrun.train.keeper import Keeper, steps_of
+from tfrun.engine import counting
+from tfrun.state.fit_keeper import Keeper, steps_of
 
 X = np.random.RandomState(0).rand(24, 4).astype("float32")
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfrun.checkpoint.store import Store
-from tfrun.control.memory import MODULE
-from tfrun.job.python import python_command
-from tfrun.train import snapshot
-from tfrun.train.snapshot import Place, Snapshot
+from tfrun.agent.dead_workers_snapshots import MODULE
+from tfrun.checkpoint.atomic_store import Store
+from tfrun.process.python import python_command
+from tfrun.state import snapshot
+from tfrun.state.snapshot import Place, Snapshot
 
 PLACE = Place(call=1, epoch=2, step=3)
 ARRAYS = {"model/kernel": np.arange(6, dtype="float32").reshape(2, 3), "seed": np.uint32(7)}

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from conftest import wait_until
-from tfrun.train.network import Network, Sent, address_of, held_up, other_hosts, read_info
+from tfrun.train.network_waits import Network, Sent, address_of, held_up, other_hosts, read_info
 
 
 def sent(megabytes: float, seconds: float) -> Sent:

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import tfrun
+from tfrun.engine import local_mode
 from tfrun.job.errors import UsageError
-from tfrun.train import install, local_mode, sync_checks
+from tfrun.patches import keras_methods
+from tfrun.train import sync_checks
 
 x = np.random.RandomState(0).rand(16, 4).astype("float32")
 y = x.sum(axis=1, keepdims=True)
@@ -21,9 +23,9 @@ def model_of():
 
 
 def test_install_is_idempotent():
-    install.install()
+    keras_methods.install()
     wrapped = keras.Model.fit, keras.Model.save, keras.models.load_model
-    install.install()
+    keras_methods.install()
     assert wrapped == (keras.Model.fit, keras.Model.save, keras.models.load_model)
     assert wrapped[0]._tfrun_original.__name__ == "fit"
     assert "Saves a model" in keras.Model.save.__doc__
@@ -72,7 +74,7 @@ def test_chief_only_may_change_the_model_of_one_worker():
 # numpy 2 warns about TensorFlow's own `__array__` inside Keras.
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_saving_is_kerass_own(tmp_path):
-    install.install()
+    keras_methods.install()
     model = model_of()
     model.save(tmp_path / "model.keras")
     model.save_weights(tmp_path / "model.weights.h5")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrun.data.executions import together
-from tfrun.engine import executions
-from tfrun.train.pace import (
+from tfrun.data.order.executions import together
+from tfrun.engine import multi_step_function
+from tfrun.train.steps_per_execution import (
     MOST,
     TIMED,
     UNTIMED,
@@ -130,9 +130,9 @@ def trained(steps: int | None) -> tuple[keras.Model, list[int]]:
     model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
     seen: list[int] = []
     if steps is not None:
-        executions.count_executions()
-        assert executions.can_count(model)
-        executions.give(model).steps = steps
+        multi_step_function.count_executions()
+        assert multi_step_function.can_count(model)
+        multi_step_function.give(model).steps = steps
     data = iter(tf.data.Dataset.from_tensor_slices((X, X[:, :1])).repeat().batch(10))
     model.make_train_function()
     train: Any = model.train_function
@@ -181,7 +181,7 @@ def test_what_is_not_keras_own_is_left_alone() -> None:
         def make_train_function(self, force=False):
             self.train_function = lambda iterator: {}
 
-    assert not executions.can_count(Own([keras.layers.Dense(1)]))
+    assert not multi_step_function.can_count(Own([keras.layers.Dense(1)]))
     eager = keras.Sequential([keras.layers.Dense(1)])
     eager.compile("sgd", "mse", run_eagerly=True)
-    assert not executions.can_count(eager)
+    assert not multi_step_function.can_count(eager)

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import tensorflow as tf
 
-from tfrun.data.resume import Resume
-from tfrun.engine.parameter_server.unit import mark_of
-from tfrun.train.parameter_server.pipelines import Layer, PipelineFeed, _split
+from tfrun.data.order.resume import Resume
+from tfrun.ps.pipelines import Layer, PipelineFeed, _split
+from tfrun.ps.server_step import mark_of
 
 
 class Coordinator:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from tfrun.train.parameter_server.schedule import AHEAD, Flight, may_begin
-from tfrun.train.parameter_server.turns import Turns
+from tfrun.ps.reading_turns import Turns
+from tfrun.ps.staleness import AHEAD, Flight, may_begin
 
 RING = 50
 

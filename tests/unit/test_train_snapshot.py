@@ -15,9 +15,9 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrun.train import snapshot
-from tfrun.train.snapshot import Place, Snapshot
-from tfrun.worker import channel
+from tfrun.process import channel
+from tfrun.state import snapshot
+from tfrun.state.snapshot import Place, Snapshot
 
 ARRAYS = {
     "model/0/kernel": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -134,8 +134,8 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from tfrun.train import snapshot
-from tfrun.train.snapshot import Place, Snapshot
+from tfrun.state import snapshot
+from tfrun.state.snapshot import Place, Snapshot
 print("ready", flush=True)
 for step in range(10**6):
     arrays = {"a": np.full(300_000, step, np.float64)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfrun.train.snapshots_due import SHARE, Interval, interval
+from tfrun.state.snapshots_due import SHARE, Interval, interval
 
 
 def test_by_steps() -> None:

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import tfrun
 from tfrun.job.errors import UsageError
-from tfrun.train import parts
-from tfrun.train.step_keeper import in_use
+from tfrun.state import train_state_parts
+from tfrun.state.loop_keeper import in_use
 
 X = np.arange(40, dtype=np.float32).reshape(10, 4)
 
@@ -123,13 +123,13 @@ def test_a_closed_state_does_no_more_steps() -> None:
 def test_an_optimizer_is_built_as_it_was() -> None:
     first, second = model_of(), model_of()
     made = [keras.optimizers.Adam(), keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())]
-    there = parts.collect([first, second], made, (), {})
+    there = train_state_parts.collect([first, second], made, (), {})
     assert there.trained() == [None, None]
     made[0].build(second.trainable_variables)
     made[1].build([first.trainable_variables[1]])
     assert there.trained() == [[2, 3], [1]]
     again = [keras.optimizers.Adam(), keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())]
-    copy = parts.collect([model_of(), model_of()], again, (), {})
+    copy = train_state_parts.collect([model_of(), model_of()], again, (), {})
     copy.build(there.trained())
     assert copy.trained() == there.trained()
     shapes = [[v.shape for v in one.variables().values()] for one in (there, copy)]

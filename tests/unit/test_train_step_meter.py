@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tfrun.train import agree, step_meter
+from tfrun.engine import agree
+from tfrun.process import channel
+from tfrun.train import step_meter
 from tfrun.train.step_meter import StepMeter
-from tfrun.worker import channel
 
 
 class Time:

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from tfrun.job.errors import UsageError
-from tfrun.tune import curve
-from tfrun.tune.outcome import outcome
-from tfrun.tune.report import Report, print_report
-from tfrun.tune.scale import parse_worlds, scaled
-from tfrun.tune.search import Result, best, ended_at_most, next_batch
+from tfrun.tools.tune import curve
+from tfrun.tools.tune.outcome import outcome
+from tfrun.tools.tune.report import Report, print_report
+from tfrun.tools.tune.scale import parse_worlds, scaled
+from tfrun.tools.tune.search import Result, best, ended_at_most, next_batch
 
 
 def search(rate, *, start=8, most=65536):

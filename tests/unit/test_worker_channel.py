@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-HEAD = "import sys, os\nfrom tfrun.worker import channel\nchannel.open_channel(int(sys.argv[1]))\n"
+HEAD = "import sys, os\nfrom tfrun.process import channel\nchannel.open_channel(int(sys.argv[1]))\n"
 SECONDS = 20
 
 
@@ -99,7 +99,7 @@ os.wait()
 channel.emit("from the worker")
 """
     assert reports(code) == [{"kind": "from the worker"}]
-    silent = "from tfrun.worker import channel; channel.emit('x'); channel.wait_for('release')"
+    silent = "from tfrun.process import channel; channel.emit('x'); channel.wait_for('release')"
     subprocess.run([sys.executable, "-c", silent], check=True, timeout=SECONDS)
 
 
@@ -166,7 +166,7 @@ def test_waiting_has_a_limit() -> None:
 
 
 def test_what_the_channel_imports_is_light() -> None:
-    code = "import sys, tfrun.worker.channel\nassert not {'numpy', 'aiohttp'} & set(sys.modules)"
+    code = "import sys, tfrun.process.channel\nassert not {'numpy', 'aiohttp'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=SECONDS, env={**os.environ})
 
 

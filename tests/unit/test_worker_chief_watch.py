@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from tfrun.cluster.address import Address
-from tfrun.cluster.external import AWAIT_CHIEF, CHIEF_AWAY
+from tfrun.cluster.external_cluster import AWAIT_CHIEF, CHIEF_AWAY
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.worker import chief_watch
 from tfrun.worker.chief_watch import (

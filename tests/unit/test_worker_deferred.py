@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tfrun.worker.deferred import deferred
+from tfrun.worker.deferred_imports import deferred
 from tfrun.worker.preload import unneeded
 
 LATE = """

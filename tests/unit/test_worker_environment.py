@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from tfrun.job.python import usable_cores
+from tfrun.agent.worker_environment import threads_for, worker_environment
 from tfrun.job.spec import JobSpec, Program
-from tfrun.worker.environment import threads_for, worker_environment
+from tfrun.process.python import usable_cores
 
 
 def spec(**changes) -> JobSpec:

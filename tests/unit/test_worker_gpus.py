@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfrun.worker.gpus import share_gpus, visible_gpus
+from tfrun.agent.gpus import share_gpus, visible_gpus
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from conftest import wait_until
-from tfrun.worker import lineage
+from tfrun.process import lineage
 
 CHILD = {
     "kernel": "lineage.die_with_parent(os.getppid()); print('ready', flush=True); signal.pause()",
@@ -23,7 +23,7 @@ CHILD = {
 def test_a_child_ends_with_its_killed_parent(way: str) -> None:
     if way == "kernel" and sys.platform != "linux":
         pytest.skip("PR_SET_PDEATHSIG is Linux's")
-    child = f"import os, signal\nfrom tfrun.worker import lineage\n{CHILD[way]}"
+    child = f"import os, signal\nfrom tfrun.process import lineage\n{CHILD[way]}"
     parent = (
         "import subprocess, sys\n"
         f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE)\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tfrun.worker.memory import oom_kills
+from tfrun.process.memory import oom_kills
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_this_machine_has_the_count() -> None:
 
 LIMITED = """
 import sys, time
-from tfrun.worker import memory
+from tfrun.process import memory
 limit = memory.peak() + 50_000_000
 memory.limit(limit)
 held = bytearray(int(sys.argv[1]))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tfrun.worker.streams import NOISE, NoiseFilter
+from tfrun.agent.output_streams import NOISE, NoiseFilter
 
 NOISY = [
     "I0000 00:00:1763640000.123456    1234 port.cc:153] oneDNN custom operations are on.",

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from tfrun.agent.worker_process import WorkerProcess
 from tfrun.job.exits import ExitStatus
-from tfrun.worker.process import WorkerProcess
 
 SECONDS = 5
 HEAD = """
 import os, signal, socket, sys, time
-from tfrun.worker import channel
+from tfrun.process import channel
 line = socket.socket(fileno=os.dup(int(sys.argv[1])))
 channel.open_channel(int(sys.argv[1]))
 """

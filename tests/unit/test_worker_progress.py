@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tfrun.agent.hangs import asked_again, have_answered, hung, wondered_about
 from tfrun.job.timeouts import Timeouts
-from tfrun.worker import progress
-from tfrun.worker.hangs import asked_again, have_answered, hung, wondered_about
-from tfrun.worker.progress import Phase, Progress, Reading
+from tfrun.process import progress
+from tfrun.process.progress import Phase, Progress, Reading
 
 TIMEOUTS = Timeouts(hang_timeout=30.0, trace_timeout=600.0, pause_timeout=1800.0)
 
@@ -89,7 +89,7 @@ def in_loop(path: Path, do: str) -> Phase:
     code = (
         "import sys, threading, time\n"
         "from pathlib import Path\n"
-        "from tfrun.worker.progress import Progress\n"
+        "from tfrun.process.progress import Progress\n"
         "mine = Progress(Path(sys.argv[1]))\n"
         "mine.body_begins(); mine.body_ended(1); mine.body_begins()\n"
         "asked = threading.Event()\n"
@@ -177,7 +177,7 @@ def test_a_strange_file_says_nothing(tmp_path: Path, content: bytes) -> None:
 def test_the_signal_writes_all_stacks() -> None:
     code = (
         "import os, threading\n"
-        "from tfrun.worker import progress\n"
+        "from tfrun.process import progress\n"
         "progress.dump_stacks_on_signal()\n"
         "def named_function(): os.kill(os.getpid(), progress.DUMP_SIGNAL)\n"
         "named_function()\n"

@@ -13,7 +13,7 @@ import pytest
 
 HEAD = """
 import os, signal, subprocess, sys, time
-from tfrun.worker import channel, sigterm
+from tfrun.process import channel; from tfrun.process import sigterm
 channel.open_channel(int(sys.argv[1]))
 sigterm.listen()
 

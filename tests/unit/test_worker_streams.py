@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tfrun.worker.streams import TAIL_LINES, LogFile, NoiseFilter, Pump
+from tfrun.agent.output_streams import TAIL_LINES, LogFile, NoiseFilter, Pump
 
 SECONDS = 20
 NOISE = "I0000 00:00:1763640000.123456    1234 port.cc:153] oneDNN custom operations are on.\n"

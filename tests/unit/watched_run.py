@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 
 from tfrun.observe.access import Access
+from tfrun.observe.ended_run_server import PageServer
 from tfrun.observe.events import EventLog
-from tfrun.observe.page_server import PageServer
-from tfrun.observe.watch import Watch
+from tfrun.observe.page_server import Watch
 
 TOKEN = "the-status-token"
 OWNER = {"Authorization": f"Bearer {TOKEN}"}

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from keras import tree
 
-from tfrun.job import supported
+from tfrun.job import supported_versions
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -71,7 +71,7 @@ def commands(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     found = {name: released(name) for name in NEWEST}
     if not all(found.values()):
         pytest.skip(f"pip finds no released versions: {found}")
-    if all(supported.version_of(name) == version for name, version in found.items()):
+    if all(supported_versions.version_of(name) == version for name, version in found.items()):
         pytest.skip(f"all tests run with the newest ones: {found}")
     return environment(folder, *(f"{name}=={version}" for name, version in found.items()))
 
@@ -145,12 +145,14 @@ def test_the_lowest_are_those_that_are_declared() -> None:
         assert re.sub(r"(\.0)+$", "", version) == wanted[name], name
     lowest = {"TensorFlow": LOWEST["tensorflow"], "Keras": LOWEST["keras"]}
     for program, version in lowest.items():
-        assert supported.release(version) == supported.TESTED[program].lowest
+        assert supported_versions.release(version) == supported_versions.TESTED[program].lowest
 
 
 def test_nothing_is_said_to_be_tested_that_is_not() -> None:
-    for program, version in supported.installed().items():
-        newest = supported.TESTED[program].newest
-        assert newest <= supported.release(version), f"no test runs with {program} {newest}"
-        if newest < supported.release(version):
+    for program, version in supported_versions.installed().items():
+        newest = supported_versions.TESTED[program].newest
+        assert newest <= supported_versions.release(version), (
+            f"no test runs with {program} {newest}"
+        )
+        if newest < supported_versions.release(version):
             pytest.skip(f"{program} {version} is new: if all tests pass, it belongs into TESTED")

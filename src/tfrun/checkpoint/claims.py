@@ -12,7 +12,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfrun.job import own_file
+from tfrun.job import files
 from tfrun.job.lock import WriterLock
 from tfrun.job.timeouts import Timeouts
 
@@ -42,7 +42,7 @@ class Claim:
         if not self._lock.acquire():
             return False
         # On a full disk it is not told who holds it.
-        with contextlib.suppress(OSError), open(self._path, "w", opener=own_file.opener) as file:
+        with contextlib.suppress(OSError), open(self._path, "w", opener=files.opener) as file:
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         self._inode = self._inode_there()
         return True
@@ -79,7 +79,7 @@ def held_by(directory: Path) -> list[str]:
             lock.release()
             continue
         with contextlib.suppress(OSError):
-            holder = own_file.read(path).decode(errors="replace").strip()[:200]
+            holder = files.read(path).decode(errors="replace").strip()[:200]
             agent = path.name.removeprefix(_PREFIX)
             found.append(f"the agent {agent}, {holder}" if holder else f"the agent {agent}")
     return found

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tfrun.checkpoint.files import write_synced
-from tfrun.job import own_file
+from tfrun.checkpoint.durable_files import write_synced
+from tfrun.job import files as own_file
 
 NAME = "manifest.json"
 FORMAT = 1

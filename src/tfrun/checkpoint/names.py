@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfrun.checkpoint import files, manifest
+from tfrun.checkpoint import durable_files, manifest
 from tfrun.checkpoint.manifest import Damaged, Manifest
 
 POINTER = "checkpoint"
@@ -42,7 +42,7 @@ def publish(new: Path, target: Path) -> None:
     except OSError:
         old.rename(target)
         raise
-    files.remove(old)
+    durable_files.remove(old)
 
 
 def take_away(path: Path) -> None:
@@ -51,7 +51,7 @@ def take_away(path: Path) -> None:
     Raises:
       OSError: it cannot be renamed, and is still there.
     """
-    files.remove(path.rename(_hidden(_REMOVED, path)))
+    durable_files.remove(path.rename(_hidden(_REMOVED, path)))
 
 
 def tidy(directory: Path) -> None:
@@ -63,7 +63,7 @@ def tidy(directory: Path) -> None:
     for beginning in (_NEW, _REPLACED, _REMOVED):
         for name in ("ckpt-*", f"{POINTER}-*"):
             for path in directory.glob(beginning + name):
-                files.remove(path)
+                durable_files.remove(path)
 
 
 def look(directory: Path) -> Sequence[tuple[Path, Manifest | Damaged]]:

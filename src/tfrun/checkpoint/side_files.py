@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
-from tfrun.checkpoint.files import sync, write_synced
+from tfrun.checkpoint.durable_files import sync, write_synced
 
 STATE, EXTRA = "state.json", "extra.safetensors"
 # safetensors knows these in numpy; the others (bfloat16, text, …) travel as bytes.

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tfrun.checkpoint import object_graph as objects
+from tfrun.checkpoint import tf_object_graph as objects
 
 _GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"  # tensorflow/python/trackable/base.py
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tfrun.cli.experiment import json_report, new_folder, say
 from tfrun.cli.params import SECONDS, context
-from tfrun.job import checks
+from tfrun.cli.shared_options import json_report, new_folder, say
+from tfrun.job import option_checks
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import COMMUNICATIONS
 
 if TYPE_CHECKING:
-    from tfrun.bench.report import Report
+    from tfrun.tools.bench.report import Report
 
 EPILOG = "Every other option of tfrun goes to the jobs by its environment variable."
 
@@ -80,21 +80,21 @@ def bench(
     json_file: str | None,
 ) -> int:
     """Measure all-reduces and scaling between these machines' workers, and say what to use."""
-    from tfrun.bench.sizes import parse_sizes
-    from tfrun.tune import curve
+    from tfrun.tools.bench.sizes import parse_sizes
+    from tfrun.tools.tune import curve
 
     measured, gradients = parse_sizes(sizes, where="--sizes"), parse_sizes(model, where="--model")
     ways = _ways(communication)
     if plot is not None and not curve.can_draw():
         raise curve.missing()
     if hosts is None:
-        checks.check_tensorflow()
+        option_checks.check_tensorflow()
 
     from rich.console import Console
 
-    from tfrun.bench.plot import draw
-    from tfrun.bench.report import print_report
-    from tfrun.bench.run import Bench, run_bench
+    from tfrun.tools.bench.plot import draw
+    from tfrun.tools.bench.report import print_report
+    from tfrun.tools.bench.run import Bench, run_bench
 
     where, first = _machines(workers, hosts, remote_python, remote_dir)
     write_json = json_report(json_file)
@@ -131,9 +131,9 @@ def _remember(report: Report, hosts: str | None) -> None:
     """Keeps what was the fastest, for later jobs on the same machines."""
     from datetime import date
 
-    from tfrun.bench.report import to_remember
-    from tfrun.cluster.hosts import parse_hosts
-    from tfrun.job import measured
+    from tfrun.cluster.host_lists import parse_hosts
+    from tfrun.job import bench_results as measured
+    from tfrun.tools.bench.report import to_remember
 
     settings = to_remember(report, date.today().isoformat())
     if settings is None:
@@ -169,7 +169,7 @@ def _machines(
     workers: int | None, hosts: str | None, python: str | None, directory: str | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The options of tfrun for all workers, and for one on the first machine."""
-    from tfrun.cluster.hosts import parse_hosts
+    from tfrun.cluster.host_lists import parse_hosts
 
     given = {"--remote-python": python, "--remote-dir": directory}
     remote = [word for name, value in given.items() if value for word in (name, value)]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfrun.cli.hosts import stated_hosts
+from tfrun.cli.host_options import stated_hosts
 from tfrun.cli.params import context
 
 if TYPE_CHECKING:
-    from tfrun.doctor.examine import Examination
+    from tfrun.tools.doctor.examine import Examination
 
 
 @click.command(context_settings=context("doctor"))
@@ -41,9 +41,9 @@ def doctor(
 
     The exit code is 1 when training would fail.
     """
-    from tfrun.doctor.examine import examine
-    from tfrun.doctor.findings import fails
-    from tfrun.doctor.machine import Machine
+    from tfrun.tools.doctor.examine import examine
+    from tfrun.tools.doctor.findings import fails
+    from tfrun.tools.doctor.machine import Machine
 
     python = remote_python or sys.executable
     machines = [Machine(host, python) for host in stated_hosts(hosts, hostfile)]
@@ -64,7 +64,7 @@ def doctor(
 
 
 def _show(found: Examination) -> None:
-    from tfrun.doctor.findings import ERROR, SEVERITIES, WARNING
+    from tfrun.tools.doctor.findings import ERROR, SEVERITIES, WARNING
 
     for name, facts in found.machines.items():
         click.echo(f"{name}: {_line(facts)}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from tfrun.cli.experiment import json_report, last_options, new_folder, say
 from tfrun.cli.params import SECONDS, context
-from tfrun.cluster.hosts import parse_hosts
-from tfrun.drill.faults import parse_faults
-from tfrun.job import checks
+from tfrun.cli.shared_options import json_report, last_options, new_folder, say
+from tfrun.cluster.host_lists import parse_hosts
+from tfrun.job import option_checks
 from tfrun.job.spec import Program, WorkerRange, seed_or_drawn
+from tfrun.tools.drill.faults import parse_faults
 
 EPILOG = (
     "The faults are kill (a worker that is not the chief), chief, two (at once), stop (SIGSTOP), "
@@ -64,13 +64,13 @@ def drill(
     workers = workers or (f"1:{sum(host.slots for host in machines)}" if machines else "2")
     many = WorkerRange.parse(workers).high
     chosen = parse_faults(faults, many, len(machines))
-    checks.check_program(program)
-    checks.check_tensorflow()
+    option_checks.check_program(program)
+    option_checks.check_tensorflow()
 
     from rich.console import Console
 
-    from tfrun.drill.drill import Drill, run_drill
-    from tfrun.drill.report import print_report
+    from tfrun.tools.drill.report import print_report
+    from tfrun.tools.drill.run import Drill, run_drill
 
     seed = seed_or_drawn(seed)
     write_json = json_report(json_file)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from tfrun.cli.experiment import say
 from tfrun.cli.params import SECONDS, context
+from tfrun.cli.shared_options import say
 from tfrun.cluster.address import parse_address
-from tfrun.job import checks
+from tfrun.job import option_checks
 from tfrun.job.spec import MAX_WORKERS
 from tfrun.job.timeouts import Timeouts
 
@@ -39,9 +39,9 @@ def join(
     *, address: str, token_file: str, slots: int, tls_ca: str | None, join_timeout: float
 ) -> int:
     """Take part in a job that `tfrun serve` runs, from the directory with the script."""
-    from tfrun.control import tls
-    from tfrun.launch import token
-    from tfrun.launch.join import Join, Joining
+    from tfrun.control.protocol import tls
+    from tfrun.launch.join import token_file as token
+    from tfrun.launch.join.join import Join, Joining
 
     wanted = None
     if tls_ca:
@@ -54,7 +54,7 @@ def join(
         timeout=join_timeout,
         tls=wanted,
     )
-    checks.check_tensorflow()
+    option_checks.check_tensorflow()
     return asyncio.run(_run(Join(joining, say)))
 
 

@@ -15,7 +15,7 @@ from tfrun.job import run_dir
 from tfrun.job.errors import UsageError
 
 if TYPE_CHECKING:
-    from tfrun.data.ledger_check import EpochReport, LedgerReport
+    from tfrun.data.ledger.proof import EpochReport, LedgerReport
 
 EPILOG = (
     "RUN is the run directory of a job that ran with --ledger; by default the newest one in "
@@ -38,7 +38,7 @@ def ledger(*, run: str | None, as_json: bool) -> int:
             fix="Name the run directory of a job that ran with --ledger",
         )
 
-    from tfrun.data.ledger_check import examine  # numpy
+    from tfrun.data.ledger.proof import examine  # numpy
 
     report = examine(folder)
     if as_json:

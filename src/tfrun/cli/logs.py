@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
+from tfrun.cli.find_run import EPILOG, found, run_argument
 from tfrun.cli.params import context
-from tfrun.cli.runs import EPILOG, found, run_argument
-from tfrun.job import own_file
+from tfrun.job import files
 from tfrun.job.errors import UsageError
 
 LOOK_SECONDS = 0.2
@@ -72,7 +72,7 @@ class _Tails:
         shown = False
         for path in self._paths():
             try:
-                with own_file.to_read(path) as file:  # a thousand of them cannot stay open
+                with files.to_read(path) as file:  # a thousand of them cannot stay open
                     file.seek(self._read.get(path, 0))
                     text = self._rest.get(path, b"") + file.read()
                     self._read[path] = file.tell()
@@ -90,7 +90,7 @@ class _Tails:
         return shown
 
     def _paths(self) -> list[Path]:
-        from tfrun.observe.numbers import rank_order
+        from tfrun.observe.step_reports import rank_order
 
         found = [path for path in self._folder.glob("*-*.log") if path.stem.count("-") == 1]
         found = [path for path in found if path.stem.rpartition("-")[2].isdecimal()]
@@ -103,7 +103,7 @@ class _Tails:
 
 
 def _runs(folder: Path) -> bool:
-    from tfrun.job import contact
+    from tfrun.job import control_contact
 
-    found = contact.read(folder)
+    found = control_contact.read(folder)
     return found is not None and not found.is_gone

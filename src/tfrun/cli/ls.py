@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from tfrun.cli.find_run import RUNS, tell_damage
 from tfrun.cli.params import context
-from tfrun.cli.runs import RUNS, tell_damage
 from tfrun.job import run_dir
 from tfrun.job.errors import UsageError
 
@@ -22,8 +22,8 @@ def ls(*, folder: str) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from tfrun.observe import asking
-    from tfrun.observe.board import duration
+    from tfrun.observe import ask_job
+    from tfrun.observe.status_board import duration
 
     if folder != str(RUNS) and not Path(folder).is_dir():
         what = f"{folder!r:.200} is no directory"
@@ -34,7 +34,7 @@ def ls(*, folder: str) -> int:
         table.add_column(name, no_wrap=True)
     for run in runs[:MOST]:
         tell_damage(run, f"{run.name}: ")
-        now = asking.status(run)
+        now = ask_job.status(run)
         began = time.strftime("%Y-%m-%d %H:%M", time.localtime(now["started"] or 0))
         took = duration(max(0, now["seconds"])) if now["ended"] or now["live"] else ""
         step = f"{now['training']['step']:,}" if now["training"] else ""

@@ -13,7 +13,7 @@ import click
 
 from tfrun import __version__
 from tfrun.cli.params import SECONDS, Number, context
-from tfrun.cli.variables import unknown
+from tfrun.cli.unknown_variables import unknown
 from tfrun.job.errors import TfrunError
 from tfrun.job.spec import (
     COMMUNICATIONS,
@@ -285,7 +285,7 @@ def _run(command: click.Command, args: list[str], name: str) -> int:
     try:
         return command.main(args=args, prog_name=name, standalone_mode=False, complete_var=COMPLETE)
     except (FileNotFoundError, TfrunError):
-        from tfrun.job.checks import check_directory
+        from tfrun.job.option_checks import check_directory
 
         check_directory()  # the one thing without which nothing is found
         raise

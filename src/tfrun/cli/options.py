@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfrun.checkpoint.policy import parse as parse_interval
+from tfrun.checkpoint.when_due import parse as parse_interval
 from tfrun.job.settings import from_variables
 from tfrun.job.spec import JobSpec, Program, WorkerRange, seed_or_drawn
 from tfrun.job.timeouts import Timeouts

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
+from tfrun.cli.find_run import EPILOG, found, run_argument
 from tfrun.cli.params import context
-from tfrun.cli.runs import EPILOG, found, run_argument
-from tfrun.job import contact
+from tfrun.job import control_contact
 from tfrun.job.errors import UsageError
 
 
@@ -31,13 +31,13 @@ def page(*, run: str | None, port: int) -> int:
     until Ctrl-C.
     """
     folder = found(run)
-    from tfrun.observe import asking
+    from tfrun.observe import ask_job
 
     try:
-        key = asking.ask(folder, "/key", {})["key"]
-    except (asking.NoAnswer, KeyError):
+        key = ask_job.ask(folder, "/key", {})["key"]
+    except (ask_job.NoAnswer, KeyError):
         return asyncio.run(_serve(folder, port))
-    there = contact.read(folder)
+    there = control_contact.read(folder)
     click.echo(there.link(key) if there else key)
     return 0
 
@@ -48,9 +48,9 @@ async def _serve(folder: Path, port: int) -> int:
     import time
 
     from tfrun.observe.access import Access
+    from tfrun.observe.ended_run_server import PageServer
     from tfrun.observe.monitor import view_of
-    from tfrun.observe.page_server import PageServer
-    from tfrun.observe.watch import Watch
+    from tfrun.observe.page_server import Watch
 
     view = view_of(folder)  # it changes no more
     access = Access(secrets.token_urlsafe(32), knows_users=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from tfrun.cli.experiment import json_report, last_options, new_folder, say
 from tfrun.cli.params import Number, context
-from tfrun.job import checks
+from tfrun.cli.shared_options import json_report, last_options, new_folder, say
+from tfrun.job import option_checks
 from tfrun.job.spec import Program, seed_or_drawn
 
 EPILOG = (
@@ -54,16 +54,16 @@ def parity(
 ) -> int:
     """Train a script's first steps on 1, 2, … workers, and say where they part."""
     program = Program(target=script, args=script_args)
-    checks.check_program(program)
+    option_checks.check_program(program)
 
-    from tfrun.parity.parity import Parity, parse_worlds, run_parity
+    from tfrun.tools.parity.run import Parity, parse_worlds, run_parity
 
     worlds = parse_worlds(workers)
-    checks.check_tensorflow()
+    option_checks.check_tensorflow()
 
     from rich.console import Console
 
-    from tfrun.parity.report import print_report
+    from tfrun.tools.parity.report import print_report
 
     seed = seed_or_drawn(seed)
     write_json = json_report(json_file)

@@ -6,9 +6,9 @@ import time
 
 import click
 
+from tfrun.cli.find_run import EPILOG, found, not_running, run_argument
 from tfrun.cli.params import SECONDS, context
-from tfrun.cli.runs import EPILOG, found, not_running, run_argument
-from tfrun.job.profile import MOST_STEPS
+from tfrun.job.profile_request import MOST_STEPS
 
 ANSWER_SECONDS = 10.0
 LOOK_SECONDS = 0.2
@@ -29,17 +29,17 @@ def profile(*, run: str | None, steps: int, folder: str | None, timeout: float) 
     run_dir = found(run)
     from pathlib import Path
 
-    from tfrun.observe import asking, event_file
+    from tfrun.observe import ask_job, event_file
     from tfrun.observe.profiles import Answers
 
     events = run_dir / "events.jsonl"
     offset = event_file.end(events)
     where = str(Path(folder).resolve() if folder else run_dir / "profile")
     try:
-        asked = asking.ask(
+        asked = ask_job.ask(
             run_dir, "/profile", {"steps": steps, "folder": where}, seconds=ANSWER_SECONDS
         )
-    except asking.NoAnswer as error:
+    except ask_job.NoAnswer as error:
         raise not_running(run_dir, error) from None
     if "problem" in asked:
         click.echo(f"tfrun: {asked['problem']}", err=True)

@@ -126,8 +126,8 @@ def kubernetes(
 
     SCRIPT is a path in the image; it need not be here.
     """
-    from tfrun.cli.elsewhere import check
-    from tfrun.launch.kubernetes import Deployment, manifests
+    from tfrun.cli.forwarded_options import check
+    from tfrun.launch.pods.manifests import Deployment, manifests
 
     for pair in env:
         if "=" not in pair:

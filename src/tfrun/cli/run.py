@@ -11,36 +11,36 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfrun.checkpoint import usable
-from tfrun.cli import left_off, show
-from tfrun.cli.experiment import say
-from tfrun.cli.hosts import remote_of, stated_cluster, stated_hosts
+from tfrun.checkpoint import writable_directory
+from tfrun.cli import previous_job, show_job
+from tfrun.cli.host_options import remote_of, stated_cluster, stated_hosts
 from tfrun.cli.options import Options
+from tfrun.cli.shared_options import say
 from tfrun.cluster.cluster_file import hosts_of, is_local, workers_of
-from tfrun.cluster.external import (
+from tfrun.cluster.external_cluster import (
     external_aside,
     external_name,
     external_sizes,
     external_tf_config,
     is_server,
 )
-from tfrun.cluster.group import health_port
-from tfrun.cluster.hosts import Host
+from tfrun.cluster.host_lists import Host
+from tfrun.cluster.pods import health_port
 from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.tasks import assign_tasks
-from tfrun.job import checks, effects, run_lock
+from tfrun.job import option_checks, options_without_effect, run_lock
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, WorkerRange
-from tfrun.launch.agent_process import ALONE, AgentProcess, slots_alone
-from tfrun.launch.ssh_command import Remote
+from tfrun.launch.local.agent_process import ALONE, AgentProcess, slots_alone
+from tfrun.launch.ssh.command import Remote
 
 if TYPE_CHECKING:
-    from tfrun.control.tls import Certificate
-    from tfrun.job.measured import Settings
+    from tfrun.control.protocol.tls import Certificate
+    from tfrun.job.bench_results import Settings
     from tfrun.launch.backend import Job
+    from tfrun.launch.join.serve import Serving
     from tfrun.launch.scheduler import Place
-    from tfrun.launch.serve import Serving
 
     MakeJob = Callable[[JobSpec, AgentProcess | None], Job]
 
@@ -74,7 +74,7 @@ def run(options: Options, serving: Serving | None = None) -> int:
         run_dir = run_dir and str(Path(run_dir, f"{aside.type}-{aside.index}"))
     # The hosts look for themselves as well, and a server runs nothing of the script.
     if (not machines or not options.remote_dir) and not (external and is_server(external)):
-        checks.check_program(spec.program)
+        option_checks.check_program(spec.program)
     if (machines or fixed) and external:
         raise UsageError(
             "TFRUN-107",
@@ -87,23 +87,27 @@ def run(options: Options, serving: Serving | None = None) -> int:
         trainers, servers = external_sizes(external)
         everyone = WorkerRange(low=trainers, high=trainers)
         stands = replace(spec, workers=everyone, ps=servers)
-    effects.check(stands, elsewhere=bool(machines or place or serving), external=bool(external))
+    options_without_effect.check(
+        stands, elsewhere=bool(machines or place or serving), external=bool(external)
+    )
     if serving and external:
         fix = "Unset TF_CONFIG"
         raise UsageError("TFRUN-107", "TF_CONFIG states a cluster that is not ours", fix=fix)
     if machines or not (external or place or serving):
         rooms = [(host.name, host.slots) for host in machines] or [("one machine", wanted.high)]
         tasks = assign_tasks(wanted.high, spec.ps, slots_by_host=rooms)
-        checks.check_crowd([rooms[task.host_index][0] for task in tasks])
+        option_checks.check_crowd([rooms[task.host_index][0] for task in tasks])
     if place and place.is_member:
         from tfrun.launch.scheduler import serve
 
         return serve(place, run_dir, spec.timeouts.join_timeout, certificate)
     # A machine that only launches needs no TensorFlow.
     if not machines and (serving is None or serving.slots):
-        checks.check_tensorflow()
+        option_checks.check_tensorflow()
     if checkpoint_dir and not (machines or external or place or serving):
-        usable.check(Path(checkpoint_dir).absolute())  # else the chief looks, where it is
+        writable_directory.check(
+            Path(checkpoint_dir).absolute()
+        )  # else the chief looks, where it is
     elsewhere = external or place or serving or fixed
     found = None
     if options.measured and not (elsewhere or spec.ps) and wanted.high > 1:
@@ -125,7 +129,7 @@ def run(options: Options, serving: Serving | None = None) -> int:
 
 def _measured(machines: Sequence[Host], workers: int) -> Settings | None:
     """What `tfrun bench` has found on these machines."""
-    from tfrun.job import measured
+    from tfrun.job import bench_results as measured
 
     hosts = [(host.identity, host.slots) for host in machines]
     return measured.find(measured.machines_of(hosts, workers))
@@ -146,7 +150,7 @@ def _certificate(
     """What a control port that others reach over the network shows; None is without TLS."""
     if not (cert or key):
         return None
-    from tfrun.control import tls
+    from tfrun.control.protocol import tls
 
     if not network:
         what = "the control port of this job is on no network: loopback, or inside SSH"
@@ -172,14 +176,14 @@ def _job(
 
         return job_of(place, spec, asked.high if asked else None, certificate)
     if serving:
-        from tfrun.launch.serve import serve_job
+        from tfrun.launch.join.serve import serve_job
 
         return serve_job(spec, serving, certificate, say)
     if machines:
-        from tfrun.launch.ssh import ssh_job
+        from tfrun.launch.ssh.backend import ssh_job
 
         return ssh_job(spec, machines, remote, fixed)
-    from tfrun.launch.local import local_job
+    from tfrun.launch.local.backend import local_job
 
     job = local_job(spec, external, fixed, agent)
     return replace(job, health=health_port(os.environ))
@@ -204,7 +208,7 @@ def _start(
     if not saves:
         saved = spec.checkpoint_dir and str(Path(spec.checkpoint_dir).resolve())
     elif spec.checkpoint_every != "off":
-        left_off.await_agents(run_dir_module.checkpoint_folder(path, spec.checkpoint_dir), spec)
+        previous_job.await_agents(run_dir_module.checkpoint_folder(path, spec.checkpoint_dir), spec)
         last = run_dir_module.last_job(path)
         saved = run_dir_module.checkpoints(path, spec.checkpoint_dir, fresh=options.fresh, now=now)
         goes_on = run_dir_module.has_checkpoints(Path(saved))
@@ -224,13 +228,13 @@ def _start(
     with contextlib.closing(agent) if agent else contextlib.nullcontext():
         notices = [f"{measured.used_by(spec)}; --no-measured does without it"] if measured else []
         if saved and saves and not options.fresh:
-            notices += left_off.notices(path, Path(saved), goes_on=goes_on)
+            notices += previous_job.notices(path, Path(saved), goes_on=goes_on)
         job = make_job(spec, agent)
-        outcome = show.run(
+        outcome = show_job.run(
             job,
             now,
             notices,
-            board=show.board(board, path),
+            board=show_job.board(board, path),
             goes_on=goes_on,
             saves=saves,
             page=options.page,

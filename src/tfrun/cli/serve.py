@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from tfrun.cli.hosts import any_cluster
+from tfrun.cli.host_options import any_cluster
 from tfrun.cli.main import options_of
 from tfrun.cli.main import run as whole
 from tfrun.cli.params import context
 from tfrun.cluster.address import parse_address
-from tfrun.cluster.external import serves
+from tfrun.cluster.external_cluster import serves
 from tfrun.cluster.spec import ROLES, TaskKey
 from tfrun.cluster.tf_config import parse_tf_config, render
 from tfrun.job.errors import UsageError
@@ -70,7 +70,7 @@ def _serve(
     Or, with --role, be one task of a cluster that is started by hand, each task on its machine.
     """
     from tfrun.cli import run as verb
-    from tfrun.launch.serve import EVERYWHERE, Serving
+    from tfrun.launch.join.serve import EVERYWHERE, Serving
 
     if role or cluster:
         if not (role and cluster):
@@ -107,7 +107,7 @@ def _be(task: TaskKey, path: str, script: str | None) -> str:
 
 def _listen(text: str) -> tuple[str, int]:
     """Reads `ADDRESS:PORT`, `:PORT` or `ADDRESS`, where the port may be 0 and the address any."""
-    from tfrun.launch.serve import EVERYWHERE
+    from tfrun.launch.join.serve import EVERYWHERE
 
     for anywhere in (*EVERYWHERE, "[::]", ""):
         if text == anywhere:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tfrun.cli.find_run import EPILOG, found, not_running, run_argument
 from tfrun.cli.params import context
-from tfrun.cli.runs import EPILOG, found, not_running, run_argument
 
 
 @click.command(context_settings=context("stacks"), epilog=EPILOG)
@@ -18,12 +18,12 @@ from tfrun.cli.runs import EPILOG, found, not_running, run_argument
 def stacks(*, run: str | None, threads: bool) -> int:
     """Show where the workers of a running job stand now; equal stacks are folded together."""
     folder = found(run)
-    from tfrun.observe import asking
+    from tfrun.observe import ask_job
     from tfrun.observe.stacks import fold, lines
 
     try:
-        answer = asking.ask(folder, "/stacks", {"threads": threads}, seconds=15)
-    except asking.NoAnswer as error:
+        answer = ask_job.ask(folder, "/stacks", {"threads": threads}, seconds=15)
+    except ask_job.NoAnswer as error:
         raise not_running(folder, error) from None
     print("\n".join(lines(fold(answer["stacks"], threads=threads))).rstrip())
     return 0

@@ -6,8 +6,8 @@ import json
 
 import click
 
+from tfrun.cli.find_run import EPILOG, found, run_argument, with_log
 from tfrun.cli.params import context
-from tfrun.cli.runs import EPILOG, found, run_argument, with_log
 
 
 @click.command(context_settings=context("status"), epilog=EPILOG)
@@ -20,10 +20,10 @@ def status(*, run: str | None, as_json: bool) -> int:
     folder = found(run)
     from rich.console import Console
 
-    from tfrun.observe import asking
-    from tfrun.observe.board import board, goodput_line
+    from tfrun.observe import ask_job
+    from tfrun.observe.status_board import board, goodput_line
 
-    now = asking.status(folder)
+    now = ask_job.status(folder)
     if as_json:
         print(json.dumps(now, indent=2))
         return 0

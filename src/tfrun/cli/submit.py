@@ -11,7 +11,7 @@ import click
 
 from tfrun.cli.params import context
 from tfrun.job import run_dir as run_dir_module
-from tfrun.job.checks import check_program
+from tfrun.job.option_checks import check_program
 from tfrun.job.spec import Program, WorkerRange
 
 CONTEXT = context("submit", script=True)
@@ -76,9 +76,14 @@ def slurm(
 
     The job is preempted by saving, asks to be requeued, and goes on in the same run directory.
     """
-    from tfrun.cli.elsewhere import check
-    from tfrun.launch.slurm_command import call
-    from tfrun.launch.slurm_script import GRACE_MARGIN, Submission, batch_script, check_options
+    from tfrun.cli.forwarded_options import check
+    from tfrun.launch.slurm.batch_script import (
+        GRACE_MARGIN,
+        Submission,
+        batch_script,
+        check_options,
+    )
+    from tfrun.launch.slurm.commands import call
 
     program = Program(target=script, is_module=module, args=script_args)
     check_program(program)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tfrun.cli.find_run import EPILOG, found, run_argument, with_log
 from tfrun.cli.params import context
-from tfrun.cli.runs import EPILOG, found, run_argument, with_log
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,8 +26,8 @@ def top(*, run: str | None) -> int:
     from rich.console import Console
     from rich.live import Live
 
-    from tfrun.observe import asking
-    from tfrun.observe.board import board, goodput_line
+    from tfrun.observe import ask_job
+    from tfrun.observe.status_board import board, goodput_line
 
     console = Console(highlight=False)
 
@@ -35,12 +35,12 @@ def top(*, run: str | None) -> int:
         high = console.height - 1 if console.is_terminal else None
         return board(with_log(status, folder), events=EVENTS, height=high)
 
-    now = asking.status(folder)
+    now = ask_job.status(folder)
     try:
         with Live(shown(now), console=console, auto_refresh=False) as live:
             while now["ended"] is None and now["state"] != "lost":
                 time.sleep(SECONDS)
-                now = asking.status(folder)
+                now = ask_job.status(folder)
                 if now["ended"] is None:
                     live.update(shown(now), refresh=True)
             live.update(

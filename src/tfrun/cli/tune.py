@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from tfrun.cli.experiment import json_report, last_options, new_folder, say
 from tfrun.cli.params import Number, context
-from tfrun.job import checks
+from tfrun.cli.shared_options import json_report, last_options, new_folder, say
+from tfrun.job import option_checks
 from tfrun.job.spec import Program, seed_or_drawn
 
 EPILOG = "Every other option of tfrun goes to the jobs by its environment variable."
@@ -69,20 +69,20 @@ def tune(
 ) -> int:
     """Try batches in short jobs, and say which one is fastest and fits in memory."""
     program = Program(target=script, args=script_args)
-    checks.check_program(program)
+    option_checks.check_program(program)
 
-    from tfrun.tune import curve
-    from tfrun.tune.scale import parse_worlds
+    from tfrun.tools.tune import curve
+    from tfrun.tools.tune.scale import parse_worlds
 
     sizes = parse_worlds(worlds)
     if plot is not None and not curve.can_draw():
         raise curve.missing()
-    checks.check_tensorflow()
+    option_checks.check_tensorflow()
 
     from rich.console import Console
 
-    from tfrun.tune.report import print_report
-    from tfrun.tune.tune import Tune, run_tune
+    from tfrun.tools.tune.report import print_report
+    from tfrun.tools.tune.run import Tune, run_tune
 
     write_json = json_report(json_file)
     folder = new_folder(run_dir, "tune", program)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from tfrun.cluster.address import Address, shown
-from tfrun.cluster.hosts import Host
+from tfrun.cluster.host_lists import Host
 from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.strict_json import keep_repeated
 from tfrun.cluster.tasks import Task

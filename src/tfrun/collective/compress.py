@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from tfrun.collective.pump import Own
+from tfrun.collective.duplex_transfer import Own
 
 FORMATS = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16)}
 BLOCK = 1 << 15  # numbers; what is computed with them stays in a core's cache

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tfrun.collective.buffers import Buffers
 from tfrun.collective.stamps import checksum_of
-from tfrun.data.buffers import Buffers
 
 ALIGNMENT = 64  # bytes; TensorFlow takes over without a copy what begins there (facts 15)
 LOW_PRECISION = ("float16", "bfloat16")

@@ -12,21 +12,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tfrun.control import membership, messages, recovery, remote_logs, versions, wire
-from tfrun.control import round_terms as terms
-from tfrun.control.conductor import Conductor
-from tfrun.control.members import Away, Member, Send
-from tfrun.control.plan import Site
+from tfrun.control import membership, recovery, remote_logs
+from tfrun.control.agent_reports import event_of, memory_event
+from tfrun.control.machines import Away, Member, Send
+from tfrun.control.placement import Site
+from tfrun.control.protocol import messages, versions, wire
 from tfrun.control.recovery import step_of
-from tfrun.control.reports import event_of, memory_event
-from tfrun.control.round_stuck import GiveUpAgents
-from tfrun.control.round_terms import State
-from tfrun.control.silence import Silence, told_of
-from tfrun.job import doubts, profile, supported
+from tfrun.control.round_runner import Conductor
+from tfrun.control.rounds import model as terms
+from tfrun.control.rounds.model import State
+from tfrun.control.rounds.unkillable import GiveUpAgents
+from tfrun.control.silent_machines import Silence, told_of
+from tfrun.job import doubts, profile_request, supported_versions
 from tfrun.job.exits import ExitStatus
-from tfrun.job.failure import Failure
-from tfrun.observe import numbers
-from tfrun.worker import sigterm
+from tfrun.job.first_failure import Failure
+from tfrun.observe import step_reports
+from tfrun.process import sigterm
 
 REASON_SECONDS = 0.3
 LEAST_SLEEP = 0.02
@@ -75,7 +76,7 @@ class Controller(Conductor):
         self._known.joined.add(agent)
         member = self._members.add(agent, send, time.monotonic())
         self.events.add("agent_joined", agent=agent, host=hello.host, version=hello.version)
-        if not self.untested and (text := supported.newer(hello.programs)):
+        if not self.untested and (text := supported_versions.newer(hello.programs)):
             self.untested = text  # told once, however many machines have them
             text = f"TFRUN-111: {text}: it is tried, and may not fit"
             self.events.add("notice", agent=agent, text=text)
@@ -141,7 +142,7 @@ class Controller(Conductor):
         self._members.broadcast(messages.TakeStacks(round=self.round.number, threads=threads))
         return self._stacks
 
-    def ask_for_profile(self, request: profile.Request) -> None:
+    def ask_for_profile(self, request: profile_request.Request) -> None:
         """Has all workers trace some of their steps; they report when that is done."""
         self._members.broadcast(
             messages.Profile(
@@ -187,7 +188,7 @@ class Controller(Conductor):
                 self._wanted_back(agent)
             case messages.WorkerReport(task=task, report={"kind": sigterm.REPORT}):
                 self._wanted_back(agent, task)
-            case messages.WorkerReport(task=task, report={"kind": numbers.REPORT} as report):
+            case messages.WorkerReport(task=task, report={"kind": step_reports.REPORT} as report):
                 self._stepped(report)
                 if self._monitor and (said := self._monitor.reported(task, report)):
                     self.view.notice(said)

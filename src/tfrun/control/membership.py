@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfrun.control.plan import Plan, Site, make_plan
+from tfrun.control.placement import Plan, Site, make_plan
 from tfrun.control.recovery import next_plan, possible_workers
-from tfrun.control.round_terms import Round, State
-from tfrun.job.failure import Failure
+from tfrun.control.rounds.model import Round, State
+from tfrun.job.first_failure import Failure
 from tfrun.job.spec import JobSpec
 
 MOST_DOUBLINGS = 8

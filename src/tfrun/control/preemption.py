@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from tfrun.control.plan import Plan
+from tfrun.control.placement import Plan
 from tfrun.control.recovery import possible_workers, recovers
-from tfrun.control.round_terms import Interrupt, Preempt
-from tfrun.job.restarts import Reached
+from tfrun.control.rounds.model import Interrupt, Preempt
+from tfrun.job.restart_policy import Reached
 from tfrun.job.spec import JobSpec
 
 # One request may come as several signals: from srun and from slurmstepd, to the group and to us,

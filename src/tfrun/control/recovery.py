@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
-from tfrun.control import losses
-from tfrun.control.losses import MAX_NAMED
-from tfrun.control.plan import Plan, make_plan
-from tfrun.control.round_terms import Round
-from tfrun.job.failure import Failure
-from tfrun.job.restarts import Reached, Restarts, Stretch
+from tfrun.control import lost_work
+from tfrun.control.lost_work import MAX_NAMED
+from tfrun.control.placement import Plan, make_plan
+from tfrun.control.rounds.model import Round
+from tfrun.job.first_failure import Failure
+from tfrun.job.restart_policy import Reached, Restarts, Stretch
 from tfrun.job.spec import JobSpec
 
 # Reports that say how far the job is; and those of what a script saves and restores by itself.
@@ -171,7 +171,7 @@ class Recovery:
           workers: how many there are now.
           seconds: from the failure to the first new step.
         """
-        return losses.sentence(
+        return lost_work.sentence(
             self.how,
             self.died_at,
             self.resumed or self.began,
@@ -201,7 +201,7 @@ class Recovery:
     @property
     def lost_steps(self) -> int:
         """How many steps the workers have to do again."""
-        return losses.lost_steps(self.died_at, self.resumed or self.began)
+        return lost_work.lost_steps(self.died_at, self.resumed or self.began)
 
 
 def new_round(

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfrun.control import messages
-from tfrun.job import own_file
-from tfrun.job.appender import Appender, in_a_log
+from tfrun.control.protocol import messages
+from tfrun.job import files
+from tfrun.job.full_disk_appender import Appender, in_a_log
 
 PIECE_BYTES = 1 << 16
 SEND_SECONDS = 0.5
@@ -102,7 +102,7 @@ class RemoteLogs:
             return
         with contextlib.suppress(OSError):
             for path in sorted(self._logs.glob("*.log")):
-                with own_file.to_read(path) as file:
+                with files.to_read(path) as file:
                     read = self._files.setdefault(path.name, _Read(0))
                     file.seek(read.offset)
                     while pieces and (data := file.read(PIECE_BYTES)):

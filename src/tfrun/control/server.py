@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from aiohttp import WSMsgType, web
 
 import tfrun
-from tfrun.control import messages, wire
 from tfrun.control.controller import Controller
+from tfrun.control.protocol import messages, wire
 from tfrun.job.errors import TfrunError
 from tfrun.observe.access import REFUSED, shows_token
-from tfrun.observe.port import Port
-from tfrun.observe.watch import Watch
+from tfrun.observe.page_server import Watch
+from tfrun.observe.public_port import Port
 
 HELLO_SECONDS = 10.0
 HEALTH = "/healthz"

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from tfrun.data import errors
-from tfrun.data.epochs import Epochs
-from tfrun.data.plan import OnError, Plan, Stage, make_plan
-from tfrun.data.records import FileSource, RecordSource, matching
-from tfrun.data.sources import SequenceSource, Source, array_source
-from tfrun.data.stream import StreamSource, compressed_records
+from tfrun.data.order.epochs import Epochs
+from tfrun.data.order.reading_plan import OnError, Plan, Stage, make_plan
+from tfrun.data.sources.records import FileSource, RecordSource, matching
+from tfrun.data.sources.source import SequenceSource, Source, array_source
+from tfrun.data.sources.stream import StreamSource, compressed_records
 
 
 class Dataset(Epochs):
@@ -37,9 +37,9 @@ class Dataset(Epochs):
     """
 
     def __init__(self, plan: Plan) -> None:
-        from tfrun.data import keras_feed  # it is made of this class
+        from tfrun.data.keras import feed  # it is made of this class
 
-        keras_feed.install()
+        feed.install()
         super().__init__(plan)
 
     @classmethod

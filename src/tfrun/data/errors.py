@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tfrun.job import doubts
 from tfrun.job.errors import TfrunError, UsageError
-from tfrun.worker import channel
+from tfrun.process import channel
 
 
 def empty(where: str, expected: str = "at least one sample") -> UsageError:

@@ -6,13 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.data.file_shards import FileShards
-from tfrun.data.plan import Plan, Replicas, Stage
-from tfrun.data.reader import Reader
-from tfrun.data.shards import constant_share
-from tfrun.data.sources import Tolerant, batch_spec
-from tfrun.data.stream import StreamSource
-from tfrun.job.python import usable_cores
+from tfrun.data.batch_reader import Reader
+from tfrun.data.order.reading_plan import Plan, Replicas, Stage
+from tfrun.data.order.shards import constant_share
+from tfrun.data.sources.file_shards import FileShards
+from tfrun.data.sources.source import Tolerant, batch_spec
+from tfrun.data.sources.stream import StreamSource
+from tfrun.process.python import usable_cores
 
 FOREVER = 1 << 62
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfrun.collective.compress import FORMATS
 from tfrun.engine import host_collective
 from tfrun.engine.choices import choice
-from tfrun.engine.host_calls import Gradients
+from tfrun.engine.host_collective_ops import Gradients
 from tfrun.job.errors import UsageError
 
 VARIABLE = "TFRUN_COMPRESS"

@@ -21,14 +21,14 @@ from tensorflow.python.distribute import cross_device_ops, distribute_utils
 from tensorflow.python.distribute import values as distributed_values
 from tensorflow.python.eager import context
 
+from tfrun.collective.collective import SMALL_BYTES, Collective
 from tfrun.collective.errors import Disagreement, PeerGone
-from tfrun.collective.form import MEET_SECONDS, Where, form, memory_name
-from tfrun.collective.group import SMALL_BYTES, Collective
+from tfrun.collective.form_collective import MEET_SECONDS, Where, form, memory_name
 from tfrun.collective.links import Patience
-from tfrun.collective.meet import Meeting
-from tfrun.engine.host_calls import Calls, Empty, Gradients, Sum
+from tfrun.collective.rendezvous import Meeting
+from tfrun.engine.host_collective_ops import Calls, Empty, Gradients, Sum
 from tfrun.job.errors import UsageError
-from tfrun.worker import channel
+from tfrun.process import channel
 
 ALIVE_MILLISECONDS = 2000
 _calls: Calls | None = None

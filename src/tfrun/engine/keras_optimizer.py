@@ -29,7 +29,7 @@ from tfrun.engine import (
     replica,
     step_clock,
 )
-from tfrun.engine.host_calls import Empty, Gradients
+from tfrun.engine.host_collective_ops import Empty, Gradients
 
 # Called when an optimizer of this process updates something for the first time.
 at_first_update: list[Callable[[], None]] = []

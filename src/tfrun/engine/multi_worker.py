@@ -11,26 +11,25 @@ from tensorflow.python.distribute import distribute_lib, multi_worker_util, valu
 from tensorflow.python.eager import context
 
 from tfrun.collective import stamps
-from tfrun.collective.group import SMALL_BYTES
+from tfrun.collective.collective import SMALL_BYTES
 from tfrun.engine import (
-    allocator,
     communication,
     compression,
-    host_calls,
     host_collective,
+    host_collective_ops,
     step_clock,
     termination,
 )
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
-from tfrun.job import absent
+from tfrun.job import vain_wait
 from tfrun.job.errors import TfrunError, UsageError
-from tfrun.worker import progress
+from tfrun.process import allocator, progress
 
 
 class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExtended):
     """Everything that is TensorFlow's own, and what tfrun changes in it."""
 
-    _host_calls: host_calls.Calls | None = None  # set where the host collective is used
+    _host_calls: host_collective_ops.Calls | None = None  # set where the host collective is used
 
     def _initialize_multi_worker(self, cluster_resolver):
         communication.configure_heartbeat(cluster_resolver)
@@ -129,7 +128,7 @@ def newest() -> MultiWorkerMirrored | None:
 
 def _is_called_by_script() -> bool:
     """Whether it is in `strategy.reduce`, and not in the tracing of a function."""
-    return tf.executing_eagerly() and absent.CALLS[stamps.standing().call] == "strategy.reduce"
+    return tf.executing_eagerly() and vain_wait.CALLS[stamps.standing().call] == "strategy.reduce"
 
 
 _with_collectives: list[bool] = []

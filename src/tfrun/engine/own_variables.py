@@ -15,10 +15,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
-from tfrun.engine import place, replica
+from tfrun.engine import replica, script_place
 from tfrun.engine.script_line import script_line
 from tfrun.job import doubts
-from tfrun.worker import channel
+from tfrun.process import channel
 
 CODE = "TFRUN-506"
 # What these give is the same on all workers: what they have summed, and what variables hold.
@@ -66,9 +66,11 @@ def _look(variable: Any, value: Any) -> None:
 def _of_keras() -> bool:
     """Whether Keras assigns, or tfrun: Keras's variables are adopted or refused elsewhere."""
     frame = sys._getframe(3)
-    while frame is not None and frame.f_code.co_filename.startswith(place.TENSORFLOW):
+    while frame is not None and frame.f_code.co_filename.startswith(script_place.TENSORFLOW):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith((place.TFRUN, place.KERAS))
+    return frame is not None and frame.f_code.co_filename.startswith(
+        (script_place.TFRUN, script_place.KERAS)
+    )
 
 
 def is_of_own_data(value: tf.Tensor) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tensorflow.python.util import tf_stack
 
-from tfrun.engine import place
+from tfrun.engine import script_place
 
 
 def script_line() -> str:
@@ -16,6 +16,6 @@ def script_line() -> str:
     that it has made from the script.
     """
     for frame in reversed(tf_stack.extract_stack()):
-        if place.is_script(frame.filename) and "autograph_generated" not in frame.filename:
+        if script_place.is_script(frame.filename) and "autograph_generated" not in frame.filename:
             return f"{Path(frame.filename).name}:{frame.lineno}"
     return ""

@@ -25,8 +25,8 @@ from tfrun.engine import (
     keras_trainer,
     noise,
     outside_run,
-    place,
     replica,
+    script_place,
     step_clock,
 )
 
@@ -114,8 +114,8 @@ class SynchronousExtended:
 
 def _calling(call: str):
     """`place.calling`, where it is the script that calls, and does not only trace."""
-    by_script = tf.executing_eagerly() and place.is_of_script(sys._getframe(2))
-    return place.calling(call) if by_script else contextlib.nullcontext()
+    by_script = tf.executing_eagerly() and script_place.is_of_script(sys._getframe(2))
+    return script_place.calling(call) if by_script else contextlib.nullcontext()
 
 
 def _in_run(fn):

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tfrun.job import own_file
+from tfrun.job import files
 from tfrun.job.errors import UsageError
 
 MAX_NAME = 100  # characters of the program's name; file systems take 255 in all
@@ -142,13 +142,13 @@ def _began(run: Path) -> int:
 def mark_finished(folder: str) -> None:
     """Notes in a checkpoint directory that the job it belongs to has finished."""
     with contextlib.suppress(OSError):  # there is none, or it is another machine's
-        os.close(own_file.opener(Path(folder, FINISHED), os.O_WRONLY | os.O_CREAT))
+        os.close(files.opener(Path(folder, FINISHED), os.O_WRONLY | os.O_CREAT))
 
 
 def last_job(path: Path) -> dict[str, Any]:
     """Returns what `write_job` has written here before; empty when there is nothing to read."""
     try:
-        job = json.loads(own_file.read(path / "job.json"))
+        job = json.loads(files.read(path / "job.json"))
     except (OSError, ValueError, RecursionError):
         return {}
     return job if isinstance(job, dict) else {}
@@ -161,7 +161,7 @@ def write_job(path: Path, job: dict[str, Any]) -> None:
       UsageError: TFRUN-104, when it cannot be written.
     """
     try:
-        own_file.write_private(path / "job.json", json.dumps(job, indent=2, default=str) + "\n")
+        files.write_private(path / "job.json", json.dumps(job, indent=2, default=str) + "\n")
     except OSError as error:
         raise _unwritable(path, error) from None
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfrun.job import own_file
+from tfrun.job import files
 from tfrun.job.errors import UsageError
 from tfrun.job.lock import WriterLock
 
@@ -37,7 +37,7 @@ def held(path: Path, task: str = "") -> Iterator[None]:
     try:
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         # On a full disk it is not told who holds it.
-        with contextlib.suppress(OSError), open(file, "w", opener=own_file.opener) as holder:
+        with contextlib.suppress(OSError), open(file, "w", opener=files.opener) as holder:
             holder.write(f"process {os.getpid()} on {socket.gethostname()} since {since}\n")
         yield
     finally:
@@ -46,6 +46,6 @@ def held(path: Path, task: str = "") -> Iterator[None]:
 
 def _holder(file: Path) -> str:
     try:
-        return own_file.read(file).decode(errors="replace").strip()[:200] or "another job"
+        return files.read(file).decode(errors="replace").strip()[:200] or "another job"
     except OSError:
         return "another job"

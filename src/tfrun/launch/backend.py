@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from tfrun.control.plan import Plan, Whereabouts
+from tfrun.control.placement import Plan, Whereabouts
 from tfrun.job.spec import JobSpec
 
 if TYPE_CHECKING:
     import ssl
 
     from tfrun.control.controller import Controller
+    from tfrun.control.protocol.tls import Certificate
     from tfrun.control.server import Desk
-    from tfrun.control.tls import Certificate
 
 
 @dataclass(frozen=True, kw_only=True)

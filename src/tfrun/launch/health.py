@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from tfrun.cluster.group import HEALTH_PORT
+from tfrun.cluster.pods import HEALTH_PORT
 from tfrun.control.server import HEALTH
 from tfrun.job.errors import UsageError
-from tfrun.launch.group import ANY_INTERFACE
-from tfrun.observe.port import Port
+from tfrun.launch.prestarted.group import ANY_INTERFACE
+from tfrun.observe.public_port import Port
 
 
 @contextlib.asynccontextmanager

@@ -11,26 +11,26 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 
-from tfrun.control import remote_logs, requests
+from tfrun.control import remote_logs, user_requests
 from tfrun.control.controller import Controller
-from tfrun.control.round_failures import lacks_machines
-from tfrun.control.round_terms import Round
+from tfrun.control.rounds.after_failure import lacks_machines
+from tfrun.control.rounds.model import Round
 from tfrun.control.server import ControlServer
 from tfrun.control.view import View
-from tfrun.job import contact
+from tfrun.job import control_contact
 from tfrun.job.errors import UsageError
 from tfrun.job.exits import EXIT_INTERRUPTED, EXIT_PREEMPTED
-from tfrun.job.failure import Outcome
+from tfrun.job.first_failure import Outcome
 from tfrun.job.spec import JobSpec
 from tfrun.launch import health
 from tfrun.launch.backend import Backend, Door, Job
-from tfrun.launch.local import LocalBackend
-from tfrun.launch.missing import tell_who_is_missing
+from tfrun.launch.local.backend import LocalBackend
+from tfrun.launch.missing_machines import tell_who_is_missing
 from tfrun.observe.access import Access
 from tfrun.observe.events import EventLog
-from tfrun.observe.failures import end_of
+from tfrun.observe.failure_report import end_of
 from tfrun.observe.monitor import Monitor
-from tfrun.observe.watch import Watch
+from tfrun.observe.page_server import Watch
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -66,7 +66,7 @@ async def run_job(
         monitor=monitor,
     )
     watch, status_token = _watch_of(spec, monitor, backend) if monitor else (None, "")
-    more = requests.routes(controller, monitor) if monitor else ()
+    more = user_requests.routes(controller, monitor) if monitor else ()
     server = ControlServer(
         controller, token, door.desk and door.desk(controller), watch=watch, more=more
     )
@@ -78,7 +78,7 @@ async def run_job(
     reached = contextlib.nullcontext()
     if watch:
         where = _contact(backend, server.port, status_token, door)
-        reached = contact.shown(Path(spec.run_dir), where)
+        reached = control_contact.shown(Path(spec.run_dir), where)
         if page:
             view.notice(f"the job's page: {where.link(watch.access.new_key())}")
     mark = remote_logs.marked(Path(spec.run_dir, "logs"), token)
@@ -120,8 +120,8 @@ def _watch_of(spec: JobSpec, monitor: Monitor, backend: Backend) -> tuple[Watch,
     return Watch(Path(spec.run_dir), lambda heat: monitor.view(heat=heat), access), token
 
 
-def _contact(backend: Backend, port: int, token: str, door: Door) -> contact.Contact:
-    return contact.Contact(
+def _contact(backend: Backend, port: int, token: str, door: Door) -> control_contact.Contact:
+    return control_contact.Contact(
         host=socket.gethostname(),
         pid=os.getpid(),
         address=backend.listen_host,

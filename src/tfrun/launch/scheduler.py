@@ -6,20 +6,20 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfrun.cluster.group import Group, group_of
+from tfrun.cluster.pods import Group, group_of
 from tfrun.cluster.slurm import Allocation, Step, own_gpus, slurm_place
-from tfrun.control.tls import Certificate
-from tfrun.job.python import usable_cores
+from tfrun.control.protocol.tls import Certificate
 from tfrun.job.run_dir import safe_name
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import Job
-from tfrun.launch.group_member import run_member
-from tfrun.launch.group_place import FixedMeeting, pods_job
-from tfrun.launch.local import local_job
-from tfrun.launch.slurm import slurm_job
-from tfrun.launch.slurm_command import hostnames
-from tfrun.launch.slurm_requeue import requeue
-from tfrun.launch.slurm_step import meeting_of, step_job
+from tfrun.launch.local.backend import local_job
+from tfrun.launch.pods.pod_group import FixedMeeting, pods_job
+from tfrun.launch.prestarted.member import run_member
+from tfrun.launch.slurm.backend import slurm_job
+from tfrun.launch.slurm.commands import hostnames
+from tfrun.launch.slurm.requeue import requeue
+from tfrun.launch.slurm.srun_step import meeting_of, step_job
+from tfrun.process.python import usable_cores
 
 Place = Allocation | Step | Group
 

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfrun.job import own_file
+from tfrun.job import files
 
 MOST_BYTES = 1 << 20  # of one look
 _BLOCK = 1 << 16
@@ -40,7 +40,7 @@ def look(path: Path, offset: int = 0, *, without: Collection[str] = ()) -> Look:
       without: kinds of events that are left out.
     """
     try:
-        with own_file.to_read(path) as file:
+        with files.to_read(path) as file:
             anew = not _is_line_start(file, offset)
             begin = 0 if anew else offset
             file.seek(begin)
@@ -60,7 +60,7 @@ def look(path: Path, offset: int = 0, *, without: Collection[str] = ()) -> Look:
 def end(path: Path) -> int:
     """Returns the offset behind the last whole line."""
     try:
-        with own_file.to_read(path) as file:
+        with files.to_read(path) as file:
             size = file.seek(0, os.SEEK_END)
             for start in range(size, 0, -_BLOCK):
                 begin = max(0, start - _BLOCK)

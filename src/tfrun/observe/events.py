@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfrun.job import own_file
-from tfrun.job.appender import Appender
+from tfrun.job import files
+from tfrun.job.full_disk_appender import Appender
 
 # What these are in each event that has them: whoever reads events counts on it.
 _NONE = type(None)
@@ -60,7 +60,7 @@ def _missing(pieces: int, size: int, reason: str) -> bytes:
 
 def read_events(path: Path) -> list[dict[str, Any]]:
     """Reads all whole lines; those that are damaged, or cut off by a crash, are left out."""
-    found = (event_of(line) for line in own_file.read(path).split(b"\n"))
+    found = (event_of(line) for line in files.read(path).split(b"\n"))
     return [event for event in found if event is not None]
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfrun.observe import numbers, stragglers
+from tfrun.observe import step_reports, stragglers
 from tfrun.observe.events import EventLog, read_events
-from tfrun.observe.numbers import Numbers
-from tfrun.observe.training import summed
-from tfrun.observe.view import JobView, reduce
+from tfrun.observe.job_view import JobView, reduce
+from tfrun.observe.step_reports import Numbers
+from tfrun.observe.view_training import summed
 
 SECONDS = 1.0  # between two events that sum up
 PART = 1 / 600  # of the job's age, as soon as that is more: some 3,600 events on the first day
@@ -72,7 +72,7 @@ class Monitor:
 
     def _reported(self, task: str, report: Mapping[str, Any]) -> str | None:
         now = time.time()
-        found = numbers.read(now, report)
+        found = step_reports.read(now, report)
         if found is None or task not in self._view.workers.tasks:
             return None
         if found.steps or task not in self._latest:
@@ -92,7 +92,7 @@ class Monitor:
         if self._count % max(1, math.ceil(len(tasks) / TASKS_IN_EVENT)):
             del fields["tasks"]
         self._count, self._told = self._count + 1, time.time()
-        self._events.add(numbers.REPORT, round=self._view.rounds.newest["number"], **fields)
+        self._events.add(step_reports.REPORT, round=self._view.rounds.newest["number"], **fields)
 
     def _judge(self, task: str) -> str | None:
         before, now = self._suspicions.get(task, stragglers.Suspicion()), time.time()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tfrun.job.profile import REPORT
+from tfrun.job.profile_request import REPORT
 
 
 class Answers:

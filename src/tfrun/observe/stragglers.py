@@ -2,7 +2,7 @@
 
 Workers that train together take equally long for a step, because the fast ones wait. What tells
 the slow one from them is its own time: what it did not spend on waiting for others. The time that
-the network takes for its own sending is its own, too (train/network.py).
+the network takes for its own sending is its own, too (train/network_waits.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from tfrun.observe.numbers import PARTS, Numbers
+from tfrun.observe.step_reports import PARTS, Numbers
 
 FACTOR = 1.5  # times the median of the others' own time
 LEAST_SECONDS = 0.002  # more than theirs: below that, a busy machine makes the difference

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import google_crc32c
 
-from tfrun.job import own_file
+from tfrun.job import files
 
 Scalar = str | float | bool
 _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
@@ -49,7 +49,7 @@ class EventFile:
         name = f"events.out.tfevents.{where}" + (f".{self._number}" if self._number else "")
         self._number += 1
         self._path = self._folder / name
-        self._file = os.fdopen(own_file.opener(self._path, own_file.APPEND), "ab")
+        self._file = os.fdopen(files.opener(self._path, files.APPEND), "ab")
         self._put(_double(1, time.time()) + _text(3, "brain.Event:2"))
 
     def scalars(self, when: float, step: int, values: Mapping[str, float]) -> None:

@@ -15,11 +15,11 @@ from rich.console import Console, Group
 from rich.panel import Panel
 from rich.text import Text
 
-from tfrun.job.failure import Failure
-from tfrun.observe.catalogue import advice
-from tfrun.observe.failures import detail_of, headline, others_text
-from tfrun.observe.header import training_key, training_line
-from tfrun.observe.live import SECONDS, Screen, View
+from tfrun.job.first_failure import Failure
+from tfrun.observe.failure_report import detail_of, headline, others_text
+from tfrun.observe.known_failures import advice
+from tfrun.observe.live_block import SECONDS, Screen, View
+from tfrun.observe.training_header import training_key, training_line
 
 TRACEBACK_LINES = 12
 # Of one that has begun: from the line's start, and whole when the exception's own line is there.

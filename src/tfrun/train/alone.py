@@ -12,12 +12,12 @@ import os
 
 import tensorflow as tf
 
-from tfrun.engine import place
+from tfrun.engine import script_place
 from tfrun.engine.keras_optimizer import at_first_update
+from tfrun.engine.vain_wait import last_collective
 from tfrun.job import doubts
 from tfrun.job.world import world
-from tfrun.train.absent import last_collective
-from tfrun.worker import channel
+from tfrun.process import channel
 
 CODE = "TFRUN-511"
 
@@ -35,7 +35,7 @@ def _tell(size: int, stated: str) -> None:
     if last_collective() is not None:
         return  # it has met the others: what it trains alone is its own affair
     why = _why(os.environ.get("TF_CONFIG", "") != stated)
-    where = f" ({here})" if (here := place.here()) else ""
+    where = f" ({here})" if (here := script_place.here()) else ""
     text = (
         f"{size} workers each train the whole job alone{where}: {why}; "
         "write `with tfrun.strategy().scope():` around the model, its optimizer and compile, "

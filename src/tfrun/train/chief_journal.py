@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import world
-from tfrun.train.places import Frame, Place, here
+from tfrun.train.call_sites import Frame, Place, here
 
 # Workers reach the same line within a step's time; the largest models take minutes to write.
 START_SECONDS = 60.0

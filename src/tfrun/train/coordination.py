@@ -12,9 +12,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfrun.train.agree import any_worker, mean_over_workers, sum_over_workers
-from tfrun.train.report import SampleCounter
-from tfrun.worker.progress import Progress
+from tfrun.engine.agree import any_worker, mean_over_workers, sum_over_workers
+from tfrun.process.progress import Progress
+from tfrun.train.fit_report import SampleCounter
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,12 @@ from typing import Any
 import keras
 from numpy.typing import NDArray
 
-from tfrun.checkpoint.store import Store
+from tfrun.checkpoint.atomic_store import Store
+from tfrun.engine import variable_values
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import world
-from tfrun.train import calls, finished, snapshot, variables
-from tfrun.worker import channel
+from tfrun.process import channel
+from tfrun.state import finished_calls, numbered_calls, snapshot
 
 LOOK_SECONDS = 0.5
 # What `fit` and `evaluate` call alike, and `fit` calls by another name.
@@ -47,7 +48,7 @@ def run_fit(model: Any, arguments: Mapping[str, Any]) -> keras.callbacks.History
     Raises:
       TfrunError: TFRUN-509 where there is nothing to evaluate with, or nothing to evaluate.
     """
-    number, data = calls.begin(), _data(arguments)
+    number, data = numbered_calls.begin(), _data(arguments)
     history = keras.callbacks.History()
     history.set_model(model)
     history.on_train_begin()
@@ -86,15 +87,15 @@ def _evaluate(model: Any, arrays: Mapping[str, NDArray], data: Mapping[str, Any]
     quiet = {"verbose": 0, "return_dict": True}
     if not model.built:
         model.evaluate(**{**data, "steps": 1}, **quiet)  # which makes its variables
-    for name, variable in variables.named(model.variables, []).items():
+    for name, variable in variable_values.named(model.variables, []).items():
         if name in arrays:
-            variables.assign(variable, arrays[name])
+            variable_values.assign(variable, arrays[name])
     return {name: float(value) for name, value in model.evaluate(**data, **quiet).items()}
 
 
 def _states(number: int) -> Iterator[tuple[int, Mapping[str, NDArray]]]:
     """Yields the steps and the variables of a training, the newest each time, until its end."""
-    directory = os.environ.get(finished.CHECKPOINT_DIRECTORY)
+    directory = os.environ.get(finished_calls.CHECKPOINT_DIRECTORY)
     if not directory:
         raise TfrunError(
             "TFRUN-509",
@@ -108,7 +109,9 @@ def _states(number: int) -> Iterator[tuple[int, Mapping[str, NDArray]]]:
     ends = False
     while not ends:
         # Asked before the look: what was saved until then is seen.
-        left = snapshot.read_file(Path(directory, finished.CALLS, f"call-{number}.safetensors"))
+        left = snapshot.read_file(
+            Path(directory, finished_calls.CALLS, f"call-{number}.safetensors")
+        )
         ends = left is not None or over.is_set()
         newest = max((entry.manifest.step for entry in store.list()), default=-1)
         stored = store.newest() if newest > last or ends else None

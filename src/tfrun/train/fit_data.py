@@ -9,11 +9,12 @@ from keras.src.backend.tensorflow import trainer
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
 
-from tfrun.data import errors, global_batch, other_batches, resume
+from tfrun.data import errors
 from tfrun.data.dataset import Dataset
+from tfrun.data.order import global_batch, other_batches, resume
 from tfrun.job.world import world
-from tfrun.train import random_state
-from tfrun.train.snapshot import Snapshot
+from tfrun.state import random_state
+from tfrun.state.snapshot import Snapshot
 
 Stand = list[list[int] | None]
 

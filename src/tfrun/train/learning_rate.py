@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfrun.engine.scopes import default_strategy
 from tfrun.job.errors import UsageError
-from tfrun.job.rates import BASE_BATCH, RULES, Rule, factor
+from tfrun.job.learning_rate_rules import BASE_BATCH, RULES, Rule, factor
 
 WHERE = "tfrun.scaled_lr"
 
@@ -157,7 +157,7 @@ def scaled_lr(
             raise _invalid(f"{name}={value!r} is no batch size", "a whole number from 1")
     if warmup_steps < 0:
         raise _invalid(f"warmup_steps={warmup_steps!r} is below 0", "0 or more")
-    from tfrun.train.install import install
+    from tfrun.patches.keras_methods import install
 
     install()  # `fit` has to tell it the batch, also outside a job
     return ScaledLearningRate(

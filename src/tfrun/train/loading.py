@@ -20,12 +20,12 @@ import tensorflow as tf
 
 from tfrun.collective import stamps
 from tfrun.engine import host_collective, multi_worker
-from tfrun.job.absent import ENDED
+from tfrun.engine.local_mode import in_local_mode
+from tfrun.job.vain_wait import ENDED
 from tfrun.job.world import world
+from tfrun.process import channel, progress
 from tfrun.train import chief_journal, saving
 from tfrun.train.chief_journal import Call
-from tfrun.train.local_mode import in_local_mode
-from tfrun.worker import channel, progress
 
 # For a chief that never comes there: with the host collective it is known to wait elsewhere.
 MISSING_SECONDS, OLD_SECONDS = 30.0, 10.0

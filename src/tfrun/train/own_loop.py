@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 
-from tfrun.engine import place
+from tfrun.engine import script_place
 from tfrun.engine.keras_optimizer import at_first_update
 from tfrun.job import doubts
 from tfrun.job.world import world
-from tfrun.train import calls
-from tfrun.worker import channel
+from tfrun.process import channel
+from tfrun.state import numbered_calls
 
 CODE = "TFRUN-514"
 # The options of what tfrun does at the steps of a training that it knows.
@@ -33,10 +33,10 @@ def watch() -> None:
 
 
 def _tell(options: list[str]) -> None:
-    if calls.have_begun():
+    if numbered_calls.have_begun():
         return
     names = " and ".join("--" + option.replace("_", "-") for option in options)
-    where = f" ({here})" if (here := place.here()) else ""
+    where = f" ({here})" if (here := script_place.here()) else ""
     text = (
         f"{names} {'has' if len(options) == 1 else 'have'} no effect on this loop{where}: it "
         "is neither `fit` nor that of a `tfrun.TrainState`; make one for its model and optimizer "

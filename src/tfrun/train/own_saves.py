@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrun.job.world import world
-from tfrun.train import calls
-from tfrun.worker import channel
+from tfrun.process import channel
+from tfrun.state import numbered_calls
 
 NOT_A_STEP = "save_counter"  # TensorFlow's own, which counts the files
 
@@ -28,7 +28,7 @@ def told(kind: str, root: Any) -> None:
       kind: "saved" or "restored".
       root: the `tf.train.Checkpoint`.
     """
-    if not channel.is_open() or calls.have_begun() or not world().is_chief:
+    if not channel.is_open() or numbered_calls.have_begun() or not world().is_chief:
         return
     if not tf.executing_eagerly() or not isinstance(root, tf.train.Checkpoint):
         return

@@ -8,9 +8,9 @@ import tempfile
 import threading
 from pathlib import Path
 
-from tfrun.engine.allocator import filling_freed_memory
-from tfrun.job import profile
-from tfrun.worker import channel, progress
+from tfrun.job import profile_request
+from tfrun.process import channel, progress
+from tfrun.process.allocator import filling_freed_memory
 
 
 class Profiler:
@@ -22,14 +22,14 @@ class Profiler:
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
-        self._request: profile.Request | None = None
+        self._request: profile_request.Request | None = None
         self._began: int | None = None
         self._folder, self._step = "", 0
         self._last = ""  # the request that has been taken
 
     def listen(self) -> None:
         """From now on the agent can ask."""
-        channel.when(profile.WORD, self._asked)
+        channel.when(profile_request.WORD, self._asked)
 
     def step_done(self, step: int) -> None:
         """Takes the news that a step is over.
@@ -54,19 +54,19 @@ class Profiler:
 
     def _asked(self) -> None:
         state = os.environ.get("TFRUN_STATE_DIR")
-        request = profile.read(Path(state)) if state else None
+        request = profile_request.read(Path(state)) if state else None
         # The channel repeats to a second training what was said to the first one.
         if request is not None and self._request is None and request.name != self._last:
             self._request, self._last = request, request.name
 
-    def _between(self, request: profile.Request, step: int) -> None:
+    def _between(self, request: profile_request.Request, step: int) -> None:
         if self._began is None:
             if step >= request.first:
                 self._begin(request, step)
         elif step >= self._began + request.steps:
             self._end(request, step)
 
-    def _begin(self, request: profile.Request, step: int) -> None:
+    def _begin(self, request: profile_request.Request, step: int) -> None:
         import tensorflow as tf
 
         self._folder = tempfile.mkdtemp(prefix="tfrun-profile-")
@@ -79,7 +79,7 @@ class Profiler:
         else:
             self._began = step
 
-    def _end(self, request: profile.Request, step: int) -> None:
+    def _end(self, request: profile_request.Request, step: int) -> None:
         import tensorflow as tf
 
         began, problem = self._began or 0, ""
@@ -91,11 +91,15 @@ class Profiler:
             problem = str(error)
         self._answer(request, began, step, problem)
 
-    def _answer(self, request: profile.Request, first: int, last: int, problem: str) -> None:
+    def _answer(
+        self, request: profile_request.Request, first: int, last: int, problem: str
+    ) -> None:
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._request, self._began, self._folder = None, None, ""
-        channel.emit(profile.REPORT, name=request.name, first=first, last=last, problem=problem)
+        channel.emit(
+            profile_request.REPORT, name=request.name, first=first, last=last, problem=problem
+        )
 
 
 def _collect(found: Path, traces: Path) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.data import errors, global_batch, repeatable
+from tfrun.data import errors
 from tfrun.data.dataset import Dataset
-from tfrun.data.distributed import DistributedView, Feed
-from tfrun.data.other_batches import Reads, where
-from tfrun.data.position import Position
+from tfrun.data.keras.distributed import DistributedView, Feed
+from tfrun.data.order import global_batch, repeatable
+from tfrun.data.order.other_batches import Reads, where
+from tfrun.data.order.position import Position
 from tfrun.train.fit_data import tell_doubt
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from tfrun.job import own_file
-from tfrun.train import variables
+from tfrun.engine import variable_values
+from tfrun.job import files
 from tfrun.train.sketch import sketch
 
 
@@ -26,12 +26,12 @@ def write(path: Path, logs: Mapping[str, float], found: Mapping[str, Any]) -> No
     """
     arrays, sizes = {}, {}
     for name, variable in found.items():
-        value = variables.copies(variable)[0].numpy()
+        value = variable_values.copies(variable)[0].numpy()
         if value.dtype.kind in "biufV":  # V: bfloat16 and the like
             arrays[name], sizes[name] = sketch(value), value.size
     header = {"logs": json.dumps(dict(logs)), "sizes": json.dumps(sizes)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with own_file.whole(path) as temporary:
+    with files.whole(path) as temporary:
         save_file(arrays, temporary, header)
 
 

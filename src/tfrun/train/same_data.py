@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from tfrun.collective import stamps
-from tfrun.data import alike
-from tfrun.engine import place
-from tfrun.job import absent, doubts
+from tfrun.data.order import alike
+from tfrun.engine import script_place
+from tfrun.engine.agree import sum_over_workers
+from tfrun.job import doubts, vain_wait
 from tfrun.job.world import world
-from tfrun.train.agree import sum_over_workers
-from tfrun.worker import channel
+from tfrun.process import channel
 
 CODE = "TFRUN-616"
 
@@ -50,5 +50,5 @@ def _compare(strategy: Any, call: inspect.BoundArguments) -> None:
     exact = sum_over_workers(strategy, exact.ravel()).reshape(exact.shape)
     values = sum_over_workers(strategy, values.ravel()).reshape(values.shape)
     if names := alike.differing(exact, values):
-        method = absent.CALLS[stamps.standing().call]
-        channel.emit(doubts.REPORT, code=CODE, text=alike.told(names, method, place.here()))
+        method = vain_wait.CALLS[stamps.standing().call]
+        channel.emit(doubts.REPORT, code=CODE, text=alike.told(names, method, script_place.here()))

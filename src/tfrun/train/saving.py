@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tfrun.engine.agree import multi_worker_strategy
+from tfrun.engine.local_mode import in_local_mode, local_mode, variables_distributed
 from tfrun.job.world import world
+from tfrun.process import progress
 from tfrun.train import chief_journal
-from tfrun.train.agree import multi_worker_strategy
 from tfrun.train.chief_journal import Call, Save
-from tfrun.train.local_mode import in_local_mode, local_mode, variables_distributed
-from tfrun.worker import progress
 
 _log = logging.getLogger("tfrun")
 _asked: dict[str, Call] = {}  # by path, how this worker was asked to save it last

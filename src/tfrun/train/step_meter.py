@@ -10,7 +10,7 @@ Its parts, in seconds, of the steps since the report before:
 - other: between two steps of an epoch: callbacks, the script's own code; and what TensorFlow needs
   to call a step and to return from it.
 
-And "network": how long the network took to send what was sent (train/network.py), a part of
+And "network": how long the network took to send what was sent (train/network_waits.py), a part of
 "communication" that no peer is to blame for.
 """
 
@@ -23,10 +23,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from tfrun.engine import agree
 from tfrun.job.world import world
-from tfrun.train import agree, profiler
-from tfrun.train.network import Network, other_hosts
-from tfrun.worker import channel
+from tfrun.process import channel
+from tfrun.train import profiler
+from tfrun.train.network_waits import Network, other_hosts
 
 SECONDS = 1.0  # between two reports
 REPORTS_PER_SECOND = 500  # of all workers together: what one controller takes with ease

@@ -8,32 +8,29 @@ from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Any
 
-from tfrun.data import errors, global_batch, ledger
-from tfrun.data.position import Position
-from tfrun.engine import step_clock
+from tfrun.data import errors
+from tfrun.data.ledger import writer
+from tfrun.data.order import global_batch
+from tfrun.data.order.position import Position
+from tfrun.engine import counting, step_clock, variable_values
+from tfrun.engine.agree import multi_worker_strategy
 from tfrun.engine.sync_check import check_in_sync
 from tfrun.job.world import world
-from tfrun.train import (
+from tfrun.process import channel, progress
+from tfrun.state import (
     agreement,
-    calls,
-    counting,
-    finished,
-    header,
+    finished_calls,
     leaving,
-    parts,
+    numbered_calls,
     preemption,
-    readers,
     snapshot,
-    sync_checks,
-    trial,
-    variables,
+    train_state_parts,
 )
-from tfrun.train.agree import multi_worker_strategy
-from tfrun.train.durable import Saved, bring_back, durable
-from tfrun.train.snapshots_due import interval
-from tfrun.train.step_keeper import Progress, StepKeeper
+from tfrun.state.durable_checkpoints import Saved, bring_back, durable
+from tfrun.state.loop_keeper import Progress, StepKeeper
+from tfrun.state.snapshots_due import interval
+from tfrun.train import readers, sync_checks, training_header, trial
 from tfrun.train.step_meter import StepMeter
-from tfrun.worker import channel, progress
 
 # Where the script's earlier run stood in each dataset that this run has not come to yet.
 _places: dict[str, tuple[int, ...]] = {}
@@ -66,7 +63,7 @@ class TrainState:
     """
 
     def __init__(self, *, model: Any, optimizer: Any, metrics: Any = (), **objects: Any) -> None:
-        self._parts = parts.collect(model, optimizer, metrics, objects)
+        self._parts = train_state_parts.collect(model, optimizer, metrics, objects)
         self._strategy = multi_worker_strategy(self._parts.models[0])
         self._progress, self._after = Progress(), Progress()
         self._kept: dict[str, tuple[int, ...]] = {}  # where to begin in each dataset
@@ -185,10 +182,10 @@ class TrainState:
         """
         self._check_open()
         if self._in_step:
-            raise parts.misuse("commit() was called inside steps()", "one of the two")
+            raise train_state_parts.misuse("commit() was called inside steps()", "one of the two")
         if self._is_done:
             what = f"a step was done after the loop's last one, {self.step}"
-            raise parts.misuse(what, "a loop that begins at `state.step`")
+            raise train_state_parts.misuse(what, "a loop that begins at `state.step`")
         self._meter.returned()
         self._step_ended(replace(self._progress, step=self.step + 1))
         if self._folder is not None:
@@ -221,14 +218,14 @@ class TrainState:
             # What is kept of an epoch's end leads into what the script does then; that is done.
             values = {**left.values, "progress": asdict(self._progress)}
             left = replace(left, values=values)
-            finished.write(self._folder, self._number, left, models=self._parts.models)
-            path = finished.path_of(self._folder, self._number)
+            finished_calls.write(self._folder, self._number, left, models=self._parts.models)
+            path = finished_calls.path_of(self._folder, self._number)
             if (saving := durable()) is not None:
                 saving.keep_call(path)
             key = [self._number + 1, 0, 0]
             channel.emit("snapshot", key=key, step=self.step, seconds=0.0)
         if os.environ.get("TFRUN_DRILL") and world().is_chief:
-            digest = variables.digest(self._parts.variables().values())
+            digest = variable_values.digest(self._parts.variables().values())
             channel.emit("weights", call=self._number, digest=digest)
         leaving.closed(self)
         self._training.close()
@@ -253,19 +250,19 @@ class TrainState:
     # -------------------------------------------------------------------------------------------
 
     def _open(self, folder: Path) -> None:
-        self._number = calls.begin()
+        self._number = numbered_calls.begin()
         if self._shown:
             self._shown.begins()
-        calls.before_next(self.close)
+        numbered_calls.before_next(self.close)
         strategy, mine = self._strategy, self._parts
         commit = None
         if strategy is not None:
             commit, _ = counting.commit_for(mine.optimizers, mine.metric_variables)
         self._keeper = StepKeeper(mine, commit, call=self._number)
         self._periodic = interval()
-        target = calls.target(strategy, folder)
+        target = numbered_calls.target(strategy, folder)
         if target is not None and self._number < target.call:
-            path = finished.path_of(folder, self._number)
+            path = finished_calls.path_of(folder, self._number)
             bring_back(path)
             done = agreement.fetch(strategy, path, has=path.exists())
             if done is not None:  # else nobody had room for it, and it has to run again
@@ -273,8 +270,8 @@ class TrainState:
                     saving.keep_missing_call(path)
                 self._restore(done)
                 self._is_done = True
-                ledger.training_is_done()
-                calls.passed_by(self._number, self.step, strategy, folder)
+                writer.training_is_done()
+                numbered_calls.passed_by(self._number, self.step, strategy, folder)
                 return
         leaving.opened(self)
         self._training = preemption.Training(self._saved, self._state_aside)
@@ -365,7 +362,7 @@ class TrainState:
         if not self._in_step:
             return
         self._in_step = False
-        ledger.settle()
+        writer.settle()
         self._step_ended(self._after)
         # Its iterators have gone with it.
         self._kept = dict(self._progress.data)
@@ -374,13 +371,13 @@ class TrainState:
         """Tells the learning rate, and a person, the batch of this data."""
         batch = global_batch.of_dataset(dataset)
         for optimizer in self._parts.optimizers:
-            header.bind(optimizer, batch)
+            training_header.bind(optimizer, batch)
         if self._folder is not None and not self._is_done:
-            header.tell(self._parts.optimizers[0], batch, self._strategy)
+            training_header.tell(self._parts.optimizers[0], batch, self._strategy)
 
     def _reader(self, dataset: Any, epochs: int) -> readers.Reader:
         """The dataset's reader, which goes on where the earlier run stood."""
-        strategy = self._strategy or parts.strategy_of(self._parts.models[0])
+        strategy = self._strategy or train_state_parts.strategy_of(self._parts.models[0])
         reader = readers.reader_of(dataset, strategy, epochs)
         mine, others = self._kept.pop(reader.name, None), _places.pop(reader.name, None)
         if mine is not None:
@@ -393,7 +390,7 @@ class TrainState:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise parts.misuse(
+            raise train_state_parts.misuse(
                 "the state was closed: the script's next training has begun, or its `with` ended",
                 "one training after the other",
                 "Put all models and optimizers that are trained in turns into one TrainState",

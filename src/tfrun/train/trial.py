@@ -15,17 +15,18 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfrun.data import global_batch
 from tfrun.data.dataset import Dataset
-from tfrun.data.distributed import DistributedView
-from tfrun.data.global_batch import GlobalBatch
-from tfrun.job import own_file, trial
+from tfrun.data.keras.distributed import DistributedView
+from tfrun.data.order import global_batch
+from tfrun.data.order.global_batch import GlobalBatch
+from tfrun.engine import variable_values
+from tfrun.job import files, trial
 from tfrun.job.errors import UsageError
 from tfrun.job.world import world
-from tfrun.train import header, recording, variables
+from tfrun.process import memory
+from tfrun.state.train_state_parts import Parts
+from tfrun.train import recording, training_header
 from tfrun.train.learning_rate import ScaledLearningRate, schedule_of
-from tfrun.train.parts import Parts
-from tfrun.worker import memory
 
 Callbacks = list[Any]
 
@@ -104,7 +105,7 @@ class Running:
         if self._stated is None:
             self._stated = batch.size
             if not isinstance(schedule_of(optimizer), ScaledLearningRate):
-                self._rate = header.rate_of(optimizer)
+                self._rate = training_header.rate_of(optimizer)
         if batch.samples < self.trial.batch:
             self._write({"outcome": "data", "samples": batch.samples})
             sys.exit(0)
@@ -151,7 +152,7 @@ class Running:
             self._recorded = logs
         if self.trial.batch and self._done > self.trial.untimed:
             self._rows.append((seconds, samples))
-            self._rate = self._rate or header.rate_of(optimizer)
+            self._rate = self._rate or training_header.rate_of(optimizer)
         if self.is_over and self.trial.batch:
             self._tell()
 
@@ -200,7 +201,7 @@ class Running:
     def _write(self, found: dict[str, Any]) -> None:
         if world().is_chief:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with own_file.whole(self._folder / "found.json") as temporary:
+            with files.whole(self._folder / "found.json") as temporary:
                 temporary.write_text(json.dumps(found))
 
 
@@ -213,13 +214,13 @@ class _Steps(keras.callbacks.Callback):
         self._began, self._first = 0.0, 0
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._running.begins(variables.state_variables(self.model))
+        self._running.begins(variable_values.state_variables(self.model))
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._first = 0
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._running.validated(logs or {}, variables.state_variables(self.model))
+        self._running.validated(logs or {}, variable_values.state_variables(self.model))
 
     def on_train_end(self, logs: Any = None) -> None:
         self._running.ended()
@@ -236,7 +237,7 @@ class _Steps(keras.callbacks.Callback):
             # As Keras does at an epoch's end; a collective, on all workers.
             logs = recording.numbers(model._get_metrics_result_or_logs(logs))
         samples = self._running.samples(first, steps)
-        found = variables.state_variables(model)
+        found = variable_values.state_variables(model)
         self._running.stepped(steps, seconds, samples, logs or {}, found, model.optimizer)
         if self._running.is_over:
             model.stop_training = True
@@ -297,7 +298,7 @@ def running() -> Running | None:
 def _seconds_since(began: float, optimizer: Any) -> float:
     counter = getattr(optimizer, "iterations", None)
     if isinstance(counter, keras.Variable):
-        variables.copies(counter)[0].numpy()  # waits for a GPU
+        variable_values.copies(counter)[0].numpy()  # waits for a GPU
     return time.perf_counter() - began
 
 

@@ -11,12 +11,13 @@ import threading
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from tfrun.job.failure import is_peer_error
-from tfrun.job.peers import PeersLeft
+from tfrun.job.first_failure import is_peer_error
 from tfrun.job.spec import Program
 from tfrun.job.trial import from_environment
 from tfrun.job.world import world
-from tfrun.worker import channel, chief_watch, memory, progress, script, sigterm, stacks
+from tfrun.process import channel, memory, progress, sigterm, stacks
+from tfrun.process.peers_left import PeersLeft
+from tfrun.worker import chief_watch, script
 
 PEER_ERROR_SECONDS = 1.0
 
@@ -40,7 +41,7 @@ def live(task: Mapping[str, Any]) -> NoReturn:
         stacks.write_on_crash()
         sigterm.listen()
         if task["runs"] == "server":
-            from tfrun.engine.server import serve
+            from tfrun.ps.server import serve
 
             serve(chief_watch.for_this_process())
         else:
@@ -103,13 +104,13 @@ def _leave(error: BaseException | None) -> NoReturn:
 
 
 def _where(error: BaseException | None) -> str:
-    place = sys.modules.get("tfrun.engine.place")
+    place = sys.modules.get("tfrun.engine.script_place")
     return "" if place is None or error is None else place.where(error)
 
 
 def _explained(error: BaseException) -> BaseException:
     """The error that says whom this worker has waited for in vain, where that is what it is."""
-    place = sys.modules.get("tfrun.engine.place")
+    place = sys.modules.get("tfrun.engine.script_place")
     return error if place is None else place.explained(error)
 
 
@@ -133,7 +134,7 @@ def _flush() -> None:
 
 def _keep_state() -> bool:
     """Keeps the state of a `TrainState`; True when there is one, kept or not."""
-    leaving = sys.modules.get("tfrun.train.leaving")  # not where nothing can be trained
+    leaving = sys.modules.get("tfrun.state.leaving")  # not where nothing can be trained
     try:
         return leaving is not None and leaving.keep_state()
     except Exception as error:  # nothing is worse than a worker that does not leave
@@ -142,24 +143,26 @@ def _keep_state() -> bool:
 
 
 def _end_trainings() -> None:
-    leaving = sys.modules.get("tfrun.train.leaving")
+    leaving = sys.modules.get("tfrun.state.leaving")
     if leaving is not None:
         leaving.script_ended()
-    ledger = sys.modules.get("tfrun.data.ledger")
+    ledger = sys.modules.get("tfrun.data.ledger.writer")
     if ledger is not None:
         ledger.settle()
 
 
 def _last_collective() -> int | None:
-    ends = sys.modules.get("tfrun.train.absent")
+    ends = sys.modules.get("tfrun.engine.vain_wait")
     return ends.last_collective() if ends is not None else None
 
 
 def _listen() -> None:
-    from tfrun.train import absent, alone, leaving, own_loop, preemption
+    from tfrun.engine import vain_wait
+    from tfrun.state import leaving, preemption
+    from tfrun.train import alone, own_loop
 
     if world().role != "evaluator":
-        absent.listen()
+        vain_wait.listen()
     leaving.listen()
     preemption.listen()
     alone.watch()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tfrun.cluster.address import Address
-from tfrun.cluster.external import AWAIT_CHIEF, CHIEF_AWAY
+from tfrun.cluster.external_cluster import AWAIT_CHIEF, CHIEF_AWAY
 from tfrun.cluster.tf_config import TaskKey, parse_tf_config
 from tfrun.job.errors import TfrunError, UsageError
 

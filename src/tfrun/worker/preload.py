@@ -10,8 +10,8 @@ import gc
 import os
 from pathlib import Path
 
-from tfrun.job import supported
-from tfrun.worker.deferred import deferred
+from tfrun.job import supported_versions
+from tfrun.worker.deferred_imports import deferred
 from tfrun.worker.script_imports import imported_by
 
 # What `import keras` gets for these parts of it nobody else needs: a quarter of all that it takes.
@@ -36,14 +36,14 @@ def preload(script: str | None = None) -> None:
     gc.disable()
     try:
         with deferred(unneeded(script)):
-            import tfrun.engine.install
-            import tfrun.train.install
-        tfrun.engine.install.install()
-        tfrun.train.install.install()
-        if supported.newer(supported.installed()):
-            from tfrun.engine import fits
+            import tfrun.patches.engine_repairs
+            import tfrun.patches.keras_methods
+        tfrun.patches.engine_repairs.install()
+        tfrun.patches.keras_methods.install()
+        if supported_versions.newer(supported_versions.installed()):
+            from tfrun.patches import versions_fit
 
-            fits.check()
+            versions_fit.check()
     finally:
         gc.freeze()  # nor shall it look at it in the workers, whose memory that would copy
         gc.enable()

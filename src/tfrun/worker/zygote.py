@@ -24,7 +24,7 @@ import time
 import warnings
 from typing import Any, NoReturn
 
-from tfrun.worker import channel, lineage
+from tfrun.process import channel, lineage
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrun.train.install import install
+from tfrun.patches.keras_methods import install
 
 RANK = int(os.environ["RANK"])
 FOLDER = Path(os.environ["TEST_FOLDER"])

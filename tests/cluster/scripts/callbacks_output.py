@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 
 from callbacks_common import RANK, dataset, finish, model_of, x, y
 
-from tfrun.worker import channel
+from tfrun.process import channel
 
 mine, theirs = socket.socketpair()
 channel.open_channel(mine.detach())

@@ -13,9 +13,9 @@ import checkpoint_models as models
 import tensorflow as tf
 
 import tfrun
-from tfrun.checkpoint.store import Store
+from tfrun.checkpoint.atomic_store import Store
+from tfrun.checkpoint.background_writer import BackgroundWriter
 from tfrun.checkpoint.tf_format import Layout
-from tfrun.checkpoint.writer import BackgroundWriter
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 here = tfrun.world()

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfrun
 from tfrun.data.dataset import Dataset
-from tfrun.data.position import Position
+from tfrun.data.order.position import Position
 
 out, samples, batch = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 begin = Position(epoch=int(sys.argv[4]), step=int(sys.argv[5])) if len(sys.argv) > 4 else None

@@ -14,11 +14,11 @@ from typing import Any
 
 from machines import run
 
-from tfrun.control.plan import Site, Whereabouts
+from tfrun.control.placement import Site, Whereabouts
 from tfrun.job.run_dir import next_ledger
 from tfrun.job.timeouts import Timeouts
 from tfrun.launch.backend import AgentEnd
-from tfrun.launch.local import LOOPBACK, LocalBackend
+from tfrun.launch.local.backend import LOOPBACK, LocalBackend
 
 
 class ReturningBackend:

@@ -273,7 +273,7 @@ def embedding():
 
 
 def whole_reads(model, table, batch):
-    """How many ops of a training step read all of `table` (see engine/rows.py)."""
+    """How many ops of a training step read all of `table` (see patches/row_reads.py)."""
 
     @tf.function(autograph=False)
     def step():

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfrun.control.plan import Site, make_plan
+from tfrun.control.placement import Site, make_plan
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.launch.backend import Backend, Job
 from tfrun.launch.launcher import run_job
-from tfrun.launch.local import LOOPBACK
+from tfrun.launch.local.backend import LOOPBACK
 from tfrun.observe.events import EventLog
-from tfrun.observe.summary import print_outcome
+from tfrun.observe.job_summary import print_outcome
 from tfrun.observe.terminal import Terminal
 
 

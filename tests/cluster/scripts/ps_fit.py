@@ -14,7 +14,7 @@ import tensorflow as tf
 from sklearn.datasets import load_digits
 
 import tfrun
-from tfrun.engine.parameter_server import unit, variables
+from tfrun.ps import server_step, variables
 
 strategy = tfrun.strategy(
     variable_partitioner=tf.distribute.experimental.partitioners.MinSizePartitioner(
@@ -224,7 +224,9 @@ def synchronous():
 
 def staleness(model):
     return (
-        next(iter(model._tfrun_workspaces.values())).ledger.read()[1 : 1 + unit.STALENESS].tolist()
+        next(iter(model._tfrun_workspaces.values()))
+        .ledger.read()[1 : 1 + server_step.STALENESS]
+        .tolist()
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfrun
-from tfrun.data.ledger_check import examine
+from tfrun.data.ledger.proof import examine
 
 KILLS = int(os.environ.get("TEST_KILLS", 0))
 SERVER_IN, CHIEF_IN = os.environ.get("TEST_SERVER_IN"), os.environ.get("TEST_CHIEF_IN")

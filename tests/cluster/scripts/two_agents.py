@@ -13,9 +13,9 @@ from pathlib import Path
 
 from machines import run
 
-from tfrun.control.plan import Site, Whereabouts
+from tfrun.control.placement import Site, Whereabouts
 from tfrun.launch.backend import AgentEnd
-from tfrun.launch.local import LOOPBACK, LocalBackend
+from tfrun.launch.local.backend import LOOPBACK, LocalBackend
 
 
 class BothBackend:

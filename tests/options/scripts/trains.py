@@ -32,7 +32,7 @@ snapshots = []
 
 
 def watch_snapshots() -> None:
-    from tfrun.train import snapshot
+    from tfrun.state import snapshot
 
     write = snapshot.write_and_tell
 

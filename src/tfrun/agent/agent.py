@@ -1,0 +1,368 @@
+"""The agent: one process a machine, between the controller and the machine's workers.
+
+It starts TensorFlow's import at once, while the machines still find each other. Its standard
+input carries its configuration as one line of JSON and then stays open: when it closes, the
+launcher is gone, and so is the agent with all that it started; what the machine's memory holds is
+saved before, for the same command, started again. Where the network may break between
+the two, "silence" in the configuration is for how many seconds the launcher may say nothing; the
+workers train on meanwhile, and what they tell waits in the connection.
+SIGTERM says that the machine is wanted back: the agent tells the controller, which decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+import tfrun
+from tfrun.agent.dead_workers_snapshots import Memory
+from tfrun.agent.snapshot_directory import StateDir, remove_if_left, state_dir
+from tfrun.agent.spawn import Spawner, make_spawner
+from tfrun.agent.worker_environment import worker_environment
+from tfrun.agent.worker_group import Crew
+from tfrun.agent.zygote_process import Zygote
+from tfrun.cluster.ports import PortReservation, check_free, reserve_ports
+from tfrun.collective.handshake import key_of
+from tfrun.control.protocol import messages, versions, wire
+from tfrun.control.protocol.tls import trusting
+from tfrun.control.remote_logs import LAST_PIECES, SEND_SECONDS, RemoteLogs
+from tfrun.job import profile_request
+from tfrun.job.errors import TfrunError
+from tfrun.job.exits import EXIT_LOST, EXIT_PREEMPTED
+from tfrun.job.spec import JobSpec
+from tfrun.process import lineage, sigterm
+from tfrun.process.descendants import kill_descendants
+from tfrun.process.python import usable_cores
+
+Settle = Callable[[dict[str, Any], asyncio.StreamReader], Awaitable[None]]
+
+LOG_BACKLOG = 100  # messages; what is beyond waits in the log file
+OUTPUT_BACKLOG = 10_000  # messages; what is beyond is in the log file only
+
+
+class Agent:
+    """Carries out the controller's messages on this machine.
+
+    Attributes:
+      preempted: the controller has let it go because the system wants the machine back.
+      lost: it has lost the controller, or the controller had given it up.
+    """
+
+    def __init__(self, config: dict[str, Any], zygote: Zygote | None = None) -> None:
+        """Args:
+        config: what the launcher tells it.
+        zygote: one that runs already, in the environment of the workers here.
+        """
+        self.name: str = config["agent"]
+        self.spec = JobSpec.from_json(config["spec"])
+        self._config = config
+        self._silence: float | None = config.get("silence")
+        self._logs = Path(self.spec.run_dir, "logs")
+        self._remote_logs = RemoteLogs(self._logs, config["token"])
+        self._outbox: asyncio.Queue[wire.Message] = asyncio.Queue()
+        self._crew: Crew | None = None
+        self._ports: PortReservation | None = None
+        self._round = -1
+        self._preparing = asyncio.Lock()
+        self._working: set[asyncio.Task[None]] = set()
+        self._environment = self._environment_of(config["workers"])
+        self.preempted, self.lost = False, True
+        self._is_let_go = False
+        self._own_state: StateDir | None = None
+        if "TFRUN_STATE_DIR" not in self._environment:
+            self._own_state = self._make_state_dir(config["token"], config.get("attempt", 0))
+            self._environment["TFRUN_STATE_DIR"] = str(self._own_state.path)
+        folder = Path(self._environment["TFRUN_STATE_DIR"])
+        self._memory = Memory(folder, self.spec, self.name)
+        self._spawner = self._new_spawner(zygote)
+
+    def _environment_of(self, workers: int) -> dict[str, str]:
+        return worker_environment(os.environ, self.spec, workers_here=workers, cores=usable_cores())
+
+    def _make_state_dir(self, token: str, attempt: int) -> StateDir:
+        for before in range(attempt):  # what agents of this name that were killed have left
+            with contextlib.suppress(OSError):
+                remove_if_left(state_dir(token, self.name, before))
+        return StateDir(state_dir(token, self.name, attempt))
+
+    def _new_spawner(self, zygote: Zygote | None = None) -> Spawner:
+        self._spawner_died = False
+        log = self._logs / f"{self.name}.zygote.log"
+        spawner = make_spawner(self.spec, self._environment, log, zygote)
+        spawner.on_death = self._on_spawner_death
+        spawner.on_notice = lambda text: self._send(messages.Notice(text=text))
+        return spawner
+
+    # --- the connection ---------------------------------------------------------------------
+
+    async def run(self, wanted_back: asyncio.Event) -> None:
+        """Serves the controller until it says `Shutdown`, or the connection ends.
+
+        Args:
+          wanted_back: set once the system wants this machine back.
+        """
+        headers = {"Authorization": f"Bearer {self._config['token']}"}
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.ws_connect(
+                self._config["url"],
+                ssl=trusting(self._config.get("tls")),
+                max_msg_size=wire.MAX_MESSAGE_BYTES,
+                # Pings, and waits half as long for each answer.
+                heartbeat=self._silence and self._silence / 1.5,
+            ) as socket,
+        ):
+            self._send(
+                messages.Hello(
+                    agent=self.name,
+                    host=platform.node(),
+                    pid=os.getpid(),
+                    version=tfrun.__version__,
+                    programs=versions.installed(),
+                )
+            )
+            helpers = [
+                asyncio.create_task(self._write(socket.send_str)),
+                asyncio.create_task(self._beat()),
+                asyncio.create_task(self._tell_once(wanted_back)),
+                asyncio.create_task(self._send_logs()),
+            ]
+            try:
+                async for frame in socket:
+                    if frame.type is not aiohttp.WSMsgType.TEXT:
+                        return  # the connection broke, or nobody answers
+                    message = wire.decode(frame.data)
+                    if isinstance(message, messages.Shutdown):
+                        self.preempted, self.lost = message.preempted, message.lost
+                        self._is_let_go = True
+                        for log in self._remote_logs.news(LAST_PIECES):
+                            await socket.send_str(wire.encode(log))
+                        return
+                    await self._handle(message)
+            finally:
+                for helper in helpers:
+                    helper.cancel()
+
+    async def close(self) -> None:
+        """Ends every process that this agent has started.
+
+        Where nobody has let it go, what its workers have come to is saved first.
+        """
+        if self._crew and not self._is_let_go:
+            await self._crew.leave_alone()
+            await self._memory.save_at_the_end()
+        if self._crew:
+            self._crew.kill()
+        await self._spawner.close()
+        kill_descendants()
+        if self._ports:
+            self._ports.close()
+        if self._own_state:
+            self._own_state.close()
+        await self._memory.close()
+
+    async def _write(self, send: Callable[[str], Awaitable[None]]) -> None:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await send(wire.encode(await self._outbox.get()))
+
+    async def _beat(self) -> None:
+        while True:
+            self._send(messages.Heartbeat(agent=self.name))
+            await asyncio.sleep(self.spec.timeouts.heartbeat_interval)
+
+    async def _send_logs(self) -> None:
+        while True:
+            await asyncio.sleep(SEND_SECONDS)
+            if self._outbox.qsize() < LOG_BACKLOG:
+                for log in self._remote_logs.news():
+                    self._send(log)
+
+    async def _tell_once(self, wanted_back: asyncio.Event) -> None:
+        await wanted_back.wait()
+        self._send(messages.WantedBack(agent=self.name))
+
+    def _send(self, message: wire.Message) -> None:
+        if isinstance(message, messages.Output) and self._outbox.qsize() > OUTPUT_BACKLOG:
+            return
+        self._outbox.put_nowait(message)
+
+    # --- the controller's messages ----------------------------------------------------------
+
+    async def _handle(self, message: wire.Message) -> None:
+        match message:
+            case messages.Prepare():
+                self._later(self._prepare(message))
+            case messages.StartRound() if crew := self._crew_of(message.round):
+                self._later(self._start(crew, message))
+            case messages.Release() if crew := self._crew_of(message.round):
+                crew.release()
+            case messages.Ended() if crew := self._crew_of(message.round):
+                crew.ended(message.tasks)
+            case messages.Parted() if crew := self._crew_of(message.round):
+                crew.parted(message.places)
+            case messages.Save() if crew := self._crew_of(message.round):
+                crew.save()
+            case messages.Leave() if crew := self._crew_of(message.round):
+                crew.leave()
+            case messages.Regroup() if crew := self._crew_of(message.round):
+                crew.regroup()
+            case messages.TakeStacks() if crew := self._crew_of(message.round):
+                self._later(crew.take_stacks(threads=message.threads))
+            case messages.Profile() if crew := self._crew_of(message.round):
+                self._profile(crew, message)
+            case messages.SaveMemory():
+                self._later(self._save_memory(message.round))
+            case messages.StopRound() if crew := self._crew_of(message.round):
+                signum = signal.Signals[message.signal]
+                self._later(crew.stop(signum, message.grace, message.tasks))
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
+    async def _prepare(self, message: messages.Prepare) -> None:
+        async with self._preparing:
+            self._round = message.round
+            await self._prepare_round(message)
+
+    async def _prepare_round(self, message: messages.Prepare) -> None:
+        try:
+            await self._clear()
+            await self._memory.claim(lambda text: self._send(messages.Notice(text=text)))
+            if message.ports > self._config["workers"] and not self.spec.ps:
+                # Workers of a machine that was lost come here: more share the cores.
+                self._environment |= self._environment_of(message.ports)
+            key = key_of(self._config["token"], message.round)
+            self._crew = Crew(
+                message.round,
+                self.spec,
+                logs=self._logs,
+                environment={**self._environment, "TFRUN_COLLECTIVE_KEY": key},
+                spawner=self._spawner,
+                send=self._send,
+            )
+            self._ports = reserve_ports(message.ports)
+            for port in message.stated:
+                check_free(port)
+            seconds = await self._spawner.prepare()
+        except (TfrunError, OSError) as error:
+            code = error.code if isinstance(error, TfrunError) else "TFRUN-301"
+            reason = error.what if isinstance(error, TfrunError) else str(error)
+            self._send(
+                messages.PrepareFailed(
+                    round=message.round, code=code, reason=reason, detail=str(self._logs)
+                )
+            )
+            return
+        self._send(
+            messages.Prepared(
+                round=message.round, ports=list(self._ports.ports), import_seconds=seconds
+            )
+        )
+
+    @staticmethod
+    def _profile(crew: Crew, message: messages.Profile) -> None:
+        request = profile_request.Request(
+            first=message.first, steps=message.steps, folder=message.folder, name=message.name
+        )
+        crew.profile(request)
+
+    async def _save_memory(self, number: int) -> None:
+        step, problem = await self._memory.save()
+        self._send(messages.MemorySaved(round=number, step=step, problem=problem))
+
+    async def _clear(self) -> None:
+        """Nothing of the round before, nor of what its scripts have started, goes on."""
+        if self._ports:
+            self._ports.close()
+        if self._crew is None:
+            return
+        await self._crew.gone(self.spec.timeouts.leave_grace)
+        if self._spawner_died:
+            await self._spawner.close()
+            self._spawner = self._new_spawner()
+        if self._spawner.pid is not None:
+            kill_descendants(keep=frozenset({self._spawner.pid}))
+
+    async def _start(self, crew: Crew, message: messages.StartRound) -> None:
+        assert self._ports is not None
+        self._ports.release_for_use()
+        is_first = crew.is_new
+        await crew.start(message.tasks)
+        if is_first:
+            self._later(crew.watch())
+
+    def _crew_of(self, number: int) -> Crew | None:
+        return self._crew if self._crew and self._crew.number == number else None
+
+    def _on_spawner_death(self, how: str) -> None:
+        self._spawner_died = True
+        if self._crew is None:  # before the first round, or even our hello: preparing it will tell
+            return
+        self._send(
+            messages.PrepareFailed(
+                round=self._round,
+                code="TFRUN-404",
+                reason=f"the zygote process, parent of all workers here, was {how}",
+                detail=str(self._logs),
+            )
+        )
+        if self._crew:
+            self._crew.orphaned()
+
+
+async def _main(settle: Settle | None, zygote: Zygote | None) -> int:
+    lineage.adopt_orphans()
+    loop = asyncio.get_running_loop()
+    wanted_back = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, wanted_back.set)
+    for signum in (signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(signum, lambda: None)  # the launcher decides, not the terminal
+    sigterm.unshield()
+    lifeline = asyncio.StreamReader(limit=1 << 24)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lifeline), sys.stdin)
+    if not (line := await lifeline.readline()):
+        return 0  # whoever started us is gone already
+    config = json.loads(line)
+    if settle:
+        await settle(config, lifeline)
+    agent = Agent(config, zygote)
+    serving = asyncio.create_task(agent.run(wanted_back))
+    orphaned = asyncio.create_task(lifeline.read())
+    try:
+        await asyncio.wait({serving, orphaned}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+    finally:
+        await agent.close()
+    if agent.preempted:
+        return EXIT_PREEMPTED
+    return EXIT_LOST if agent.lost else 0
+
+
+def main(settle: Settle | None = None, *, zygote: Zygote | None = None) -> None:
+    """Runs the agent; its exit code is 0 when the controller let it go.
+
+    75 when that was because the machine is wanted back, 74 when the two have lost each other.
+
+    Args:
+      settle: is given the configuration, and the rest of the standard input, before all else.
+      zygote: one that runs already, in the environment that the workers will have.
+    """
+    sys.exit(asyncio.run(_main(settle, zygote)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,385 @@
+"""The workers of one round on one machine: started together, watched, and gone before the next."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfrun.agent import hangs
+from tfrun.agent.gpus import share_gpus, visible_gpus
+from tfrun.agent.spawn import Spawner
+from tfrun.agent.tensorflow_start import StartWatch
+from tfrun.agent.worker_process import WorkerProcess
+from tfrun.control.protocol import messages, wire
+from tfrun.job import profile_request as profile
+from tfrun.job import vain_wait
+from tfrun.job.errors import TfrunError
+from tfrun.job.exits import ExitStatus
+from tfrun.job.spec import JobSpec
+from tfrun.process import progress, stacks
+from tfrun.process.memory import oom_kills
+
+MEETING_SECONDS = 0.5  # to look at who has begun to wait in TensorFlow's start
+KEEP_SECONDS = 5.0  # for a worker that stands still, to keep its state
+
+Send = Callable[[wire.Message], None]
+
+
+class Crew:
+    """Starts a round's workers and says what becomes of them, always with the round's number."""
+
+    def __init__(
+        self,
+        number: int,
+        spec: JobSpec,
+        *,
+        logs: Path,
+        environment: Mapping[str, str],
+        spawner: Spawner,
+        send: Send,
+    ) -> None:
+        self.number, self.spec = number, spec
+        self._logs, self._environment = logs, environment
+        self._spawner, self._send = spawner, send
+        self._workers: dict[str, WorkerProcess] = {}
+        self._by_pid: dict[int, WorkerProcess] = {}
+        self._early_exits: dict[int, int] = {}
+        self._oom_kills = oom_kills()
+        self._told: signal.Signals | None = None
+        self._leaving = self._saving = self._released = False
+        self._starts: dict[str, StartWatch] = {}
+        self._ended_for: dict[str, str] = {}  # why a worker that stood still was ended
+        self._over: Mapping[str, int | None] = {}  # tasks whose scripts have ended before others
+        self._world_size = 0  # workers of the round on all machines
+        self._gpus: Mapping[str, Mapping[str, str]] = {}
+        self._later: set[asyncio.Task[None]] = set()
+        self._saved_or_not = asyncio.Event()  # the chief has told, or has ended
+        spawner.on_exit = self._on_pid_exit
+
+    @property
+    def is_new(self) -> bool:
+        """True as long as it has started nobody."""
+        return not self._workers
+
+    async def start(self, tasks: Sequence[Mapping[str, Any]]) -> None:
+        """Starts the workers, each as `plan.start_messages` describes it.
+
+        Or some of them again, in the place of those that have ended.
+        """
+        self._world_size = max(
+            (int(task["environment"].get("WORLD_SIZE", 1)) for task in tasks), default=0
+        )
+        if not self._gpus:
+            names = [task["task"] for task in tasks]
+            self._gpus = share_gpus(visible_gpus(os.environ), names)
+        await asyncio.gather(
+            *(self._start_worker(task, self._gpus[task["task"]]) for task in tasks)
+        )
+
+    async def _start_worker(self, task: Mapping[str, Any], gpus: Mapping[str, str]) -> None:
+        name: str = task["task"]
+        log = self._logs / f"{name.replace(':', '-')}.log"
+        # What a worker of that name has shown in an earlier round is not this one's.
+        state = Path(self._environment["TFRUN_STATE_DIR"])
+        for path in (progress.path_of(state, name), stacks.path_of(state, name)):
+            path.unlink(missing_ok=True)
+        title = f"--- round {self.number} ---" if self.number else ""
+        if name in self._workers:
+            title = "--- started again ---"
+        self._starts[name] = StartWatch(task["called"], task["awaits"])
+        self._ended_for.pop(name, None)
+        worker = WorkerProcess(name, log, self, title=title)
+        self._workers[name] = worker
+        program = self.spec.program
+        try:
+            await worker.start(
+                self._spawner,
+                {
+                    "runs": task["runs"],
+                    "program": {
+                        "target": program.target,
+                        "is_module": program.is_module,
+                        "args": program.args,
+                    },
+                    "seed": self.spec.seed,
+                    "environment": {
+                        **self._environment,
+                        **gpus,
+                        **task["environment"],
+                        "TFRUN_TASK": name,
+                    },
+                },
+                show=task["show"],
+                muted=task["muted"],
+                terminal=tuple(task["terminal"]) if task["terminal"] else None,
+            )
+        except TfrunError:
+            return  # the zygote has died, which is reported for itself
+        assert worker.pid is not None
+        self._by_pid[worker.pid] = worker
+        self._send(messages.WorkerStarted(round=self.number, task=name, pid=worker.pid))
+        if self._saving:  # since it began to be started
+            worker.save()
+        if self._over:
+            worker.tell_ended(self._over)
+        if self._leaving:
+            worker.leave()
+        if self._released and worker.serves:
+            worker.signal(signal.SIGKILL)
+        if self._told:
+            worker.signal(self._told)
+        if worker.pid in self._early_exits:
+            self._on_pid_exit(worker.pid, self._early_exits.pop(worker.pid))
+
+    async def watch(self) -> None:
+        """Has each worker that stands still show where, and ends it: the next round replaces it."""
+        folder, timeouts = Path(self._environment["TFRUN_STATE_DIR"]), self.spec.timeouts
+        asked: dict[str, hangs.Asked] = {}
+        stopped: dict[str, float] = {}  # since when
+        while True:
+            await asyncio.sleep(min(1.0, timeouts.hang_timeout / 4))
+            readings = {
+                name: reading
+                for name, worker in self._workers.items()
+                if not worker.exited.is_set()
+                and (reading := progress.read(progress.path_of(folder, name)))
+            }
+            if self._leaving or self._told:
+                return
+            for name, reading in readings.items():
+                if reading.phase is progress.Phase.MEETING:
+                    self._starts[name].look(reading.since, self.on_notice)
+                    self._end_if_in_vain(self._workers[name])
+            now, alone = time.monotonic(), len(readings) == self._world_size
+            for name in hangs.wondered_about(readings, now=now, timeouts=timeouts):
+                self._workers[name].look()
+                asked[name] = hangs.asked_again(asked.get(name), readings[name], now)
+            answered = hangs.have_answered(asked, readings, now)
+            hung = hangs.hung(readings, now=now, timeouts=timeouts, alone=alone, answered=answered)
+            # Also one that shows no progress, as a script without a strategy does not.
+            stopped = {n: stopped.get(n, now) for n, w in self._workers.items() if w.is_stopped}
+            for name, since in stopped.items():
+                if name not in hung and now - since > timeouts.hang_timeout:
+                    text = hangs.told_of_stopped(self._starts[name].called, now - since)
+                    self._ended_for[name] = text
+                    self.on_notice(text)
+                    self._workers[name].interrupt(signal.SIGKILL)
+            for name, seconds in hung.items():
+                text = hangs.told(self._starts[name].called, readings[name], seconds)
+                if readings[name].phase is progress.Phase.MEETING:
+                    text += self._starts[name].end()
+                self._ended_for[name] = text
+                self.on_notice(text)
+            await asyncio.gather(*(self._end_hung(self._workers[name]) for name in hung))
+
+    def _end_if_in_vain(self, worker: WorkerProcess) -> None:
+        """Ends who waits in TensorFlow's start, and hears nothing, for one that has met nobody."""
+        never = [task for task, last in self._over.items() if last is None]
+        if never and not worker.raised:
+            error = vain_wait.error("TensorFlow's start", vain_wait.ended(never), where="")
+            worker.fails(type(error).__name__, str(error))
+            worker.interrupt(signal.SIGKILL)
+
+    @staticmethod
+    async def _end_hung(worker: WorkerProcess) -> None:
+        worker.interrupt(progress.DUMP_SIGNAL)
+        worker.keep()
+        await asyncio.sleep(progress.DUMP_SECONDS)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(worker.kept.wait(), KEEP_SECONDS)
+        worker.interrupt(signal.SIGKILL)
+
+    def profile(self, request: profile.Request) -> None:
+        """Has each worker trace some of its steps."""
+        profile.write(Path(self._environment["TFRUN_STATE_DIR"]), request)
+        for worker in self._workers.values():
+            if not worker.serves:
+                worker.profile()
+
+    async def take_stacks(self, *, threads: bool) -> None:
+        """Sends the Python stack of each worker, or those of all its threads."""
+        workers = self._workers.values()
+        await asyncio.gather(*(self._take_stacks(worker, threads) for worker in workers))
+
+    async def _take_stacks(self, worker: WorkerProcess, threads: bool) -> None:
+        path = stacks.path_of(Path(self._environment["TFRUN_STATE_DIR"]), worker.name)
+        text = await stacks.taken(path, worker.ask, threads=threads)
+        self._send(messages.StacksTaken(round=self.number, task=worker.name, text=text))
+
+    def release(self) -> None:
+        """Lets the finished workers end, and ends the servers."""
+        self._released = True
+        for worker in self._workers.values():
+            if worker.serves:  # for ever, unless told otherwise
+                worker.signal(signal.SIGKILL)
+            else:
+                worker.release()
+
+    def save(self) -> None:
+        """Tells the workers that the training's state is wanted on disk."""
+        self._saving = True
+        for worker in self._workers.values():
+            worker.save()
+
+    def regroup(self) -> None:
+        """Tells the workers that there are more machines."""
+        for worker in self._workers.values():
+            worker.regroup()
+
+    def ended(self, tasks: Mapping[str, int | None]) -> None:
+        """Tells the workers that go on whose scripts have ended."""
+        self._over = tasks
+        for worker in self._workers.values():
+            if worker.name not in tasks and not worker.serves:
+                worker.tell_ended(tasks)
+
+    def parted(self, places: Mapping[str, str]) -> None:
+        """Tells the workers, which wait in different collectives, where each is."""
+        for name in places.keys() & self._workers.keys():
+            self._workers[name].tell_parted(places)
+
+    def leave(self) -> None:
+        """Tells the workers that a peer of theirs has gone."""
+        self._leaving = True
+        for worker in self._workers.values():
+            worker.leave()
+        self._kill_those_that_meet(self._workers.values())
+
+    def _kill_those_that_meet(self, workers: Collection[WorkerProcess]) -> None:
+        """Ends who waits in TensorFlow's start for a peer that does not come any more.
+
+        It does so with Python's lock held, so it hears nothing for seconds; and it has done
+        nothing yet that could be lost.
+        """
+        state = Path(self._environment["TFRUN_STATE_DIR"])
+        for worker in workers:
+            reading = progress.read(progress.path_of(state, worker.name))
+            if reading and reading.phase is progress.Phase.MEETING:
+                worker.signal(signal.SIGKILL)
+
+    async def stop(self, signum: signal.Signals, grace: float, names: Collection[str] = ()) -> None:
+        """Signals the workers of these names, or all; SIGKILLs those still there after `grace`.
+
+        Args:
+          signum: the signal.
+          grace: seconds.
+          names: the workers' names; none means all.
+        """
+        workers = [self._workers[name] for name in names or self._workers if name in self._workers]
+        if not names:
+            self._told = signum
+        for worker in workers:
+            # One that has raised is leaving by itself and still runs its exit handlers.
+            if not worker.raised or signum is signal.SIGKILL:
+                worker.signal(signum)
+        until = time.monotonic() + grace
+        while any(not worker.exited.is_set() for worker in workers) and time.monotonic() < until:
+            await self._wait_for(workers, min(MEETING_SECONDS, until - time.monotonic()))
+            self._kill_those_that_meet(workers)
+        for worker in workers:
+            worker.signal(signal.SIGKILL)
+
+    async def gone(self, timeout: float) -> None:
+        """Ends all workers and waits until they have been reaped."""
+        self.kill()
+        await self._wait_for(tuple(self._workers.values()), timeout)
+
+    async def leave_alone(self) -> None:
+        """Has the workers keep their state and leave, though no next round comes; ends the others.
+
+        The launcher is gone: there is nobody who could decide anything.
+        """
+        state = Path(self._environment["TFRUN_STATE_DIR"])
+        scripts = {worker for worker in self._workers.values() if not worker.serves}
+        if self.spec.ps:
+            self.save()  # by the chief, who reads it from the servers, which may be elsewhere
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._saved_or_not.wait(), self.spec.timeouts.leave_grace)
+            return await self.gone(self.spec.timeouts.stop_grace)
+        self.regroup()  # between two steps, where nobody else is in them
+        self.leave()
+        train = []
+        for worker in scripts:
+            reading = progress.read(progress.path_of(state, worker.name))
+            if reading and reading.step:
+                train.append(worker)
+            else:
+                worker.signal(signal.SIGKILL)  # it has nothing to keep
+        await self._wait_for(train, self.spec.timeouts.leave_grace)
+        await self.gone(self.spec.timeouts.stop_grace)
+
+    def kill(self) -> None:
+        """SIGKILLs all workers, also those that are just being started."""
+        self._told = signal.SIGKILL
+        for worker in self._workers.values():
+            worker.signal(signal.SIGKILL)
+
+    def orphaned(self) -> None:
+        """Takes the news that the zygote has died, and with it all its children."""
+        for pid in tuple(self._by_pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            self._on_pid_exit(pid, signal.SIGKILL)
+
+    @staticmethod
+    async def _wait_for(workers: Collection[WorkerProcess], timeout: float) -> None:
+        exits = [asyncio.create_task(worker.exited.wait()) for worker in workers]
+        if exits:
+            await asyncio.wait(exits, timeout=max(0.0, timeout))
+        for waiting in exits:
+            waiting.cancel()
+
+    # --- the workers' news ------------------------------------------------------------------
+
+    def _on_pid_exit(self, pid: int, status: int) -> None:
+        worker = self._by_pid.pop(pid, None)
+        if worker is None:
+            self._early_exits[pid] = status
+            return
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        memory = killed and oom_kills() > self._oom_kills
+        self._oom_kills = oom_kills()
+        ending = worker.ended(ExitStatus.from_wait_status(status, out_of_memory=memory))
+        task = asyncio.create_task(ending)
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    def on_output(self, task: str, stream: str, text: str) -> None:
+        self._send(messages.Output(task=task, stream=stream, text=text))
+
+    def on_report(self, task: str, report: dict[str, Any]) -> None:
+        if report.get("kind") in ("job_saved", "job_not_saved"):
+            self._saved_or_not.set()
+        self._send(
+            messages.WorkerReport(round=self.number, task=task, time=time.time(), report=report)
+        )
+
+    def on_exit(self, worker: WorkerProcess, when: float, status: ExitStatus) -> None:
+        if not worker.serves:
+            self._saved_or_not.set()
+        path = progress.path_of(Path(self._environment["TFRUN_STATE_DIR"]), worker.name)
+        if status.code and (reading := progress.read(path)) and reading.step:
+            self.on_report(worker.name, {"kind": "ended_at", "step": reading.step})
+        tail = worker.tail
+        if why := self._ended_for.get(worker.name):
+            tail = f"{tail}\n{why}".strip()  # what is told of a failure begins at its end
+        self._send(
+            messages.WorkerExited(
+                round=self.number,
+                task=worker.name,
+                time=when,
+                code=status.code,
+                out_of_memory=status.out_of_memory,
+                requested=worker.was_told_to(status),
+                tail=tail,
+            )
+        )
+
+    def on_notice(self, text: str) -> None:
+        self._send(messages.Notice(text=text))

@@ -1,0 +1,283 @@
+"""The agent's side of one worker: its streams, its line, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import signal
+import socket
+import struct
+import termios
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from tfrun.agent.output_streams import LogFile, Pump
+from tfrun.agent.spawn import Spawner
+from tfrun.job import profile_request as profile
+from tfrun.job.exits import ExitStatus
+from tfrun.job.first_failure import is_peer_error
+from tfrun.job.vain_wait import ENDED, PARTED
+from tfrun.process import lineage, progress, sigterm
+
+DRAIN_SECONDS = 0.5
+
+
+class Listener(Protocol):
+    """Who hears of a worker's life."""
+
+    def on_output(self, task: str, stream: str, text: str) -> None: ...
+    def on_report(self, task: str, report: dict[str, Any]) -> None: ...
+    def on_exit(self, worker: WorkerProcess, when: float, status: ExitStatus) -> None: ...
+    def on_notice(self, text: str) -> None: ...
+
+
+class WorkerProcess:
+    """One worker process of one round.
+
+    Attributes:
+      name: the task's name, "worker:1".
+      pid: its process, also its process group's; None before it has started.
+      serves: True for a server, which has no end of its own.
+      kept: set once it has kept what it could, after `keep`.
+      raised: True once it has reported an exception and is leaving by itself.
+    """
+
+    def __init__(self, name: str, log: Path, listener: Listener, *, title: str = "") -> None:
+        """Args:
+        name: the task's name.
+        log: where its output goes; appended to.
+        listener: who hears of it.
+        title: a line that separates it in the log from the round before.
+        """
+        self.name = name
+        self.pid: int | None = None
+        self.serves = False
+        self.raised = False
+        self._sent: set[int] = set()
+        self.exited = asyncio.Event()
+        self.kept = asyncio.Event()
+        self._listener = listener
+        self._log = LogFile(log, listener.on_notice)
+        if title:
+            self._log.write(f"\n{title}\n".encode())
+        self._pumps: list[Pump] = []
+        self._line: socket.socket | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def start(
+        self,
+        spawner: Spawner,
+        task: Mapping[str, Any],
+        *,
+        show: bool,
+        muted: bool = False,
+        terminal: tuple[int, int] | None,
+    ) -> None:
+        """Starts the process.
+
+        Args:
+          spawner: what makes the process.
+          task: what `worker.bootstrap.live` takes.
+          show: pass its output on to the listener, besides the log.
+          muted: not before it has restored its state and begins with what is new.
+          terminal: rows and columns, when its standard output is to look like a terminal.
+        """
+        self.serves = task["runs"] == "server"
+        out_ours, out_theirs = _terminal(*terminal) if terminal else os.pipe()
+        err_ours, err_theirs = os.pipe()
+        self._line, line_theirs = socket.socketpair()
+        fds = (out_theirs, err_theirs, line_theirs.fileno())
+        try:
+            self.pid = await spawner.spawn(task, fds)
+        except BaseException:
+            for fd in (out_ours, err_ours):
+                os.close(fd)
+            self._close()
+            self.exited.set()
+            raise
+        else:
+            self._listen(out_ours, err_ours, show=show, muted=muted)
+        finally:
+            os.close(out_theirs)
+            os.close(err_theirs)
+            line_theirs.close()
+
+    def _listen(self, out: int, err: int, *, show: bool, muted: bool) -> None:
+        self._pumps = [
+            Pump(fd, self._log, self._shower(stream) if show else None, hide_noise=hide)
+            for fd, stream, hide in ((out, "stdout", False), (err, "stderr", True))
+        ]
+        for pump in self._pumps:
+            pump.muted = muted
+        self._reading = asyncio.create_task(self._read_reports())
+
+    def signal(self, signum: int) -> None:
+        """Signals the worker and all that it started."""
+        if self.pid is not None and not self.exited.is_set():
+            self._sent.add(signum)
+            if not lineage.kill_group(self.pid, signum):
+                self.ask(signum)  # forked a moment ago, it has not come to `setsid` yet
+
+    def interrupt(self, signum: int) -> None:
+        """Signals the worker's own process, for a fault of its own: its end then is news.
+
+        What it says from now on is in its log only.
+        """
+        self._pumps[1].hide()
+        self.ask(signum)
+
+    def ask(self, signum: int) -> None:
+        """Signals the worker's own process, which answers and goes on."""
+        if self.pid is not None and not self.exited.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signum)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody has stopped it (SIGSTOP), so that it does nothing at all."""
+        return self.pid is not None and not self.exited.is_set() and lineage.is_stopped(self.pid)
+
+    def fails(self, kind: str, message: str) -> None:
+        """Reports an exception for a worker that cannot raise it."""
+        self._take({"kind": "error", "type": kind, "message": message, "traceback": message})
+
+    def release(self) -> None:
+        """Lets a finished worker end."""
+        self._say("release")
+
+    def save(self) -> None:
+        """Tells it to save the training's state to disk, if it is the one who does."""
+        self._say("save")
+
+    def keep(self) -> None:
+        """Has it keep the training's state, for it is about to be ended."""
+        self._say("keep")
+
+    def look(self) -> None:
+        """Has it find out whether its main thread goes on."""
+        self._say(progress.LOOK)
+
+    def profile(self) -> None:
+        """Tells it that a request to trace some steps lies ready."""
+        self._say(profile.WORD)
+
+    def regroup(self) -> None:
+        """Tells it to leave between two steps, because there could be more workers."""
+        self._say("regroup")
+
+    def tell_ended(self, tasks: Mapping[str, int | None]) -> None:
+        """Tells it whose scripts have ended: nobody meets them any more."""
+        self._say(f"{ENDED} {json.dumps(tasks)}")
+
+    def tell_parted(self, places: Mapping[str, str]) -> None:
+        """Tells it where each of the workers is that wait in different collectives."""
+        self._say(f"{PARTED} {json.dumps(places)}")
+
+    def leave(self) -> None:
+        """Tells it that a peer has gone; who has noticed is leaving already."""
+        if not self.raised:
+            self._say("leave")
+
+    async def ended(self, status: ExitStatus) -> None:
+        """Takes the news that the process has ended: collects what it left and tells."""
+        when = time.time()
+        assert self.pid is not None
+        lineage.kill_group(self.pid, 9)
+        streams = [asyncio.create_task(pump.closed.wait()) for pump in self._pumps]
+        # A child in another session may hold a stream open: what came so far is enough.
+        await asyncio.wait(streams, timeout=DRAIN_SECONDS)
+        for waiting in streams:
+            waiting.cancel()
+        if self._reading:
+            await asyncio.wait([self._reading], timeout=DRAIN_SECONDS)
+        self._close()
+        self.exited.set()
+        self._listener.on_exit(self, when, status)
+
+    def was_told_to(self, status: ExitStatus) -> bool:
+        """True when it ended by a signal that was sent to it here."""
+        return -status.code in self._sent
+
+    @property
+    def tail(self) -> str:
+        """The last lines of its standard error, without TensorFlow's noise."""
+        return self._pumps[1].tail
+
+    def _say(self, word: str) -> None:
+        if self._line is not None:
+            with contextlib.suppress(OSError):
+                self._line.send(f"{word}\n".encode(), socket.MSG_DONTWAIT)
+
+    def _take(self, report: dict[str, Any]) -> None:
+        if report.get("kind") == "error":
+            self.raised = True
+            if is_peer_error(report):
+                self._pumps[1].hide()
+                self._say("go")
+        elif report.get("kind") == sigterm.REPORT:
+            if signal.SIGTERM in self._sent:  # it is ours and means what it means without a handler
+                self.signal(signal.SIGKILL)
+                return
+        elif report.get("kind") in ("resumed", "first_step"):
+            for pump in self._pumps:
+                pump.unmute()
+            if report["kind"] == "resumed":  # it waits, so that nothing new is taken for old
+                self._say("go")
+        elif report.get("kind") == "kept":
+            self.kept.set()
+            return
+        elif report.get("kind") == "notice":
+            self._listener.on_notice(f"{self.name.replace(':', ' ')}: {report.get('text')}")
+        self._listener.on_report(self.name, report)
+
+    def _close(self) -> None:
+        for pump in self._pumps:
+            pump.close()
+        if self._reading:
+            self._reading.cancel()
+        if self._line:
+            self._line.close()
+        self._log.close()
+
+    def _shower(self, stream: str) -> Callable[[str], None]:
+        return lambda text: self._listener.on_output(self.name, stream, text)
+
+    async def _read_reports(self) -> None:
+        assert self._line is not None
+        reader, writer = await asyncio.open_connection(sock=self._line.dup(), limit=1 << 20)
+        complained = False
+        try:
+            while True:
+                try:
+                    if not (line := await reader.readline()):
+                        return
+                    report = json.loads(line)
+                    if not isinstance(report, dict):
+                        raise ValueError("not a JSON object")
+                except (ValueError, RecursionError) as error:
+                    # The line belongs to the user's process, which may write anything to it.
+                    if not complained:
+                        self._listener.on_notice(f"{self.name}: a report cannot be read: {error}")
+                    complained = True
+                else:
+                    self._take(report)
+        except ConnectionError:
+            pass  # the process has ended with something unread
+        finally:
+            writer.close()
+
+
+def _terminal(rows: int, columns: int) -> tuple[int, int]:
+    """Opens a pseudo-terminal that leaves line ends as they are; returns (ours, theirs)."""
+    ours, theirs = pty.openpty()
+    attributes = termios.tcgetattr(theirs)
+    attributes[1] &= ~termios.ONLCR
+    termios.tcsetattr(theirs, termios.TCSANOW, attributes)
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    return ours, theirs

@@ -1,0 +1,221 @@
+"""A directory of checkpoints, each whole or not there.
+
+    checkpoints/
+      checkpoint            TensorFlow's own pointer to the newest one
+      ckpt-500/
+        ckpt.index, ckpt.data-00000-of-00001    the model and the optimizer, as TensorFlow writes
+        state.json, extra.safetensors           everything else
+        manifest.json                           sizes and checksums of all, written last
+
+A checkpoint is written under a temporary name, with every file synced, and then renamed. After
+a crash the temporary ones are removed by the next writer. There is one writer (lock.py), and any
+number of readers.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfrun.checkpoint import durable_files, manifest, names, side_files, tf_format
+from tfrun.checkpoint.errors import cannot_write, other_writer
+from tfrun.checkpoint.manifest import Damaged, Manifest
+from tfrun.checkpoint.retention import expired
+from tfrun.checkpoint.tf_format import Layout
+from tfrun.job.lock import WriterLock
+
+_log = logging.getLogger("tfrun")
+_PREFIX = "ckpt"  # within a checkpoint, the common beginning of TensorFlow's files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A checkpoint in the directory, its files not yet looked at."""
+
+    path: Path
+    manifest: Manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """A checkpoint that was read and is whole.
+
+    Attributes:
+      step: the steps that the job had completed.
+      path: its directory.
+      meta, arrays: what `write` got; the arrays may be read-only.
+    """
+
+    step: int
+    path: Path
+    meta: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+class Store:
+    """Writes and reads the checkpoints of a job.
+
+    Opening never fails: a directory that cannot be written can still be read.
+
+    Args:
+      directory: on any mounted file system, of this machine or shared.
+      keep: how many checkpoints to keep, at least 1.
+      read_only: leave the directory as it is, and the place of the one writer to another process.
+    """
+
+    def __init__(self, directory: Path | str, keep: int = 5, *, read_only: bool = False) -> None:
+        assert keep >= 1
+        self.directory, self._keep, self._read_only = Path(directory), keep, read_only
+        self._lock = WriterLock(self.directory / ".lock")
+        self._damaged: set[str] = set()
+        self._writing = threading.Lock()
+        if read_only:
+            return
+        try:
+            self._open_for_writing()
+        except OSError as error:
+            _log.debug("%s cannot be written now: %s", self.directory, error)
+
+    def write(
+        self,
+        step: int,
+        meta: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+        layout: Layout | None = None,
+    ) -> Path:
+        """Writes a checkpoint and returns its directory; the disk has it then.
+
+        Args:
+          step: the steps that the job has completed. One of the same step is replaced.
+          meta: what JSON can hold.
+          arrays: name → value. Those with a name in `layout.variables` become TensorFlow's part
+            of the checkpoint, the others the side file.
+          layout: the model and the optimizer; without it there is no TensorFlow part.
+
+        Raises:
+          TfrunError: TFRUN-701, when the directory cannot be written or the disk is full. There
+            is no trace of the attempt then, and the next one may succeed.
+          ValueError, TypeError: `meta` is not JSON, or an array is missing or cannot be saved.
+        """
+        assert not self._read_only
+        with self._writing:
+            try:
+                if not self._open_for_writing():
+                    raise other_writer(self.directory)
+                target = self._write(step, dict(meta), arrays, layout)
+            except OSError as error:
+                raise cannot_write(self.directory, error) from error
+            self._remove_old()
+            return target
+
+    def newest(self) -> Stored | None:
+        """Returns the newest checkpoint that is whole, or None.
+
+        A damaged one is passed over with a warning that names the file.
+        """
+        whole = []
+        for path, found in reversed(self._look()):
+            if isinstance(found, Manifest):
+                whole.append((path, found))
+            elif path.exists():  # perhaps the newest: nobody knows
+                self._pass_over(path, found)
+        for path, found in whole:
+            try:
+                manifest.verify(path, found)
+                return _load(path, found)
+            except (Damaged, OSError) as error:
+                if not path.exists():  # the writer has removed it as too old: there are newer ones
+                    return self.newest()
+                self._pass_over(path, error)
+        return None
+
+    def list(self) -> Sequence[Entry]:
+        """Returns the checkpoints, the oldest first, by their manifests alone."""
+        return [
+            Entry(path=path, manifest=found)
+            for path, found in self._look()
+            if isinstance(found, Manifest)
+        ]
+
+    def close(self) -> None:
+        """Lets another process write; unless a write is going on, which ends with this process."""
+        if self._writing.acquire(blocking=False):
+            self._lock.release()
+            self._writing.release()
+
+    def _write(
+        self, step: int, meta: dict[str, Any], arrays: Mapping[str, np.ndarray], layout: Any
+    ) -> Path:
+        target = names.checkpoint(self.directory, step)
+        new = names.temporary(target)
+        pointer = names.temporary(self.directory / names.POINTER)
+        keys = dict(layout.keys) if layout else {}
+        others = {name: value for name, value in arrays.items() if name not in keys}
+        sequence = max((entry.manifest.sequence for entry in self.list()), default=-1) + 1
+        try:
+            new.mkdir()
+            if layout:
+                layout.write(new / _PREFIX, arrays, count=sequence + 1)
+                for path in new.iterdir():
+                    durable_files.sync(path)
+            side_files.write(new, {"meta": meta, "keys": keys}, others)
+            described = manifest.describe(new)
+            manifest.write(
+                new,
+                Manifest(step=step, sequence=sequence, time=time.time(), files=described),
+            )
+            durable_files.sync(new)
+            # All that needs space on the disk is done before anything becomes visible.
+            if layout:
+                durable_files.write_synced(pointer, names.pointer_to(target / _PREFIX))
+            names.publish(new, target)
+            if layout:
+                pointer.replace(self.directory / names.POINTER)
+            durable_files.sync(self.directory)
+            self._damaged.discard(target.name)
+        finally:
+            durable_files.remove(new)
+            durable_files.remove(pointer)
+        return target
+
+    def _open_for_writing(self) -> bool:
+        """Returns whether this process is the writer; removes what a dead one has left."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        had_it = self._lock.exclusive
+        if not self._lock.acquire():
+            return False
+        # Without locks, what looks left behind may be another writer's.
+        if self._lock.exclusive and not had_it:
+            names.tidy(self.directory)
+        return True
+
+    def _remove_old(self) -> None:
+        found = [path.name for path, _ in reversed(self._look())]
+        for name in expired(found, self._damaged, self._keep):
+            try:
+                names.take_away(self.directory / name)
+            except OSError as error:
+                _log.warning("The old checkpoint %s cannot be removed: %s", name, error)
+
+    def _pass_over(self, path: Path, error: Exception) -> None:
+        self._damaged.add(path.name)
+        _log.warning("A damaged checkpoint is passed over: %s", error)
+
+    def _look(self) -> Sequence[tuple[Path, Manifest | Damaged]]:
+        found = names.look(self.directory)
+        self._damaged.update(path.name for path, read in found if isinstance(read, Damaged))
+        return found
+
+
+def _load(path: Path, found: Manifest) -> Stored:
+    state, arrays = side_files.read(path)
+    if state["keys"]:
+        arrays |= tf_format.read(path / _PREFIX, state["keys"])
+    return Stored(step=found.step, path=path, meta=state["meta"], arrays=arrays)

@@ -1,0 +1,173 @@
+"""Checkpoints are written by a thread of their own, while training goes on.
+
+At most one waits while another is being written; a newer one takes its place. Nothing here raises
+into training: what goes wrong is said through a callback, once, until it works again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tfrun.checkpoint.save_problems import Problems
+from tfrun.checkpoint.tf_format import Layout
+from tfrun.job.errors import TfrunError
+
+_SLOW_SECONDS = 5.0  # no shorter write is called slow, however often one is due
+
+
+class Writes(Protocol):
+    """What a `Store` does for the writer."""
+
+    def write(
+        self,
+        step: int,
+        meta: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+        layout: Layout | None = None,
+    ) -> Path: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Snapshot:
+    step: int
+    meta: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray]
+    layout: Layout | None
+    number: int  # counts the calls of submit
+
+
+class BackgroundWriter:
+    """Writes what it is given to a store, in a daemon thread.
+
+    Args:
+      store: where to.
+      on_problem: called with one line of text when checkpoints are not written, or slowly, and
+        when they are again; from the writer's thread or from that of `submit`. It must be quick.
+      slow_after: a write that takes longer than this, in seconds, and is still not done when the
+        next one is due, is slow.
+    """
+
+    def __init__(
+        self,
+        store: Writes,
+        on_problem: Callable[[str], object],
+        *,
+        slow_after: float = _SLOW_SECONDS,
+    ) -> None:
+        self._store, self._slow_after = store, slow_after
+        self._problems = Problems(on_problem)
+        self._changed = threading.Condition()
+        self._waiting: _Snapshot | None = None
+        self._began: float | None = None  # when the write that is going on began
+        self._submitted = 0
+        self._saved: tuple[int, int] | None = None  # number and step; no longer the arrays
+        self._problem = ""
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="tfrun-checkpoint", daemon=True)
+        self._thread.start()
+
+    @property
+    def saved_step(self) -> int | None:
+        """The step of the last checkpoint that this writer has brought to the disk."""
+        with self._changed:
+            return self._saved[1] if self._saved else None
+
+    @property
+    def problem(self) -> str:
+        """Why the last write did not work; "" when it did."""
+        with self._changed:
+            return self._problem
+
+    def submit(
+        self,
+        step: int,
+        meta: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+        layout: Layout | None = None,
+    ) -> None:
+        """Hands over a snapshot, for `Store.write`; returns at once.
+
+        `meta` and `arrays` are the writer's own from now on: they must not change any more.
+        """
+        with self._changed:
+            assert not self._closed
+            self._submitted += 1
+            self._waiting = _Snapshot(
+                step=step, meta=meta, arrays=arrays, layout=layout, number=self._submitted
+            )
+            self._changed.notify_all()
+            busy = time.monotonic() - self._began if self._began is not None else 0.0
+        if busy > self._slow_after:
+            self._problems.slow(busy)
+
+    def flush(self, timeout: float) -> bool:
+        """Waits until nothing is left to write, for at most `timeout` seconds.
+
+        Returns whether the last snapshot that was submitted is on the disk.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._waiting is None and self._began is None, timeout=timeout
+            )
+            return self._submitted == (self._saved[0] if self._saved else 0)
+
+    def close(self, timeout: float = 0.0) -> bool:
+        """Ends the thread after the write that is going on; returns what `flush` does.
+
+        A blocked storage does not delay it: after `timeout` seconds the thread is left alone, and
+        ends with the process.
+        """
+        done = self.flush(timeout)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        return done
+
+    def _run(self) -> None:
+        while self._write_next():
+            pass
+
+    def _write_next(self) -> bool:
+        snapshot = self._next()
+        if snapshot is None:
+            return False
+        problem = self._write(snapshot)
+        with self._changed:
+            self._began, self._problem = None, problem
+            if not problem:
+                self._saved = (snapshot.number, snapshot.step)
+            del snapshot  # whoever waits in `flush` can have its memory back
+            self._changed.notify_all()
+        return True
+
+    def _write(self, snapshot: _Snapshot) -> str:
+        """Returns what went wrong."""
+        began = time.monotonic()
+        try:
+            self._store.write(snapshot.step, snapshot.meta, snapshot.arrays, snapshot.layout)
+        except TfrunError as error:
+            self._problems.failed(error.what, str(error))
+            return error.what
+        except Exception as error:  # whatever it is, training goes on
+            name = type(error).__name__
+            self._problems.failed(name, f"{name}: {error}.")
+            return f"{name}: {error}"
+        slow = time.monotonic() - began > self._slow_after
+        self._problems.works(snapshot.step, still_slow=slow)
+        return ""
+
+    def _next(self) -> _Snapshot | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting is not None or self._closed)
+            snapshot, self._waiting = self._waiting, None
+            if self._closed:
+                return None
+            self._began = time.monotonic()
+            return snapshot

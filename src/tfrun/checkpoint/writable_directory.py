@@ -1,0 +1,73 @@
+"""Whether checkpoints can be written to a directory: asked before anything is trained."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout  # of its own in Python 3.10
+from pathlib import Path
+from typing import TypeVar
+
+from tfrun.checkpoint.durable_files import remove, write_synced
+from tfrun.checkpoint.errors import cannot_be_used
+
+T = TypeVar("T")
+
+WAIT_SECONDS = 10.0  # for a disk that does not answer
+
+
+def check(directory: Path) -> None:
+    """Writes a byte to the directory, or to where it would be made; leaves nothing behind.
+
+    Raises:
+      UsageError: TFRUN-701.
+    """
+    there = directory
+    try:
+        while not there.exists() and there != there.parent:
+            there = there.parent
+        probe = there / f".probe-{os.getpid()}"
+        try:
+            write_synced(probe, b"\n")
+        finally:
+            remove(probe)
+    except OSError as error:
+        raise cannot_be_used(directory, error) from None
+
+
+def check_or_tell(directory: Path, tell: Callable[[str], object]) -> None:
+    """As `check`; a disk that does not answer is told of, and not waited for.
+
+    Raises:
+      UsageError: TFRUN-701.
+    """
+    try:
+        within(lambda: check(directory))
+    except TimeoutError:
+        tell(
+            f"{directory} has not answered for {WAIT_SECONDS:.0f} s: training begins, and no "
+            "checkpoint is saved until it does"
+        )
+
+
+def within(ask: Callable[[], T], seconds: float = WAIT_SECONDS) -> T:
+    """Returns what `ask` returns, or raises what it raises; a disk may take for ever to answer it.
+
+    Raises:
+      TimeoutError: it has not answered in so many seconds; a thread is left that waits.
+    """
+    answer: Future[T] = Future()
+
+    def look() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=look, name="tfrun checkpoint directory", daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except FutureTimeout:
+        raise TimeoutError from None

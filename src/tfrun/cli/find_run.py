@@ -1,0 +1,81 @@
+"""Which run a verb is about: a directory, or a name in tfrun-runs, by default the newest."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tfrun.job import run_dir
+from tfrun.job.errors import UsageError
+
+RUNS = Path("tfrun-runs")
+EPILOG = "RUN is a run directory, or its name in tfrun-runs; by default the newest one there."
+
+
+def run_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the argument RUN."""
+    return click.argument("run", metavar="[RUN]", required=False)(command)
+
+
+def found(run: str | None) -> Path:
+    """Returns the absolute path of a run directory.
+
+    Args:
+      run: as a person has written it.
+
+    Raises:
+      UsageError: TFRUN-109 when there is none.
+    """
+    if run is None:
+        newest = run_dir.newest(RUNS)
+        if newest is None:
+            raise UsageError(
+                "TFRUN-109",
+                "there is no run in tfrun-runs here",
+                fix="Name a run directory, or go to where the job was started",
+            )
+        tell_damage(newest)
+        return newest.resolve()
+    for folder in (Path(run), RUNS / run):
+        if (folder / "job.json").is_file() or (folder / "events.jsonl").is_file():
+            tell_damage(folder)
+            return folder.resolve()
+    raise UsageError(
+        "TFRUN-109",
+        f"{run!r:.200} is no run directory",
+        expected="a directory with a job.json, or its name in tfrun-runs",
+        fix="tfrun ls shows the runs here",
+    )
+
+
+def with_log(status: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Returns a job's status with the log of its failure as a path that is there from here."""
+    if not (failure := status.get("failure")):
+        return status
+    log = folder / failure["log"]
+    shown = log if log.exists() else folder / "logs"
+    with contextlib.suppress(OSError, ValueError):
+        shown = shown.relative_to(Path.cwd())
+    return {**status, "failure": {**failure, "log": str(shown)}}
+
+
+def tell_damage(folder: Path, which: str = "") -> None:
+    """Names, on standard error, the files of a run directory that cannot be read."""
+    from tfrun.observe.damaged_files import damaged
+
+    for text in damaged(folder):
+        click.echo(f"tfrun: WARNING {which}{text}", err=True)
+
+
+def not_running(folder: Path, why: object) -> UsageError:
+    """Returns the error of a verb that only a live job can answer."""
+    return UsageError(
+        "TFRUN-109",
+        f"the job in {str(folder)!r:.200} cannot be asked: {why}",
+        expected="a job that runs",
+        fix="tfrun status shows what is known of it",
+    )

@@ -1,0 +1,115 @@
+"""Where an earlier job in a run directory has left off, and what of it the disk has."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tfrun.checkpoint import claims, manifest
+from tfrun.job import files
+from tfrun.job.spec import JobSpec
+from tfrun.observe.events import event_of
+
+POLL_SECONDS = 0.1  # another process's lock has no event
+TAIL_BYTES = 1 << 20  # of the events: the last job's last step is at their end
+_STEPS = ("first_step", "snapshot", "resumed", "applied", "ended_at")
+
+
+def notices(run_dir: Path, checkpoints: Path, *, goes_on: bool) -> list[str]:
+    """Returns what a person is told before a job begins in a directory that others have used.
+
+    Args:
+      run_dir: the run directory.
+      checkpoints: its checkpoints.
+      goes_on: there are some.
+    """
+    step = newest_step(checkpoints) if goes_on else None
+    return told(step, last_step(_last_events(run_dir / "events.jsonl")), goes_on=goes_on)
+
+
+def await_agents(checkpoints: Path, spec: JobSpec) -> None:
+    """Waits until the agents of a job whose launcher was killed have saved what they have.
+
+    Args:
+      checkpoints: the directory, which may not be there.
+      spec: the job that is to begin.
+    """
+    until, said = time.monotonic() + claims.longest_wait(spec.timeouts), False
+    while (holders := claims.held_by(checkpoints)) and time.monotonic() < until:
+        if not said:
+            print(f"tfrun: {claims.told(holders, spec.timeouts)}", file=sys.stderr, flush=True)
+        said = True
+        time.sleep(POLL_SECONDS)
+
+
+def told(step: int | None, came_to: int | None, *, goes_on: bool) -> list[str]:
+    """Returns these lines. Pure.
+
+    Args:
+      step: of the newest checkpoint; None where that cannot be read, or there is none.
+      came_to: the last step that the job before has told of; None when it has finished, or is not
+        known.
+      goes_on: there are checkpoints.
+    """
+    lines = []
+    if goes_on:
+        where = "" if step is None else f", of step {step:,}"
+        text = f"going on from the last checkpoint here{where}; --fresh begins at the beginning"
+        lines.append(text)
+    if came_to and not goes_on:
+        lines.append(
+            f"the job before had come to step {came_to:,} and has left no checkpoint here: this "
+            "one begins at the beginning"
+        )
+    elif came_to and step is not None and came_to > step:
+        many = came_to - step
+        lines.append(
+            f"the job before had come to step {came_to:,}: {many:,} step{'s' if many != 1 else ''} "
+            f"{'are' if many != 1 else 'is'} done again"
+        )
+    return lines
+
+
+def newest_step(checkpoints: Path) -> int | None:
+    """Returns the step of the newest checkpoint whose manifest can be read."""
+    found = []
+    for folder in checkpoints.glob("ckpt-*"):
+        try:
+            found.append(manifest.read(folder))
+        except (manifest.Damaged, TypeError):
+            continue
+    return max(found, key=lambda one: one.sequence).step if found else None
+
+
+def last_step(events: Iterable[Mapping[str, Any]]) -> int | None:
+    """Returns the last step that the last job told of; None when it has finished or told nothing.
+
+    Pure. The last one, and not the furthest: it may have fallen back itself.
+    """
+    came_to: int | None = None
+    for event in events:
+        match event:
+            case {"event": "job"} | {"event": "job_ended", "state": "finished"}:
+                came_to = None
+            case {"event": "recovered" | "grown" | "memory_saved", "step": int(step)}:
+                came_to = step if step >= 0 else came_to
+            case {"event": "progress", "step": int(step)}:
+                came_to = max(step, came_to or 0)
+            case {"event": "worker_report", "report": {"kind": kind, "step": int(step)}}:
+                if kind in _STEPS:
+                    came_to = max(step, came_to or 0)
+    return came_to
+
+
+def _last_events(path: Path) -> list[dict[str, Any]]:
+    try:
+        with files.to_read(path) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return []
+    return [event for event in map(event_of, lines) if event is not None]

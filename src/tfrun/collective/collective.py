@@ -1,0 +1,303 @@
+"""The workers of a round as one: what the code above calls."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfrun.collective import stamps
+from tfrun.collective.compress import Compressed
+from tfrun.collective.compression_residuals import Residuals
+from tfrun.collective.duplex_transfer import Own, Pump
+from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
+from tfrun.collective.gather_blocks import Blocks
+from tfrun.collective.links import Link, Patience
+from tfrun.collective.packing import Packer, Reader, layout_of
+from tfrun.collective.shared_memory_sums import Shared
+from tfrun.collective.stamps import checksum_of, stamp
+from tfrun.collective.tcp_sums import Flat
+
+# Up to there messages cost more than bytes. Processes on loopback, us of ring and doubling; two:
+# 16 KiB 128 and 42, 64 KiB 142 and 50, 128 KiB 173 and 61, 256 KiB 210 and 285; four: 288 and 186,
+# 311 and 247, 336 and 294, 444 and 1138.
+SMALL_BYTES = 64 << 10
+
+
+@dataclass(kw_only=True)
+class Counts:
+    """What this worker has done.
+
+    Attributes:
+      collectives: how many.
+      sums: reductions of one packed array; a collective has one for each dtype.
+      copied_bytes: of tensors, before they were sent or summed.
+      compressed: of the sums those that have travelled compressed.
+    """
+
+    collectives: int = 0
+    sums: int = 0
+    copied_bytes: int = 0
+    compressed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradients:
+    """Which of some tensors are gradients: they may travel compressed.
+
+    Attributes:
+      which: their positions; all are float32.
+      name: of them all, letters and digits: other gradients of this training have another one.
+      version: how many times gradients of this name have been summed, in all rounds.
+    """
+
+    which: Collection[int]
+    name: str
+    version: int
+
+
+class Collective:
+    """All-reduce, all-gather and broadcast between the workers of a round.
+
+    Every worker calls the same methods in the same order. Once one has failed, all do: what has
+    been lost cannot be caught up with. From any thread, one call after the other.
+
+    Args:
+      rank: this worker's.
+      links: connections to `flat.partners`, by rank.
+      world: how many workers.
+      patience: how long a silent peer is waited for.
+
+    Attributes:
+      small_bytes: sums up to that go by recursive doubling. All workers change it between the same
+        two calls.
+    """
+
+    def __init__(
+        self, rank: int, links: dict[int, Link], world: int, patience: Patience | None = None
+    ) -> None:
+        self.rank, self.world = rank, world
+        self.small_bytes = SMALL_BYTES
+        self.counts = Counts()
+        self._links: dict[int, Link] = {id(link): link for link in links.values()}
+        self._flat = Flat(rank, links, world, Pump(patience or Patience()))
+        self._packer = Packer()
+        self._shared: Shared | None = None
+        self._residuals: Residuals | None = None
+        self._calling = threading.Lock()
+        self._last: int | None = None  # the last one that all workers come to
+        self._absent = ""
+        self._over: BaseException | None = None
+        self._marks, self._mark = 0, b""
+
+    def all_reduce(
+        self, tensors: Sequence[NDArray], gradients: Gradients | None = None
+    ) -> list[NDArray]:
+        """Sums each tensor over the workers, those of low precision in float32.
+
+        Args:
+          tensors: of any shapes and numeric dtypes, which are equal on all workers. They are not
+            written to, whatever TensorFlow says that may be done with them (facts 15).
+          gradients: which of them may travel compressed, where the workers have agreed to do so.
+
+        Returns:
+          The sums, bit for bit the same on all workers. They may share memory.
+
+        Raises:
+          PeerGone: a peer is, and there is no result.
+          Disagreement: a peer is at another collective.
+        """
+        compresses = gradients is not None and self._residuals is not None
+        layout = layout_of(tensors, gradients.which if gradients and compresses else ())
+        with _Call(self):
+            packs = self._packer.empty(layout)
+            for i, numbers in enumerate(packs):
+                own = Reader(tensors, layout, i)
+                compressed = None
+                if gradients is not None and i == layout.compressed:
+                    compressed = self._compressed(gradients, numbers)
+                mark = self._stamp(layout.checksum, numbers.nbytes)
+                self._sum(numbers, own, mark, compressed)
+                self.counts.copied_bytes += own.copied_bytes
+        return self._packer.unpack(packs, layout)
+
+    def all_gather(self, tensors: Sequence[NDArray]) -> list[list[NDArray]]:
+        """Gives every worker all workers' tensors.
+
+        Args:
+          tensors: of any dtypes; these and the number of dimensions are equal on all workers, the
+            shapes need not be.
+
+        Returns:
+          For each of `tensors` the workers' own, by rank.
+        """
+        kinds = [(tensor.dtype, tensor.ndim) for tensor in tensors]
+        checksum = checksum_of(kinds)
+        with _Call(self):
+            shapes = self._shapes([tensor.shape for tensor in tensors], checksum)
+            blocks = Blocks([dtype for dtype, _ in kinds], shapes)
+            blocks.fill(self.rank, tensors)
+            if self.world > 1:
+                self._flat.gather(blocks.bytes, self._stamp(checksum, blocks.size))
+        return blocks.tensors()
+
+    def broadcast(self, tensor: NDArray, root: int = 0) -> NDArray:
+        """Gives every worker the root's tensor, bit for bit; shape and dtype are equal on all."""
+        # A sum of bit patterns with zeros.
+        mine = np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)
+        bits = mine if self.rank == root else np.zeros_like(mine)
+        return self.all_reduce([bits])[0].view(tensor.dtype).reshape(tensor.shape)
+
+    def share(self, shared: Shared, links: Iterable[Link]) -> None:
+        """From now on large sums go through the machine's memory; all workers call this.
+
+        Args:
+          shared: this machine's workers.
+          links: what it talks through.
+        """
+        self._shared = shared
+        self._links |= {id(link): link for link in links}
+
+    def compress(self, residuals: Residuals) -> None:
+        """From now on large sums of gradients travel compressed; all workers call this.
+
+        Args:
+          residuals: keeps what is rounded off of this worker's.
+        """
+        self._residuals = residuals
+
+    @property
+    def stands(self) -> tuple[int, str, str]:
+        """What it does with the others: its number, equal for the same thing, and in words."""
+        return self._marks, *stamps.told(self._mark)
+
+    @property
+    def compression(self) -> str:
+        """As what large sums of gradients travel; "" where they do not, or as they are."""
+        return self._residuals.dtype.name if self.crosses and self._residuals is not None else ""
+
+    @property
+    def crosses(self) -> bool:
+        """True where large sums go through connections: not all workers share memory."""
+        return self.world > 1 and (self._shared is None or self._shared.machines > 1)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Through this worker's connections, in all."""
+        return sum(link.sent for link in self._links.values())
+
+    @property
+    def shares_memory(self) -> bool:
+        """True where large sums go through memory: somewhere two workers share a machine."""
+        return self._shared is not None
+
+    def abort(self, reason: str) -> None:
+        """Makes what runs fail, and all that follows; from any thread."""
+        self._over = self._over or PeerGone(self.rank, reason)
+        for link in self._links.values():
+            link.shut()
+
+    def end(self, reason: str) -> None:
+        """Makes what runs fail, because the workers have parted, and all that follows.
+
+        From any thread.
+        """
+        self._over = self._over or PeerAbsent(reason)
+        for link in self._links.values():
+            link.shut()
+
+    def end_after(self, number: int, reason: str) -> None:
+        """Makes all collectives fail that come after the `number`-th; from any thread.
+
+        Args:
+          number: of the last one that all workers come to.
+          reason: why they come to no other.
+        """
+        self._absent, self._last = reason, number
+        if self._calling.locked() and self.counts.collectives > number:
+            self.end(reason)
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._over = self._over or PeerGone(self.rank, "has left")
+        for link in self._links.values():
+            link.close()
+
+    def _compressed(self, gradients: Gradients, numbers: NDArray) -> Compressed | None:
+        """How they travel from this worker; None where they do not, or as they are."""
+        sends = self._shared.crosses if self._shared is not None else self.world > 1
+        if self._residuals is None or not sends or numbers.nbytes <= self.small_bytes:
+            return None
+        self.counts.compressed += 1
+        return self._residuals.begin(gradients.name, gradients.version, len(numbers))
+
+    def _sum(
+        self, numbers: NDArray, own: Own, mark: bytes, compressed: Compressed | None = None
+    ) -> None:
+        self.counts.sums += 1
+        if self.world > 1 and numbers.nbytes > self.small_bytes:
+            (self._shared or self._flat).sum_large(numbers, own, mark, compressed)
+            return
+        own.fill(numbers, 0)
+        if self.world > 1:
+            self._flat.sum_small(numbers, mark)
+
+    def _shapes(
+        self, mine: Sequence[tuple[int, ...]], checksum: int
+    ) -> list[list[tuple[int, ...]]]:
+        """Each worker's shapes, by rank."""
+        lengths = [len(shape) for shape in mine]
+        rows = np.zeros((self.world, sum(lengths)), np.int64)
+        rows[self.rank] = [size for shape in mine for size in shape]
+        flat = rows.reshape(-1)
+        if self.world > 1:
+            self._flat.sum_small(flat, self._stamp(checksum, flat.nbytes))
+        ends = np.cumsum(lengths)[:-1]
+        return [[tuple(map(int, shape)) for shape in np.split(row, ends)] for row in rows]
+
+    def _stamp(self, checksum: int, size: int) -> bytes:
+        self._marks += 1
+        self._mark = stamp(self.counts.collectives, checksum, size)
+        return self._mark
+
+
+class _Call:
+    """One collective at a time; after one that failed there is no other."""
+
+    def __init__(self, group: Collective) -> None:
+        self._group = group
+
+    def __enter__(self) -> None:
+        self._group._calling.acquire()
+        if self._group._over is not None:
+            self._group._calling.release()
+            raise _again(self._group._over)
+        self._group.counts.collectives += 1
+        last = self._group._last
+        if last is not None and self._group.counts.collectives > last:
+            self._group._over = PeerAbsent(self._group._absent)
+            self._group._calling.release()
+            raise _again(self._group._over)
+
+    def __exit__(self, kind, error, traceback) -> None:
+        group = self._group
+        try:
+            if error is not None:
+                aborted, group._over = group._over, group._over or error
+                for link in group._links.values():
+                    link.shut()  # the peers must not wait for what does not come
+                if aborted is not None and isinstance(error, PeerGone):
+                    raise _again(aborted) from None
+        finally:
+            group._calling.release()
+
+
+def _again(error: BaseException) -> BaseException:
+    if isinstance(error, PeerGone):
+        return PeerGone(error.rank, str(error).partition(f"rank {error.rank} ")[2])
+    if isinstance(error, Disagreement | PeerAbsent):
+        return type(error)(str(error))
+    return PeerGone(-1, f"of an earlier failure: {error!r}")

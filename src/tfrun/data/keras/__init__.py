@@ -1,0 +1,1 @@
+"""What Keras and tf.distribute take in place of a tf.data pipeline."""

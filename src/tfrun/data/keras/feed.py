@@ -1,0 +1,301 @@
+"""Keras and `tf.distribute` take a `tfrun.Dataset` wherever they take a `tf.data.Dataset`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from typing import Any
+
+import tensorflow as tf
+from keras.src.backend.tensorflow import trainer
+from keras.src.trainers.data_adapters import data_adapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
+
+from tfrun.data import errors
+from tfrun.data.dataset import Dataset
+from tfrun.data.keras import arrays, plain_pipelines
+from tfrun.data.keras.direct_iterators import read_directly
+from tfrun.data.keras.distributed import DistributedView, Feed
+from tfrun.data.keras.idle_iterators import let_iterators_end
+from tfrun.data.keras.python_feed import PythonEpochIterator
+from tfrun.data.ledger import writer
+from tfrun.data.order import executions, repeatable, resume
+from tfrun.job.world import world
+
+
+def install() -> None:
+    """Teaches Keras's trainer and every strategy about `tfrun.Dataset`; once. Runs no op."""
+    if issubclass(trainer.TFEpochIterator, FeedEpochIterator):
+        return
+    let_iterators_end()
+    read_directly()
+    plain_pipelines.install()
+    # `fit`, `evaluate` and `predict` look the class up under this name each time.
+    trainer.TFEpochIterator = FeedEpochIterator
+    cls = trainer.TensorFlowTrainer
+    cls._maybe_symbolic_build = _coding_errors(cls._maybe_symbolic_build)
+    for cls in (tf.distribute.Strategy, tf.compat.v1.distribute.Strategy):
+        original = cls.experimental_distribute_dataset
+        if not hasattr(original, "_tfrun_original"):
+            cls.experimental_distribute_dataset = _distributing(original)
+
+
+def _coding_errors(original):
+    """Building a model reads the first batch, and Keras catches nothing there."""
+
+    @functools.wraps(original)
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        feeds = isinstance(iterator, FeedEpochIterator)
+        with iterator.coded_errors() if feeds else contextlib.nullcontext():
+            return original(self, iterator=iterator, data_batch=data_batch)
+
+    return _maybe_symbolic_build
+
+
+def _distributing(original):
+    @functools.wraps(original)
+    def experimental_distribute_dataset(self, dataset, options=None):
+        if isinstance(dataset, Dataset):
+            return DistributedView(dataset, self)
+        writer.not_covered(
+            "a tf.data pipeline, distributed by a strategy",
+            "its samples have no numbers; use tfrun.Dataset",
+        )
+        # TensorFlow's default strategy gives back what it gets.
+        return plain_pipelines.for_one(original(self, dataset, options))
+
+    experimental_distribute_dataset._tfrun_original = original  # type: ignore[attr-defined]
+    return experimental_distribute_dataset
+
+
+class FeedAdapter(data_adapter.DataAdapter):
+    """Keras's view of a feed: it has a length and needs no conversion."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+
+    def get_tf_dataset(self) -> Feed:
+        return self.feed
+
+    @property
+    def num_batches(self) -> int:
+        return self.feed.epoch_steps
+
+    @property
+    def batch_size(self) -> int:
+        return self.feed.dataset.batch_size
+
+    @property
+    def has_partial_batch(self) -> bool:
+        return self.feed.dataset.samples % self.feed.dataset.batch_size > 0
+
+    @property
+    def partial_batch_size(self) -> int:
+        return self.feed.dataset.samples % self.feed.dataset.batch_size
+
+
+# (strategy, options) → an epoch iterator of its own kind, or None; see `for_strategy`.
+_makers: list[Any] = []
+
+
+def for_strategy(maker: Any) -> None:
+    """Asks `maker(strategy, options)` first for the epoch iterator of a model; once each."""
+    if maker not in _makers:
+        _makers.append(maker)
+
+
+class FeedEpochIterator(PythonEpochIterator):
+    """Keras's own epoch iterator, but for a `tfrun.Dataset`.
+
+    Attributes:
+      passes: how often the data has been begun.
+      validates: it is `fit`'s validation data.
+    """
+
+    def __new__(cls, distribute_strategy=None, *args: Any, **kwargs: Any) -> Any:
+        made = (maker(distribute_strategy, kwargs) for maker in _makers)
+        return next((one for one in made if one is not None), None) or super().__new__(cls)
+
+    def __init__(self, distribute_strategy=None, *args: Any, **kwargs: Any) -> None:
+        dataset = kwargs.get("x")
+        self._feed = None
+        # Of fit, evaluate and predict only fit passes class weights, and it always does.
+        self._training = "class_weight" in kwargs
+        asked = resume.take() if self._training else resume.Request()
+        self._resume, epochs = asked.resume, asked.epochs
+        self.passes = asked.passes
+        self.passes.data = dataset
+        self._pace = executions.take() if self._training else None
+        if self._pace is not None:
+            kwargs["steps_per_execution"] = 1  # they are put together here
+        self._armed: resume.Resume | None = None
+        self._given, self._first_is_read, self._all_are_read = dataset, None, False
+        self._has_given = False  # a step has had a batch of it, in this run or an earlier one
+        call = "fit" if self._training else "evaluate" if "y" in kwargs else "predict"
+        self._argument = f"model.{call}, x"
+        self.validates = False
+        if self._training and not isinstance(dataset, Dataset) and world().in_job:
+            made = arrays.as_dataset(kwargs)
+            if made is not None:
+                dataset = made
+                kwargs = {**kwargs, "y": None, "sample_weight": None, "class_weight": None}
+                if (kwargs.get("steps_per_epoch") or 0) > dataset.steps_per_epoch:
+                    super()._interrupted_warning()
+                    kwargs["steps_per_epoch"] = None  # as Keras: an epoch ends with its data
+        if isinstance(dataset, Dataset):
+            self._feed = _feed(dataset, distribute_strategy, kwargs, epochs)
+            kwargs = {**kwargs, "x": FeedAdapter(self._feed), "class_weight": None}
+        trained_on = contextlib.nullcontext() if self._training else writer.not_trained_on()
+        with trained_on:
+            super().__init__(distribute_strategy, *args, **kwargs)
+
+    def _enumerate_iterator(self) -> Any:
+        steps = self._executions()
+        if self._pace is not None and self._is_counted:
+            steps = executions.together(steps, self.num_batches or 0, self._pace)
+        for execution in steps:
+            yield execution
+            self._has_given = True  # else the data had ended, and nobody comes back here
+
+    def _interrupted_warning(self) -> None:
+        """The data has come to its end: Keras warns. Without a single batch nothing is learned."""
+        if self._has_given or not world().in_job:
+            super()._interrupted_warning()
+            return
+        if not self.validates:
+            raise errors.empty(self._argument, "at least one batch") from None
+        self._has_given = True  # told once
+        errors.doubt_validation()
+
+    @property
+    def _is_counted(self) -> bool:
+        """Whether no epoch's data can end before the epoch."""
+        if self._feed is not None:
+            return True
+        if self.steps_per_epoch is None:
+            return self._num_batches is not None
+        cardinality = self._distributed_dataset.cardinality
+        cardinality = cardinality() if callable(cardinality) else cardinality
+        return int(cardinality) == tf.data.INFINITE_CARDINALITY
+
+    def _executions(self):
+        if self._feed is not None:
+            yield from self._feed.executions()
+            return
+        done, self._armed = self._armed, None
+        if done is None:
+            yield from super()._enumerate_iterator()
+            return
+        repeatable.warn_once(self._given)
+        with done.passing():
+            self._pass_epochs(done)
+            if done.trained:
+                self.pass_by(done.steps if done.stopped else None)
+        if done.trained:
+            return
+        for begin, end, iterator in super()._enumerate_iterator():
+            if begin >= done.steps:
+                yield begin, end, iterator
+                continue
+            for _ in range(begin, min(end + 1, done.steps)):
+                next(iterator)
+            # The state is one of within an execution: the rest of it makes no steps but its own.
+            rest = list(itertools.islice(iterator, max(end + 1 - done.steps, 0)))
+            if rest:
+                yield done.steps, end, iter(rest)
+
+    def _get_iterator(self):
+        self.passes.begins()
+        return super()._get_iterator()
+
+    def _pass_epochs(self, done: resume.Resume) -> None:
+        """Goes past the whole epochs, and to the same pass over the data."""
+        for epoch in range(done.epochs):
+            last = done.whole and epoch + 1 == done.epochs
+            self.pass_by(begun=done.begun[0] if last and done.begun else None)
+            done.after_epoch(epoch)
+        self.passes.check(done.begun, "the training data")
+
+    def pass_by(self, steps: int | None = None, *, begun: int | None = None) -> None:
+        """Goes past an epoch that is done, as Keras goes through one.
+
+        A `tf.data` pipeline that begins anew with each epoch draws the epoch's order when it
+        does, and need not be read, unless what comes later depends on that. A generator, or what
+        `fit` reads on over the ends of epochs, is read through.
+
+        Args:
+          steps: after how many steps the epoch was left; None where its data had come to its end.
+          begun: how often the data is to be begun, at most; None if nobody knows.
+        """
+        self._has_given = True
+        is_counted = self.data_adapter.num_batches is not None
+        reads = self.steps_per_epoch is not None or not is_counted or self._is_read()
+        with self.catch_stop_iteration():
+            for begin, end, iterator in super()._enumerate_iterator():
+                for _ in range(end + 1 - begin if reads else 0):
+                    next(iterator)
+                if steps is not None and end + 1 >= steps:
+                    return
+                if not reads and begun == self.passes.begun:  # left before its data had ended
+                    return
+
+    def _is_read(self) -> bool:
+        """Whether the next pass over a pipeline has to be read, too, to be passed."""
+        if self._first_is_read is None:
+            self._first_is_read = repeatable.has_cache(self._given)
+            self._all_are_read = repeatable.moves_while_read(self._given)
+        first, self._first_is_read = self._first_is_read, False
+        return first or self._all_are_read
+
+    def reset(self) -> None:
+        # `fit` looks at a batch to build the model, resets, and then begins.
+        super().reset()
+        done, self._resume = self._resume, None
+        if done is not None and (done.epochs or done.steps or done.trained):
+            self._has_given = True
+        if self._feed is not None:
+            self._feed.rewind()
+            if done is not None and done.whole:
+                self._feed.passed()
+            elif done is not None:
+                self._feed.resume(done)
+            if done is not None:
+                for epoch in range(done.epochs):
+                    done.after_epoch(epoch)
+        elif done is not None and done.whole:
+            self._pass_epochs(done)
+        else:
+            self._armed = done
+
+    @property
+    def element_spec(self) -> Any:
+        """What a batch looks like, without reading one."""
+        return self._distributed_dataset.element_spec
+
+    def coded_errors(self) -> contextlib.AbstractContextManager:
+        """A context in which an error of a `tfrun.Dataset` is its own; no other data has any."""
+        return self._feed.dataset.coded_errors() if self._feed else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def catch_stop_iteration(self):
+        with self.coded_errors(), super().catch_stop_iteration():
+            yield
+
+
+def _feed(dataset: Dataset, strategy: Any, options: dict[str, Any], epochs: int | None) -> Feed:
+    for name in ("y", "sample_weight"):
+        if options.get(name) is not None:
+            what = f"`{name}` was passed beside a tfrun.Dataset"
+            raise errors.bad_argument(what, name, "samples that contain it, as (x, y, weight)")
+    weights = options.get("class_weight")
+    return Feed(
+        dataset,
+        strategy,
+        training="class_weight" in options,
+        epoch_steps=options.get("steps_per_epoch"),
+        epochs=epochs,
+        per_execution=options.get("steps_per_execution", 1),
+        batch_function=make_class_weight_map_fn(weights) if weights is not None else None,
+        looks_first=True,
+    )

@@ -1,0 +1,217 @@
+"""`fit`, `evaluate` and `predict` of batches that Python makes: every worker takes part in each.
+
+Each worker runs the whole generator and takes its rows of each batch: all of one batch in one
+step, however fast each of them is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+from keras import tree
+from keras.src import backend
+from keras.src.backend.tensorflow import trainer
+from keras.src.trainers import data_adapters
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+
+from tfrun.data.keras.python_batches import (
+    Batches,
+    GeneratorBatches,
+    LoaderBatches,
+    PyDatasetBatches,
+    of_replica,
+)
+
+
+class PythonFeed(tf.distribute.DistributedDataset):
+    """Batches of Python's under a strategy: `iter` begins them anew, `goes_on` does not.
+
+    Args:
+      batches: where they come from.
+      strategy: that of the model.
+
+    Attributes:
+      limit: how many batches an epoch may read; None for all there are.
+    """
+
+    def __init__(self, batches: Batches, strategy: tf.distribute.Strategy) -> None:
+        self.batches = batches
+        self.limit: int | None = None
+        self._spec: Any = None
+
+        def of_this_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            total = context.num_replicas_in_sync
+            count = total // context.num_input_pipelines
+            first = context.input_pipeline_id * count
+            made = batches.pipeline(lambda: self._rows(range(first, first + count), total))
+            self._spec = made.element_spec
+            return made
+
+        self._distributed = strategy.distribute_datasets_from_function(of_this_worker)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.batches.begin()
+        return self.goes_on()
+
+    def goes_on(self) -> Iterator[Any]:
+        """An iterator of the next epoch's batches."""
+        return iter(self._distributed)
+
+    @property
+    def element_spec(self) -> Any:
+        """The specification of a batch."""
+        return self._spec
+
+    @property
+    def cardinality(self) -> int:
+        """Nobody knows before they are read."""
+        return tf.data.UNKNOWN_CARDINALITY
+
+    def _rows(self, ranks: range, total: int) -> Iterator[Any]:
+        for batch in self.batches.take(self.limit):
+            for rank in ranks:
+                yield of_replica(batch, rank, total)
+
+
+class PythonAdapter(DataAdapter):
+    """Keras's view of a feed; the hooks of a `PyDataset` are called as Keras calls them."""
+
+    def __init__(self, feed: PythonFeed, adapter: Any, hooks: Any) -> None:
+        self.feed, self._adapter, self._hooks = feed, adapter, hooks
+
+    def get_tf_dataset(self) -> PythonFeed:
+        return self.feed
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._adapter.num_batches
+
+    @property
+    def batch_size(self) -> int | None:
+        return self._adapter.batch_size
+
+    def on_epoch_begin(self) -> None:
+        if self._hooks is not None:
+            self._hooks.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        if self._hooks is not None:
+            self._hooks.on_epoch_end()
+
+
+def adapter_of(options: Mapping[str, Any], strategy: Any) -> PythonAdapter | None:
+    """Returns the adapter of data that Python makes; None for all other data.
+
+    Args:
+      options: the arguments of Keras's epoch iterator.
+      strategy: that of the model.
+    """
+    x = options.get("x")
+    names = ("y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
+    given = {name: options[name] for name in names if name in options}
+    hooks, batches = None, None
+    if isinstance(x, types.GeneratorType):
+        _refuse_as_keras(given)
+        batches = GeneratorBatches(x)
+    elif isinstance(x, PyDataset):
+        theirs: Any = data_adapters.get_data_adapter(x, **given)
+        hooks, batches = x, PyDatasetBatches(x, theirs, shuffle=bool(given.get("shuffle")))
+    elif data_adapters.is_torch_dataloader(x):
+        theirs = data_adapters.get_data_adapter(x, **given)
+        batches = LoaderBatches(theirs.get_numpy_iterator, theirs)
+    if batches is None:
+        return None
+    return PythonAdapter(PythonFeed(batches, strategy), batches.adapter, hooks)
+
+
+def _refuse_as_keras(given: Mapping[str, Any]) -> None:
+    """Has Keras refuse, or warn of, what does not go with a generator, without reading it."""
+
+    def nothing() -> Iterator[Any]:
+        yield ()
+
+    data_adapters.get_data_adapter(nothing(), **given)
+
+
+class PythonEpochIterator(trainer.TFEpochIterator):
+    """Keras's own epoch iterator, with an iterator of its own for each epoch of Python's batches.
+
+    It knows what a batch looks like without reading one, where that can be known.
+    """
+
+    def __init__(self, distribute_strategy=None, *args: Any, **kwargs: Any) -> None:
+        made = adapter_of(kwargs, distribute_strategy)
+        self._python = made.feed if made is not None else None
+        self._replicas = getattr(distribute_strategy, "num_replicas_in_sync", 1)
+        if made is not None:
+            kwargs = {**kwargs, "x": made, "class_weight": None, "shuffle": False}
+        super().__init__(distribute_strategy, *args, **kwargs)
+        if self._python is not None and self.steps_per_epoch:
+            # Keras goes over the end of an epoch to make its last execution a whole one.
+            executions = -(-self.steps_per_epoch // self.steps_per_execution)
+            self._python.limit = executions * self.steps_per_execution
+
+    def _enumerate_iterator(self) -> Any:
+        feed = self._python
+        if feed is None:
+            yield from super()._enumerate_iterator()
+            return
+        if self._current_iterator is not None:
+            self._current_iterator = feed.goes_on()
+        for begin, end, iterator in super()._enumerate_iterator():
+            feed.batches.prepare()
+            feed.batches.taken += end + 1 - begin
+            yield begin, end, iterator
+
+    @contextlib.contextmanager
+    def catch_stop_iteration(self) -> Iterator[None]:
+        with super().catch_stop_iteration():
+            yield
+        if self._python is not None:
+            self._python.batches.settle()
+
+    def symbolic_batch(self) -> Any | None:
+        """What a worker's batch looks like; None where one has to be read to know."""
+        if self._python is not None:
+            known = _symbols(self._python.element_spec, 1)
+            return _symbols(self._python.batches.sample(), None) if known is None else known
+        if isinstance(self.data_adapter, TFDatasetAdapter):
+            dataset = self.data_adapter.get_tf_dataset()
+            if isinstance(dataset, tf.data.Dataset):
+                return _symbols(dataset.element_spec, self._replicas)
+        return None
+
+
+def _symbols(spec: Any, replicas: int | None) -> Any | None:
+    """Keras's symbols for such tensors; None where their shapes are not known.
+
+    Args:
+      spec: a nest of specifications, or of arrays.
+      replicas: that share a batch; None where its size is to be unknown.
+    """
+
+    def symbol(leaf: Any) -> Any:
+        if leaf is None or isinstance(leaf, tf.OptionalSpec):
+            return None
+        batch, *shape = leaf.shape
+        shared = None if batch is None or replicas is None else -(-batch // replicas)
+        return backend.KerasTensor((shared, *shape), backend.standardize_dtype(leaf.dtype))
+
+    is_known = all(map(_is_known, tree.flatten(spec)))
+    return tree.map_structure(symbol, spec) if is_known else None
+
+
+def _is_known(leaf: Any) -> bool:
+    if leaf is None or isinstance(leaf, tf.OptionalSpec):
+        return True
+    shape = getattr(leaf, "shape", None)
+    if shape is None or isinstance(leaf, tf.SparseTensorSpec | tf.RaggedTensorSpec):
+        return False
+    rank = shape.rank if isinstance(shape, tf.TensorShape) else len(shape)
+    return bool(rank) and None not in list(shape)[1:]

@@ -1,0 +1,1 @@
+"""Which sample is in which step, and whose it is."""

@@ -1,0 +1,133 @@
+"""What a pipeline reads, and for whom: values that everything in this room shares."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from tfrun.data import errors
+from tfrun.data.order.permutation import Order
+from tfrun.data.order.shards import share_of_step, steps_per_epoch
+from tfrun.data.sources.source import Source, Tolerant
+
+OnError = Literal["raise", "skip"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A function of one sample.
+
+    Attributes:
+      function: takes the components of a sample, and `seed`, int64 of shape [2], if `is_random`.
+      is_random: whether it takes a seed.
+    """
+
+    function: Callable[..., Any]
+    is_random: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replicas:
+    """The replicas that one pipeline feeds: `count` of `total`, from number `first`."""
+
+    first: int = 0
+    count: int = 1
+    total: int = 1
+
+
+def _last_failures() -> deque[Exception]:
+    return deque(maxlen=100)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All that decides what the pipeline yields, but for the place to start and the replicas.
+
+    Attributes:
+      source: where the samples come from; a `Tolerant` leaves out what it cannot read.
+      order: the order of each epoch.
+      batch: samples in a global batch.
+      stages: functions of one sample, in turn.
+      prefetch: batches that are read ahead.
+      failures: errors of the source, for whoever meets TensorFlow's error about them.
+    """
+
+    source: Source | Tolerant
+    order: Order
+    batch: int
+    stages: tuple[Stage, ...] = ()
+    prefetch: int = 2
+    failures: deque[Exception] = field(default_factory=_last_failures, compare=False)
+
+    @property
+    def steps(self) -> int:
+        """Global batches of an epoch."""
+        return steps_per_epoch(self.order.samples, self.batch)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether a stage takes a seed."""
+        return any(stage.is_random for stage in self.stages)
+
+    @contextlib.contextmanager
+    def noting_failures(self) -> Iterator[None]:
+        """Keeps an error of the block, of which TensorFlow passes on no more than the text."""
+        try:
+            yield
+        except Exception as error:
+            self.failures.append(error)
+            raise
+
+    def share(self, step: int, rank: int, total: int, skip: int = 0) -> tuple[int, int]:
+        """Returns the positions [begin, end) in the epoch's order of `rank`'s part of a batch.
+
+        Args:
+          step: of the epoch.
+          rank: of the replica.
+          total: replicas.
+          skip: samples at the batch's beginning that are done already.
+        """
+        return share_of_step(step, self.order.samples, self.batch, rank, total, skip)
+
+
+class CodedErrors:
+    """A context in which TensorFlow's error about the source gives way to the source's own."""
+
+    def __init__(self, failures: Iterable[Exception]) -> None:
+        self._failures = failures
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if not isinstance(error, tf.errors.OpError):
+            return
+        # What was read ahead may have failed long before, and something else may fail now.
+        for failure in tuple(self._failures):
+            if f"{type(failure).__name__}: {failure}" in error.message:
+                raise failure from error
+
+
+def make_plan(source: Source, batch_size: int, shuffle: bool, seed: int, on_error: OnError) -> Plan:
+    """Returns the plan for what a person has asked for.
+
+    Raises:
+      UsageError: TFRUN-603 (batch larger than the data), TFRUN-607.
+    """
+    where, samples = "tfrun.Dataset", len(source)
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        what = f"{batch_size!r} is not a number of samples"
+        raise errors.bad_argument(what, f"{where}, batch_size", "a whole number from 1")
+    if on_error not in ("raise", "skip"):
+        what = f"{on_error!r} is not a way to deal with errors"
+        raise errors.bad_argument(what, f"{where}, on_error", '"raise" or "skip"')
+    if batch_size > samples:
+        raise errors.batch_too_large(batch_size, samples, where)
+    order = Order(samples=samples, seed=seed, shuffle=shuffle)
+    chosen = Tolerant(source) if on_error == "skip" else source
+    return Plan(source=chosen, order=order, batch=batch_size)

@@ -1,0 +1,224 @@
+"""TFRecord files as a source: any record in any order, its checksum checked when first read."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import io
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from tfrun.data import errors
+from tfrun.data.sources.checksums import HEAD, TAIL, first_damaged
+from tfrun.data.sources.gather import Gathered, Unreadable, keep_freed_memory
+from tfrun.data.sources.record_index import index_files
+
+_LARGE = 64 << 10
+_SHORTER = "it has become shorter"
+
+
+class RecordSource:
+    """The records of some files, in the files' order; a sample is a scalar string.
+
+    A record's checksum is checked the first time that this process reads it.
+    """
+
+    spec = tf.TensorSpec([], tf.string)
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = list(paths)
+        starts = index_files(self._paths)
+        self._ends = np.cumsum([len(of_file) - 1 for of_file in starts])
+        if not len(self):
+            raise errors.empty(f"{len(self._paths)} TFRecord files")
+        self._starts = np.concatenate([of_file[:-1] for of_file in starts])
+        self._sizes = np.concatenate([np.diff(of_file) for of_file in starts])
+        self._file_ends = [int(of_file[-1]) for of_file in starts]
+        mean = float(self._sizes.mean())
+        self.sample_bytes: float | None = mean
+        self._checked = np.zeros(len(self), bool)
+        # A record of many pages comes from a disk faster if it is asked for in one piece.
+        self._is_mapped = mean < _LARGE
+        self._files: dict[int, Any] = {}
+        self._maps = np.zeros(len(starts), np.uintp)  # where they begin in memory
+        weakref.finalize(self, _close, self._files)
+        self._kept: list[Gathered] = []
+        keep_freed_memory()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def read(self, indices: NDArray[np.int64]) -> list[NDArray]:
+        files = np.searchsorted(self._ends, indices, side="right")
+        starts, sizes = self._starts[indices], self._sizes[indices]
+        try:
+            with self._gathering() as gathered:
+                addresses, _held = self._pieces(files, starts, sizes)
+                content = gathered.fill(addresses, sizes)
+                data = _data_of(content, sizes)
+                bad = None
+                if not self._checked[indices].all():
+                    bad = first_damaged(content, sizes, data)
+        except Unreadable as failed:
+            path = self._paths[files[failed.piece]]
+            raise errors.vanished(path, _reason(failed.error)) from None
+        if bad is not None:
+            path, start = self._paths[files[bad]], int(starts[bad])
+            raise errors.corrupt(path, start, "its checksum is wrong")
+        self._checked[indices] = True
+        records = np.empty(len(files), object)
+        records[:] = data
+        return [records]
+
+    def located(self, indices: NDArray[np.int64]) -> list[NDArray]:
+        """Returns where records are, for a reader in a graph.
+
+        Returns:
+          Paths, bytes of shape [k]; and int64 of shape [k, 3]: the first byte of a record's data,
+          its length, and how many bytes of the file follow it.
+        """
+        files = np.searchsorted(self._ends, indices, side="right")
+        begins, sizes = self._starts[indices] + HEAD, self._sizes[indices] - HEAD - TAIL
+        ends = np.array([Path(path).stat().st_size for path in self._paths])[files]
+        paths = np.array([os.fsencode(path) for path in self._paths], object)[files]
+        places = np.stack([begins, sizes, ends - begins - sizes], axis=1).astype(np.int64)
+        return [paths, places]
+
+    def _pieces(
+        self, files: NDArray[np.int64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uintp], list[bytes]]:
+        """Returns where each record is in memory, and what has been read for that."""
+        opened = {number: self._file(number) for number in np.unique(files).tolist()}
+        addresses = self._maps[files] + starts.astype(np.uintp)
+        found: list[bytes] = []
+        if any(isinstance(file, int) for file in opened.values()):
+            for place, number in enumerate(files.tolist()):
+                if isinstance(file := opened[number], int):
+                    found.append(self._read(number, file, int(starts[place]), int(sizes[place])))
+                    addresses[place] = np.frombuffer(found[-1], np.uint8).ctypes.data
+        return addresses, found
+
+    def _read(self, number: int, descriptor: int, start: int, size: int) -> bytes:
+        try:
+            data = os.pread(descriptor, size, start)
+        except OSError as error:
+            raise errors.vanished(self._paths[number], _reason(error)) from None
+        if len(data) < size:
+            raise errors.vanished(self._paths[number], _SHORTER)
+        return data
+
+    def _file(self, number: int) -> Any:
+        """Returns a file's map, or its descriptor; opened once."""
+        with self._lock:
+            if number in self._files:
+                return self._files[number]
+            path = self._paths[number]
+            try:
+                with Path(path).open("rb", 0) as file:
+                    if os.fstat(file.fileno()).st_size < self._file_ends[number]:
+                        raise errors.vanished(path, _SHORTER)
+                    mapped = _map_of(file) if self._is_mapped else None
+                    self._files[number] = os.dup(file.fileno()) if mapped is None else mapped
+                    if mapped is not None:
+                        self._maps[number] = mapped.ctypes.data
+            except OSError as error:
+                raise errors.vanished(path, _reason(error)) from None
+            return self._files[number]
+
+    @contextlib.contextmanager
+    def _gathering(self) -> Iterator[Gathered]:
+        """Lends a file in memory; the last one that was given back, if there is one."""
+        try:
+            gathered = self._kept.pop()
+        except IndexError:
+            gathered = Gathered()
+        try:
+            yield gathered
+        finally:
+            if not gathered.is_large and not self._kept:
+                self._kept.append(gathered)
+
+
+class FileSource:
+    """Whole files; a sample is (path, content), two scalar strings."""
+
+    spec = (tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.string))
+    sample_bytes: float | None = None
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = np.array([os.fsencode(path) for path in paths], object)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def located(self, indices: NDArray[np.int64]) -> list[NDArray]:
+        """Returns the paths, for a reader in a graph."""
+        return [self._paths[indices]]
+
+    def read(self, indices: NDArray[np.int64]) -> list[NDArray]:
+        paths = self._paths[indices]
+        contents = np.empty(len(paths), object)
+        contents[:] = [_content(os.fsdecode(path)) for path in paths]
+        return [paths, contents]
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise errors.vanished(path, error.strerror or str(error)) from None
+
+
+def matching(patterns: str | Sequence[str]) -> list[str]:
+    """Returns the files that match one or more patterns, sorted, so that all workers agree.
+
+    Raises:
+      UsageError: TFRUN-604 where a pattern matches nothing.
+    """
+    found: list[str] = []
+    for pattern in [patterns] if isinstance(patterns, str | os.PathLike) else patterns:
+        # Not Path.glob: the pattern may be absolute.
+        files = sorted(glob.glob(os.fspath(pattern), recursive=True))  # noqa: PTH207
+        if not files:
+            raise errors.no_file(os.fspath(pattern))
+        found += files
+    return found
+
+
+def _map_of(file: io.FileIO) -> NDArray[np.uint8] | None:
+    """Maps a file; None where its file system cannot."""
+    try:
+        made = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError:
+        return None
+    if hasattr(made, "madvise"):
+        made.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(made, np.uint8)
+
+
+def _data_of(content: mmap.mmap, sizes: NDArray[np.int64]) -> list[bytes]:
+    """The records' data without what stands around it."""
+    ends = np.cumsum(sizes)
+    begins, ends = (ends - sizes + HEAD).tolist(), (ends - TAIL).tolist()
+    return [content[begin:end] for begin, end in zip(begins, ends, strict=True)]
+
+
+def _close(files: dict[int, Any]) -> None:
+    for file in files.values():
+        if isinstance(file, int):
+            os.close(file)
+
+
+def _reason(error: OSError) -> str:
+    return _SHORTER if error.errno == errno.EFAULT else error.strerror or str(error)

@@ -1,0 +1,167 @@
+"""What workers agree on between steps: small sums over all workers, outside the train function.
+
+Each function here is a collective: every worker has to call it, at the same point.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrun.collective import stamps
+from tfrun.engine import host_collective
+from tfrun.engine.host_collective_ops import Sum
+from tfrun.job import vain_wait
+from tfrun.job.world import world
+from tfrun.process import progress
+
+_SMALLEST = 16  # numbers in a sum
+_CHUNK = 16 << 20  # bytes in one collective
+
+
+class Waited:
+    """How long this process has waited here for the other workers, since it began.
+
+    Attributes:
+      seconds: of all calls.
+    """
+
+    seconds = 0.0
+
+
+waited = Waited()
+
+
+def multi_worker_strategy(model: Any) -> Any | None:
+    """Returns the strategy that `model` shares with other workers, None when it has none.
+
+    A model made outside the scope from another one's layers has that one's variables: it counts.
+    """
+    strategies = [getattr(model, "distribute_strategy", None)]
+    if getattr(model, "built", False):
+        strategies += [
+            getattr(variable.value, "distribute_strategy", None) for variable in model.weights[:1]
+        ]
+    return next(filter(spans_workers, strategies), None)
+
+
+def spans_workers(strategy: Any) -> bool:
+    """True for a `MultiWorkerMirroredStrategy` of at least two workers."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return False
+    return _worker_count(strategy) > 1
+
+
+def _worker_count(strategy: Any) -> int:
+    return strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
+
+
+def sum_over_workers(strategy: Any, values: np.ndarray) -> np.ndarray:
+    """Returns the sum of each worker's `values` (one dimension, equal shape and dtype on all)."""
+    calls = host_collective.calls_of(strategy)
+    began = time.perf_counter()
+    try:
+        with progress.in_collective():
+            if calls is not None:  # without TensorFlow, which would trace something first
+                return calls.all_reduce(Sum(tensors=[values]))[0].numpy()
+            # A few sizes only: each one is traced anew.
+            size = max(_SMALLEST, 1 << (len(values) - 1).bit_length())
+            padded = np.zeros(size, values.dtype)
+            padded[: len(values)] = values
+            return _summing(strategy)(tf.constant(padded)).numpy()[: len(values)]
+    finally:
+        waited.seconds += time.perf_counter() - began
+
+
+@functools.lru_cache(maxsize=4)
+def _summing(strategy: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns the traced sum: called eagerly, TensorFlow starts a thread pool for each one."""
+    local_replicas = len(strategy.extended.worker_devices)
+
+    # Without autograph: converting two lines of Python takes a tenth of a second.
+    @tf.function(autograph=False)
+    def total(values: tf.Tensor) -> tf.Tensor:
+        def contribution() -> tf.Tensor:
+            # Replicas are numbered worker by worker, so this is each worker's first one.
+            context = tf.distribute.get_replica_context()
+            first = tf.get_static_value(context.replica_id_in_sync_group) % local_replicas == 0
+            return values if first else tf.zeros_like(values)
+
+        summed = strategy.reduce("SUM", strategy.run(contribution), axis=None)
+        return strategy.experimental_local_results(summed)[0]
+
+    return total
+
+
+def meet(strategy: Any) -> None:
+    """Has the workers find out whether all of them are in the same call of the script.
+
+    The host collective does so at each of its calls; TensorFlow's own takes one sum for another.
+
+    Raises:
+      TfrunError: TFRUN-406, when they are not.
+    """
+    if host_collective.is_used_by(strategy):
+        return
+    here, stands = world(), stamps.standing()
+    rows = np.zeros((here.size, 2), np.int64)
+    rows[here.rank] = stands.call, stands.line
+    rows = sum_over_workers(strategy, rows.ravel()).reshape(rows.shape)
+    for rank, (call, line) in enumerate(rows.tolist()):
+        if call != stands.call:
+            there, mine = vain_wait.stands(call, line), vain_wait.stands(stands.call, stands.line)
+            reason = f"worker {rank} is {there}, and this one {mine}"
+            raise RuntimeError(vain_wait.marked(reason))
+
+
+def any_worker(strategy: Any, flags: Sequence[bool]) -> list[bool]:
+    """Returns for each flag whether it is set on at least one worker."""
+    return [bool(count) for count in sum_over_workers(strategy, np.array(flags, np.int64))]
+
+
+def mean_over_workers(strategy: Any, values: Any) -> Any:
+    """Returns the structure `values` with each Python float replaced by its mean over workers.
+
+    In float64, so that a float32 value that is equal on all workers stays exactly itself. Leaves
+    that are no numbers stay as they are.
+    """
+    leaves = keras.tree.flatten(values)
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, float | int)]
+    means = sum_over_workers(strategy, np.array([leaves[i] for i in places], np.float64))
+    for place, mean in zip(places, means / _worker_count(strategy), strict=True):
+        leaves[place] = float(mean)
+    return keras.tree.pack_sequence_as(values, leaves)
+
+
+def bytes_from(strategy: Any, blob: bytes, length: int, *, is_source: bool) -> bytes:
+    """Returns the source's `length` bytes on every worker; the others' do not matter."""
+    # The others add zeros: a sum of 32-bit patterns with zeros is a broadcast.
+    data = np.frombuffer(blob.ljust(length + -length % 4, b"\0"), np.int32)
+    parts = []
+    for start in range(0, len(data), _CHUNK // 4):
+        part = data[start : start + _CHUNK // 4]
+        parts.append(sum_over_workers(strategy, part if is_source else np.zeros_like(part)))
+    return b"".join(part.tobytes() for part in parts)[:length]
+
+
+def from_chief(strategy: Any, values: Sequence[np.ndarray], *, is_chief: bool) -> list[np.ndarray]:
+    """Returns the chief's arrays on every worker, bit for bit, whatever their dtypes.
+
+    Args:
+      strategy: the multi-worker strategy.
+      values: arrays; shapes and dtypes are equal on all workers, contents matter on the chief.
+      is_chief: True on the chief.
+    """
+    mine = b"".join(value.tobytes() for value in values)
+    blob, result, start = bytes_from(strategy, mine, len(mine), is_source=is_chief), [], 0
+    for value in values:
+        raw = blob[start : start + value.nbytes]
+        result.append(np.frombuffer(raw, value.dtype).reshape(value.shape))
+        start += value.nbytes
+    return result

@@ -1,0 +1,256 @@
+"""The host collective as operations of a TensorFlow graph.
+
+They run one after the other on every worker: each reads and writes a variable of ours, and
+TensorFlow keeps the order of what uses the same variable, through functions, loops and conditions.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
+
+from tfrun.collective import collective
+from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
+from tfrun.engine.overlap import OneThread, packs_of
+
+OnArrays = Callable[[list[np.ndarray]], list[np.ndarray]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradients:
+    """Those of some tensors that may travel compressed; see the class of this name in group.py.
+
+    Attributes:
+      which: their positions.
+      name: of them all.
+      version: integer scalar: how many times they have been summed.
+    """
+
+    which: Collection[int]
+    name: str
+    version: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Empty:
+    """Those of some tensors that count as zeros on a worker without samples: they may be NaN there.
+
+    Attributes:
+      which: their positions.
+      samples: scalar: this worker's number of samples.
+    """
+
+    which: Collection[int]
+    samples: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum:
+    """A sum of some tensors over the workers.
+
+    Attributes:
+      tensors: of any shapes and dtypes; numpy's too when TensorFlow executes eagerly.
+      gradients: which of them may travel compressed.
+      empty: which of them may count as zeros.
+    """
+
+    tensors: Sequence[Any]
+    gradients: Gradients | None = None
+    empty: Empty | None = None
+
+    def part(self, which: Sequence[int], name: str) -> Sum:
+        """The sum of the tensors at these positions; `name` tells its gradients from others'."""
+        place = {position: i for i, position in enumerate(which)}
+
+        def here(some: Any) -> Any:
+            found = [place[i] for i in some.which if i in place] if some else []
+            return replace(some, which=frozenset(found)) if found else None
+
+        gradients = here(self.gradients)
+        if gradients:
+            gradients = replace(gradients, name=gradients.name + name)
+        tensors = [self.tensors[i] for i in which]
+        return Sum(tensors=tensors, gradients=gradients, empty=here(self.empty))
+
+    @property
+    def inputs(self) -> list[tf.Tensor]:
+        """What `on` is called with in the graph."""
+        said = [self.gradients.version] if self.gradients else []
+        said += [self.empty.samples] if self.empty else []
+        return [*map(tf.convert_to_tensor, said), *self.tensors]
+
+    def on(self, members: collective.Collective, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The sums, from the values of `inputs`."""
+        values = list(arrays)
+        gradients = None
+        if self.gradients:
+            known, version = self.gradients, int(values.pop(0))
+            gradients = collective.Gradients(which=known.which, name=known.name, version=version)
+        if self.empty and not values.pop(0):
+            for i in self.empty.which:
+                values[i] = np.zeros_like(values[i])
+        return members.all_reduce(values, gradients)
+
+
+class Calls:
+    """Collectives as operations of a graph, or at once when TensorFlow executes eagerly.
+
+    Args:
+      members: the workers.
+      overlaps: sums begin before all that is to be summed is there, see overlap.py.
+    """
+
+    def __init__(self, members: collective.Collective, *, overlaps: bool = False) -> None:
+        self.group = members
+        self._thread = OneThread() if overlaps else None
+        self._begun: list[Future[list[np.ndarray]]] = []
+        with tf.init_scope(), tf.device("CPU:0"):
+            # Past the strategy, as TensorFlow's own ordering tokens.
+            self._order = resource_variable_ops.ResourceVariable(0)
+
+    def all_reduce(self, wanted: Sum, before: Callable[[], None] = lambda: None) -> list[tf.Tensor]:
+        """Sums each tensor over the workers, and returns the sums.
+
+        Args:
+          wanted: the sum.
+          before: is called before what waits for all tensors is put into the graph. TensorFlow
+            keeps the order of what it knows nothing of: what `before` adds stops nothing else.
+        """
+        tensors = wanted.tensors
+        packs = []
+        if self._thread is not None and not tf.executing_eagerly():
+            packs = packs_of([_bytes_of(tensor) for tensor in tensors])
+        if len(packs) > 1:
+            sums = self._in_packs(wanted, packs, before)
+        else:
+            before()
+            function = functools.partial(wanted.on, self.group)
+            sums = self._call(function, wanted.inputs, [tensor.dtype for tensor in tensors])
+        for total, tensor in zip(sums, tensors, strict=True):
+            total.set_shape(tensor.shape)
+        return sums
+
+    def _in_packs(
+        self, wanted: Sum, packs: Sequence[Sequence[int]], before: Callable[[], None]
+    ) -> list[tf.Tensor]:
+        order = [i for pack in packs for i in pack]
+        begun = [self._begin(wanted.part(pack, str(k)), k) for k, pack in enumerate(packs)]
+        before()
+        dtypes = [wanted.tensors[i].dtype for i in order]
+        sums = dict(zip(order, self._call(self._finish, begun, dtypes, waits=True), strict=True))
+        return [sums[i] for i in range(len(order))]
+
+    def all_gather(self, tensors: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
+        """Each tensor's parts of all workers, one after the other along its axis."""
+
+        def gather(arrays: list[np.ndarray]) -> list[np.ndarray]:
+            found = self.group.all_gather(arrays)
+            return [np.concatenate(p, axis=a) for p, a in zip(found, axes, strict=True)]
+
+        joined = self._call(gather, tensors, [t.dtype for t in tensors])
+        for whole, tensor, axis in zip(joined, tensors, axes, strict=True):
+            if tensor.shape.rank is not None:
+                shape = tensor.shape.as_list()
+                shape[axis] = None
+                whole.set_shape(shape)
+        return joined
+
+    def broadcast(self, tensor: tf.Tensor) -> tf.Tensor:
+        def send(arrays: list[np.ndarray]) -> list[np.ndarray]:
+            return [self.group.broadcast(arrays[0])]
+
+        (value,) = self._call(send, [tensor], [tensor.dtype])
+        value.set_shape(tensor.shape)
+        return value
+
+    def _begin(self, wanted: Sum, number: int) -> tf.Tensor:
+        """Hands a sum to the thread, as the step's `number`th; what this returns says that it is.
+
+        The arrays are TensorFlow's own memory, which it keeps for as long as they are there.
+        """
+        thread: Any = self._thread
+
+        def on_arrays(_, *arrays: np.ndarray) -> np.int32:
+            if not number:
+                self._begun.clear()  # of a step that has failed
+            self._begun.append(thread.submit(functools.partial(wanted.on, self.group, arrays)))
+            return np.int32(number)
+
+        with tf.device("CPU:0"):
+            before = tf.raw_ops.ReadVariableOp(resource=self._order.handle, dtype=tf.int32)
+            begun = tf.numpy_function(on_arrays, [before, *wanted.inputs], tf.int32)
+            begun.set_shape([])
+            tf.raw_ops.AssignVariableOp(resource=self._order.handle, value=begun)
+        return begun
+
+    def _finish(self, _: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The sums of all that has begun."""
+        begun, self._begun = self._begun, []
+        return [total for future in begun for total in future.result()]
+
+    def _in_order(self, function: OnArrays) -> OnArrays:
+        """`function`, after all that has begun."""
+        thread = self._thread
+        if thread is None:
+            return function
+        return lambda arrays: thread.submit(lambda: function(arrays)).result()
+
+    def _call(
+        self,
+        function: OnArrays,
+        tensors: Sequence[tf.Tensor],
+        dtypes: Sequence[tf.DType],
+        *,
+        waits: bool = False,
+    ) -> list[tf.Tensor]:
+        """Has `function` called with the values of `tensors`.
+
+        Args:
+          function: a collective, or with `waits` what waits for some.
+          tensors: any.
+          dtypes: of what it returns.
+          waits: see there.
+        """
+        function = function if waits else self._in_order(function)
+        if tf.executing_eagerly():
+            try:
+                results = function([np.asarray(tensor) for tensor in tensors])
+            except PeerGone as error:
+                raise tf.errors.UnavailableError(None, None, str(error)) from None
+            return [tf.constant(r, t) for r, t in zip(results, dtypes, strict=True)]
+
+        def on_arrays(_, *arrays: np.ndarray) -> list[np.ndarray]:
+            try:
+                return [_said(""), *function(list(arrays))]
+            except (PeerGone, PeerAbsent, Disagreement) as error:
+                # Raised from here, TensorFlow would log a traceback of Python's.
+                nothing = [np.zeros((), dtype.as_numpy_dtype) for dtype in dtypes]
+                return [_said(f"{type(error).__name__}: {error}"), *nothing]
+
+        with tf.device("CPU:0"):
+            before = tf.raw_ops.ReadVariableOp(resource=self._order.handle, dtype=tf.int32)
+            failure, *results = tf.numpy_function(
+                on_arrays, [before, *tensors], [tf.string, *dtypes]
+            )
+            failure.set_shape([])
+            fine = tf.raw_ops.Assert(condition=tf.equal(failure, ""), data=[failure], summarize=1)
+            with tf.control_dependencies([fine]):
+                results = [tf.identity(result) for result in results]
+                tf.raw_ops.AssignVariableOp(resource=self._order.handle, value=tf.constant(0))
+        return results
+
+
+def _said(text: str) -> np.ndarray:
+    return np.array(text.encode(), object)
+
+
+def _bytes_of(tensor: tf.Tensor) -> int | None:
+    count = tensor.shape.num_elements()
+    return None if count is None else count * tensor.dtype.size

@@ -1,1 +1,0 @@
-"""Parameter servers: each update once, atomic, where the variable is, and rows only."""

@@ -1,0 +1,1 @@
+"""Jobs whose machines join by hand: tfrun serve and tfrun join."""

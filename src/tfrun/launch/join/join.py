@@ -1,0 +1,218 @@
+"""`tfrun join`: this machine takes part in a job that another one serves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import re
+import subprocess
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+import tfrun
+from tfrun.cluster.address import Address
+from tfrun.control.protocol import messages, tls, wire
+from tfrun.job.errors import TfrunError
+from tfrun.job.exits import EXIT_PREEMPTED
+from tfrun.job.spec import JobSpec
+from tfrun.launch.join.refusal import why_not_in
+from tfrun.launch.remote_agent import FAILURE
+from tfrun.launch.waiting import Waiting
+from tfrun.process import lineage, sigterm
+from tfrun.process.descendants import kill_descendants
+from tfrun.process.python import python_command
+
+TRY_SECONDS = 1.0  # between two attempts
+ANSWER_SECONDS = 4.0
+GONE_SECONDS = 60.0  # one that was in looks for its job again for so long
+LEAVE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joining:
+    """What `tfrun join` was told.
+
+    Attributes:
+      address: the control port.
+      token: the job's secret.
+      slots: how many workers this machine takes.
+      timeout: for how many seconds to try.
+      tls: as `control.tls.trusting` takes it; None is without TLS.
+    """
+
+    address: Address
+    token: str
+    slots: int
+    timeout: float
+    tls: dict[str, Any] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{self.address}"
+
+
+class Join:
+    """Tries to get in, takes part, and tries again when it was cut off."""
+
+    def __init__(self, joining: Joining, say: Callable[[str], None]) -> None:
+        self._joining, self._say = joining, say
+        self._identity = uuid.uuid4().hex
+        self._was_in = False
+        self._was_let_go = False
+        self._process: asyncio.subprocess.Process | None = None
+        self._left = False
+
+    async def run(self) -> None:
+        """Returns when the job is over, or `leave` was called.
+
+        Raises:
+          TfrunError: TFRUN-303 when nobody let it in in time, TFRUN-301 when the job it was in
+            is gone, another code when trying again cannot help.
+        """
+        lineage.adopt_orphans()
+        while not self._left:
+            answer = await self._get_in()
+            if answer is None:
+                return
+            await self._take_part(answer)
+
+    def leave(self) -> None:
+        """Ends this machine's workers, and takes no more part."""
+        self._left = True
+        if self._process and self._process.stdin:
+            self._process.stdin.close()
+
+    def wanted_back(self) -> None:
+        """The system wants this machine back: the job saves first, if it can."""
+        if self._process is None or self._process.returncode is not None:
+            self._left = True
+        else:
+            self._process.terminate()
+
+    # --- getting in ---------------------------------------------------------------------------
+
+    async def _get_in(self) -> messages.Enrolled | None:
+        """Asks until there is an answer; None when the job is over."""
+        patience = GONE_SECONDS if self._was_in else self._joining.timeout
+        waiting = Waiting(str(self._joining.address), patience, self._say)
+        while not self._left:
+            try:
+                answer = await self._ask(self._enrolling())
+            except (aiohttp.ClientError, OSError, asyncio.TimeoutError, TfrunError) as error:
+                reason = why_not_in(error)
+                if self._was_let_go and not reason.permanent:
+                    self._say("the job is over")
+                    return None
+                if reason.permanent:
+                    raise TfrunError(
+                        reason.code, reason.text, where=str(self._joining.address), fix=reason.fix
+                    ) from None
+            else:
+                return self._in(answer)
+            if waiting.is_over:
+                raise self._given_up(reason.text, patience)
+            waiting.because(reason.text)
+            await asyncio.sleep(TRY_SECONDS)
+        return None
+
+    def _in(self, answer: wire.Message) -> messages.Enrolled | None:
+        match answer:
+            case messages.Enrolled():
+                self._was_in, self._was_let_go = True, False
+                return answer
+            case messages.Refused(over=True):
+                self._say("the job is over")
+                return None
+            case messages.Refused(code=code, reason=reason):
+                raise TfrunError(code, reason, where=str(self._joining.address))
+        raise TfrunError("TFRUN-302", f"an answer of the kind {answer.kind!r} was not expected")
+
+    def _given_up(self, reason: str, seconds: float) -> TfrunError:
+        where = str(self._joining.address)
+        if self._was_in:
+            return TfrunError("TFRUN-301", f"the job is gone: {reason}", where=where)
+        return TfrunError("TFRUN-303", f"not let in in {seconds:.0f} s: {reason}", where=where)
+
+    def _enrolling(self) -> messages.Enrol:
+        return messages.Enrol(
+            name=re.sub(r"[^A-Za-z0-9_.-]", "-", platform.node())[:200] or "unnamed",
+            identity=self._identity,
+            slots=self._joining.slots,
+            version=tfrun.__version__,
+        )
+
+    async def _ask(self, message: wire.Message) -> wire.Message:
+        timeout = aiohttp.ClientTimeout(sock_connect=ANSWER_SECONDS, sock_read=ANSWER_SECONDS)
+        headers = {"Authorization": f"Bearer {self._joining.token}"}
+        async with (
+            aiohttp.ClientSession(headers=headers, timeout=timeout) as session,
+            session.post(
+                f"{self._joining.url}/join",
+                data=wire.encode(message),
+                ssl=tls.trusting(self._joining.tls),
+            ) as answer,
+        ):
+            answer.raise_for_status()
+            return wire.decode(await answer.text())
+
+    # --- taking part --------------------------------------------------------------------------
+
+    async def _take_part(self, enrolled: messages.Enrolled) -> None:
+        """Runs an agent to its end.
+
+        Raises:
+          TfrunError: the job cannot run here.
+        """
+        spec = JobSpec.from_json(enrolled.spec)
+        with sigterm.shielded():
+            self._process = process = await asyncio.create_subprocess_exec(
+                *python_command("tfrun.launch.remote_agent"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C reaches us alone
+            )
+        told = {
+            "agent": enrolled.agent,
+            "workers": self._joining.slots,
+            "attempt": enrolled.attempt,
+            "url": f"{self._joining.url}/agent",
+            "token": self._joining.token,
+            "tls": self._joining.tls,
+            "silence": spec.timeouts.launcher_timeout,
+            "spec": enrolled.spec,
+            "remote": {"directory": os.getcwd(), "sync_bytes": 0, "environment": {}},  # noqa: PTH109
+        }
+        assert process.stdin and process.stdout
+        try:
+            # The token goes through the pipe: arguments and environments are readable by others.
+            process.stdin.write(json.dumps(told).encode() + b"\n")
+            failure: TfrunError | None = None
+            async for line in process.stdout:
+                if line.startswith(FAILURE.encode()):
+                    said = json.loads(line.removeprefix(FAILURE.encode()))
+                    failure = TfrunError(said["code"], said["what"], where="this machine")
+            self._was_let_go = await process.wait() in (0, EXIT_PREEMPTED)
+        finally:
+            process.stdin.close()
+            await self._end(process)
+        if failure:
+            with contextlib.suppress(aiohttp.ClientError, OSError, asyncio.TimeoutError):
+                await self._ask(messages.CannotRun(agent=enrolled.agent, reason=failure.what))
+            raise failure
+
+    @staticmethod
+    async def _end(process: asyncio.subprocess.Process) -> None:
+        try:
+            await asyncio.wait_for(process.wait(), LEAVE_SECONDS)
+        except asyncio.TimeoutError:
+            pass
+        # What an agent that was killed could not end has become ours.
+        await asyncio.to_thread(kill_descendants)
+        await process.wait()

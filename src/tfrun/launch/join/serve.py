@@ -1,0 +1,158 @@
+"""A job whose machines join by hand: `tfrun serve` on one, `tfrun join` on each of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfrun.cluster.address import Address
+from tfrun.control.controller import Controller
+from tfrun.control.placement import Site, Whereabouts, make_plan
+from tfrun.control.protocol import tls
+from tfrun.control.server import Desk
+from tfrun.job.spec import JobSpec
+from tfrun.launch.backend import AgentEnd, Door, Job
+from tfrun.launch.join import token_file as token
+from tfrun.launch.join.enrolment import Enrolment, is_loopback
+from tfrun.launch.local.backend import LOOPBACK, LocalBackend
+from tfrun.launch.remote_agent import interfaces, own_address
+
+EVERYWHERE = ("0.0.0.0", "::")
+TOKEN_FILE = "token"  # in the run directory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """What `tfrun serve` was told.
+
+    Attributes:
+      host: the address that the control port listens on.
+      port: the port; 0 is any free one.
+      slots: how many workers this machine takes itself; may be 0.
+      token_file: where the token is, or is to be; "" is in the run directory.
+    """
+
+    host: str = EVERYWHERE[0]
+    port: int = 0
+    slots: int = 1
+    token_file: str = ""
+
+
+def serve_job(
+    spec: JobSpec,
+    serving: Serving,
+    certificate: tls.Certificate | None,
+    say: Callable[[str], None],
+) -> Job:
+    """Returns the job.
+
+    Args:
+      spec: the job.
+      serving: who gets in, and how.
+      certificate: what the control port shows; None is without TLS.
+      say: shows a person a line.
+
+    Raises:
+      UsageError: TFRUN-105 for files that cannot be used.
+    """
+    path = Path(serving.token_file or Path(spec.run_dir, TOKEN_FILE))
+    secret = token.read_or_make(path)
+    address = _reached_at(serving.host)
+    here = _name()
+    own = [Site(agent=here, host=address, slots=serving.slots)] if serving.slots else []
+    left = max(0, spec.workers.high - serving.slots)
+    places = [Site(agent=f"machine {i + 1}", host="", slots=1) for i in range(left)]
+    known = Whereabouts(places=frozenset(place.agent for place in places))
+
+    def desk(controller: Controller) -> Desk:
+        enrolment = Enrolment(controller=controller, whereabouts=known, own_address=address)
+        enrolment.reserve(here)
+        return enrolment.answer
+
+    door = Door.showing(certificate, token=secret, port=serving.port, desk=desk)
+    pem = tls.pem_of(certificate)
+    return Job(
+        spec=spec,
+        plan=make_plan(spec, [*own, *places]),
+        backend=ServeBackend(own, spec, serving, pem, address, path, known, say),
+        door=door,
+    )
+
+
+class ServeBackend:
+    """Starts this machine's own agent, if it takes workers; people start the others."""
+
+    def __init__(
+        self,
+        own: list[Site],
+        spec: JobSpec,
+        serving: Serving,
+        pem: str,
+        address: str,
+        token_file: Path,
+        known: Whereabouts,
+        say: Callable[[str], None],
+    ) -> None:
+        """Args:
+        own: this machine, or nothing.
+        spec: the job.
+        serving: who gets in, and how.
+        pem: the certificate that is shown, in PEM; "" is without TLS.
+        address: where others reach this machine.
+        token_file: where the token is.
+        known: what is known of the machines.
+        say: shows a person a line.
+        """
+        self.whereabouts, self.listen_host = known, serving.host
+        self._spec, self._serving, self._pem, self._say = spec, serving, pem, say
+        self._address, self._token_file = address, token_file
+        self._local = [LocalBackend(site) for site in own]
+
+    async def start(self, port: int, config: dict[str, Any]) -> None:
+        serving = self._serving
+        command = f"tfrun join {Address(host=self._address, port=port)} --token-file FILE"
+        command += " --tls-ca CERTIFICATE" if self._pem else ""
+        if self.whereabouts.places:
+            self._say(f"on each other machine, with a copy of {self._token_file}: {command}")
+        if not self._pem and not is_loopback(serving.host):
+            self._say("without --tls-cert the token crosses the network in clear")
+        for place in self.whereabouts.places:
+            self.whereabouts.waiting[place] = f"run there: {command}"
+        self.whereabouts.expected.update(self.whereabouts.places)
+        scheme = "https" if self._pem else "http"
+        reached = LOOPBACK if serving.host == EVERYWHERE[0] else serving.host
+        reached = "::1" if serving.host == EVERYWHERE[1] else reached
+        more = {
+            "url": f"{scheme}://{Address(host=reached, port=port)}/agent",
+            "tls": tls.only(self._pem),
+        }
+        for local in self._local:
+            await local.start(port, {**config, **more})
+
+    async def agent_ended(self) -> AgentEnd:
+        for local in self._local:
+            return await local.agent_ended()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def close(self, timeout: float) -> None:
+        for local in self._local:
+            await local.close(timeout)
+        if not self._local:
+            await asyncio.sleep(timeout / 2)  # the others read that the job is over
+
+
+def _reached_at(host: str) -> str:
+    """Returns the address that others are told, for a port that listens on `host`."""
+    if host not in EVERYWHERE:
+        return host
+    return own_address("", interfaces()) or LOOPBACK
+
+
+def _name() -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", platform.node()) or "here"

@@ -1,0 +1,90 @@
+"""One agent on this machine, as a child process."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from tfrun.agent.snapshot_directory import remove, state_dir
+from tfrun.cluster.spec import ClusterSpec
+from tfrun.control.placement import Site, Whereabouts, fixed_plan, make_plan
+from tfrun.job.exits import ExitStatus
+from tfrun.job.spec import JobSpec
+from tfrun.launch.backend import AgentEnd, Job
+from tfrun.launch.local.agent_process import ALONE, AgentProcess, slots_alone
+from tfrun.process.descendants import kill_descendants
+
+LOOPBACK = "127.0.0.1"
+
+
+def local_job(
+    spec: JobSpec,
+    external: str = "",
+    cluster: ClusterSpec | None = None,
+    agent: AgentProcess | None = None,
+) -> Job:
+    """Returns the job that runs all of `spec` on this machine.
+
+    Args:
+      spec: the job, with its run directory.
+      external: the TF_CONFIG that was in the environment, when it states the cluster.
+      cluster: who listens where on this machine, when that is stated.
+      agent: its only one, when that runs already.
+    """
+    site = Site(agent=ALONE, host=LOOPBACK, slots=slots_alone(spec.workers, external))
+    if cluster:
+        plan = fixed_plan(cluster, [site], evaluator=spec.evaluator)
+    else:
+        plan = make_plan(spec, [site], external)
+    return Job(
+        spec=spec,
+        plan=plan,
+        backend=LocalBackend(site, agent),
+    )
+
+
+class LocalBackend:
+    """Runs all tasks on this machine."""
+
+    listen_host = LOOPBACK
+
+    def __init__(self, site: Site, agent: AgentProcess | None = None) -> None:
+        """Args:
+        site: this machine.
+        agent: one that runs already; by default `start` starts it.
+        """
+        self._site, self._agent = site, agent
+        self._told = False
+        self._state: Path | None = None
+        self.whereabouts = Whereabouts()
+
+    async def start(self, port: int, config: dict[str, Any]) -> None:
+        spec = JobSpec.from_json(config["spec"])
+        agent = self._agent = self._agent or AgentProcess(self._site.agent, spec, self._site.slots)
+        self._state = state_dir(config["token"], self._site.agent)
+        url = f"http://{LOOPBACK}:{port}/agent"
+        agent.tell({"agent": self._site.agent, "workers": self._site.slots, "url": url, **config})
+
+    async def agent_ended(self) -> AgentEnd:
+        assert self._agent is not None
+        code = await self._agent.wait()
+        if self._told:
+            await asyncio.Event().wait()  # there is no other agent
+        self._told = True
+        how = [str(ExitStatus(code=code)), self._agent.last_words()]
+        return AgentEnd(agent=self._site.agent, how=": ".join(filter(None, how)))
+
+    async def close(self, timeout: float) -> None:
+        if self._agent is None:
+            return
+        self._agent.hang_up()
+        try:
+            await asyncio.wait_for(self._agent.wait(), timeout)
+        except asyncio.TimeoutError:
+            pass
+        # What an agent that was killed could not end has become ours.
+        await asyncio.to_thread(kill_descendants)
+        await self._agent.wait()
+        if self._state:
+            remove(self._state)

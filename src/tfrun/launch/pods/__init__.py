@@ -1,0 +1,1 @@
+"""Jobs in Kubernetes: manifests, and pods that find their launcher."""

@@ -1,0 +1,100 @@
+"""Processes that somebody else has started together, of which the first launches the job.
+
+Slurm's `srun tfrun train.py` and Kubernetes' pods are such groups. Each process becomes an agent;
+the first one is the launcher too, and the others look for it. They connect to its control port
+over the network, with the job's token: a `Meeting` is how they come by both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tfrun.control.placement import Site, Whereabouts, make_plan
+from tfrun.control.protocol import tls
+from tfrun.job.spec import JobSpec
+from tfrun.launch.backend import AgentEnd, Door, Job
+from tfrun.launch.local.backend import LOOPBACK, LocalBackend
+from tfrun.launch.prestarted.rendezvous import Meeting
+
+ANY_INTERFACE = "0.0.0.0"
+
+
+def group_job(
+    spec: JobSpec,
+    sites: Sequence[Site],
+    own: str,
+    meeting: Meeting,
+    *,
+    returns: bool,
+    address: str = "",
+    certificate: tls.Certificate | None = None,
+) -> Job:
+    """Returns the job of a group whose launcher this process is.
+
+    Args:
+      spec: the job.
+      sites: all agents of the group, in rank order.
+      own: this process's.
+      meeting: how the others find it.
+      returns: somebody starts the others again when they end.
+      address: where the others reach this machine; by default at its name.
+      certificate: what the control port shows; None is without TLS.
+
+    Raises:
+      UsageError: TFRUN-103 when there are fewer processes than workers.
+    """
+    (site,) = (site for site in sites if site.agent == own)
+    plan = make_plan(spec, sites)
+    door = Door.showing(certificate, port=meeting.port, token=meeting.token)
+    backend = GroupBackend(site, sites, spec, meeting, returns=returns, certificate=certificate)
+    if address:
+        backend.whereabouts.addresses[own] = address
+    return Job(spec=spec, plan=plan, backend=backend, door=door)
+
+
+class GroupBackend:
+    """Starts its own agent and waits for the others, which start by themselves."""
+
+    listen_host = ANY_INTERFACE
+
+    def __init__(
+        self,
+        own: Site,
+        sites: Sequence[Site],
+        spec: JobSpec,
+        meeting: Meeting,
+        *,
+        returns: bool,
+        certificate: tls.Certificate | None,
+    ) -> None:
+        self._meeting, self._pem = meeting, tls.pem_of(certificate)
+        self._local = LocalBackend(own)
+        others = {site.agent for site in sites} - {own.agent}
+        self.whereabouts = Whereabouts(
+            waiting=dict.fromkeys(others, meeting.why),
+            expected=set(others) if returns else set(),
+            by_connection=True,
+        )
+
+    async def start(self, port: int, config: dict[str, Any]) -> None:
+        await asyncio.to_thread(self._meeting.announce, port, config["token"], self._pem)
+        if self._pem:
+            own = {"url": f"https://{LOOPBACK}:{port}/agent", "tls": tls.only(self._pem)}
+            config = {**config, **own}
+        await self._local.start(port, config)
+
+    async def agent_ended(self) -> AgentEnd:
+        return await self._local.agent_ended()  # the others' connections say it
+
+    async def close(self, timeout: float) -> None:
+        await self._local.close(timeout)
+        await asyncio.to_thread(self._meeting.close)
+
+
+def write_config(process: asyncio.subprocess.Process, config: dict[str, Any]) -> None:
+    """Tells an agent what to do. Through its pipe: others can read arguments and environments."""
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(config).encode() + b"\n")

@@ -1,0 +1,146 @@
+"""A process of a group that is not its launcher: finds the launcher and becomes an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import ssl
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+import tfrun
+from tfrun.control.protocol.tls import trusting
+from tfrun.job import files
+from tfrun.job.errors import TfrunError
+from tfrun.job.exits import ExitStatus
+from tfrun.launch import health
+from tfrun.launch.join.refusal import why_not_in
+from tfrun.launch.prestarted.group import write_config
+from tfrun.launch.prestarted.rendezvous import Found, Meeting
+from tfrun.launch.waiting import Waiting
+from tfrun.process import lineage, sigterm
+from tfrun.process.descendants import kill_descendants
+from tfrun.process.python import python_command
+
+POLL_SECONDS = 0.25
+
+
+def run_member(
+    agent: str,
+    slots: int,
+    meeting: Meeting,
+    *,
+    timeout: float,
+    environment: Mapping[str, str],
+    shows: ssl.SSLContext | None = None,
+) -> int:
+    """Serves the group's launcher until it lets this process go.
+
+    Args:
+      agent: this process's name.
+      slots: how many workers it takes.
+      meeting: how the launcher is found.
+      timeout: seconds within which it has to be there.
+      environment: what the agent gets.
+      shows: the certificate with which it says that it lives; None is without TLS.
+
+    Returns:
+      The agent's exit code: 0 at the job's end, 74 when the launcher was lost, 75 when the job was
+      preempted.
+
+    Raises:
+      TfrunError: TFRUN-306 when there is no launcher in time, or another tfrun.
+    """
+
+    async def live() -> int:
+        async with health.served(meeting.port, shows):
+            return await _serve(agent, slots, meeting, timeout, environment)
+
+    return asyncio.run(live())
+
+
+async def _serve(
+    agent: str, slots: int, meeting: Meeting, timeout: float, environment: Mapping[str, str]
+) -> int:
+    loop = asyncio.get_running_loop()
+    wanted_back = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, wanted_back.set)
+    looking = asyncio.create_task(_look(meeting, timeout))
+    ended = asyncio.create_task(wanted_back.wait())
+    await asyncio.wait({looking, ended}, return_when=asyncio.FIRST_COMPLETED)
+    if not looking.done():
+        looking.cancel()
+        return 128 + signal.SIGTERM
+    found, spec = looking.result()
+    lineage.adopt_orphans()
+    logs = Path(spec["run_dir"], "logs")
+    await asyncio.to_thread(logs.mkdir, parents=True, exist_ok=True)
+    with files.append_to(logs / f"{agent}.agent.log") as log, sigterm.shielded():
+        process = await asyncio.create_subprocess_exec(
+            *python_command("tfrun.agent.agent"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    # The launcher decides what Ctrl-C means, and says so.
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    told = {"agent": agent, "workers": slots, "url": f"{found.url}/agent", "token": found.token}
+    told |= {"tls": found.tls, "silence": spec["timeouts"]["launcher_timeout"], "spec": spec}
+    write_config(process, told)
+    ending = asyncio.create_task(process.wait())
+    try:
+        await asyncio.wait({ending, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if not ending.done():
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()  # it tells the controller
+        return ExitStatus(code=await ending).shell_code
+    finally:
+        ended.cancel()
+        await asyncio.to_thread(kill_descendants)
+
+
+async def _look(meeting: Meeting, timeout: float) -> tuple[Found, dict[str, Any]]:
+    """Asks again and again, until the launcher answers."""
+    waiting = Waiting("the launcher", timeout, _say)
+    reason = meeting.why
+    while not waiting.is_over:
+        found = await asyncio.to_thread(meeting.find)
+        if found:
+            try:
+                job = await _ask(found)
+            except (aiohttp.ClientError, OSError, asyncio.TimeoutError, ValueError) as error:
+                reason = f"{found.url} does not answer: {why_not_in(error).text}"
+            else:
+                if job["version"] != tfrun.__version__:
+                    what = f"the launcher has tfrun {job['version']}, here is {tfrun.__version__}"
+                    raise TfrunError("TFRUN-306", what, fix="Install the same version everywhere")
+                return found, job["spec"]
+        waiting.because(reason)
+        await asyncio.sleep(POLL_SECONDS)
+    raise TfrunError(
+        "TFRUN-306",
+        f"no launcher was found in {timeout:.0f} s: {reason}",
+        fix="See what the first task says, and whether all see the same run directory",
+    )
+
+
+def _say(line: str) -> None:
+    print(f"tfrun: {line}", file=sys.stderr)
+
+
+async def _ask(found: Found) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {found.token}"}
+    time = aiohttp.ClientTimeout(total=5)
+    async with (
+        aiohttp.ClientSession(headers=headers, timeout=time) as session,
+        session.get(f"{found.url}/job", ssl=trusting(found.tls)) as answer,
+    ):
+        answer.raise_for_status()
+        return await answer.json()

@@ -1,0 +1,131 @@
+"""The other side of ssh, or of srun: greets, makes itself at home, becomes the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import tfrun
+from tfrun.job.errors import TfrunError
+from tfrun.job.option_checks import check_program, check_tensorflow
+from tfrun.job.spec import JobSpec
+from tfrun.launch.prestarted.rendezvous import FileMeeting
+from tfrun.launch.ssh.copy_directory import unpack
+
+GREETING = "tfrun-remote-greeting "
+FAILURE = "tfrun-remote-failure "
+SEE_SECONDS = 15.0  # for a shared file system to show a new file
+POLL_SECONDS = 0.25
+
+
+def main() -> None:
+    """Greets the launcher with one line on standard output, then reads its configuration."""
+    greeting = {
+        "version": tfrun.__version__,
+        "python": platform.python_version(),
+        "address": own_address(os.environ.get("SSH_CONNECTION", ""), interfaces()),
+    }
+    print(GREETING + json.dumps(greeting), flush=True)
+    try:
+        from tfrun.agent import agent  # not above: while it is imported the answer comes
+
+        agent.main(settle)
+    except TfrunError as error:
+        print(FAILURE + json.dumps({"code": error.code, "what": error.what}), flush=True)
+        sys.exit(1)
+
+
+def interfaces() -> list[str]:
+    """Returns the addresses of this machine's interfaces that are up."""
+    states = psutil.net_if_stats()
+    return [
+        address.address
+        for name, addresses in psutil.net_if_addrs().items()
+        if name in states and states[name].isup
+        for address in addresses
+    ]
+
+
+def own_address(ssh_connection: str, interfaces: Iterable[str]) -> str:
+    """Returns the address at which other machines reach this one; "" when there is none to see.
+
+    It is the one at which the launcher's ssh arrived: it works when the name that the launcher
+    uses is known only to its ~/.ssh/config, or stands for 127.0.1.1 in this machine's /etc/hosts.
+    When the launcher is on this very machine, it is the first interface's that is not loopback.
+
+    Args:
+      ssh_connection: the variable of that name: "client-ip client-port server-ip server-port".
+      interfaces: the addresses of the interfaces that are up.
+    """
+    arrived = ssh_connection.split()[2:3]
+    return next((text for text in (*arrived, *interfaces) if _is_reachable(text)), "")
+
+
+def _is_reachable(text: str) -> bool:
+    try:
+        ip = ipaddress.ip_address(text)
+    except ValueError:  # a hardware address, or a scope that means nothing elsewhere
+        return False
+    return not (ip.is_loopback or ip.is_link_local or ip.is_unspecified or ip.is_multicast)
+
+
+async def settle(config: dict[str, Any], lifeline: asyncio.StreamReader) -> None:
+    """Takes the job's directory and environment over, and looks whether the job can run here.
+
+    Raises:
+      TfrunError: TFRUN-305.
+    """
+    if "agents" in config:  # srun tells all nodes the same
+        config["agent"] = node = os.environ["SLURMD_NODENAME"]
+        config["workers"] = config["agents"][node]
+    if "meeting" in config:
+        await _meet(config)
+    remote = config["remote"]
+    os.environ.update(remote["environment"])
+    spec = JobSpec.from_json(config["spec"])
+    directory = remote["directory"]
+    try:
+        Path(spec.run_dir, "logs").mkdir(parents=True, exist_ok=True)
+        if remote["sync_bytes"]:
+            await unpack(Path(directory), remote["sync_bytes"], lifeline.read)
+    except OSError as error:
+        raise _cannot(f"the run directory {spec.run_dir!r}: {error.strerror}") from None
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        raise _cannot(f"its directory {directory!r} cannot be entered: {error.strerror}") from None
+    try:
+        check_program(spec.program)
+        check_tensorflow()
+    except TfrunError as error:
+        raise _cannot(f"{error.what}, in {directory!r}") from None
+
+
+async def _meet(config: dict[str, Any]) -> None:
+    """Reads in a file of the run directory what srun must not pass on.
+
+    Raises:
+      TfrunError: TFRUN-305 when it is not there.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SEE_SECONDS
+    meeting = FileMeeting(Path(config["meeting"]))
+    while not (found := await asyncio.to_thread(meeting.find)):
+        if loop.time() > deadline:
+            where = str(Path(config["meeting"]).parent)
+            raise _cannot(f"it does not see the run directory {where!r} of the launcher's node")
+        await asyncio.sleep(POLL_SECONDS)
+    config |= {"url": f"{found.url}/agent", "token": found.token, "tls": found.tls}
+
+
+def _cannot(what: str) -> TfrunError:
+    return TfrunError("TFRUN-305", what)

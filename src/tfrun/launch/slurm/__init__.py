@@ -1,0 +1,1 @@
+"""Jobs in Slurm: inside an allocation, under srun, and as a batch script."""

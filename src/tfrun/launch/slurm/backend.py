@@ -1,0 +1,185 @@
+"""`tfrun train.py` inside a Slurm allocation: one `srun` starts an agent on each node.
+
+Its standard input carries the configuration with the job's token to all of them, and then stays
+open: when this side is gone, however it ended, the agents read an end of file. They connect to the
+control port over the cluster's network. With TLS, the token and the certificate are in a file in
+the run directory instead: what srun passes on crosses that network in clear.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import tfrun
+from tfrun.cluster.slurm import Allocation
+from tfrun.control.placement import Site, Whereabouts, make_plan
+from tfrun.control.protocol.tls import Certificate, pem_of
+from tfrun.job import files
+from tfrun.job.exits import ExitStatus
+from tfrun.job.spec import JobSpec
+from tfrun.launch.backend import AgentEnd, Door, Job
+from tfrun.launch.prestarted.group import ANY_INTERFACE, write_config
+from tfrun.launch.prestarted.rendezvous import FileMeeting
+from tfrun.launch.remote_agent import FAILURE, GREETING
+from tfrun.launch.slurm.commands import agent_environment, labelled, srun_agents
+
+MAX_LINE = 1 << 20
+STEP_SECONDS = 3.0  # for Slurm to end a step
+ENDED = "srun has ended"
+
+
+def slurm_job(
+    spec: JobSpec,
+    allocation: Allocation,
+    *,
+    workers: int | None,
+    certificate: Certificate | None = None,
+) -> Job:
+    """Returns the job that runs `spec` on the nodes of an allocation, as many as it needs.
+
+    Args:
+      spec: the job.
+      allocation: the nodes.
+      workers: the value of -n, None when it is not given.
+      certificate: what the control port shows; None is without TLS.
+
+    Raises:
+      UsageError: TFRUN-103 when the nodes have fewer slots than there are workers.
+    """
+    door = Door.showing(certificate)
+    sites = [Site(agent=n, host=n, slots=slots) for n, slots in allocation.slots(workers)]
+    plan = make_plan(spec, sites)
+    tasks = [task.agent for task in plan.planned]
+    used = {site.agent: tasks.count(site.agent) for site in sites if site.agent in tasks}
+    host = allocation.here or socket.gethostname()
+    backend = SlurmBackend(used, spec, host=host, pem=pem_of(certificate))
+    more = {"door": door, "requeued": allocation.restarts}
+    return Job(spec=spec, plan=plan, backend=backend, **more)
+
+
+class SlurmBackend:
+    """One srun for all nodes."""
+
+    listen_host = ANY_INTERFACE
+
+    def __init__(self, tasks: dict[str, int], spec: JobSpec, *, host: str, pem: str = "") -> None:
+        """Args:
+        tasks: the number of tasks that will share each node, in Slurm's order.
+        spec: the job.
+        host: this machine, as the nodes know it.
+        pem: the certificate that the control port shows, in PEM; "" is without TLS.
+        """
+        path = Path(spec.run_dir, f".slurm-agents-{host}-{os.getpid()}.json")
+        self._meeting, self._pem = FileMeeting(path, host), pem
+        self._tasks, self._spec, self._host = tasks, spec, host
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: list[asyncio.Task[None]] = []
+        self._ended: asyncio.Queue[AgentEnd] = asyncio.Queue()
+        self._said: deque[str] = deque(maxlen=20)
+        self._told: set[str] = set()
+        self.whereabouts = Whereabouts(
+            waiting=dict.fromkeys(tasks, "srun has not started its agent yet"),
+            by_connection=True,
+        )
+
+    async def start(self, port: int, config: dict[str, Any]) -> None:
+        if self._pem:
+            await asyncio.to_thread(self._meeting.announce, port, config["token"], self._pem)
+            config = {"meeting": str(self._meeting.path), "spec": config["spec"]}
+        self._process = process = await asyncio.create_subprocess_exec(
+            *srun_agents(list(self._tasks)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=agent_environment(os.environ),
+            limit=MAX_LINE,
+            start_new_session=True,  # Ctrl-C reaches the launcher alone, which decides
+        )
+        write_config(
+            process,
+            {
+                "agents": self._tasks,
+                "url": f"http://{self._host}:{port}/agent",
+                "silence": self._spec.timeouts.launcher_timeout,
+                "remote": {"directory": str(Path.cwd()), "sync_bytes": 0, "environment": {}},
+                **config,
+            },
+        )
+        self._reading = [
+            asyncio.create_task(self._read(process)),
+            asyncio.create_task(self._wait(process)),
+        ]
+
+    async def agent_ended(self) -> AgentEnd:
+        return await self._ended.get()
+
+    async def close(self, timeout: float) -> None:
+        if self._pem:
+            await asyncio.to_thread(self._meeting.close)
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        if not await self._gone(timeout):
+            self._process.stdin.close()
+            if not await self._gone(STEP_SECONDS):
+                self._process.terminate()  # srun ends its step
+                if not await self._gone(STEP_SECONDS):
+                    self._process.kill()
+                    await self._process.wait()
+        for reading in self._reading:
+            reading.cancel()
+        await asyncio.gather(*self._reading, return_exceptions=True)
+
+    async def _gone(self, timeout: float) -> bool:
+        assert self._process is not None
+        try:
+            await asyncio.wait_for(self._process.wait(), timeout)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        names = list(self._tasks)
+        path = Path(self._spec.run_dir, "logs", "srun.log")
+        with open(path, "a", encoding="utf-8", opener=files.opener) as log:
+            async for raw in process.stdout:
+                line = raw.decode("utf-8", "replace").rstrip()
+                task, text = labelled(line)
+                agent = names[task] if task is not None and task < len(names) else ""
+                if agent and text.startswith(GREETING):
+                    self._greeted(agent, json.loads(text.removeprefix(GREETING)))
+                elif agent and text.startswith(FAILURE):
+                    said = json.loads(text.removeprefix(FAILURE))
+                    self._ends(agent, said["what"], said["code"])
+                else:
+                    log.write(line + "\n")
+                    log.flush()
+                    self._said.append(text)
+
+    def _greeted(self, agent: str, greeting: dict[str, Any]) -> None:
+        self.whereabouts.waiting[agent] = "started; its agent connects"
+        if greeting["version"] != tfrun.__version__:
+            what = f"it has tfrun {greeting['version']}, this node has {tfrun.__version__}"
+            self._ends(agent, what, "TFRUN-305")
+
+    async def _wait(self, process: asyncio.subprocess.Process) -> None:
+        code = await process.wait()
+        await self._reading[0]
+        said = next((text for text in reversed(self._said) if text.strip()), "")
+        how = f"srun ended with {ExitStatus(code=code)}: {said:.200}" if said else ENDED
+        for agent in self._tasks:
+            self._ends(agent, how, "TFRUN-307")
+
+    def _ends(self, agent: str, how: str, code: str) -> None:
+        if agent not in self._told:
+            self._told.add(agent)
+            self.whereabouts.waiting[agent] = how
+            self._ended.put_nowait(AgentEnd(agent=agent, how=how, code=code))

@@ -1,0 +1,1 @@
+"""Agents on other machines, over the system's OpenSSH client."""

@@ -1,0 +1,207 @@
+"""Agents on other machines, over the system's OpenSSH client.
+
+Each host has one ssh process. The control connection runs through it, as a port that is forwarded
+back, so no port is opened to the network and SSH does the encryption. Its standard input carries
+the configuration and then stays open: when this side is gone, however it ended, the other side's
+reads an end of file. When the network between is gone, both sides notice by silence, and ssh stays
+until the agents have given the launcher up: shorter breaks it outlives. A host that
+was lost is tried again until the job ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tfrun.cluster.host_lists import Host
+from tfrun.cluster.spec import ClusterSpec
+from tfrun.control.placement import Site, Whereabouts, fixed_plan, make_plan
+from tfrun.job.errors import TfrunError
+from tfrun.job.spec import JobSpec
+from tfrun.launch.backend import AgentEnd, Job
+from tfrun.launch.ssh.command import Remote, ssh_command
+from tfrun.launch.ssh.connection import Configure, SshConnection
+from tfrun.launch.ssh.copy_directory import pack, synced
+from tfrun.launch.ssh.failure import Reason
+
+LOOPBACK = "127.0.0.1"
+RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0)  # the last one again and again
+STABLE_SECONDS = 30.0  # a connection that stood for so long was a good one
+
+
+def ssh_job(
+    spec: JobSpec, hosts: Sequence[Host], remote: Remote, cluster: ClusterSpec | None = None
+) -> Job:
+    """Returns the job that runs `spec` on `hosts`, in their order; on as many as it needs.
+
+    With `-n MIN:MAX` the hosts that are left stand by, and step in when one is lost.
+
+    Args:
+      spec: the job.
+      hosts: the hosts.
+      remote: how things are there.
+      cluster: who listens where, when that is stated: then all hosts are needed.
+
+    Raises:
+      UsageError: TFRUN-103 when the hosts have fewer slots than there are workers.
+    """
+    sites = [Site(agent=host.name, host=host.name, slots=host.slots) for host in hosts]
+    if cluster:
+        plan = fixed_plan(cluster, sites, evaluator=spec.evaluator)
+    else:
+        plan = make_plan(spec, sites)
+    tasks = [task.agent for task in plan.planned]
+    stand_by = spec.workers.low < spec.workers.high
+    used = {host.name: host.destination for host in hosts if stand_by or host.name in tasks}
+    if (
+        len(used) == 1 and not cluster
+    ):  # all tasks are neighbours: whatever the network, they reach each other
+        (only,) = used
+        plan = make_plan(spec, [Site(agent=s.agent, host=LOOPBACK, slots=s.slots) for s in sites])
+        assert {task.agent for task in plan.planned} == {only}
+    backend = SshBackend(
+        used,
+        {host.name: tasks.count(host.name) or host.slots for host in hosts if host.name in used},
+        spec,
+        remote,
+        silence=spec.timeouts.launcher_timeout,
+    )
+    return Job(spec=spec, plan=plan, backend=backend)
+
+
+class SshBackend:
+    """One ssh process for each host, all at the same time."""
+
+    listen_host = LOOPBACK
+
+    def __init__(
+        self,
+        destinations: Mapping[str, str],
+        tasks: Mapping[str, int],
+        spec: JobSpec,
+        remote: Remote,
+        *,
+        silence: float,
+    ) -> None:
+        """Args:
+        destinations: what ssh is given, by agent.
+        tasks: the number of tasks that will share the machine, by agent.
+        spec: the job.
+        remote: how things are there.
+        silence: seconds without a sign of this side after which an agent ends its workers.
+        """
+        self._destinations, self._tasks, self._spec = destinations, tasks, spec
+        self._remote, self._silence = remote, silence
+        self._connections: dict[str, SshConnection] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._copy: Path | None = None
+        self._ended: asyncio.Queue[AgentEnd] = asyncio.Queue()
+        self._closing = asyncio.Event()
+        self.whereabouts = Whereabouts()
+
+    async def start(self, port: int, config: dict[str, Any]) -> None:
+        if self._remote.sync:
+            directory, program = synced(self._spec.program)
+            run_dir = Path(self._spec.run_dir)
+            self._copy = run_dir / "code.tar.gz"
+            with self._copy.open("wb") as file:
+                await asyncio.to_thread(pack, directory, file, run_dir=run_dir)
+            config = {**config, "spec": replace(self._spec, program=program).to_json()}
+        for agent in self._destinations:
+            self.whereabouts.waiting[agent] = "connecting"
+            self.whereabouts.expected.add(agent)
+            trying = self._keep_trying(agent, port, config)
+            self._running[agent] = asyncio.create_task(trying)
+
+    async def agent_ended(self) -> AgentEnd:
+        return await self._ended.get()
+
+    async def close(self, timeout: float) -> None:
+        self._closing.set()
+        leaving = []
+        for agent, connection in self._connections.items():
+            connection.hang_up()
+            if connection.told and timeout:
+                leaving.append(self._running[agent])
+        if leaving:
+            await asyncio.wait(leaving, timeout=timeout)
+        for running in self._running.values():
+            running.cancel()
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        if self._copy:
+            self._copy.unlink(missing_ok=True)
+
+    async def _keep_trying(self, agent: str, port: int, config: dict[str, Any]) -> None:
+        """Connects, and again when that breaks, until it is clear that it never can be, or closing.
+
+        What a host that was there before says, that its Python cannot be found for example, may
+        well pass: a machine that starts anew takes connections before all its disks are there.
+        """
+        python, known, loop = self._remote.python, self.whereabouts, asyncio.get_running_loop()
+        command = ssh_command(
+            self._destinations[agent], python, LOOPBACK, port, silence=self._silence
+        )
+        log = Path(self._spec.run_dir, "logs") / f"{agent}.agent.log"
+        pauses = _pauses()
+        for attempt in itertools.count():
+            configure, began = self._configure(agent, attempt, config), loop.time()
+            connection = SshConnection(command, python, log, configure, self._copy)
+            self._connections[agent] = connection
+            try:
+                reason = await connection.run()
+            except TfrunError as error:
+                reason = Reason(text=error.what, permanent=True, code=error.code)
+            except (OSError, ValueError, LookupError) as error:  # a full disk; a broken greeting
+                reason = Reason(text=f"its connection failed here: {error}", permanent=True)
+            known.waiting[agent] = reason.text
+            is_over = reason.permanent and agent not in known.joined
+            if is_over:
+                known.expected.discard(agent)
+            if connection.told or is_over:
+                end = AgentEnd(agent=agent, how=reason.text, code=reason.code)
+                self._ended.put_nowait(end)
+            if is_over:
+                return
+            if connection.told and loop.time() - began > STABLE_SECONDS:
+                pauses = _pauses()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), next(pauses))
+                return
+
+    def _configure(self, agent: str, attempt: int, config: dict[str, Any]) -> Configure:
+        def configure(greeting: Mapping[str, Any], port: int) -> dict[str, Any]:
+            self.whereabouts.waiting[agent] = "connected; its agent is starting"
+            # A host that is alone needs no address: its tasks are each other's neighbours.
+            if greeting["address"] and len(self._destinations) > 1:
+                self.whereabouts.addresses[agent] = greeting["address"]
+            return {
+                "agent": agent,
+                "workers": self._tasks[agent],
+                "attempt": attempt,
+                "url": f"http://{LOOPBACK}:{port}/agent",
+                "silence": self._silence,
+                "remote": {
+                    "directory": self._directory(agent),
+                    "sync_bytes": self._copy.stat().st_size if self._copy else 0,
+                    "environment": dict(self._remote.environment),
+                },
+                **config,
+            }
+
+        return configure
+
+    def _directory(self, agent: str) -> str:
+        """A copy has a place of its own: the run directory may be shared after all."""
+        if self._copy is None:
+            return self._remote.directory
+        return str(Path(self._spec.run_dir, "code", agent))
+
+
+def _pauses() -> Iterator[float]:
+    """Yields how many seconds to wait before each new attempt."""
+    return itertools.chain(RETRY_SECONDS, itertools.repeat(RETRY_SECONDS[-1]))

@@ -1,0 +1,104 @@
+"""An event as one line for people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfrun.observe.exception_summary import essence
+from tfrun.observe.stragglers import sentence
+
+Event = Mapping[str, Any]
+
+
+def told(event: Event) -> tuple[str, str] | None:
+    """Returns what a person reads of an event, and its level: "info", "warning" or "error".
+
+    None for what nobody wants to read.
+    """
+    try:
+        line = _line(event)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None  # another version's, or a worker's own invention
+    if line is None:
+        return None
+    return (line, "info") if isinstance(line, str) else line
+
+
+def name_of(task: str) -> str:
+    """Returns a task's name as people read it: "worker 1"."""
+    return task.replace(":", " ")
+
+
+def _line(event: Event) -> str | tuple[str, str] | None:
+    match event.get("event"):
+        case "job":
+            return "the job begins" if not event.get("goes_on") else "the job goes on"
+        case "agent_joined":
+            return f"{event['host']} is there"
+        case "agent_lost":
+            return f"{event['agent']} was lost: {event['reason']}", "error"
+        case "agent_back":
+            return f"{event['agent']} is heard again"
+        case "cut_off":
+            return "nothing is heard of any machine", "warning"
+        case "heard_again":
+            return f"the machines are heard again after {event['seconds']:.1f} s"
+        case "let_go":
+            return f"{event['agent']} is let go"
+        case "wanted_back":
+            return f"{event['agent']} is wanted back", "warning"
+        case "missing":
+            events = f"{event['events']:,} event{'s' if event['events'] != 1 else ''}"
+            return f"{events} could not be written here: {event['reason']}", "warning"
+        case "notice":
+            return str(event["text"]), "warning"
+        case "doubt":
+            return f"{event['code']}: {event['text']}", "warning"
+        case "interrupted":
+            return f"{event['signal']} came", "warning"
+        case "waiting":
+            return f"waiting for {', '.join(event['agents'])}", "warning"
+        case "resized":
+            return f"round {event['round']} has another number of workers"
+        case "failure":
+            return str(event["how"]), "error"
+        case "worker_exited" if event["code"] and event.get("requested"):
+            return f"{name_of(event['task'])} was stopped"
+        case "worker_exited" if event["code"]:
+            return f"{name_of(event['task'])}: {event['status']}", "error"
+        case "recovered" | "grown" | "machine_preempted" as kind:
+            how = {"recovered": "recovered", "grown": "grown"}.get(
+                kind, "went on without a machine"
+            )
+            lost = f", {event['lost_steps']} steps lost" if event.get("lost_steps") else ""
+            return f"{how} at step {event['step']:,} after {event['seconds']:.1f} s{lost}"
+        case "memory_saved" if event["step"] >= 0:
+            return f"step {event['step']:,} was saved from memory"
+        case "straggler":
+            return sentence(event), "warning"
+        case "straggler_over":
+            return f"{name_of(event['task'])} is as fast as the others again"
+        case "job_ended":
+            level = "info" if event["state"] == "finished" else "error"
+            return f"the job has ended: {event['state']}", level
+        case "round" if event["state"] == "running":
+            return f"round {event['number']} runs"
+        case "worker_report":
+            return _report_line(event["task"], event["report"])
+    return None
+
+
+def _report_line(task: str, report: Mapping[str, Any]) -> str | tuple[str, str] | None:
+    match report.get("kind"):
+        case "error":
+            return f"{name_of(task)}: {' '.join(essence(report)[:2])[:300]}", "error"
+        case "epoch_end":
+            logs = report.get("logs") or {}
+            shown = [f"{k} {v:.4g}" for k, v in logs.items() if isinstance(v, int | float)]
+            return " · ".join([f"epoch {report['epoch'] + 1} done", *shown[:6]])
+        case "resumed":
+            return f"{name_of(task)} goes on from step {report['step']:,}"
+        case "notice":
+            return f"{name_of(task)}: {report['text']}", "warning"
+    return None

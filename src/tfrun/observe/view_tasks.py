@@ -1,0 +1,145 @@
+"""The workers and machines of a job, as its events tell of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfrun.observe.step_reports import Numbers, rank_order
+
+Event = Mapping[str, Any]
+
+
+@dataclass(kw_only=True)
+class Worker:
+    """One task, in the newest round that it took part in.
+
+    Attributes:
+      state: "starting", "running" (it has made a step), "done", "failed" or "gone".
+      since: when that began, in seconds since the epoch.
+      status: how its process ended.
+      slow_at: what it slows the others down with.
+    """
+
+    task: str
+    agent: str
+    pid: int
+    round: int
+    state: str
+    since: float
+    status: str | None = None
+    slow_at: str | None = None
+
+
+@dataclass(kw_only=True)
+class Workers:
+    """All of a job's; `agents` are the machines by their agents' names."""
+
+    agents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tasks: dict[str, Worker] = field(default_factory=dict)
+    _round: int = -1
+    _names: list[str] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The tasks in rank order; sorted once, for a thousand of them report each second."""
+        if self._names is None:
+            self._names = sorted(self.tasks, key=rank_order)
+        return self._names
+
+    def add(self, event: Event) -> None:
+        """Takes the next event."""
+        time = event["time"]
+        match event["event"]:
+            case "agent_joined":
+                where = {"agent": event["agent"], "host": event["host"]}
+                self.agents[event["agent"]] = {**where, "state": "joined", "since": time}
+            case "agent_lost" | "let_go" as kind if event["agent"] in self.agents:
+                state = "lost" if kind == "agent_lost" else "let_go"
+                self.agents[event["agent"]] |= {"state": state, "since": time}
+            case "agent_back" if event["agent"] in self.agents:
+                self.agents[event["agent"]] |= {"state": "joined", "since": time}
+            case "worker_started":
+                self._started(event)
+            case "worker_report" if event["task"] in self.tasks:
+                self._reported(self.tasks[event["task"]], event["report"].get("kind"), time)
+            case "worker_exited" if event["task"] in self.tasks:
+                worker = self.tasks[event["task"]]
+                if worker.state != "failed":
+                    worker.state = "gone" if event["code"] else "done"
+                asked = event["code"] and event.get("requested")
+                worker.status = "stopped" if asked else event["status"]
+                worker.since, worker.slow_at = time, None
+            case "failure" if event["task"] in self.tasks:
+                worker = self.tasks[event["task"]]
+                worker.state, worker.since = "failed", time
+            case "straggler" | "straggler_over" as kind if event["task"] in self.tasks:
+                slow = kind == "straggler"
+                self.tasks[event["task"]].slow_at = event["slow_at"] if slow else None
+
+    def _started(self, event: Event) -> None:
+        if self._round < event["round"]:
+            # A new round: those without a place in it are no workers any more.
+            self._round, self.tasks = event["round"], {}
+        self._names = None
+        self.tasks[event["task"]] = Worker(
+            task=event["task"],
+            agent=str(event.get("agent") or next(iter(self.agents), "")),
+            pid=event["pid"],
+            round=event["round"],
+            state="starting",
+            since=event["time"],
+        )
+
+    @staticmethod
+    def _reported(worker: Worker, kind: Any, time: float) -> None:
+        state = {"first_step": "running", "done": "done", "error": "failed"}.get(kind)
+        if state:
+            worker.state, worker.since = state, time
+
+    def in_order(self) -> list[Worker]:
+        """Returns the tasks in rank order."""
+        return [self.tasks[name] for name in self.names]
+
+    @property
+    def up(self) -> int:
+        """How many run."""
+        return sum(worker.status is None for worker in self.tasks.values())
+
+    def to_json(self, numbers: Mapping[str, Numbers], batch: float | None) -> list[dict[str, Any]]:
+        """Returns what `JobView` says of each task.
+
+        Args:
+          numbers: each one's last report.
+          batch: the global batch; None where unknown.
+        """
+        each = batch / len(self.tasks) if batch and self.tasks else None
+        return [
+            self._json_of(rank, worker, numbers.get(worker.task), each)
+            for rank, worker in enumerate(self.in_order())
+        ]
+
+    def _json_of(
+        self, rank: int, worker: Worker, numbers: Numbers | None, batch: float | None
+    ) -> dict[str, Any]:
+        seconds = numbers.step_seconds if numbers else None
+        rate = 1 / seconds if seconds else None
+        return {
+            **{"task": worker.task, "rank": rank, "agent": worker.agent},
+            **{"host": self.agents.get(worker.agent, {}).get("host"), "pid": worker.pid},
+            **{"round": worker.round, "state": worker.state, "since": worker.since},
+            **{"status": worker.status, "slow_at": worker.slow_at},
+            "reported": numbers and numbers.time,
+            "epoch": numbers and numbers.epoch,
+            "step": numbers and numbers.step,
+            "steps_per_second": rate and round(rate, 3),
+            "samples_per_second": rate and batch and round(rate * batch, 1),
+            "step_seconds": seconds,
+            "own_seconds": numbers and numbers.own_seconds,
+            "network_seconds": numbers and numbers.network_seconds,
+            "split": numbers and dict(numbers.split),
+            "rss_bytes": (numbers and numbers.rss) or None,
+            "cpu_share": numbers and numbers.cpu,
+            "gpu_bytes": numbers and numbers.gpu,
+        }

@@ -1,0 +1,256 @@
+"""How a worker shows that it goes on: a few numbers in memory that its agent looks at.
+
+A worker writes them around each step, which costs less than a microsecond; nothing is sent. When
+training stands still, they tell the one that stands in its own code from those that wait for it
+in a collective.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import faulthandler
+import functools
+import mmap
+import os
+import signal
+import struct
+import sys
+import threading
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfrun.process import channel
+
+# Not SIGUSR1 or SIGUSR2, which scripts and schedulers use.
+DUMP_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + 7
+DUMP_SECONDS = 1.0  # for the stacks to be written
+LOOK = "look"  # what an agent says to a worker whose loop it wonders about
+# When (monotonic seconds), phase, usual step (seconds), steps of the training that are done.
+_FORMAT = struct.Struct("dqdq")
+_TRACED_PART = 0.3  # of the first step's time counts as usual: other shapes are traced later
+_BUSY = 0.05  # of a processor; what waits uses far less
+
+
+class Phase(enum.IntEnum):
+    """What a worker is doing."""
+
+    OTHER = 0  # the script's own part, which has no usual time
+    BETWEEN = 1  # between two steps of one epoch
+    STEP = 2  # in a step that has been traced, or in another collective
+    BODY = 3  # in the body of a loop of the script's own: a step, and whatever else
+    TRACING = 4  # in a first step
+    PAUSE = 5  # saving, or what callbacks do when an epoch ends
+    LOOP = 6  # between two commits of a loop of the script's own, or after the last one
+    MEETING = 7  # in TensorFlow's start, which waits for all the others, without any end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What an agent reads: when the phase began, which it is, and how long a step takes.
+
+    And how many steps of the training are done; 0 where nobody counts them.
+    """
+
+    since: float
+    phase: Phase
+    step_seconds: float
+    step: int = 0
+
+
+class Progress:
+    """A worker's side."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("wb+") as file:
+            file.write(bytes(_FORMAT.size))
+            file.flush()
+            self._memory = mmap.mmap(file.fileno(), _FORMAT.size)
+        self._began, self._since = 0.0, 0.0
+        self._usual: dict[str, float] = {}  # seconds of a step, of each kind that has been traced
+        self._phase, self._kind, self._step = Phase.OTHER, "", 0
+        self._looked = (0.0, 0.0)  # processor time, and when
+
+    def other(self) -> None:
+        """What comes now has no usual time."""
+        self._write(Phase.OTHER)
+
+    def pause(self) -> None:
+        """What comes now takes longer than a step."""
+        self._write(Phase.PAUSE)
+
+    def begins(self) -> None:
+        """A training begins, whose steps are not traced yet."""
+        self._usual.clear()
+
+    def forget(self, kind: str) -> None:
+        """The next step of a kind is traced."""
+        self._usual.pop(kind, None)
+
+    def step_begins(self, kind: str = "train") -> None:
+        """The first one of a kind is traced, which takes long."""
+        self._began, self._kind = time.monotonic(), kind
+        self._write(Phase.STEP if kind in self._usual else Phase.TRACING)
+
+    def body_begins(self) -> None:
+        """As `step_begins`, where the script does the step."""
+        self.step_begins()
+        if self._phase is Phase.STEP:
+            self._write(Phase.BODY)
+
+    def body_ended(self, step: int) -> None:
+        """As `step_returned`; the next batch, which comes now, may have to be waited for."""
+        self.step_returned(step)
+        self._write(Phase.BODY)
+
+    def committed(self, step: int) -> None:
+        """The script has said that a step of its own is done; nobody knows which is the last."""
+        self._step = step
+        self._write(Phase.LOOP)
+
+    def step_returned(self, step: int | None = None) -> None:
+        """The step is done, the training's number `step`; callbacks come."""
+        self._step = self._step if step is None else step
+        now, kind = time.monotonic(), self._kind
+        seconds, usual = now - self._began, self._usual.get(kind)
+        if usual is None:
+            usual = _TRACED_PART * seconds
+        elif kind == "train":
+            usual = 0.9 * usual + 0.1 * seconds
+        if kind != "train":
+            usual = max(usual, seconds)
+        self._usual[kind] = usual
+        self._phase, self._since = Phase.BETWEEN, now
+        _FORMAT.pack_into(self._memory, 0, now, Phase.BETWEEN, usual, self._step)
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """For a collective outside the steps."""
+        yield from self._meanwhile(Phase.STEP, set(Phase) - {Phase.OTHER, Phase.TRACING})
+
+    @contextlib.contextmanager
+    def meeting(self) -> Iterator[None]:
+        """For TensorFlow's start."""
+        yield from self._meanwhile(Phase.MEETING, set(Phase))
+
+    @contextlib.contextmanager
+    def pausing(self) -> Iterator[None]:
+        """For something in between that takes longer than a step."""
+        yield from self._meanwhile(Phase.PAUSE, set(Phase) - {Phase.OTHER})
+
+    @contextlib.contextmanager
+    def as_before(self) -> Iterator[None]:
+        """What comes shows its own progress, and leaves no trace of it."""
+        before, began, kind = self._phase, self._began, self._kind
+        try:
+            yield
+        finally:
+            self._began, self._kind = began, kind
+            self._write(before)
+
+    def look(self) -> None:
+        """Finds out whether something goes on: the agent asks, and a thread answers.
+
+        What waits for a peer, a lock or a clock leaves the processor alone; what evaluates, or
+        fills a shuffle buffer, does not. And the body of a loop waits for others when it stands in
+        an operation of TensorFlow's.
+        """
+        phase, since = self._phase, self._since
+        used, now = time.process_time(), time.monotonic()
+        (used_before, before), self._looked = self._looked, (used, now)
+        if phase not in (Phase.BODY, Phase.LOOP, Phase.STEP):
+            return
+        if before > since and used - used_before > _BUSY * (now - before):
+            self._show(now, phase)
+            self._since = since = now
+        else:
+            waits = phase is Phase.BODY and _is_in_tensorflow()
+            self._show(since, Phase.STEP if waits else phase)
+        if (self._phase, self._since) != (phase, since):  # in the meantime
+            self._show(self._since, self._phase)
+
+    def _meanwhile(self, phase: Phase, instead_of: Collection[Phase]) -> Iterator[None]:
+        before = self._phase
+        if before in instead_of:
+            self._write(phase)
+        try:
+            yield
+        finally:
+            self._write(before)
+
+    @property
+    def _step_seconds(self) -> float:
+        return self._usual.get(self._kind, 0.0)
+
+    def _write(self, phase: Phase) -> None:
+        self._phase, self._since = phase, time.monotonic()
+        self._show(self._since, phase)
+
+    def _show(self, since: float, phase: Phase) -> None:
+        _FORMAT.pack_into(self._memory, 0, since, phase, self._step_seconds, self._step)
+
+
+def _is_in_tensorflow() -> bool:
+    """Whether the main thread stands in one of TensorFlow's operations."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    name = frame.f_code.co_filename if frame else ""
+    return "/tensorflow/python/" in name.replace(os.sep, "/")
+
+
+def path_of(folder: Path, task: str) -> Path:
+    """The file of a worker in its machine's state directory."""
+    return folder / f"progress-{task.replace(':', '-')}"
+
+
+def read(path: Path) -> Reading | None:
+    """What a worker has shown last; None when it has shown nothing yet."""
+    try:
+        since, phase, mean, step = _FORMAT.unpack(path.read_bytes())
+        found = Reading(since=since, phase=Phase(phase), step_seconds=mean, step=step)
+        return found if since else None
+    except (OSError, ValueError, struct.error):
+        return None
+
+
+def dump_stacks_on_signal() -> None:
+    """Has this process write all its Python stacks to its log when the agent asks for it."""
+    faulthandler.register(DUMP_SIGNAL, file=sys.__stderr__ or 2, all_threads=True, chain=False)
+
+
+@functools.cache
+def own() -> Progress | None:
+    """This worker's progress; None outside a job."""
+    folder, task = os.environ.get("TFRUN_STATE_DIR"), os.environ.get("TFRUN_TASK")
+    try:
+        made = Progress(path_of(Path(folder), task)) if folder and task else None
+    except OSError:
+        return None  # the memory is full: nobody watches
+    if made is not None:
+        channel.when(LOOK, made.look)
+    return made
+
+
+def as_before() -> contextlib.AbstractContextManager[None]:
+    """While it lasts something else shows its progress."""
+    mine = own()
+    return mine.as_before() if mine else contextlib.nullcontext()
+
+
+def pausing() -> contextlib.AbstractContextManager[None]:
+    """While it lasts this worker does something that takes longer than a step."""
+    mine = own()
+    return mine.pausing() if mine else contextlib.nullcontext()
+
+
+def meeting() -> contextlib.AbstractContextManager[None]:
+    """While it lasts TensorFlow waits for all workers to start."""
+    mine = own()
+    return mine.meeting() if mine else contextlib.nullcontext()
+
+
+def in_collective() -> contextlib.AbstractContextManager[None]:
+    """While it lasts this worker waits for others."""
+    mine = own()
+    return mine.waiting() if mine else contextlib.nullcontext()

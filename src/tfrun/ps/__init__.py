@@ -1,0 +1,1 @@
+"""Parameter servers: the chief schedules, workers compute, servers update each variable once."""

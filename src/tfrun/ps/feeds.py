@@ -1,0 +1,204 @@
+"""Data that workers make for themselves: the chief only says which batch.
+
+A feed places what it needs once on each worker (`resource`), again on one that was started again,
+and describes in a graph how a worker makes a batch of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from tfrun.data.dataset import Dataset
+from tfrun.data.order.permutation import sample_keys
+from tfrun.data.sources.records import FileSource, RecordSource
+from tfrun.data.sources.source import ArraySource, batch_spec
+from tfrun.ps.errors import cannot_be_made
+from tfrun.ps.file_reading import read_files, read_records
+from tfrun.ps.pipelines import Layer
+from tfrun.ps.reading_turns import Turns
+from tfrun.ps.server_step import MARK
+
+Arguments = list[np.ndarray]
+
+
+class Feed(Protocol):
+    """Batches of one pass after the other.
+
+    Attributes:
+      steps: of an epoch; None where only reading it tells.
+      spec: the structure of a batch, of `tf.TensorSpec`.
+      resource_specs: what `batch` gets of the resource.
+      layers: what was trained of a pipeline, for a `Resume`; empty where the chief names batches.
+      next_number: above the number of any mark that the feed has made itself.
+    """
+
+    steps: int | None
+    spec: Any
+    resource_specs: list[Any]
+
+    @property
+    def layers(self) -> list[Layer]: ...
+
+    @property
+    def next_number(self) -> int: ...
+
+    def open(self, coordinator: Any, number: int) -> Any:
+        """Returns what each worker holds, a `PerWorkerValues`, for the next epoch.
+
+        Args:
+          coordinator: the strategy's.
+          number: no step on the servers has had it, or a higher one.
+        """
+        ...
+
+    def next_epoch(self) -> None:
+        """The epoch is over, though nothing of it was read."""
+        ...
+
+    def turns(self, left: int | None) -> Turns | None:
+        """Returns who reads next; None where the chief names the batches.
+
+        Args:
+          left: steps of the epoch; None for all that are left.
+        """
+        ...
+
+    def arguments(self, mark: int, epoch: int, step: int) -> Arguments:
+        """Returns what a worker is told about a batch: a few small arrays.
+
+        Args:
+          mark: of the step (see ps/server_step.py).
+          epoch: from 0.
+          step: of the epoch, from 0.
+        """
+        ...
+
+    @property
+    def argument_specs(self) -> list[tf.TensorSpec]: ...
+
+    def batch(
+        self, arguments: Sequence[tf.Tensor], resource: Sequence[Any]
+    ) -> tuple[tf.Tensor, Any]:
+        """Makes the step's mark and its batch on the worker, in a graph."""
+        ...
+
+
+class PositionFeed:
+    """A `tfrun.Dataset`: batch s of an epoch is a function of (seed, epoch, s)."""
+
+    def __init__(self, dataset: Dataset, batch_function: Any = None) -> None:
+        self.dataset, self._plan = dataset, dataset.plan
+        self._function = batch_function
+        self.steps: int | None = dataset.steps_per_epoch
+        self._source = self._plan.source
+        self._read = _reader(self._source)
+        self.resource_specs = [
+            tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)) for array in self._held
+        ]
+        self._opened: tuple[Any, Any] | None = None
+        self.spec = self._spec()
+        self.layers: list[Layer] = []
+        self.next_number = 0
+
+    @property
+    def _held(self) -> list[np.ndarray]:
+        return self._source.arrays if isinstance(self._source, ArraySource) else []
+
+    def open(self, coordinator: Any, number: int) -> Any:
+        if self._opened is None or self._opened[0] is not coordinator:
+            arrays = [tf.convert_to_tensor(array) for array in self._held]
+
+            def place():
+                return [tf.identity(array) for array in arrays]
+
+            made = tf.function(place).get_concrete_function() if arrays else (lambda: [])
+            self._opened = coordinator, coordinator._create_per_worker_resources(made)
+        return self._opened[1]
+
+    def next_epoch(self) -> None:
+        """Without effect: a batch is named with its epoch."""
+
+    def turns(self, left: int | None) -> None:
+        del left
+
+    def arguments(self, mark: int, epoch: int, step: int) -> Arguments:
+        begin, end = self._plan.share(step, 0, 1)
+        rows = self._plan.order.indices(epoch, begin, end)
+        stages = self._plan.stages if self._plan.is_random else ()
+        keys = [sample_keys(rows, self._plan.order.seed, epoch, n) for n in range(len(stages))]
+        given: Arguments
+        if isinstance(self._source, RecordSource | FileSource):
+            given = [np.array(mark), *self._source.located(rows)]
+        else:  # each argument is a message to the worker
+            given = [np.insert(rows, 0, mark)]
+        return [*given, *([np.stack(keys, axis=1)] if keys else [])]
+
+    @property
+    def argument_specs(self) -> list[tf.TensorSpec]:
+        paths = tf.TensorSpec([None], tf.string)
+        kinds = (
+            [MARK, paths, tf.TensorSpec([None, 3], tf.int64)]
+            if isinstance(self._source, RecordSource)
+            else [MARK, paths]
+            if isinstance(self._source, FileSource)
+            else [tf.TensorSpec([None], tf.int64)]
+        )
+        random = [tf.TensorSpec([None, len(self._plan.stages), 2], tf.int64)]
+        return kinds + (random if self._plan.is_random else [])
+
+    def batch(
+        self, arguments: Sequence[tf.Tensor], resource: Sequence[Any]
+    ) -> tuple[tf.Tensor, Any]:
+        mark, *arguments = arguments
+        if isinstance(self._source, ArraySource):
+            mark, arguments = mark[0], [mark[1:], *arguments]
+        rows = self._read(self._source, arguments, resource)
+        if self._plan.stages:
+            keys = arguments[-1] if self._plan.is_random else None
+            rows = self._staged(rows, keys, tf.shape(arguments[0], tf.int64)[0])
+        made = self._function(*rows) if self._function and isinstance(rows, tuple) else rows
+        return mark, made
+
+    def _staged(self, rows: Any, keys: Any, count: tf.Tensor) -> Any:
+        from tfrun.data.pipeline import stage_function
+
+        element = (rows,) if keys is None else (rows, keys)
+        made = tf.data.Dataset.from_tensor_slices(element)
+        for number, stage in enumerate(self._plan.stages):
+            made = made.map(stage_function(stage, number))
+        made = made.map(lambda sample, *_: sample).batch(count)
+        return made.get_single_element()
+
+    def _spec(self) -> Any:
+        specs = [*self.argument_specs, *self.resource_specs]
+
+        def one(*given):
+            count = len(self.argument_specs)
+            return self.batch(given[:count], given[count:])[1]
+
+        traced: Any = tf.function(one, input_signature=specs, autograph=False)
+        made = traced.get_concrete_function().structured_outputs
+        return tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), made)
+
+
+def _reader(source: Any) -> Any:
+    if isinstance(source, ArraySource):
+        return _read_arrays
+    if isinstance(source, FileSource):
+        return read_files
+    if isinstance(source, RecordSource):
+        return read_records
+    raise cannot_be_made(
+        f"a tfrun.Dataset of {type(source).__name__}, which Python code of the chief reads"
+    )
+
+
+def _read_arrays(source: ArraySource, arguments: Sequence[tf.Tensor], resource: Sequence[Any]):
+    rows = [tf.gather(array, arguments[0]) for array in resource]
+    for row, spec in zip(rows, tf.nest.flatten(batch_spec(source.spec, None)), strict=True):
+        row.set_shape(spec.shape)
+    return tf.nest.pack_sequence_as(source.nest, rows)

@@ -1,0 +1,132 @@
+"""`ParameterServerStrategy`, repaired: slots beside their weights, also those of sharded tables."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib
+from tensorflow.python.distribute import parameter_server_strategy_v2 as upstream
+from tensorflow.python.distribute.sharded_variable import ShardedVariable
+
+from tfrun.job.errors import UsageError
+from tfrun.process import progress
+
+MAX_STALENESS = "TFRUN_MAX_STALENESS"
+
+
+class ParameterServerExtended(upstream.ParameterServerStrategyV2Extended):
+    """Everything that is TensorFlow's own, and what tfrun changes in it."""
+
+    _like: ShardedVariable | None = None
+
+    @contextlib.contextmanager
+    def colocate_vars_with(self, colocate_with_variable):
+        # TensorFlow cannot colocate with a sharded variable: an optimizer's slots would fail.
+        if not isinstance(colocate_with_variable, ShardedVariable):
+            with super().colocate_vars_with(colocate_with_variable):
+                yield
+            return
+        before, self._like = self._like, colocate_with_variable
+        try:
+            yield
+        finally:
+            self._like = before
+
+    def _create_variable(self, next_creator, **kwargs):
+        like = self._like
+        if like is None:
+            return self._mark(super()._create_variable(next_creator, **kwargs))
+        initial: Any = kwargs.pop("initial_value")
+        given: Any = initial() if callable(initial) else initial
+        value = tf.convert_to_tensor(given)
+        made, row = [], 0
+        name = kwargs.pop("name", None) or "Variable"
+        shards: Any = like.variables
+        for number, shard in enumerate(shards):
+            rows = value[row : row + shard.shape[0]]
+            row += shard.shape[0]
+            own = {**kwargs, "initial_value": rows, "name": f"{name}/part_{number}"}
+            made.append(super()._create_variable(next_creator, colocate_with=shard, **own))
+        return self._mark(ShardedVariable(made))
+
+    def _mark(self, variable: Any) -> Any:
+        is_sharded = isinstance(variable, ShardedVariable)
+        pieces: Any = variable.variables if is_sharded else [variable]
+        for piece in pieces:
+            piece._tfrun_parameter_server = self._container_strategy()
+        return variable
+
+
+class ParameterServer(upstream.ParameterServerStrategyV2):
+    """Asynchronous training on parameter servers, with Keras 3's `fit`.
+
+    Takes the arguments of `tf.distribute.ParameterServerStrategy` and is one.
+
+    Args:
+      max_staleness: no gradient of `fit` is applied more than so many updates after the weights
+        were read that it was computed from; None for no bound.
+    """
+
+    def __init__(
+        self,
+        cluster_resolver: Any,
+        variable_partitioner: Any = None,
+        max_staleness: int | None = None,
+    ) -> None:
+        # A lost server must be heard of at once rather than be waited for:
+        # https://www.tensorflow.org/tutorials/distribute/parameter_server_training
+        os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
+        with progress.meeting():
+            super().__init__(cluster_resolver, variable_partitioner)
+        self.max_staleness = _bound(max_staleness, os.environ.get(MAX_STALENESS))
+        extended = ParameterServerExtended(self, cluster_resolver, variable_partitioner)
+        # Upstream's __init__ has made upstream's `extended`.
+        self._extended = extended
+        distribute_lib.Strategy.__init__(self, extended)
+
+    @property
+    def workers(self) -> int:
+        """Number of workers."""
+        return self.extended._num_workers
+
+    @property
+    def servers(self) -> list[str]:
+        """The device of each parameter server."""
+        count = self.extended._num_ps
+        return [f"/job:ps/replica:0/task:{task}/device:CPU:0" for task in range(count)]
+
+
+def _bound(given: Any, stated: str | None) -> int | None:
+    """Returns the bound of staleness: what the script says, else the job.
+
+    Raises:
+      UsageError: TFRUN-105.
+    """
+    where = "tfrun.strategy, max_staleness" if given is not None else MAX_STALENESS
+    value = given if given is not None else stated or None
+    if value is None:
+        return None
+    if isinstance(value, bool) or not str(value).isdecimal():
+        raise UsageError(
+            "TFRUN-105",
+            f"{value!r} is not a number of updates",
+            where=where,
+            expected="a whole number from 0",
+        )
+    return int(value)
+
+
+def replace_upstream() -> None:
+    """Makes every name of TensorFlow's class give a `ParameterServer`; once."""
+
+    def __new__(cls, *args, **kwargs):
+        return object.__new__(ParameterServer if cls is upstream.ParameterServerStrategyV2 else cls)
+
+    upstream.ParameterServerStrategyV2.__new__ = __new__
+
+
+def is_ours(strategy: Any) -> bool:
+    return isinstance(strategy, ParameterServer)

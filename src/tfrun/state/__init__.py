@@ -1,0 +1,1 @@
+"""What outlives a worker: snapshots, who keeps them, and how workers agree on one of them."""

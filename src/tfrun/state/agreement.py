@@ -1,0 +1,81 @@
+"""Which state all workers go on from, and how those get it that do not have it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfrun.engine.agree import bytes_from, sum_over_workers
+from tfrun.job import files
+from tfrun.job.world import world
+from tfrun.state import no_room, snapshot
+from tfrun.state.snapshot import Place, Snapshot
+
+
+def latest_place(strategy: Any | None, mine: Place | None) -> Place | None:
+    """The latest place that any worker has a state of; a collective.
+
+    Args:
+      strategy: the multi-worker strategy; None for one worker alone.
+      mine: this worker's latest place.
+    """
+    places = [mine] if strategy is None else [_place(row) for row in _rows(strategy, _row(mine))]
+    return max((place for place in places if place is not None), default=None)
+
+
+def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
+    """Reads a snapshot that at least one worker has; a collective.
+
+    Workers without it, or with one that is not whole, get the file from the first one that has
+    it, and leave it to their successors; if there is no room for it, they have it for themselves.
+
+    Args:
+      strategy: the multi-worker strategy; None for one worker alone.
+      path: the file's path on this machine.
+      has: whether it is there and is the right one.
+    """
+    mine = snapshot.read_file(path) if has else None
+    if strategy is None:
+        return mine
+    having = _rows(strategy, np.array([mine is not None], np.int64))[:, 0]
+    if having.all() or not having.any():
+        return mine
+    is_source = world().rank == int(np.argmax(having))
+    data = path.read_bytes() if is_source else b""
+    length = int(sum_over_workers(strategy, np.array([len(data)], np.int64))[0])
+    blob = bytes_from(strategy, data, length, is_source=is_source)
+    if mine is None:
+        _leave(path, blob)
+        mine = snapshot.parse(blob)
+    return mine
+
+
+def _leave(path: Path, blob: bytes) -> None:
+    """Writes the file, whole or not at all."""
+    try:
+        with files.whole(path) as temporary:
+            temporary.write_bytes(blob)
+    except OSError as error:
+        no_room.say(path.parent, "no snapshot", error)
+
+
+def _rows(strategy: Any, row: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each worker's row, on every worker, shape [workers, len(row)]."""
+    here = world()
+    rows = np.zeros((here.size, len(row)), np.int64)
+    rows[here.rank] = row
+    return sum_over_workers(strategy, rows.ravel()).reshape(rows.shape)
+
+
+def _row(place: Place | None) -> NDArray[np.int64]:
+    values = (0, 0, 0, 0) if place is None else (1, place.call, place.epoch, place.step)
+    return np.array(values, np.int64)
+
+
+def _place(row: Sequence[int]) -> Place | None:
+    there, call, epoch, step = map(int, row)
+    return Place(call=call, epoch=epoch, step=step) if there else None

@@ -1,0 +1,64 @@
+"""What callbacks remember, taken out and put back.
+
+A callback with `get_state()` and `set_state(state)` says itself what it remembers. Of any other
+one it is the attributes that hold plain data: numbers, texts, arrays, and lists, tuples and
+dictionaries of those. That is all that Keras's own callbacks decide by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+from numpy.typing import NDArray
+
+from tfrun.state import snapshot
+from tfrun.train.callback_kinds import inner
+
+_NOT_STATE = frozenset({"params", "_model", "model", "validation_data", "verbose"})
+# What these remember belongs to their open files and to the terminal.
+_STATELESS = (keras.callbacks.ProgbarLogger, keras.callbacks.CSVLogger)
+
+
+def take(callbacks: Iterable[Any], arrays: dict[str, NDArray]) -> list[Any]:
+    """Returns what each callback remembers, as JSON; arrays go into `arrays`."""
+    return [
+        _take(inner(callback), arrays, f"callbacks/{i}") for i, callback in enumerate(callbacks)
+    ]
+
+
+def put_back(callbacks: Sequence[Any], states: Sequence[Any], arrays: dict[str, NDArray]) -> None:
+    """Gives each callback what its namesake remembered.
+
+    Args:
+      callbacks: the callbacks of the same `fit` in a script that runs again.
+      states: from `take`.
+      arrays: that belong to them.
+    """
+    for callback, state in zip(map(inner, callbacks), states, strict=False):
+        if state["class"] != type(callback).__name__:
+            continue
+        if "state" in state:
+            callback.set_state(snapshot.decode(state["state"], arrays))
+        for name, value in state["attributes"].items():
+            setattr(callback, name, snapshot.decode(value, arrays))
+
+
+def _take(callback: Any, arrays: dict[str, NDArray], name: str) -> dict[str, Any]:
+    taken: dict[str, Any] = {"class": type(callback).__name__, "attributes": {}}
+    if isinstance(callback, _STATELESS):
+        return taken
+    if callable(getattr(callback, "get_state", None)) and hasattr(callback, "set_state"):
+        taken["state"] = snapshot.encode(callback.get_state(), arrays, name)
+        return taken
+    for key, value in vars(callback).items():
+        if key in _NOT_STATE:
+            continue
+        mine: dict[str, NDArray] = {}
+        try:
+            taken["attributes"][key] = snapshot.encode(value, mine, f"{name}/{key}")
+        except TypeError:
+            continue  # a model, a function, an open file
+        arrays.update(mine)
+    return taken

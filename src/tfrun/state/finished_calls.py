@@ -1,0 +1,183 @@
+"""Trainings that are done: what `fit` returned, and the model as it stood.
+
+A script that runs again passes them by: `fit` returns at once, a `TrainState` has no steps left.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+from tfrun.data.dataset import Dataset
+from tfrun.data.order.position import Position
+from tfrun.engine import variable_values
+from tfrun.process import channel
+from tfrun.state import callback_state, fit_keeper, no_room, random_state, snapshot
+from tfrun.state.snapshot import Place, Snapshot
+
+CHECKPOINT_DIRECTORY, CALLS = "TFRUN_CHECKPOINT_DIR", "calls"
+BUDGET = 1 << 30  # bytes of shared memory for the models of all calls
+
+
+def path_of(folder: Path, call: int) -> Path:
+    """The file of a call on this machine."""
+    return folder / f"call-{call}.safetensors"
+
+
+def last(folder: Path) -> int:
+    """The number of the last call that is done; -1 when none is."""
+    names = (path.stem.partition("-")[2] for path in folder.glob("call-*.safetensors"))
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+
+def record(
+    folder: Path,
+    call: int,
+    model: Any,
+    history: Any,
+    callbacks: Sequence[Any],
+    data: Any,
+    begun: Sequence[Any] = (None, None),
+) -> None:
+    """Keeps what a call has returned and left; a full memory keeps nothing, and says so.
+
+    Args:
+      folder: this machine's snapshots.
+      call: its number in the script.
+      model: the model.
+      history: what `fit` returned.
+      callbacks: the user's.
+      data: what `fit` was given.
+      begun: how often it has begun its data, and that of its validations.
+    """
+    path = path_of(folder, call)
+    if path.exists():  # another worker of this machine was quicker
+        return
+    arrays: dict[str, NDArray] = {
+        name: variable_values.read(variable_values.copies(variable)[0]).numpy()
+        for name, variable in variable_values.state_variables(model).items()
+    }
+    position = data.position if isinstance(data, Dataset) else None
+    try:
+        encoded = snapshot.encode(dict(history.history), arrays, "history")
+    except TypeError as error:
+        text = f"What this `fit` returns cannot be kept: in its History, {error}. Training goes on;"
+        channel.emit("notice", text=f"{text} a failure after this `fit` would do it again.")
+        return
+    values = {
+        "optimizers": variable_values.trained(
+            model.variables, variable_values.optimizers_of(model)
+        ),
+        "history": encoded,
+        "epoch": list(history.epoch),
+        "params": {k: v for k, v in (history.params or {}).items() if isinstance(v, int)},
+        "callbacks": callback_state.take(callbacks, arrays),
+        "random": random_state.encode(random_state.take(), arrays),
+        "begun": list(begun),
+        "position": position and [position.epoch, position.step],
+    }
+    write(folder, call, Snapshot(place=Place(), values=values, arrays=arrays), models=[model])
+
+
+def write(folder: Path, call: int, left: Snapshot, *, models: Sequence[Any]) -> None:
+    """Keeps what a training has left of `models`, at whatever place; see `record`."""
+    path = path_of(folder, call)
+    if path.exists():
+        return
+    values = {**left.values, "models": [_number_of(model) for model in models]}
+    try:
+        snapshot.write_file(path, replace(left, place=Place(call=call + 1), values=values))
+    except (OSError, SafetensorError) as error:
+        no_room.say(folder, "nothing of a training that is done", error)
+        return
+    except TypeError:
+        return
+    _stay_within_budget(folder, call)
+
+
+def replay(
+    done: Snapshot, model: Any, callbacks: Sequence[Any], data: Any, build: Callable[[], Any]
+) -> Any:
+    """Gives back what the call has returned, and the model as it stood.
+
+    Args:
+      done: from `record`.
+      model: the model in the script that runs again.
+      callbacks: the user's.
+      data: what `fit` was given.
+      build: makes the variables of a model that has none yet, and goes past its data.
+    """
+    build()
+    fit_keeper.build_what_steps_make(model, done)
+    for name, variable in variable_values.state_variables(model).items():
+        if name in done.arrays:
+            variable_values.assign(variable, done.arrays[name])
+    callback_state.put_back(callbacks, done.values["callbacks"], done.arrays)
+    if isinstance(data, Dataset) and done.values["position"]:
+        epoch, step = done.values["position"]
+        data.advance(Position(epoch=epoch, step=step))
+    random_state.put_back(done.values["random"], done.arrays)
+    history = keras.callbacks.History()
+    history.set_params(done.values["params"])
+    history.set_model(model)
+    history.epoch = done.values["epoch"]
+    history.history = snapshot.decode(done.values["history"], done.arrays)
+    model.history = history
+    return history
+
+
+def _stay_within_budget(folder: Path, newest: int) -> None:
+    """Takes the models of the oldest calls out of the memory: those that are elsewhere too.
+
+    A later call of the same model holds what the script will see of it in the end; what is on the
+    disk comes back when it is asked for.
+    """
+    paths = [path_of(folder, call) for call in range(newest + 1)]
+    there = [path for path in paths if path.exists()]
+    excess = sum(path.stat().st_size for path in there) - BUDGET
+    if excess <= 0:
+        return
+    owners = [(snapshot.read_values(path) or {}).get("models", ()) for path in there]
+    for number, path in enumerate(there[:-1]):
+        if excess <= 0:
+            return
+        size = path.stat().st_size
+        if {model for later in owners[number + 1 :] for model in later}.issuperset(owners[number]):
+            if done := snapshot.read_file(path):
+                small = {name: a for name, a in done.arrays.items() if not _is_variable(name)}
+                snapshot.write_file(path, replace(done, arrays=small))
+                excess -= size - path.stat().st_size
+        elif on_disk(path.name) is not None:
+            path.unlink(missing_ok=True)
+            excess -= size
+
+
+def on_disk(name: str) -> Path | None:
+    """The call's file beside the checkpoints, if it is there."""
+    directory = os.environ.get(CHECKPOINT_DIRECTORY)
+    path = Path(directory or "", CALLS, name)
+    return path if directory and path.exists() else None
+
+
+_models: list[weakref.ref[Any]] = []
+
+
+def _number_of(model: Any) -> int:
+    """The same for a model in each run of the script; no two that live have one."""
+    for number, known in enumerate(_models):
+        if known() is model:
+            return number
+    _models.append(weakref.ref(model))
+    return len(_models) - 1
+
+
+def _is_variable(name: str) -> bool:
+    return name.startswith(("model/", "optimizer/"))

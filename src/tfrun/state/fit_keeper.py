@@ -1,0 +1,338 @@
+"""Knows at every moment of a `fit` which state a successor can go on from.
+
+Most of the time that is what the variables hold. Where they may be in the middle of something it
+is what they held before it: a step that a peer's death has cut off changes no weight (see
+engine/commit.py) but may have drawn random seeds and moved BatchNorm's statistics, and callbacks
+at the end of an epoch may have run in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from tfrun.data.order.other_batches import NOTHING_KNOWN, Reads, Where
+from tfrun.engine import commit as commits
+from tfrun.engine import variable_values
+from tfrun.job.world import world
+from tfrun.process import channel
+from tfrun.state import callback_state, random_state, snapshot
+from tfrun.state.snapshot import Place, Snapshot
+
+_LATE = (
+    "the weights are those of an undisturbed run, but the metrics of this epoch lack its last step "
+    "before the failure: this script's step adds to them after it has updated the weights, which "
+    "is as far as the others know of it; have it add to them before the update"
+)
+
+
+class Keeper:
+    """Keeps the state of one `fit`.
+
+    Args:
+      model: the model in training.
+      commit: counts the steps and adds up metrics over workers; None for one worker alone.
+      callbacks: those whose memory belongs to the state.
+      call: the number of this `fit` in the script.
+      reads: how it reads its data.
+
+    Attributes:
+      per_execution: steps of the execution of the train function that runs, or comes next.
+      place: where the state stands that would be kept now, except in the middle of a step. Its
+        step counts those that were made, in batches of whatever size.
+      ahead: how many more these are than in batches of now, as Keras counts them.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        commit: commits.Commit | None,
+        callbacks: Sequence[Any],
+        *,
+        call: int,
+        reads: Reads = NOTHING_KNOWN,
+    ) -> None:
+        self._model, self._commit, self._callbacks = model, commit, callbacks
+        self._reads = reads
+        self._seen = 0  # samples of the epoch, when it was gone on with
+        self.per_execution = 1
+        self.place, self.ahead = Place(call=call), 0
+        self.trained = False  # all steps of the epoch are done, its end is not
+        self._stopped = False  # a callback ended the epoch before its data did
+        self.began = False  # the epoch's `on_epoch_begin` has been called
+        self.logs: dict[str, Any] = {}  # of the last step
+        self.begun: Sequence[Any] = (None, None)  # before this epoch, see data/order/passes.py
+        self._held: dict[str, tf.Tensor] = {}
+        self._held_callbacks: tuple[list[Any], dict[str, NDArray]] | None = None
+        self._held_metrics: NDArray | None = None
+        self._step_began: int | None = None
+        self._step_totals: tf.Tensor | None = None  # of the metrics, when it began
+        self._in_step = self._has_stepped = False
+        self._held_random: list[Any] | None = None  # from before the first step
+        self._variables: dict[str, Any] = {}
+        self._ungated: dict[str, Any] = {}
+        self._trained: list[list[int] | None] = []
+        self._unbuilt: list[Any] = []  # optimizers that their first step builds
+
+    def goes_on(self, place: Place, at: Where) -> None:
+        """A state was restored.
+
+        Args:
+          place: where it stood.
+          at: where that is in the data, as it is read now.
+        """
+        self.ahead = place.step - at.step
+        self._seen = (self._reads.seen(at.step) or 0) + at.skip
+
+    # --- what happens in `fit` ---------------------------------------------------------------
+
+    def epoch_begins(self, epoch: int, step: int = 0) -> None:
+        """All callbacks have seen the epoch begin; `step` of its steps are done already."""
+        self.place = self.place._replace(epoch=epoch, step=step)
+        self.trained, self.began = False, True
+        self._release()
+        self._look_at_variables()
+
+    def step_begins(self) -> None:
+        """The next execution of the train function is about to run."""
+        self._in_step = True
+        if not self._has_stepped:  # it is traced, and tracing draws the seeds of what it makes
+            self._held_random = random_state.take()
+        commit = self._commit
+        if commit is None:
+            return
+        self._look_at_what_is_new()
+        # Between two steps of one execution nobody sees what is not gated.
+        trusted = commit.per_run == 1 and (self.per_execution == 1 or not self._ungated)
+        chosen = self._ungated if trusted else self._variables
+        self._held = dict(zip(chosen, variable_values.hold(list(chosen.values())), strict=True))
+        self._step_totals = None if trusted else variable_values.read(commit.totals)
+        self._step_began = int(variable_values.read(commit.steps))
+
+    def step_returned(self, steps_done: int, logs: dict[str, Any] | None) -> None:
+        """The execution is over; callbacks come, which may take any time."""
+        self._step_began, self._in_step = None, False
+        self._has_stepped, self._held_random = True, None
+        self._held, self._step_totals = {}, None
+        self.logs = logs or {}
+        self.place = self.place._replace(step=steps_done + self.ahead)
+
+    def epoch_trained(self) -> None:
+        """The epoch's last step is done; validation and `on_epoch_end` come. Tells once."""
+        if self.trained:
+            return
+        self.trained, self._stopped = True, bool(self._model.stop_training)
+        self._hold_everything()
+
+    def epoch_ended(self, epoch: int, *, last: bool) -> None:
+        """All callbacks have seen the epoch end."""
+        if last:  # what is left to do is done again if it has to be
+            return
+        self.place = self.place._replace(epoch=epoch + 1, step=0)
+        self.ahead = self._seen = 0
+        self.trained = self.began = False
+        self.logs = {}
+        self._hold_everything()
+
+    # --- what a successor gets ---------------------------------------------------------------
+
+    def state(self) -> Snapshot | None:
+        """The newest whole state; None when there is none."""
+        held, place, totals = self._held, self.place, self._step_totals
+        random = self._held_random
+        if self._step_began is not None and self._commit is not None:
+            done = int(variable_values.read(self._commit.steps)) - self._step_began
+            steps = whole_steps(done, self._commit.per_run)
+            if steps and (steps == self.per_execution or not self._ungated):
+                held, place, totals = {}, place._replace(step=place.step + steps), None
+                random = None
+                self._look_at_what_is_new()
+            elif done and len(held) < len(self._variables):
+                return None
+        else:
+            self._look_at_what_is_new()
+        arrays: dict[str, NDArray] = {}
+        if self._held_callbacks is not None:
+            callbacks, extra = self._held_callbacks
+            arrays.update(extra)
+        else:
+            callbacks = callback_state.take(self._callbacks, arrays)
+        if place.step:
+            arrays["metrics"] = self._metrics_held(totals)
+        for name, variable in self._variables.items():
+            value = held.get(name)
+            arrays[name] = (variable_values.hold([variable])[0] if value is None else value).numpy()
+        values = {
+            "began": self.began,
+            "trained": self.trained,
+            "stopped": self._stopped if self.trained else bool(self._model.stop_training),
+            "begun": list(self.begun),
+            "reads": self._data_read(place.step - self.ahead),
+            "optimizers": self._trained,
+            "callbacks": callbacks,
+            "logs": snapshot.encode(_plain(self.logs), arrays, "logs"),
+            "random": random_state.encode(random or random_state.take(), arrays),
+            "iterations": self.iterations(),
+            "late": self._commit is not None and self._commit.late,
+        }
+        return Snapshot(place=place, values=values, arrays=arrays)
+
+    def state_aside(self) -> Snapshot | None:
+        """As `state`, for another thread than the training's; None while there is no telling."""
+        if self._commit is None:
+            return None if self._in_step else self.state()
+        return commits.unless_updated(self._commit, self.state)
+
+    def iterations(self) -> int:
+        """Steps of the optimizer, for people."""
+        return iterations_of(self._model)
+
+    def restore(self, kept: Snapshot) -> None:
+        """Gives the model, the callbacks and the random generators a kept state.
+
+        Args:
+          kept: of the same place in the same script.
+
+        Raises:
+          TfrunError: TFRUN-507 where the script has made another model.
+        """
+        build_what_steps_make(self._model, kept)
+        self._look_at_variables()
+        restore_variables(self._variables, kept)
+        callback_state.put_back(self._callbacks, kept.values["callbacks"], kept.arrays)
+        if "metrics" in kept.arrays:
+            restore_metrics(self._model.metrics_variables, self._commit, kept)
+        random_state.put_back(kept.values["random"], kept.arrays)
+
+    # -----------------------------------------------------------------------------------------
+
+    def _data_read(self, step: int) -> dict[str, Any]:
+        seen = self._reads.seen(step)
+        seen = None if seen is None else max(seen, self._seen)
+        return {**self._reads.kept(seen), "step": step}
+
+    def _look_at_variables(self) -> None:
+        optimizers = variable_values.optimizers_of(self._model)
+        self._variables = variable_values.named(self._model.variables, optimizers)
+        self._trained = variable_values.trained(self._model.variables, optimizers)
+        self._unbuilt = [optimizer for optimizer in optimizers if not optimizer.built]
+        # What no optimizer updates something else may: a seed, statistics, a moving average.
+        gated = {id(v) for optimizer in optimizers for v in variable_values.trained_by(optimizer)}
+        self._ungated = {
+            name: v
+            for name, v in self._variables.items()
+            if name.startswith("model/") and id(v) not in gated
+        }
+
+    def _look_at_what_is_new(self) -> None:
+        has_new_seed = (
+            variable_values.GLOBAL_SEED not in self._variables
+            and variable_values.global_seed() is not None
+        )
+        if has_new_seed or any(optimizer.built for optimizer in self._unbuilt):
+            self._look_at_variables()
+
+    def _hold_everything(self) -> None:
+        self._look_at_variables()
+        values = variable_values.hold(list(self._variables.values()))
+        self._held = dict(zip(self._variables, values, strict=True))
+        self._held_metrics = self._metrics()
+        arrays: dict[str, NDArray] = {}
+        self._held_callbacks = callback_state.take(self._callbacks, arrays), arrays
+
+    def _release(self) -> None:
+        self._held, self._held_callbacks, self._held_metrics = {}, None, None
+
+    def _metrics_held(self, before: tf.Tensor | None) -> NDArray:
+        """The metrics' sums, as of the variables that are held.
+
+        Args:
+          before: the sums when the step began, where it is to be done again.
+        """
+        if self._held_metrics is not None:
+            return self._held_metrics
+        return self._metrics() if before is None else before.numpy()
+
+    def _metrics(self) -> NDArray:
+        if self._commit is not None:
+            return self._commit.totals.numpy()
+        return variable_values.metric_totals(self._model.metrics_variables)
+
+
+def whole_steps(updates: int, per_step: int) -> int:
+    """Returns how many steps so many updates are; 0 in the middle of one, or where nobody knows."""
+    return updates // per_step if per_step and updates % per_step == 0 else 0
+
+
+def iterations_of(model: Any) -> int:
+    """How many steps a model has done, by its own optimizer or by the busiest of its others."""
+    if steps := steps_of(getattr(model, "optimizer", None)):
+        return steps
+    return max(map(steps_of, variable_values.optimizers_of(model)), default=0)
+
+
+def build_what_steps_make(model: Any, kept: Snapshot) -> None:
+    """Makes the variables that a first step makes, as far as there were some in the kept state."""
+    found, strategy = variable_values.optimizers_of(model), model.distribute_strategy
+    variable_values.build(model.variables, found, kept.values["optimizers"], strategy)
+    if variable_values.GLOBAL_SEED in kept.arrays:
+        variable_values.build_global_seed(strategy)
+
+
+def steps_of(optimizer: Any | None) -> int:
+    """How many steps a Keras optimizer has done; 0 without one."""
+    if optimizer is None:
+        return 0
+    counter = optimizer.iterations
+    # With `gradient_accumulation_steps` it is computed, and a plain tensor.
+    is_variable = isinstance(counter, keras.Variable)
+    return int(variable_values.copies(counter)[0].numpy() if is_variable else counter)
+
+
+def restore_variables(found: dict[str, Any], kept: Snapshot) -> None:
+    """Assigns each variable in `found` its kept value, if it has one.
+
+    Raises:
+      TfrunError: TFRUN-507 where the state holds a variable that is not there.
+    """
+    for name in kept.arrays:
+        if name.startswith(("model/", "optimizer/")) and name not in found:
+            raise variable_values.misfit(f"the state holds a variable {name!r}, which is not there")
+    for name, variable in found.items():
+        if name in kept.arrays:
+            variable_values.assign(variable, kept.arrays[name])
+
+
+def restore_metrics(metrics: Sequence[Any], commit: commits.Commit | None, kept: Snapshot) -> None:
+    """Gives this worker's metrics what they had counted.
+
+    Args:
+      metrics: all their variables, for one worker alone.
+      commit: knows those of several workers; None for one worker alone.
+      kept: holds their values.
+
+    Raises:
+      TfrunError: TFRUN-507 where the script has made other metrics.
+    """
+    if kept.values.get("late") and world().is_chief:
+        channel.emit("notice", text=_LATE)
+    totals = kept.arrays["metrics"]
+    if commit is None:
+        here = max((len(variable_values.copies(variable)) for variable in metrics), default=1)
+        variable_values.set_metric_totals(metrics, totals, replicas=here)
+        return
+    strategy = commit.metrics[0]._value.distribute_strategy if commit.metrics else None
+    if strategy is not None:
+        here, every = len(strategy.extended.worker_devices), strategy.num_replicas_in_sync
+        variable_values.set_metric_totals(
+            commit.metrics, totals, first=world().rank * here, replicas=every
+        )
+        commit.totals.assign(variable_values.fitting(totals, len(commit.totals.numpy())))
+
+
+def _plain(logs: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in logs.items() if isinstance(value, int | float)}

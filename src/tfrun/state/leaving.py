@@ -1,0 +1,205 @@
+"""When the agent says that the round is over because a peer has gone.
+
+A worker that waits in a collective learns of a peer's death by itself, but one that comes to the
+next collective later waits for TensorFlow's heartbeats. So the agent tells all at once: what is in
+a collective fails now, and who has no state to keep ends now. Who comes to no collective soon,
+because it validates, traces, waits for data or is in a callback, has another thread keep its state.
+The same thread keeps that of a worker which stands still, before its agent ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from tfrun.engine import host_collective
+from tfrun.process import channel
+from tfrun.process.peers_left import PeersLeft
+from tfrun.state import preemption, snapshot
+from tfrun.state.snapshot import Place
+
+GO_SECONDS = 1.0
+REST_SECONDS = 2.0  # so long the training's own thread has to notice by itself
+LOOK_SECONDS = 0.5  # from look to look at where it stands
+LOOKS = 4  # at a worker that is about to be ended
+
+_keeping = 0
+_open: list[Keeps] = []
+_told = False
+_keeps = threading.Event()
+
+
+class Keeps(Protocol):
+    """A training whose loop is the script's own: only the end of the script catches its errors."""
+
+    def keep(self) -> None:
+        """A peer's end has cut the script off: keeps the state."""
+        ...
+
+    def close(self) -> None:
+        """The training is over."""
+        ...
+
+
+_regroup_wanted = False
+
+
+def listen() -> None:
+    """Has this worker leave when it is told to."""
+    channel.when("leave", _leave)
+    channel.when("regroup", _regroup)
+    channel.when("keep", _keep_before_the_end)
+
+
+def say_resumed(place: Place, step: int) -> None:
+    """Tells that this worker stands where the script's earlier run was cut off, `step` steps in.
+
+    What it prints is shown from then on, so it waits for the answer.
+    """
+    channel.emit("resumed", key=[place.call, place.epoch, place.step], step=step)
+    channel.wait_for("go", GO_SECONDS)
+
+
+def say_stepped(place: tuple[int, int, int], step: int, made: int) -> None:
+    """Tells that this worker has made the first `made` steps of a training; `step` in all."""
+    channel.emit("first_step", key=list(place), step=step, made=made)
+
+
+def leave_to_regroup(keep: Callable[[], None]) -> None:
+    """Called between two steps: ends the script where there could be more workers.
+
+    The first worker that comes here leaves; its peers then lose sight of it in their next step,
+    which nobody can do without it. So nothing has to be agreed on, and no step is lost.
+
+    Args:
+      keep: keeps the state.
+
+    Raises:
+      PeersLeft: the script is run again from the top.
+    """
+    if _regroup_wanted:
+        keep()
+        error = tf.errors.UnavailableError(None, None, "the job goes on with more workers")
+        raise PeersLeft from error
+
+
+def _regroup() -> None:
+    global _regroup_wanted
+    _regroup_wanted = True
+
+
+@contextlib.contextmanager
+def keeping_state() -> Iterator[None]:
+    """While it lasts a collective's failure leads to a snapshot, which is waited for."""
+    global _keeping
+    _keeping += 1
+    try:
+        yield
+    finally:
+        _keeping -= 1
+
+
+def opened(training: Keeps) -> None:
+    """From now on until `closed` a peer's end leads to a snapshot of this training."""
+    global _keeping
+    _keeping += 1
+    _open.append(training)
+
+
+def closed(training: Keeps) -> None:
+    """There is nothing to keep of it any more."""
+    global _keeping
+    if training in _open:
+        _open.remove(training)
+        _keeping -= 1
+
+
+def keeping() -> None:
+    """The training's own thread has noticed, and keeps the state."""
+    _keeps.set()
+
+
+def keep_state() -> bool:
+    """Called when a peer's end has ended the script; False when it has no training open."""
+    for training in _open:
+        training.keep()
+    return bool(_open)
+
+
+def script_ended() -> None:
+    """Called when the script has come to its end: what is open is over."""
+    were_open = list(_open)
+    for training in were_open:
+        training.close()
+    if were_open and _told and not _keeping:
+        _leave()  # now that nothing is lost by it
+
+
+def _leave() -> None:
+    global _told
+    _told = True
+    if _keeping:
+        threading.Thread(target=_leave_at_rest, name="tfrun leaving", daemon=True).start()
+        abort_collectives()
+        return
+    _end()
+
+
+def _leave_at_rest() -> None:
+    """Keeps the state and leaves, where the training's own thread does not come to it."""
+    until, is_kept = time.monotonic() + REST_SECONDS, False
+    while not _keeps.wait(LOOK_SECONDS):
+        # Sooner than it leaves: who has kept an earlier step may end those who are slow.
+        is_kept = is_kept or _keep_aside()
+        if is_kept and time.monotonic() >= until:
+            _end()
+
+
+def _keep_aside() -> bool:
+    """Keeps the state of a training that does not move; False when it does, or may."""
+    try:
+        kept, folder = preemption.state_at_rest(), snapshot.state_dir()
+    except preemption.Moving:
+        return False
+    except RuntimeError:  # what a callback remembers has changed while it was looked at
+        return False
+    if kept is not None and folder is not None and snapshot.recovers():
+        snapshot.write_and_tell(folder, kept)
+    return True
+
+
+def _keep_before_the_end() -> None:
+    threading.Thread(target=_keep_and_tell, name="tfrun keeping", daemon=True).start()
+
+
+def _keep_and_tell() -> None:
+    looks = 0
+    while not _keep_aside() and (looks := looks + 1) < LOOKS:
+        time.sleep(LOOK_SECONDS)
+    channel.emit("kept")
+
+
+def _end() -> None:
+    channel.emit("error", type="UnavailableError", message="a peer has left", traceback="")
+    os._exit(1)
+
+
+def abort_collectives() -> None:
+    """Makes this process's collectives fail, those that run and all that follow.
+
+    tensorflow/python/eager/context.py; MultiWorkerMirroredStrategy's own health check does the
+    same when it finds a peer dead. There is no public name for it.
+    """
+    from tensorflow.python.eager import context
+
+    host_collective.abort("a peer has left the round")
+    here: Any = context.context()
+    here.abort_collective_ops(
+        tf.errors.UNAVAILABLE, "Collective ops is aborted by: a peer has left the round"
+    )

@@ -1,0 +1,236 @@
+"""Knows at every moment of a custom loop which state a successor can go on from.
+
+As keeper.py for `fit`; but the step is the script's own, so what is known of it is less. Weights
+and slots are trusted to stand between two steps when the loop's steps have so far been one update
+of one optimizer each (see engine/commit.py); what nobody counts is held from before the step.
+Otherwise everything is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from tfrun.engine import commit as commits
+from tfrun.engine import variable_values
+from tfrun.state import random_state, snapshot
+from tfrun.state.fit_keeper import restore_metrics, restore_variables
+from tfrun.state.snapshot import Place, Snapshot
+from tfrun.state.train_state_parts import Parts, strategy_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a loop has come.
+
+    Attributes:
+      step: steps that are done.
+      epoch: epochs that are done.
+      step_in_epoch: steps of the epoch that are done.
+      data: for each dataset the epoch, the step in it and the sample of its batch that come next.
+      reads: for each dataset how it was read, see `Reads.kept`.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    step_in_epoch: int = 0
+    data: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    reads: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Held:
+    """A state between two steps.
+
+    Attributes:
+      tensors: the variables' values, of all or of those that are not gated.
+      totals: the metrics, summed over the workers.
+      own: the metrics' values on this worker.
+      objects: what the script's objects remember, as JSON.
+      arrays: that belong to `objects`.
+      random: the state of Python's and numpy's generators.
+    """
+
+    tensors: dict[str, tf.Tensor]
+    totals: tf.Tensor | None
+    own: list[tf.Tensor]
+    objects: dict[str, Any]
+    arrays: dict[str, NDArray]
+    random: list[Any]
+
+
+class StepKeeper:
+    """Keeps the state of one custom loop.
+
+    Args:
+      parts: what the loop changes.
+      commit: counts the updates and adds up metrics over workers; None for one worker alone.
+      call: the number of this training in the script.
+    """
+
+    def __init__(self, parts: Parts, commit: commits.Commit | None, *, call: int) -> None:
+        self._parts, self._commit, self._call = parts, commit, call
+        self._progress = self._after = Progress()
+        self._held: _Held | None = None
+        self._in_step = False
+        self._began: int | None = None  # the count when the step began, in the middle of one
+        self._counted: set[int] = set()  # updates that a step has had so far
+        self._variables = self._ungated = dict[str, Any]()
+        self._is_settled, self._recovers = False, snapshot.recovers()
+        self._trained: list[list[int] | None] = []
+
+    # --- what happens in the loop --------------------------------------------------------------
+
+    def step_begins(self, progress: Progress, after: Progress) -> None:
+        """The script is about to do a step that leads from `progress` to `after`."""
+        self._progress, self._after, self._in_step = progress, after, True
+        if self._commit is None or not self._recovers:
+            return
+        self._look_at_variables()
+        self._held = self._hold(self._ungated if self._is_trusted else self._variables)
+        self._began = int(variable_values.read(self._commit.steps))
+
+    def step_ended(self, progress: Progress) -> None:
+        """The script has done all of its step."""
+        if self._commit is not None and self._began is not None:
+            self._counted.add(int(variable_values.read(self._commit.steps)) - self._began)
+        self._progress, self._began, self._held = progress, None, None
+        self._in_step = False
+
+    def epoch_ended(self) -> None:
+        """What the script does before its next step is done again if it has to be."""
+        if self._recovers:
+            self._look_at_variables()
+            self._held = self._hold(self._variables)
+
+    # --- what a successor gets -----------------------------------------------------------------
+
+    def state(self) -> Snapshot | None:
+        """The newest whole state; None when there is none, or none is needed."""
+        held, progress, is_after = self._held, self._progress, False
+        if self._began is not None and self._commit is not None and self._is_trusted:
+            done = int(variable_values.read(self._commit.steps)) - self._began
+            if done > 1:
+                return None
+            if done:
+                held, progress, is_after = None, self._after, True
+        if progress.step == 0 and self._call == 0:  # the script's start is that state
+            return None
+        if held is None:
+            self._look_at_variables()
+            held = self._hold({})
+        arrays = dict(held.arrays)
+        if held.totals is not None:
+            # In the middle of a step the script may have reset metrics only before its update.
+            arrays["metrics"] = held.totals.numpy() if is_after else self._without_reset(held)
+        for name, variable in self._variables.items():
+            value = held.tensors.get(name)
+            arrays[name] = (variable_values.hold([variable])[0] if value is None else value).numpy()
+        values = {
+            "progress": asdict(progress),
+            "trained": self._trained,
+            "objects": held.objects,
+            "random": random_state.encode(held.random, arrays),
+            "iterations": progress.step,
+            "late": self._commit is not None and self._commit.late,
+        }
+        place = Place(call=self._call, step=progress.step)
+        return Snapshot(place=place, values=values, arrays=arrays)
+
+    def state_aside(self) -> Snapshot | None:
+        """As `state`, for another thread than the training's; None while there is no telling."""
+        if self._commit is None:
+            return None if self._in_step else self.state()
+        return commits.unless_updated(self._commit, self.state)
+
+    def restore(self, kept: Snapshot) -> Progress:
+        """Gives everything a kept state, and returns how far it had come.
+
+        Args:
+          kept: of the same place in the same script.
+
+        Raises:
+          TfrunError: TFRUN-507 where the script has made another model.
+        """
+        self._parts.build(kept.values["trained"])
+        if variable_values.GLOBAL_SEED in kept.arrays:
+            variable_values.build_global_seed(strategy_of(self._parts.models[0]))
+        self._look_at_variables()
+        restore_variables(self._variables, kept)
+        self._parts.put_back(kept.values["objects"], kept.arrays)
+        if "metrics" in kept.arrays:
+            restore_metrics(self._metrics, self._commit, kept)
+        random_state.put_back(kept.values["random"], kept.arrays)
+        found = dict(kept.values["progress"])
+        found["data"] = {name: tuple(place) for name, place in found["data"].items()}
+        self._progress = Progress(**found)
+        return self._progress
+
+    # -------------------------------------------------------------------------------------------
+
+    @property
+    def _is_trusted(self) -> bool:
+        """Whether one update more means one whole step more.
+
+        An object of the script's own moves on somewhere in the step, where nobody sees it.
+        """
+        assert self._commit is not None
+        return self._counted == {1} and self._commit.per_run == 1 and not self._parts.objects
+
+    @property
+    def _metrics(self) -> list[Any]:
+        return self._parts.metric_variables if self._commit is None else list(self._commit.metrics)
+
+    def _look_at_variables(self) -> None:
+        if not self._is_settled:
+            # A first step may make the seed that unseeded random numbers are drawn from.
+            self._is_settled = self._parts.is_built and bool(self._counted)
+            self._variables, self._ungated = self._parts.variables(), self._parts.ungated()
+            self._trained = self._parts.trained()
+
+    def _hold(self, chosen: dict[str, Any]) -> _Held:
+        arrays: dict[str, NDArray] = {}
+        objects = self._parts.object_states(arrays)
+        metrics, commit = self._metrics, self._commit
+        if commit is None:
+            totals = tf.constant(variable_values.metric_totals(metrics)) if metrics else None
+        else:
+            totals = variable_values.read(commit.totals) if metrics else None
+        return _Held(
+            tensors=dict(zip(chosen, variable_values.hold(list(chosen.values())), strict=True)),
+            totals=totals,
+            own=variable_values.hold(metrics),
+            objects=objects,
+            arrays=arrays,
+            random=random_state.take(),
+        )
+
+    def _without_reset(self, held: _Held) -> NDArray[np.float32]:
+        """The metrics' sums; zeros for a metric that the script has reset after its last update."""
+        assert held.totals is not None
+        totals = held.totals.numpy()
+        # Before a worker's first step after a resume, its own part is zero and means nothing.
+        if not self._counted:
+            return totals
+        own = {id(v): value.numpy() for v, value in zip(self._metrics, held.own, strict=True)}
+        metrics = [[own[id(v)] for v in m.variables if id(v) in own] for m in self._parts.metrics]
+        return totals * in_use(metrics)
+
+
+def in_use(metrics: Sequence[Sequence[NDArray]]) -> NDArray[np.float32]:
+    """Returns 1 for each number of a metric that has counted anything, 0 for one that was reset.
+
+    Args:
+      metrics: for each metric the values of its variables on this worker.
+    """
+    flags = [
+        np.full(value.size, any(np.any(other) for other in metric), np.float32)
+        for metric in metrics
+        for value in metric
+    ]
+    return np.concatenate(flags) if flags else np.zeros(0, np.float32)

@@ -1,0 +1,57 @@
+"""Says, once until it is over, what the machine's memory has no room for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tfrun.job.errors import TfrunError
+from tfrun.process import channel
+
+MARK = ".no-room"  # another worker of this machine, or of an earlier round, has said it
+_said = False
+
+
+def not_kept(folder: Path, what: str, error: Exception) -> TfrunError:
+    """The error of a state that cannot be kept.
+
+    Args:
+      folder: the machine's directory for states.
+      what: what is not kept, such as "no snapshot".
+      error: from the operating system, or from safetensors.
+    """
+    reason = getattr(error, "strerror", None) or re.sub(r" \(os error \d+\)|^.*: ", "", str(error))
+    return TfrunError(
+        "TFRUN-702",
+        f"{what} is kept in the machine's memory: {reason}",
+        where=str(folder),
+        fix="Make room there: what runs on it, and files that nobody needs",
+    )
+
+
+def say(folder: Path, what: str, error: Exception) -> None:
+    """Has the terminal show that `what` is not kept, and that training goes on."""
+    global _said
+    try:
+        (folder / MARK).touch(exist_ok=False)
+    except FileExistsError:
+        return
+    except OSError:
+        if _said:
+            return
+    _said = True
+    channel.emit(
+        "notice",
+        text=f"{not_kept(folder, what, error)} Training goes on; a failure would take it back to "
+        "the last checkpoint on disk, or to the beginning.",
+    )
+
+
+def over(folder: Path) -> None:
+    """There is room again."""
+    global _said
+    mark = folder / MARK
+    if _said or mark.exists():
+        _said = False
+        mark.unlink(missing_ok=True)
+        channel.emit("notice", text="Snapshots are kept in the machine's memory again.")

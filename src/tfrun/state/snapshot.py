@@ -1,0 +1,294 @@
+"""Snapshots: the state of a job between two steps, as files in the machine's shared memory.
+
+A snapshot is one safetensors file: arrays, and in its header what is no array. It is written under
+another name and then renamed, so a half-written one is never read, and its checksum is compared.
+Workers hold the same state, so the first one of a machine that gets there writes it for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load, save_file
+
+from tfrun.job import files
+from tfrun.process import channel, progress
+from tfrun.state import no_room
+
+KEPT = 2
+_found_whole: dict[Path, tuple[object, Snapshot]] = {}  # by `latest`, until somebody reads it
+VARIABLE, RECOVERS = "TFRUN_STATE_DIR", "TFRUN_RECOVERS"
+_NAME = re.compile(r"state-(\d+)-(\d+)-(\d+)\.safetensors")
+
+
+class Place(NamedTuple):
+    """Where the script's training stands: every place is reached once, in this order.
+
+    Attributes:
+      call: the number of the `fit` call in the script, from 0.
+      epoch: as Keras numbers it.
+      step: steps of this epoch that are done.
+    """
+
+    call: int = 0
+    epoch: int = 0
+    step: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A state between two steps.
+
+    Attributes:
+      place: where it stands.
+      values: everything that JSON holds.
+      arrays: everything else, by name.
+    """
+
+    place: Place
+    values: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, NDArray] = field(default_factory=dict)
+
+
+def state_dir() -> Path | None:
+    """The machine's directory for this job's snapshots; None when nobody would read them."""
+    path = os.environ.get(VARIABLE)
+    return Path(path) if path else None
+
+
+def recovers() -> bool:
+    """False in a job that ends with its first failure: only its checkpoints need a state."""
+    return os.environ.get(RECOVERS) != "0"
+
+
+def write(folder: Path, snapshot: Snapshot) -> bool:
+    """Writes `snapshot` unless the same place has been written already.
+
+    Returns:
+      Whether it is there; False when there is no room for it, which is said.
+    """
+    path = path_of(folder, snapshot.place)
+    try:
+        with progress.pausing(), _alone(folder):
+            if path.exists():
+                return True
+            write_file(path, snapshot)
+    except (OSError, SafetensorError) as error:
+        no_room.say(folder, "no snapshot", error)
+        return False
+    no_room.over(folder)
+    found = _found(folder)
+    for old in sorted(found)[:-KEPT]:
+        found[old].unlink(missing_ok=True)
+    return True
+
+
+def write_and_tell(folder: Path, snapshot: Snapshot) -> float:
+    """Writes `snapshot` and reports it if it is there; returns the seconds that it took."""
+    began = time.monotonic()
+    is_there = write(folder, snapshot)
+    seconds = time.monotonic() - began
+    if is_there:
+        place = snapshot.place
+        key, step = [place.call, place.epoch, place.step], snapshot.values["iterations"]
+        channel.emit("snapshot", key=key, step=step, seconds=seconds)
+    return seconds
+
+
+def is_same(a: Snapshot, b: Snapshot) -> bool:
+    """Whether two hold the same variables at the same place, whatever callbacks remember."""
+    mine, theirs = ({n: v for n, v in s.arrays.items() if _is_state(n)} for s in (a, b))
+    return (
+        a.place == b.place
+        and mine.keys() == theirs.keys()
+        and all(mine[name].tobytes() == theirs[name].tobytes() for name in mine)
+    )
+
+
+def _is_state(name: str) -> bool:
+    return name.startswith(("model/", "optimizer/", "metrics", "objects"))
+
+
+def path_of(folder: Path, place: Place) -> Path:
+    """The file of a place on this machine."""
+    return folder / f"state-{place.call}-{place.epoch}-{place.step}.safetensors"
+
+
+def latest(folder: Path) -> Place | None:
+    """The latest place that there is a snapshot of; one that is damaged does not count."""
+    for (call, epoch, step), path in sorted(_found(folder).items(), reverse=True):
+        version = _version(path)
+        if (whole := read_file(path)) is not None:
+            _found_whole[path] = version, whole
+            return Place(call=call, epoch=epoch, step=step)
+    return None
+
+
+def forget() -> None:
+    """Nobody reads what `latest` has found: its memory is free again."""
+    _found_whole.clear()
+
+
+def write_file(path: Path, snapshot: Snapshot) -> None:
+    """Writes one file, whole or not at all.
+
+    Raises:
+      OSError: there is no room, or no right.
+    """
+    arrays, dtypes = {}, {}
+    for name, array in snapshot.arrays.items():
+        array = np.asarray(array, order="C")
+        if array.dtype.kind not in "biuf":  # bfloat16, float8, strings of fixed length
+            dtypes[name] = [array.dtype.name, list(array.shape)]
+            array = np.frombuffer(array.tobytes(), np.uint8)
+        arrays[name] = array
+    place = snapshot.place
+    header = {
+        "place": [place.call, place.epoch, place.step],
+        "values": snapshot.values,
+        "dtypes": dtypes,
+        "crc32": {name: zlib.crc32(array) for name, array in arrays.items()},
+    }
+    with files.whole(path) as temporary:
+        save_file(arrays, temporary, {"tfrun": json.dumps(header)})
+
+
+def read_file(path: Path) -> Snapshot | None:
+    """Reads one file; None when it is not there or not whole."""
+    version, whole = _found_whole.pop(path, (None, None))
+    if whole is not None and version == _version(path):
+        return whole
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = json.loads((file.metadata() or {})["tfrun"])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return _whole(header, arrays)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _version(path: Path) -> object:
+    """Differs between two files that have been written at the same path."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def parse(data: bytes) -> Snapshot | None:
+    """Reads what a file holds; None when it is not whole."""
+    try:
+        # https://huggingface.co/docs/safetensors: the header's length, the header as JSON, arrays.
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])["__metadata__"]["tfrun"]
+        return _whole(json.loads(header), load(data))
+    except (SafetensorError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _whole(header: dict[str, Any], arrays: dict[str, Any]) -> Snapshot | None:
+    """The snapshot, if its arrays have their checksums."""
+    if any(zlib.crc32(array) != header["crc32"][name] for name, array in arrays.items()):
+        return None
+    for name, (dtype, shape) in header["dtypes"].items():
+        arrays[name] = np.frombuffer(arrays[name].tobytes(), _dtype(dtype)).reshape(shape)
+    call, epoch, step = header["place"]
+    place = Place(call=call, epoch=epoch, step=step)
+    return Snapshot(place=place, values=header["values"], arrays=arrays)
+
+
+def read_values(path: Path) -> dict[str, Any] | None:
+    """Reads a file's `values` alone, which are short; None when it is not there or not whole."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return json.loads((file.metadata() or {})["tfrun"])["values"]
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _dtype(name: str) -> np.dtype:
+    import ml_dtypes  # TensorFlow's own; registers nothing with numpy by name
+
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def _found(folder: Path) -> dict[tuple[int, ...], Path]:
+    """All snapshots in `folder` by place."""
+    matches = ((_NAME.fullmatch(path.name), path) for path in folder.iterdir())
+    return {tuple(map(int, match.groups())): path for match, path in matches if match}
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Holds a lock among the machine's workers, which a worker's death releases.
+
+    Raises:
+      OSError: there is no room for a file, or no right.
+    """
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def encode(value: Any, arrays: dict[str, NDArray], name: str) -> Any:
+    """Returns `value` as JSON; its arrays go into `arrays` under names that begin with `name`.
+
+    Raises:
+      TypeError: it holds something that is neither plain data nor an array.
+    """
+    match value:
+        case None | bool() | str():
+            return value
+        case np.ndarray() if value.dtype.kind != "O":
+            key = f"{name}#{len(arrays)}"
+            arrays[key] = value
+            return {"array": key}
+        case np.generic():
+            return {"scalar": encode(np.asarray(value), arrays, name)}
+        case int() | float() if type(value) in (int, float):
+            return value
+        case list() if type(value) is list:
+            return [encode(item, arrays, name) for item in value]
+        case tuple() if type(value) is tuple:
+            return {"tuple": [encode(item, arrays, name) for item in value]}
+        case dict() if type(value) is dict:
+            pairs = [[encode(k, arrays, name), encode(v, arrays, name)] for k, v in value.items()]
+            return {"dict": pairs}
+    # A callback may remember one. By its name: who only copies snapshots has no TensorFlow.
+    if type(value).__name__ == "EagerTensor" and value.dtype.is_numpy_compatible:
+        return {"tensor": encode(value.numpy(), arrays, name)}
+    raise TypeError(f"a {type(value).__name__} is no plain data")
+
+
+def decode(value: Any, arrays: Mapping[str, NDArray]) -> Any:
+    """Returns what `encode` was given."""
+    match value:
+        case list():
+            return [decode(item, arrays) for item in value]
+        case {"array": key}:
+            return arrays[key]
+        case {"tensor": item}:
+            import tensorflow as tf
+
+            return tf.constant(decode(item, arrays))
+        case {"scalar": item}:
+            return decode(item, arrays)[()]
+        case {"tuple": items}:
+            return tuple(decode(item, arrays) for item in items)
+        case {"dict": pairs}:
+            return {decode(k, arrays): decode(v, arrays) for k, v in pairs}
+    return value

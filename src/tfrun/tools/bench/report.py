@@ -1,0 +1,220 @@
+"""What was measured, and what follows from it: the tables, the settings, JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tfrun.job.bench_results import Settings
+from tfrun.tools.bench.sizes import written
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum:
+    """All-reduces of one size.
+
+    Attributes:
+      bytes: the size.
+      seconds: of each of them.
+    """
+
+    bytes: int
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Seconds."""
+        return median(self.seconds)
+
+    @property
+    def rate(self) -> float:
+        """Bytes of the sum per second."""
+        return self.bytes / self.median
+
+    def share(self, link: float | None, workers: int) -> float | None:
+        """Which part of the link's rate was used: a ring sends 2 (W - 1) / W of the sum.
+
+        Above 1 where not everything crosses the link: workers of one machine may share memory.
+        """
+        return 2 * (workers - 1) / workers * self.rate / link if link else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """One way of communicating.
+
+    Attributes:
+      name: the value of --communication.
+      sums: the smallest first.
+      step: seconds of a step of the synthetic model, the median.
+      small_bytes: sums up to so many bytes are faster by recursive doubling; None: not measured.
+      pack_bytes: the fastest size of packs; None: not measured.
+    """
+
+    name: str
+    sums: tuple[Sum, ...]
+    step: float
+    small_bytes: int | None = None
+    pack_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A benchmark that is over.
+
+    Attributes:
+      workers: how many there were.
+      threads: of each worker.
+      link: bytes per second that workers can send to the next one, all at once; None: not known.
+      model: bytes of the synthetic model's gradients.
+      batch: its samples on each worker.
+      alone: seconds of its step on one worker.
+      ways: the fastest step first.
+      failed: ways that did not run, and why.
+      gpus: the workers have some.
+    """
+
+    workers: int
+    threads: int
+    link: float | None
+    model: int
+    batch: int
+    alone: float
+    ways: tuple[Way, ...]
+    failed: Mapping[str, str]
+    gpus: bool = False
+
+    def efficiency(self, way: Way) -> float:
+        """Samples per second of all workers over those of as many workers that never talk."""
+        return self.alone / way.step
+
+    def to_json(self) -> dict[str, Any]:
+        ways = [
+            {
+                "communication": way.name,
+                "step_seconds": way.step,
+                "efficiency": self.efficiency(way),
+                "small_bytes": way.small_bytes,
+                "pack_bytes": way.pack_bytes,
+                "all_reduce": [
+                    {
+                        "bytes": one.bytes,
+                        "seconds": one.median,
+                        "bytes_per_second": one.rate,
+                        "share_of_link": one.share(self.link, self.workers),
+                    }
+                    for one in way.sums
+                ],
+            }
+            for way in self.ways
+        ]
+        kept = ("workers", "threads", "link", "model", "batch", "alone", "failed")
+        return {name: dataclasses.asdict(self)[name] for name in kept} | {"ways": ways}
+
+
+def way_of(name: str, found: Mapping[str, Any]) -> Way:
+    """Reads what a job has reported."""
+    sums = tuple(
+        Sum(bytes=one["bytes"], seconds=tuple(one["seconds"])) for one in found["all_reduce"]
+    )
+    return Way(
+        name=name,
+        sums=sums,
+        step=median(found["step_seconds"]),
+        small_bytes=found.get("small_bytes"),
+        pack_bytes=found.get("pack_bytes"),
+    )
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Prints the tables and what follows."""
+    console.print(_sums(report))
+    if report.link:
+        console.print(f"link: {report.link / 1e9:.2f} GB/s to the next worker, all at once")
+    console.print()
+    console.print(_steps(report))
+    for name, reason in report.failed.items():
+        console.print(f"{name} did not run: {reason}", highlight=False)
+    for line in settings(report):
+        console.print(line, highlight=False)
+
+
+def settings(report: Report) -> list[str]:
+    """What to start a job with, and what to expect, in sentences."""
+    best = report.ways[0]
+    lines = [f"recommended: --communication {best.name}"]
+    if best.small_bytes is not None:
+        lines[0] += f", recursive doubling up to {best.small_bytes >> 10} KiB"
+    if best.pack_bytes is not None:
+        lines[0] += f", packs of {written(best.pack_bytes)}"
+    efficiency = report.efficiency(best)
+    if efficiency < 0.8 and best.sums:
+        waits = (best.step - report.alone) * 1000
+        lines.append(
+            f"{waits:.0f} of {best.step * 1000:.0f} ms a step are waiting for gradients: a larger "
+            f"batch on each worker (tfrun tune), or a smaller model, makes more of the machines"
+        )
+    return lines
+
+
+def to_remember(report: Report, date: str) -> Settings | None:
+    """What later jobs on these machines use; None where they would have to know more.
+
+    Args:
+      report: of the ways that were compared.
+      date: of today, as ISO 8601 has it.
+    """
+    best = report.ways[0]
+    # With GPUs NCCL is taken where it works. One way alone is the fastest of nothing.
+    if report.gpus or len(report.ways) < 2 or best.name not in ("host", "ring"):
+        return None
+    sizes = {name: value for way in report.ways for name, value in _sizes(way)}
+    return Settings(communication=best.name, date=date, **sizes)
+
+
+def _sizes(way: Way) -> list[tuple[str, int]]:
+    both = {"small_bytes": way.small_bytes, "pack_bytes": way.pack_bytes}
+    return [(name, value) for name, value in both.items() if value is not None]
+
+
+def _sums(report: Report) -> Table:
+    table = _table("all-reduce", *(f"{way.name} (ms)" for way in report.ways), "best (GB/s)", "")
+    for number, one in enumerate(report.ways[0].sums):
+        same = [way.sums[number] for way in report.ways]
+        best = max(same, key=lambda other: other.rate)
+        share = best.share(report.link, report.workers)
+        table.add_row(
+            written(one.bytes),
+            *(f"{other.median * 1000:.2f}" for other in same),
+            f"{best.rate / 1e9:.2f}",
+            f"{share:.0%} of the link" if share else "",
+        )
+    return table
+
+
+def _steps(report: Report) -> Table:
+    table = _table(f"a step, {written(report.model)} of gradients", "ms", "efficiency")
+    table.add_row("one worker alone", f"{report.alone * 1000:.1f}", "")
+    for way in report.ways:
+        name = f"{report.workers} workers, {way.name}"
+        table.add_row(name, f"{way.step * 1000:.1f}", f"{report.efficiency(way):.0%}")
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(title=None, show_edge=False, pad_edge=False)
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def fastest_first(ways: Sequence[Way]) -> tuple[Way, ...]:
+    """Returns them by the time of their steps."""
+    return tuple(sorted(ways, key=lambda way: way.step))

@@ -1,0 +1,96 @@
+"""Runs the jobs that measure: one for each way of communicating, and one worker alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tfrun.job.errors import TfrunError
+from tfrun.tools.bench import KIND
+from tfrun.tools.bench.report import Report, fastest_first, way_of
+from tfrun.tools.child_job import Job, ends_children_on_signals, failed
+
+Say = Callable[[str], None]
+
+MODULE = "tfrun.tools.bench.worker"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """What to do.
+
+    Attributes:
+      where: the options that say which workers, on which machines.
+      first: those for one worker on the first of these machines.
+      ways: the values of --communication to compare.
+      sizes: bytes of the all-reduces.
+      model: bytes of the synthetic model's gradients.
+      batch: its samples on each worker.
+      steps: of it that are timed.
+      folder: where the jobs write, an absolute path.
+      timeout: seconds that each may take.
+    """
+
+    where: tuple[str, ...]
+    first: tuple[str, ...]
+    ways: tuple[str, ...]
+    sizes: tuple[int, ...]
+    model: int
+    batch: int
+    steps: int
+    folder: Path
+    timeout: float
+
+
+def run_bench(bench: Bench, say: Say) -> Report:
+    """Runs it; `say` gets a line for each job.
+
+    Raises:
+      TfrunError: TFRUN-401 when no way of communicating works, or one worker alone fails.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    errors: dict[str, TfrunError] = {}
+    with ends_children_on_signals():
+        for way in bench.ways:
+            say(f"measuring {way}")
+            try:
+                found[way] = _measured(bench, way, [*bench.where, "--communication", way])
+            except TfrunError as error:
+                errors[way] = error
+        if not found:
+            raise next(iter(errors.values()))
+        first = next(iter(found.values()))
+        say("measuring one worker alone")
+        threads = ["--threads-per-worker", str(first["threads"])] if first["threads"] else []
+        alone = _measured(bench, "alone", [*bench.first, *threads])
+    ways = fastest_first([way_of(way, measured) for way, measured in found.items()])
+    links = [measured["link"] for measured in found.values() if measured["link"]]
+    return Report(
+        workers=first["workers"],
+        threads=first["threads"],
+        link=max(links, default=None),
+        model=bench.model,
+        batch=bench.batch,
+        alone=median(alone["step_seconds"]),
+        ways=ways,
+        failed={way: error.what for way, error in errors.items()},
+        gpus=any(measured["gpus"] for measured in found.values()),
+    )
+
+
+def _measured(bench: Bench, name: str, options: list[str]) -> Mapping[str, Any]:
+    quiet = ["--max-restarts", "0", "--checkpoint-every", "off", "--snapshot-every", "0"]
+    quiet.append("--no-measured")
+    sizes = ",".join(map(str, bench.sizes))
+    numbers = [str(number) for number in (bench.model, bench.batch, bench.steps)]
+    command = [*options, *quiet, "-m", MODULE, sizes, *numbers]
+    with Job(command, bench.folder / name, timeout=bench.timeout, wanted={}) as job:
+        code = job.wait()
+    reports = [event["report"] for event in job.events() if "report" in event]
+    measured = [report for report in reports if report.get("kind") == KIND]
+    if code or not measured:
+        raise failed(job, code, f"the job that measures {name}")
+    return measured[-1]

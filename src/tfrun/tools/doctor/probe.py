@@ -1,0 +1,188 @@
+"""The program that `tfrun doctor` runs on each machine: answers questions, one JSON object a line.
+
+It stays until its standard input ends. Nothing in it imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import tfrun
+from tfrun.job.supported_versions import version_of
+from tfrun.launch.remote_agent import own_address
+from tfrun.process.python import usable_cores
+from tfrun.tools.doctor import large_packets
+from tfrun.tools.doctor.ring import Ring
+
+PREFIX = "tfrun-doctor "
+DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "numpy")
+NVIDIA_SECONDS = 15.0
+Answer = dict[str, Any]
+
+
+def facts(names: list[str], directory: str, run_dir: str) -> Answer:
+    """Returns what this machine is, and what it takes each of `names` for.
+
+    Args:
+      names: of machines.
+      directory: the workers' working directory.
+      run_dir: where the job writes.
+    """
+    memory = psutil.virtual_memory()
+    interfaces = _interfaces()
+    return {
+        "host": platform.node(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "versions": {
+            "python": platform.python_version(),
+            "tfrun": tfrun.__version__,
+            **{name: found for name in DISTRIBUTIONS if (found := version_of(name))},
+        },
+        "cores": usable_cores(),
+        "load": os.getloadavg()[0],
+        "memory": {"total": memory.total, "free": memory.available},
+        "directory": directory if os.path.isdir(directory) else None,  # noqa: PTH112
+        "disk": _disk(run_dir),
+        "temporary": _space(tempfile.gettempdir()),
+        "shm": _space("/dev/shm"),
+        "limits": {
+            "open files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            "processes": resource.getrlimit(resource.RLIMIT_NPROC)[0],
+        },
+        "gpus": _gpus(),
+        "has_nvidia_driver": os.path.isdir("/proc/driver/nvidia"),  # noqa: PTH112
+        "address": own_address(
+            os.environ.get("SSH_CONNECTION", ""), [a["address"] for a in interfaces]
+        ),
+        "interfaces": interfaces,
+        "names": {name: _resolve(name) for name in names},
+    }
+
+
+def _space(where: str) -> Answer | None:
+    try:
+        usage = shutil.disk_usage(where)
+    except OSError:
+        return None
+    return {"path": where, "total": usage.total, "free": usage.free}
+
+
+def _disk(wanted: str) -> Answer | None:
+    """The disk on which a directory is, or would be made."""
+    there = Path(wanted).resolve()
+    while not there.is_dir() and there != there.parent:
+        there = there.parent
+    found = _space(str(there))
+    return found and {**found, "writable": os.access(there, os.W_OK | os.X_OK)}
+
+
+def _gpus() -> list[Answer]:
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(
+            query, capture_output=True, text=True, timeout=NVIDIA_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    keys = ("name", "driver", "memory")
+    return [
+        dict(zip(keys, (part.strip() for part in line.split(",")), strict=False))
+        for line in done.stdout.splitlines()
+    ]
+
+
+def _interfaces() -> list[Answer]:
+    states = psutil.net_if_stats()
+    return [
+        {"name": name, "address": address.address, "mbits": states[name].speed}
+        for name, addresses in psutil.net_if_addrs().items()
+        if name in states and states[name].isup
+        for address in addresses
+        if address.family in (socket.AF_INET, socket.AF_INET6)
+    ]
+
+
+def _resolve(name: str) -> list[str]:
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return sorted({str(entry[4][0]) for entry in found})
+
+
+def connect(address: str, port: int, seconds: float, guess: int = 0) -> Answer:
+    """Says what becomes of a connection.
+
+    "reachable", "refused", "dropped", "unreachable", or "narrow": it does not carry large packets,
+    only those of up to "mtu" bytes.
+
+    Args:
+      address: of the other machine.
+      port: where something listens.
+      seconds: how long to wait.
+      guess: the MTU of another way that is narrow.
+    """
+    began = time.perf_counter()
+    try:
+        with socket.create_connection((address, port), seconds):
+            took = time.perf_counter() - began
+        if not large_packets.carries(address, port, seconds):
+            return {"verdict": "narrow", "mtu": large_packets.mtu_of(address, port, guess)}
+        return {"verdict": "reachable", "seconds": took}
+    except ConnectionRefusedError:
+        return {"verdict": "refused"}
+    except TimeoutError:
+        return {"verdict": "dropped"}
+    except OSError as error:
+        return {"verdict": "unreachable", "why": error.strerror or str(error)}
+
+
+class Probe:
+    """What one machine is asked, and what it keeps between two questions."""
+
+    def __init__(self) -> None:
+        self._ring = Ring()
+
+    def answer(self, question: str, values: dict[str, Any]) -> Answer:
+        known: dict[str, Callable[..., Answer]] = {
+            "facts": facts,
+            "connect": connect,
+            "clock": lambda: {"time": time.time()},
+            "listen": lambda: {"port": self._ring.listen()},
+            "sum": self._ring.time_sum,
+        }
+        return known[question](**values)
+
+
+def main() -> None:
+    """Answers until there are no more questions."""
+    probe = Probe()
+    _say({"version": tfrun.__version__})
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            _say(probe.answer(asked["question"], asked["values"]))
+        except Exception as error:  # the other side decides what it means
+            _say({"error": f"{type(error).__name__}: {error}"})
+
+
+def _say(answer: Answer) -> None:
+    print(PREFIX + json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""Runs a drill: the script undisturbed, then once under each fault."""
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tfrun.job.errors import UsageError
+from tfrun.tools.child_job import Job, ends_children_on_signals, failed
+from tfrun.tools.drill import events as reading
+from tfrun.tools.drill import full_disk, samples
+from tfrun.tools.drill.faults import FAULTS
+from tfrun.tools.drill.inject import EARLIEST, LATEST, Hit, inject
+from tfrun.tools.drill.report import Report
+from tfrun.tools.drill.verdict import Row, Run, judge
+from tfrun.tools.drill.verdict_ended import PREEMPTED, judge_full_disk, judge_preempted
+
+Say = Callable[[str], None]
+
+EARLIER = 0.25  # of the training time, for the one repetition of a fault that came too late
+# Workers then report their weights' digest, and note which samples they have consumed.
+DRILLED = {"TFRUN_DRILL": "1", "TFRUN_LEDGER": "1"}
+_job = functools.partial(Job, wanted=DRILLED)
+NOT_SAVED = "No checkpoint is being saved"  # checkpoint/save_problems.py says it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drill:
+    """What to do.
+
+    Attributes:
+      program: the script and its arguments.
+      workers: how many at most.
+      range: what -n says.
+      hosts: options that name other machines; none for this one.
+      faults: keys of `FAULTS`.
+      kills: how often a fault that repeats comes.
+      seed: of the jobs, of the moments and the victims.
+      deterministic: the jobs' own option.
+      folder: where the runs write, an absolute path.
+      timeout: seconds that a run may take.
+      limit: the most seconds that the first new step may take.
+    """
+
+    program: tuple[str, ...]
+    workers: int
+    range: str
+    hosts: tuple[str, ...] = ()
+    faults: tuple[str, ...]
+    kills: int
+    seed: int
+    deterministic: bool
+    folder: Path
+    timeout: float
+    limit: float | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """The command line of each job, without its run directory."""
+        return [*self.settings, "--", *self.program]
+
+    @property
+    def settings(self) -> list[str]:
+        """What stands before the script."""
+        stated = ["-n", self.range, *self.hosts, "--seed", str(self.seed)]
+        return [*stated, *["--deterministic"] * self.deterministic]
+
+
+def run_drill(drill: Drill, say: Say) -> Report:
+    """Runs it and returns what happened; `say` gets a line for each run.
+
+    Raises:
+      TfrunError: TFRUN-401 when the undisturbed run fails, TFRUN-105 when it makes no step.
+    """
+    say("undisturbed …")
+    with ends_children_on_signals():
+        with _job(drill.options, drill.folder / "undisturbed", timeout=drill.timeout) as job:
+            undisturbed = _finish(job, time.time())
+        _check(undisturbed, job)
+        rows = tuple(_row(drill, fault, undisturbed, say) for fault in drill.faults)
+    return Report(
+        script=drill.program[0],
+        workers=drill.workers,
+        seed=drill.seed,
+        seconds=round(undisturbed.seconds, 3),
+        rows=rows,
+    )
+
+
+def _row(drill: Drill, fault: str, undisturbed: Run, say: Say) -> Row:
+    if reason := _why_not(drill, fault):
+        say(f"{fault}: skipped: {reason}")
+        return Row(fault=fault, run_dir=str(drill.folder / fault), skipped=reason)
+    seconds = reading.training_seconds(undisturbed.events)
+    row = _run_fault(drill, fault, fault, undisturbed, seconds, say)
+    if row.hit == row.times or row.broken:
+        return row
+    say(f"{fault}: the job was over too soon; again, with earlier moments")
+    return _run_fault(drill, fault, f"{fault}-again", undisturbed, EARLIER * seconds, say)
+
+
+def _run_fault(
+    drill: Drill, fault: str, name: str, undisturbed: Run, seconds: float, say: Say
+) -> Row:
+    # Each fault has chances of its own: they do not change when others are left out.
+    chance = random.Random(f"{drill.seed} {name}")
+    times = drill.kills if FAULTS[fault].repeats else 1
+    say(f"{fault}: {FAULTS[fault].what} …")
+    began = time.time()
+    whole = {"preempt": _preempt, "disk": _fill_disk, "cut": _cut}.get(fault)
+    if whole is not None:
+        return whole(drill, name, undisturbed, seconds * chance.uniform(EARLIEST, LATEST), say)
+    with _job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
+        hits = inject(job, fault, times=times, seconds=seconds, chance=chance)
+        for hit in hits if times == 1 else ():
+            say(f"{fault}: {_whom(hit)} {hit.time - began:.1f} s after the start")
+        run = _finish(job, began)
+    return judge(
+        fault,
+        str(job.run_dir),
+        run,
+        hits,
+        reading.weights(undisturbed.events),
+        workers=drill.workers,
+        times=times,
+        limit=drill.limit,
+    )
+
+
+def _why_not(drill: Drill, fault: str) -> str:
+    if fault == "disk":
+        return full_disk.why_not()
+    if fault == "cut" and not drill.hosts:
+        return "needs at least two hosts: name them with -H"
+    if fault == "cut" and ":" not in drill.range:
+        return "needs a job that can do without a host: give -n MIN:MAX"
+    return ""
+
+
+def _preempt(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -> Row:
+    """SIGTERM to the launcher; then the same command again, in the same run directory."""
+    wanted = reading.weights(undisturbed.events)
+    told = again = None
+    restarted = 0.0
+    with _job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
+        if _reached(job, wait):
+            told = time.time()
+            job.preempt()
+            say(f"preempt: told to end {told - job.began:.1f} s after the start")
+        first = _finish(job, job.began)
+    if first.code == PREEMPTED:
+        with _job(drill.options, job.run_dir, timeout=drill.timeout, again=True) as job:
+            restarted = job.began
+            again = _finish(job, restarted)
+    return judge_preempted(
+        str(job.run_dir), first, again, told, restarted, wanted, limit=drill.limit
+    )
+
+
+def _fill_disk(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -> Row:
+    """The checkpoints' file system has no room any more."""
+    small, filled, warned = drill.folder / f"{name}-disk", None, None
+    with full_disk.small(small):
+        checkpoints = ["--checkpoint-dir", str(small / "checkpoints"), "--checkpoint-every", "1"]
+        options = [*drill.settings, *checkpoints, "--", *drill.program]
+        with _job(options, drill.folder / name, timeout=drill.timeout) as job:
+            if _reached(job, wait):
+                full_disk.fill(small)
+                filled = time.time()
+                say(f"disk: full {filled - job.began:.1f} s after the start")
+                if job.until_shown(NOT_SAVED):
+                    warned = time.time()
+            run = _finish(job, job.began)
+    return judge_full_disk(
+        str(job.run_dir), run, filled, warned, reading.weights(undisturbed.events)
+    )
+
+
+def _cut(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -> Row:
+    """The connection to the last host breaks: to both sides a host that has gone."""
+    hits: list[Hit] = []
+    with _job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
+        connections = job.connections() if _reached(job, wait) else []
+        if connections:
+            hits.append(Hit(time=time.time(), victims=()))
+            connections[-1].kill()
+            say(f"cut: {hits[0].time - job.began:.1f} s after the start")
+        run = _finish(job, job.began)
+    wanted = reading.weights(undisturbed.events)
+    if len(reading.world_sizes(run.events)) > 1:  # other sums of floats, so other last bits
+        wanted, run = {}, replace(run, events=reading.without_weights(run.events))
+    return judge("cut", str(job.run_dir), run, hits, wanted, workers=drill.workers)
+
+
+def _reached(job: Job, wait: float) -> bool:
+    """Waits until the job has trained for so many seconds; False when it ends before."""
+    began = job.until(reading.first_step_at)
+    return began is not None and job.lasts_until(began + wait)
+
+
+def _finish(job: Job, began: float) -> Run:
+    code = job.wait()
+    return Run(
+        events=tuple(job.events()),
+        code=code,
+        timed_out=job.timed_out,
+        seconds=time.time() - began,
+        samples=samples.read(job.run_dir),
+    )
+
+
+def _check(undisturbed: Run, job: Job) -> None:
+    if undisturbed.code != 0:
+        raise failed(job, undisturbed.code, "without any fault the job")
+    if reading.first_step_at(undisturbed.events) is None:
+        raise UsageError(
+            "TFRUN-105",
+            "the script makes no step that tfrun sees, so there is nothing to disturb",
+            where="SCRIPT",
+            expected="a script that trains with `fit` or with `tfrun.TrainState`",
+        )
+
+
+def _whom(hit: Hit) -> str:
+    return " and ".join(worker.task.replace(":", " ") for worker in hit.victims)

@@ -1,0 +1,87 @@
+"""What follows from a per-worker batch for more workers: global batch, steps, rate. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfrun.job.errors import UsageError
+from tfrun.job.learning_rate_rules import factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled:
+    """A number of workers.
+
+    Attributes:
+      workers: how many.
+      global_batch: what to state as `batch_size`.
+      steps: in an epoch; 0 when the data has not even one whole batch.
+      rate: the learning rate that follows; None when it is not known.
+      rule: by which it follows, with what from.
+    """
+
+    workers: int
+    global_batch: int
+    steps: int
+    rate: float | None
+    rule: str
+
+
+def scaled(
+    batch: int, worlds: Sequence[int], *, samples: int, stated: int | None, rate: Mapping[str, Any]
+) -> list[Scaled]:
+    """Returns a row for each number of workers.
+
+    Args:
+      batch: samples on each worker.
+      worlds: the numbers.
+      samples: in an epoch.
+      stated: the script's own global batch.
+      rate: its learning rate, as it was reported.
+    """
+    rows = []
+    for workers in worlds:
+        size = batch * workers
+        value, rule = _rate(size, stated, rate)
+        rows.append(
+            Scaled(
+                workers=workers,
+                global_batch=size,
+                steps=-(-samples // size) if size <= samples else 0,
+                rate=value,
+                rule=rule,
+            )
+        )
+    return rows
+
+
+def parse_worlds(text: str) -> tuple[int, ...]:
+    """Reads "1,2,4".
+
+    Raises:
+      UsageError: TFRUN-105 where it is no list of numbers.
+    """
+    words = text.split(",")
+    if all(word.isascii() and word.isdecimal() and len(word) < 6 for word in words):
+        worlds = tuple(int(word) for word in words)
+        if min(worlds) > 0:
+            return worlds
+    raise UsageError(
+        "TFRUN-105",
+        f"{text!r:.60} is no list of numbers of workers",
+        where="--for",
+        expected="numbers from 1, such as 1,2,4",
+    )
+
+
+def _rate(size: int, stated: int | None, rate: Mapping[str, Any]) -> tuple[float | None, str]:
+    if "rule" in rate:
+        base, at = rate["base"], rate["base_batch"]
+        grown = base * factor(rate["rule"], size / at)
+        return grown, f"{rate['rule']} rule: {base:g} at batch {at}"
+    if "rate" in rate and stated:
+        at, base = stated, rate["rate"]
+        return base * factor("linear", size / at), f"linear rule: {base:g} at batch {at}"
+    return None, ""

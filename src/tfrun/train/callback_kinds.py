@@ -1,0 +1,72 @@
+"""Which callbacks write, and which could act on a single batch: pure decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+
+from tfrun.train.chief_callbacks import ChiefOnly, RestoreEverywhere
+
+# OrbaxCheckpoint is missing from older Keras 3 versions.
+WRITERS: tuple[type, ...] = tuple(
+    getattr(keras.callbacks, name)
+    for name in ("ModelCheckpoint", "TensorBoard", "CSVLogger", "RemoteMonitor", "OrbaxCheckpoint")
+    if hasattr(keras.callbacks, name)
+)
+
+TRAIN_BATCH = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+TEST_BATCH = ("on_test_batch_begin", "on_test_batch_end")
+PREDICT_BATCH = ("on_predict_batch_begin", "on_predict_batch_end")
+
+_PASSIVE = (
+    keras.callbacks.Callback,
+    keras.callbacks.BackupAndRestore,
+    keras.callbacks.History,
+    keras.callbacks.ProgbarLogger,
+    *WRITERS,
+)
+
+
+def for_this_worker(callback: Any) -> Any:
+    """Returns `callback`, or what stands in for it so that only the chief writes."""
+    if isinstance(callback, keras.callbacks.BackupAndRestore):
+        return RestoreEverywhere(callback)
+    if isinstance(callback, WRITERS):
+        return ChiefOnly(callback)
+    return callback
+
+
+def acts_on_batches(callbacks: Iterable[Any], hooks: tuple[str, ...]) -> bool:
+    """True when code other than Keras's passive callbacks runs in one of `hooks`.
+
+    Such code may set `stop_training` from what only its own worker knows. Hooks of a subclass
+    that are inherited from a passive callback are passive.
+    """
+    return any(_function(inner(c), hook) not in _passive(hook) for c in callbacks for hook in hooks)
+
+
+def reads_batch_logs(callbacks: Iterable[Any]) -> bool:
+    """True when a callback looks at the logs of single steps, which then have to be global."""
+    callbacks = [inner(callback) for callback in callbacks]
+    return acts_on_batches(callbacks, TRAIN_BATCH) or any(
+        (isinstance(c, keras.callbacks.TensorBoard) and c.update_freq != "epoch")
+        or (isinstance(c, keras.callbacks.ModelCheckpoint) and c.save_freq != "epoch")
+        for c in callbacks
+    )
+
+
+def inner(callback: Any) -> Any:
+    """Returns the callback that a ChiefOnly holds."""
+    return inner(callback.callback) if isinstance(callback, ChiefOnly) else callback
+
+
+def _function(callback: Any, hook: str) -> Any:
+    # LambdaCallback keeps plain functions as attributes of the instance.
+    method = getattr(callback, hook, None)
+    return getattr(method, "__func__", method)
+
+
+def _passive(hook: str) -> set[Any]:
+    return {None, *(getattr(cls, hook) for cls in _PASSIVE)}

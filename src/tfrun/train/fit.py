@@ -1,0 +1,350 @@
+"""`fit`, `evaluate` and `predict` of a model that several workers train."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from keras.src.backend import compute_output_spec
+
+from tfrun.data import errors
+from tfrun.data.order import global_batch, resume
+from tfrun.engine import own_steps
+from tfrun.engine.agree import mean_over_workers, meet, multi_worker_strategy
+from tfrun.engine.local_mode import (
+    alone,
+    forget_functions,
+    in_local_mode,
+    on_own_batch,
+    refused,
+)
+from tfrun.job.world import world
+from tfrun.process import channel, progress
+from tfrun.ps import keras_methods as parameter_server
+from tfrun.state.leaving import keeping_state
+from tfrun.state.snapshot import state_dir
+from tfrun.train import (
+    callback_kinds,
+    evaluator,
+    loaded_weights,
+    steps_per_execution,
+    sync_checks,
+    tensorboard,
+    training_header,
+)
+from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, Watched
+from tfrun.train.fit_report import Report, SampleCounter, StepCounter
+from tfrun.train.fit_session import Session
+from tfrun.train.same_data import before_call
+from tfrun.train.trial import running
+
+Method = Callable[..., Any]
+_OURS = (SharedLogs, SharedStop, sync_checks.SyncCheck, SampleCounter, StepCounter, Report, Watched)
+
+
+def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Runs Keras's `fit`, or goes on with one that an earlier run of the script has begun."""
+    call = inspect.signature(original).bind(model, *args, **kwargs)
+    if evaluator.is_evaluator():
+        return evaluator.run_fit(model, call.arguments)
+    if parameter_server.strategy_of(model) is not None:
+        with parameter_server.calling(model):
+            return _fit_on_servers(original, model, call)
+    strategy = multi_worker_strategy(model)
+    if in_local_mode() and strategy is not None:
+        raise refused("model.fit")
+    if strategy is not None:
+        meet(strategy)
+    trial = None if in_local_mode() else running()
+    if trial is not None:
+        trial.arrange(call, strategy)
+    first, end = (call.arguments.get(name, 0) for name in ("initial_epoch", "epochs"))
+    resume.request(None, (end or 1) - first)
+    batch, optimizer = global_batch.of_fit(call.arguments), getattr(model, "optimizer", None)
+    training_header.bind(optimizer, batch)
+    folder = state_dir()
+    if folder is None or in_local_mode() or (strategy is None and world().size > 1):
+        return _fit(original, model, call, strategy, lambda callbacks: callbacks)
+    session = Session(model, strategy, call, folder)
+    given = _flat(call.arguments.get("callbacks"))
+    if session.is_done:
+        history = session.replay(given, functools.partial(_build, original, call))
+        if history is not None:
+            return history
+    training_header.tell(optimizer, batch, strategy)
+    arrange = session.arrange if trial is None else trial.around(session.arrange)
+    with errors.coded_sharding(), keeping_state():
+        try:
+            history = _fit(original, model, call, strategy, arrange)
+            session.record(history, given)
+            return history
+        except Exception as error:
+            session.failed(error)
+            raise
+        finally:
+            session.close()
+
+
+def _fit_on_servers(original: Method, model: keras.Model, call: inspect.BoundArguments) -> Any:
+    """Runs Keras's `fit` on parameter servers, or goes on with one from the last checkpoint."""
+    from tfrun.ps.session import ServerSession
+
+    resume.request(None, None)
+    folder = state_dir()
+    if folder is None:
+        return _fit(original, model, call, None, lambda callbacks: callbacks)
+    session = ServerSession(model, call, folder)
+    given = _flat(call.arguments.get("callbacks"))
+    if session.is_done:
+        history = session.replay(given, functools.partial(_build, original, call))
+        if history is not None:
+            return history
+    try:
+        history = _fit(original, model, call, None, session.arrange)
+        session.record(history, given)
+        return history
+    except Exception as error:
+        session.failed(error)
+        raise
+    finally:
+        session.close()
+
+
+def _build(original: Method, call: inspect.BoundArguments) -> None:
+    """Has `fit` make all variables and train nothing."""
+    nothing = {"epochs": 0, "initial_epoch": 0, "callbacks": [], "verbose": 0}
+    empty = inspect.BoundArguments(call.signature, {**call.arguments, **nothing})  # type: ignore[arg-type]
+    original(*empty.args, **empty.kwargs)
+
+
+def _fit(
+    original: Method,
+    model: keras.Model,
+    call: inspect.BoundArguments,
+    strategy: Any | None,
+    arrange: Callable[[list[Any]], list[Any]],
+) -> Any:
+    """Runs Keras's `fit` with the callbacks arranged so that all workers stay together."""
+    given = _flat(call.arguments.get("callbacks"))
+    given += tensorboard.wanted(given)
+    if strategy is None:
+        if channel.is_open() and world().is_chief and not in_local_mode():
+            counter, steps = SampleCounter(), StepCounter()
+            given += [*_defaults(given, _verbose(call)), counter, steps]
+            given.append(Report(lambda: counter.samples, steps))
+            steps_per_execution.arrange(
+                model, None, sees_steps=steps_per_execution.sees_every_step(given)
+            )
+            _set_callbacks(call, arrange(given))
+        return original(*call.args, **call.kwargs)
+    train, test, global_logs, sees_steps, has_loaded = before_call(
+        strategy,
+        call,
+        [
+            callback_kinds.acts_on_batches(given, callback_kinds.TRAIN_BATCH),
+            callback_kinds.acts_on_batches(given, callback_kinds.TEST_BATCH),
+            callback_kinds.reads_batch_logs(given),
+            steps_per_execution.sees_every_step(given),
+            loaded_weights.was_noted(),
+        ],
+    )
+    if has_loaded:
+        loaded_weights.check(strategy, model)
+    steps_per_execution.arrange(model, strategy, sees_steps=sees_steps)
+    verbose = _verbose(call)
+    counter, steps = SampleCounter(), StepCounter()
+    stop = SharedStop(strategy, BatchDecisions(train=train, test=test), counter)
+    callbacks: list[Any] = [callback_kinds.for_this_worker(callback) for callback in given]
+    callbacks += _defaults(given, verbose)
+    if own_steps.has_own(model, own_steps.LOGGING):
+        callbacks.insert(0, SharedLogs(strategy))
+    if every := sync_checks.interval(os.environ):
+        callbacks.append(sync_checks.SyncCheck(every))
+    callbacks += [counter, steps, stop]
+    if channel.is_open() and world().is_chief:
+        callbacks.append(Report(lambda: stop.samples, steps))
+    _set_callbacks(call, arrange(callbacks))
+    forget_functions(model)
+    scope = "global" if global_logs or test else "local"
+    with _step_logs(model, strategy, scope, "train_function", "test_function"):
+        return original(*call.args, **call.kwargs)
+
+
+def _defaults(given: list[Any], verbose: Any) -> list[Any]:
+    """The callbacks that Keras would append: ours come after them."""
+    added: list[Any] = []
+    if not any(isinstance(callback, keras.callbacks.History) for callback in given):
+        added.append(keras.callbacks.History())
+    if verbose != 0 and not any(isinstance(c, keras.callbacks.ProgbarLogger) for c in given):
+        added.append(keras.callbacks.ProgbarLogger())
+    return added
+
+
+def run_evaluate(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Runs `evaluate` on all workers, or in local mode on this one."""
+    inside_fit = isinstance(kwargs.get("callbacks"), keras.callbacks.CallbackList)
+    of_fit: Any = getattr(model, "_eval_epoch_iterator", None)
+    if inside_fit and of_fit is not None:
+        of_fit.validates = True
+    result, strategy = _run_loop(original, model, args, kwargs, callback_kinds.TEST_BATCH)
+    if strategy is not None and not inside_fit and own_steps.has_own(model, own_steps.LOGGING):
+        return mean_over_workers(strategy, result)
+    return result
+
+
+def run_predict(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Runs `predict` on all workers, or in local mode on this one."""
+    try:
+        return _run_loop(original, model, args, kwargs, callback_kinds.PREDICT_BATCH)[0]
+    except UnboundLocalError as error:  # Keras's, where there was no batch
+        if "batch_outputs" not in str(error):
+            raise
+        raise errors.empty("model.predict, x") from None
+
+
+def run_on_batch(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Runs `test_on_batch`; in local mode on this worker."""
+    if in_local_mode() and multi_worker_strategy(model) is not None:
+        with alone(model):
+            return original(model, *args, **kwargs)
+    return original(model, *args, **kwargs)
+
+
+def run_predict_on_batch(
+    original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]
+) -> Any:
+    """Runs `predict_on_batch` on this worker's own batch: its rows, each once.
+
+    Keras runs the batch on every replica and puts all results one behind the other.
+    """
+    strategy = multi_worker_strategy(model)
+    if strategy is None:
+        outputs = original(model, *args, **kwargs)
+        copies = model.distribute_strategy.num_replicas_in_sync
+        if copies == 1 or parameter_server.strategy_of(model) is not None:
+            return outputs
+        return keras.tree.map_structure(lambda leaf: leaf[: leaf.shape[0] // copies], outputs)
+    if in_local_mode():
+        with alone(model):
+            return original(model, *args, **kwargs)
+    if not model.built:
+        x: Any = inspect.signature(original).bind(model, *args, **kwargs).arguments["x"]
+        symbols = keras.tree.map_structure(_symbol, x)
+        with strategy.scope():
+            compute_output_spec(model, symbols, training=False)
+    with on_own_batch(strategy, model):
+        return original(model, *args, **kwargs)
+
+
+def _symbol(array: Any) -> Any:
+    array = array if hasattr(array, "dtype") else np.asarray(array)
+    dtype = keras.backend.standardize_dtype(array.dtype)
+    return keras.KerasTensor((None, *array.shape[1:]), dtype)
+
+
+def run_train_on_batch(
+    original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]
+) -> Any:
+    """Runs `train_on_batch`, which one worker cannot do without the others."""
+    if in_local_mode() and multi_worker_strategy(model) is not None:
+        raise refused("model.train_on_batch")
+    return original(model, *args, **kwargs)
+
+
+def _run_loop(
+    original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any], batch_hooks: tuple
+) -> tuple[Any, Any | None]:
+    """Returns the result, and the strategy if all workers ran it together."""
+    if parameter_server.strategy_of(model) is not None:
+        with parameter_server.calling(model):
+            return original(model, *args, **kwargs), None
+    strategy = multi_worker_strategy(model)
+    if strategy is None:
+        return original(model, *args, **kwargs), None
+    if in_local_mode():
+        with alone(model):
+            return original(model, *args, **kwargs), None
+    call = inspect.signature(original).bind(model, *args, **kwargs)
+    if isinstance(call.arguments.get("callbacks"), keras.callbacks.CallbackList):
+        return original(*call.args, **call.kwargs), strategy  # fit's own: arranged already
+    meet(strategy)
+    verbose = _verbose(call)
+    given = _flat(call.arguments.get("callbacks"))
+    (decides,) = before_call(strategy, call, [callback_kinds.acts_on_batches(given, batch_hooks)])
+    callbacks = [callback_kinds.for_this_worker(callback) for callback in given]
+    if verbose != 0 and not any(isinstance(c, keras.callbacks.ProgbarLogger) for c in given):
+        callbacks.append(keras.callbacks.ProgbarLogger())
+    if watched := progress.own():
+        callbacks.insert(0, Watched(watched))
+    if decides:
+        batches = BatchDecisions(test=True, predict=True)
+        callbacks.append(SharedStop(strategy, batches, SampleCounter()))
+    _set_callbacks(call, callbacks)
+    logs = contextlib.nullcontext()
+    if batch_hooks is callback_kinds.TEST_BATCH:
+        logs = _evaluating(model, strategy, decides)
+    with logs, progress.as_before(), errors.coded_sharding():
+        return original(*call.args, **call.kwargs), strategy
+
+
+def _flat(callbacks: Any) -> list[Any]:
+    """Returns the user's callbacks as a list; Keras takes one, a nest, or its own container."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        # Used for an earlier `fit`, it still holds what was added then.
+        return [callback for callback in callbacks.callbacks if not isinstance(callback, _OURS)]
+    return keras.tree.flatten(callbacks) if callbacks else []
+
+
+def _set_callbacks(call: inspect.BoundArguments, callbacks: list[Any]) -> None:
+    given = call.arguments.get("callbacks")
+    if isinstance(given, keras.callbacks.CallbackList):
+        # A container the user has made keeps its class and identity; its contents are arranged.
+        given.callbacks[:] = callbacks
+        given.set_model(call.arguments["self"])
+        given.set_params(given.params)
+    else:
+        call.arguments["callbacks"] = callbacks
+
+
+def _verbose(call: inspect.BoundArguments) -> Any:
+    """Returns the verbosity on this worker, and sets it: only the chief shows progress."""
+    if not world().is_chief:
+        call.arguments["verbose"] = 0
+    return call.arguments.get("verbose", "auto")
+
+
+@contextlib.contextmanager
+def _step_logs(model: keras.Model, strategy: Any, scope: str, *functions: str) -> Iterator[None]:
+    """Makes the logs of each step "local" or "global", and the model's `functions` with them.
+
+    The strategy reads `step_logs` while a function is traced, so a function that was made
+    for the other scope has to go; the same on all workers, or their collectives do not match.
+    """
+    before = strategy.step_logs
+    strategy.step_logs = scope
+    for function in functions:
+        if _logs_of(model, function) != scope:
+            setattr(model, function, None)
+        setattr(model, f"_tfrun_logs_of_{function}", scope)
+    try:
+        yield
+    finally:
+        strategy.step_logs = before
+
+
+def _logs_of(model: keras.Model, function: str) -> str:
+    return getattr(model, f"_tfrun_logs_of_{function}", "local")
+
+
+def _evaluating(
+    model: keras.Model, strategy: Any, reads_logs: bool
+) -> contextlib.AbstractContextManager:
+    """The logs of each batch of an `evaluate`; what gives global ones already is not made anew."""
+    is_global = reads_logs or _logs_of(model, "test_function") == "global"
+    return _step_logs(model, strategy, "global" if is_global else "local", "test_function")

@@ -1,1 +1,0 @@
-"""`fit`, `evaluate` and `predict` on parameter servers: the chief schedules, workers compute."""
