@@ -7,7 +7,7 @@
 # make test-scripts  all of tests/scripts: other people's scripts on 1, 2 and 3 workers
 # make test-options  each option of the command line, alone and beside every other one
 # make bench       run the benchmarks on a quiet machine; results in bench/results
-# make tree        write the file tree into README.md
+# make tree        write the file tree into docs/tree.md
 # make clean       remove what the targets above have made
 #
 # All of it happens in a virtual environment in $(VENV). Choose the Python with PYTHON=python3.12.

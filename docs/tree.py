@@ -1,7 +1,7 @@
-"""Writes the file tree into README.md: each file of src/tfrun with its docstring's first line.
+"""Writes the files of src/tfrun into docs/tree.md, each with its docstring's first sentence.
 
-python docs/tree.py            rewrites README.md
-python docs/tree.py --check    exits with 1 when README.md is out of date
+python docs/tree.py            rewrites docs/tree.md
+python docs/tree.py --check    exits with 1 when docs/tree.md is out of date
 """
 
 from __future__ import annotations
@@ -11,22 +11,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-START, END = "<!-- tree: written by docs/tree.py -->", "<!-- end of tree -->"
-ROOMS = {
-    "cli": "the command line: parse, call, print",
-    "job": "what to run: specification, time-outs, coded errors, run directory",
-    "cluster": "who is where: addresses, hosts, TF_CONFIG, ranks, ports",
-    "launch": "how agents start",
-    "control": "how machines agree: messages, rounds, controller, agent",
-    "worker": "one process's life: zygote, bootstrap, streams",
-    "engine": "TensorFlow: strategies, repairs of Keras 3, communication",
-    "train": "fit, callbacks and saving on many workers",
-    "observe": "events and what the terminal shows",
-    "doctor": "is this cluster fit to train",
-    "parity": "where runs on different numbers of workers part",
-    "tune": "the batch that is fastest and fits in memory",
-    "bench": "how fast these machines are together",
-}
+PAGE = ROOT / "docs" / "tree.md"
+# As the README's table has them: from the top down, and a room imports only from those below it.
+ROOMS = (
+    *("cli", "tools", "launch", "agent", "control", "observe"),
+    *("worker", "patches", "train", "ps", "state", "engine", "data", "checkpoint"),
+    *("collective", "process", "cluster", "job"),
+)
 OTHERS = {
     "examples/": "scripts to start from",
     "docs/": "the documentation",
@@ -46,49 +37,49 @@ def summary(path: Path) -> str:
 
 
 def tree() -> str:
-    """Returns the tree as the text block of the README."""
+    """Returns the page."""
     source = ROOT / "src" / "tfrun"
     lines = ["src/tfrun/"]
     lines += [_line(1, path.name, summary(path)) for path in _files(source)]
-    for room in sorted((p for p in source.iterdir() if _has_code(p)), key=_room_order):
-        lines.append(_line(1, f"{room.name}/", ROOMS.get(room.name, "")))
-        lines += [_line(2, path.name, summary(path)) for path in _files(room)]
+    for room in sorted(filter(_has_code, source.iterdir()), key=_room_order):
+        lines += _folder(1, room)
     lines += [_line(0, name, text) for name, text in OTHERS.items() if (ROOT / name).is_dir()]
-    return "```text\n" + "\n".join(lines) + "\n```"
+    return (
+        "# The files\n\nWritten by `make tree`; the README has the table of rooms.\n\n"
+        "```text\n" + "\n".join(lines) + "\n```\n"
+    )
+
+
+def _folder(depth: int, folder: Path) -> list[str]:
+    lines = [_line(depth, f"{folder.name}/", summary(folder / "__init__.py"))]
+    lines += [_line(depth + 1, p.name, summary(p)) for p in _files(folder)]
+    for inner in sorted(filter(_has_code, folder.iterdir())):
+        lines += _folder(depth + 1, inner)
+    return lines
 
 
 def _has_code(path: Path) -> bool:
-    return path.is_dir() and any(_files(path))
+    return (path / "__init__.py").is_file()
 
 
 def _files(directory: Path) -> list[Path]:
-    """The files with something in them: an empty __init__.py says nothing."""
-    return [path for path in sorted(directory.glob("*.py")) if path.read_text().strip()]
+    return [path for path in sorted(directory.glob("*.py")) if path.name != "__init__.py"]
 
 
 def _room_order(path: Path) -> int:
-    return list(ROOMS).index(path.name) if path.name in ROOMS else len(ROOMS)
+    return ROOMS.index(path.name)
 
 
 def _line(depth: int, name: str, text: str) -> str:
-    return f"{'  ' * depth}{name:<{26 - 2 * depth}}{text}".rstrip()
-
-
-def updated(readme: str) -> str:
-    """Returns the README with the tree of the files as they are now."""
-    before, _, rest = readme.partition(START)
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n{tree()}\n{END}{after}"
+    return f"{'  ' * depth}{name:<{32 - 2 * depth}} {text}".rstrip()
 
 
 def main() -> None:
-    path = ROOT / "README.md"
-    old = path.read_text(encoding="utf-8")
-    new = updated(old)
+    new = tree()
     if "--check" not in sys.argv:
-        path.write_text(new, encoding="utf-8")
-    elif old != new:
-        sys.exit("The tree in README.md is out of date: run `make tree`.")
+        PAGE.write_text(new, encoding="utf-8")
+    elif not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != new:
+        sys.exit("docs/tree.md is out of date: run `make tree`.")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfrun.cli.main import main
-from tfrun.data.ledger import writer
+from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.position import Position
 from tfrun.data.order.shards import share_of_step
 
@@ -28,7 +28,7 @@ class Data:
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with an older run of two whole epochs, and a newer one that lacks a step."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(writer, "_open", {})
+    monkeypatch.setattr(ledger, "_open", {})
     for name, steps in {"whole": range(6), "lacks": (0, 2)}.items():
         folder = tmp_path / "tfrun-runs" / name
         folder.mkdir(parents=True)
@@ -36,7 +36,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         os.utime(folder / "job.json", (len(name) + (name == "lacks"), 5 + (name == "lacks")))
         monkeypatch.setenv("TFRUN_RUN_DIR", str(folder))
         monkeypatch.setenv("TFRUN_LEDGER", "1")
-        tape = writer.open_tape(Data(), Position())  # type: ignore[arg-type]
+        tape = ledger.open_tape(Data(), Position())  # type: ignore[arg-type]
         for step in steps:
             tape.taken(*divmod(step, 3))
         tape.settle()
@@ -117,10 +117,10 @@ def test_what_the_ledger_does_not_cover_is_said(
     monkeypatch.setenv("TFRUN_RUN_DIR", str(runs / "whole"))
     monkeypatch.setenv("TFRUN_LEDGER", "2")
     for _ in range(2):
-        writer.not_covered("a pipeline", "use tfrun.Dataset")
+        ledger.not_covered("a pipeline", "use tfrun.Dataset")
     by_file = Data()
     by_file.is_by_file = True
-    writer.open_tape(by_file, Position()).taken(0, 0)  # type: ignore[arg-type]
+    ledger.open_tape(by_file, Position()).taken(0, 0)  # type: ignore[arg-type]
     code, text = verb(capsys, str(runs / "whole"))
     assert code == 0
     assert text.endswith(

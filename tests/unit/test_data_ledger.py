@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from full_disk import no_file_beyond
 
-from tfrun.data.ledger import writer
+from tfrun.data.ledger import writer as ledger
 from tfrun.data.ledger.proof import doubled, examine, uncovered, verify
 from tfrun.data.order.permutation import Order
 from tfrun.data.order.position import Position
@@ -51,7 +51,7 @@ class Run:
         values = {"TFRUN_RUN_DIR": self.folder, "TFRUN_LEDGER": job, "TFRUN_ROUND": round_}
         for name, value in {**values, "RANK": rank, "WORLD_SIZE": size}.items():
             self._set(name, str(value))
-        writer.training_begins(call)
+        ledger.training_begins(call)
 
     def file(self, round_, rank, job=1) -> Path:
         return self.folder / "ledger" / f"{job:04}-{round_:05}-{rank:05}.jsonl"
@@ -59,18 +59,18 @@ class Run:
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "_open", {})
+    monkeypatch.setattr(ledger, "_open", {})
     yield Run(tmp_path, monkeypatch)
-    writer._unsettled.clear()
+    ledger._unsettled.clear()
 
 
 def read(count, begin=0, *, rank, size, data=None, ends=False, **options):
     """Takes the steps [begin, count); all but the last are over, which is if it `ends`."""
     data, place = data or Data(), Position.of(begin, STEPS)
     if options.get("how") == "resumed":
-        writer.open_tape(data, place, how=options.pop("how"))  # type: ignore[arg-type]
+        ledger.open_tape(data, place, how=options.pop("how"))  # type: ignore[arg-type]
     replicas = Replicas(first=rank, total=size)
-    tape = writer.open_tape(data, place, replicas, **options)  # type: ignore[arg-type]
+    tape = ledger.open_tape(data, place, replicas, **options)  # type: ignore[arg-type]
     for number in range(begin, count):
         tape.taken(*divmod(number, STEPS))
     if ends:
@@ -101,13 +101,13 @@ def test_two_whole_epochs_on_three_workers_are_exact(run):
 def test_it_is_compact_and_each_step_costs_one_line_that_is_written_over(run):
     data = Data(samples=100_000, batch=100)
     run.work(0, 1, 4)
-    tape = writer.open_tape(data, Position(), Replicas(first=1, total=4))  # type: ignore[arg-type]
+    tape = ledger.open_tape(data, Position(), Replicas(first=1, total=4))  # type: ignore[arg-type]
     sizes = []
     for step in range(1000):
         tape.taken(0, step)
         sizes.append(run.file(0, 1).stat().st_size)
     assert len(set(sizes)) == 1
-    assert sizes[0] <= 4 * writer.WIDTH
+    assert sizes[0] <= 4 * ledger.WIDTH
     *_, last = run.file(0, 1).read_text().splitlines()
     assert json.loads(last) == {
         **{"pass": 0, "epoch": 0, "step": 0, "begin": 25, "count": 25},
@@ -118,7 +118,7 @@ def test_it_is_compact_and_each_step_costs_one_line_that_is_written_over(run):
 def test_the_last_step_counts_only_when_it_is_over(run):
     all_read(run, 0, 2, 3)
     assert exact(run) == [(0, True, False, 64)]
-    writer.settle()
+    ledger.settle()
     assert exact(run) == [(0, True, False, 96)]
 
 
@@ -155,15 +155,15 @@ def test_the_last_step_of_a_training_that_only_the_dead_have_seen_end(run):
     """All steps are done, and a worker dies before anybody has noted it."""
     all_read(run, 0, 2, STEPS)
     run.work(1, 0, 1)
-    writer.open_tape(Data(), Position(epoch=1), how="resumed")  # type: ignore[arg-type]
+    ledger.open_tape(Data(), Position(epoch=1), how="resumed")  # type: ignore[arg-type]
     assert exact(run) == [(0, True, True, 100)]
 
 
 def test_a_training_that_was_passed_by_counts_as_far_as_it_had_come(run):
     all_read(run, 0, 2, 3)
     run.work(1, 0, 1)
-    writer.training_is_done()
-    writer.open_tape(Data(), Position())  # type: ignore[arg-type]
+    ledger.training_is_done()
+    ledger.open_tape(Data(), Position())  # type: ignore[arg-type]
     assert exact(run) == [(0, True, False, 96)]
 
 
@@ -186,8 +186,8 @@ def test_several_trainings_of_one_dataset(run):
     all_read(run, 0, 2, STEPS, ends=True)
     all_read(run, 0, 2, STEPS + 2, STEPS, call=1)
     run.work(1, 0, 1)
-    writer.training_is_done()
-    writer.open_tape(Data(), Position())  # type: ignore[arg-type]
+    ledger.training_is_done()
+    ledger.open_tape(Data(), Position())  # type: ignore[arg-type]
     run.work(1, 0, 1, call=1)
     read(2 * STEPS, STEPS + 1, rank=0, size=1, how="resumed", ends=True)
     assert exact(run) == [(0, True, True, 100), (1, True, True, 100)]
@@ -235,7 +235,7 @@ def test_samples_that_could_not_be_read_are_named_and_count_as_neither(run):
     all_read(run, 0, 2, STEPS, data=data, ends=True)
     all_read(run, 0, 2, 2 * STEPS, STEPS, data=data, ends=True, job=2)
     for source, index in ((1, 17), (1, 3), (1, 17), (0, 5)):
-        writer.left_out(source, index)
+        ledger.left_out(source, index)
     for report in verify(run.folder):
         assert report.exact and report.complete
         assert (report.consumed, report.expected) == (98, 98)
@@ -351,7 +351,7 @@ def test_over_a_full_disk_the_lines_wait_for_room(run, caplog, size):
         assert size < 128 or "the disk was full: " in lacking
         assert not examine(run.folder).exact
     tape.taken(0, STEPS - 1)
-    writer.settle()
+    ledger.settle()
     assert exact(run) == [(0, True, True, 100)]
     assert not examine(run.folder).lacking
     told = [record.getMessage().partition(":")[0] for record in caplog.records]

@@ -126,7 +126,7 @@ def test_make_targets_exist():
             assert target in targets, (page.name, target)
 
 
-def test_the_readme_shows_the_files_as_they_are():
+def test_the_tree_shows_the_files_as_they_are():
     done = subprocess.run(
         [sys.executable, ROOT / "docs" / "tree.py", "--check"],
         capture_output=True,

@@ -53,7 +53,7 @@ def whole_reads_in(graph: Any) -> int:
 
 
 def test_keras_still_reads_the_whole_table() -> None:
-    """When this fails, Keras reads rows itself, and patches/row_reads.py can go but for the servers."""
+    """When this fails, Keras reads rows itself: patches/row_reads.py can go but for the servers."""
     assert whole_reads(KERAS, table(), tf.constant([1, 2])) == 1
 
 

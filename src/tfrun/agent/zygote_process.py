@@ -1,7 +1,7 @@
 """A zygote as its agent sees it: a process, and the socket between the two.
 
 This imports next to nothing: nobody waits for what a zygote imports as long as for TensorFlow, so
-an agent starts one before it imports what it needs itself (`control.agent_start`).
+an agent starts one before it imports what it needs itself (`agent.start`).
 """
 
 from __future__ import annotations

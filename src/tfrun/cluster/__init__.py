@@ -1,1 +1,1 @@
-
+"""Who is where: addresses, hosts, TF_CONFIG, ranks, ports."""

@@ -11,7 +11,7 @@ class PeerGone(ConnectionError):
     """
 
     def __init__(self, rank: int, reason: str) -> None:
-        # The first words are those that `job.failure` knows a peer's end by.
+        # The first words are those that `job.first_failure` knows a peer's end by.
         super().__init__(f"Collective ops is aborted by: rank {rank} {reason}")
         self.rank = rank
 

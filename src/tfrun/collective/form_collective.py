@@ -83,7 +83,7 @@ def form(
       folder: a directory in the memory that this worker can share; None shares none.
       patience: how long a silent peer is waited for.
       compress: a key of `compress.FORMATS`, in which gradients travel; "" is none.
-      residuals: a directory in memory that outlives this process, see residuals.py.
+      residuals: a directory in memory that outlives this process, see compression_residuals.py.
       small_bytes: see `Collective`.
 
     Raises:

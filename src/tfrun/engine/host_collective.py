@@ -1,7 +1,8 @@
 """TensorFlow's strategies reduce, gather and broadcast through the host collective.
 
 `CrossDeviceOps` is where TensorFlow lets others do the work: what `fit`, custom loops, `reduce`,
-`gather` and metrics do ends there. Calls to Python in the graph take their place (host_calls.py).
+`gather` and metrics do ends there. Calls to Python in the graph take their place, see
+host_collective_ops.py.
 
 TensorFlow's own cluster stays: it is how the workers exchange addresses, and its servers tell
 whether a silent peer is alive.

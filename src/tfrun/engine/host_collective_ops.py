@@ -25,7 +25,7 @@ OnArrays = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 @dataclass(frozen=True, kw_only=True)
 class Gradients:
-    """Those of some tensors that may travel compressed; see the class of this name in group.py.
+    """Those of some tensors that may travel compressed; see this class in collective.py.
 
     Attributes:
       which: their positions.

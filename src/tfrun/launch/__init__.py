@@ -1,1 +1,1 @@
-
+"""How agents start: a folder for each way, behind one interface."""

@@ -1,1 +1,1 @@
-
+"""What a job tells of itself: events, terminal, page, metrics."""

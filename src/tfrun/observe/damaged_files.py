@@ -37,7 +37,8 @@ def _contact(run_dir: Path) -> Iterator[str]:
     except (FileNotFoundError, PermissionError):
         return
     except OSError as error:
-        yield f"{control_contact.NAME} cannot be read, so that no job here can be asked: {error.strerror}"
+        why = error.strerror
+        yield f"{control_contact.NAME} cannot be read, so that no job here can be asked: {why}"
         return
     if control_contact.read(run_dir) is None:
         yield f"{control_contact.NAME} is damaged, so that no job here can be asked"

@@ -1,7 +1,7 @@
 """Whether tfrun's functions fit those of a newer Keras or TensorFlow that they stand around.
 
-Tests have run each of them with the versions in `tfrun.job.supported_versions`. With a newer one, a function
-that takes other arguments than the one it replaces would fail in the midst of the first `fit`.
+Tests have run each of them with the versions in `tfrun.job.supported_versions`. With a newer one, a
+function that takes other arguments than the one it replaces would fail amid the first `fit`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weigh
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
 from tfrun.data.keras import arrays as keras_arrays
-from tfrun.data.ledger import writer
+from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import resume
 from tfrun.data.order.position import Position
 from tfrun.data.order.reading_plan import Replicas
@@ -112,11 +112,11 @@ class Epochs:
         self._logs: Any = {}
         self._step = 0  # where in the epoch it begins
         self._trained = False  # nothing of the epoch is left
-        self._tape = writer.no_tape()
+        self._tape = ledger.no_tape()
         if self.kind == "train":
             object.__setattr__(model, _OF_FIT, self)
             if self._dataset is None:
-                writer.not_covered(
+                ledger.not_covered(
                     "a tf.data pipeline on parameter servers", "pass arrays or a tfrun.Dataset"
                 )
 
@@ -133,10 +133,10 @@ class Epochs:
                 count += done.epochs * (steps or 0) + done.steps
             data.advance(Position.of(count, data.steps_per_epoch))
             if done is not None and done.whole:
-                writer.open_tape(data, begin, ALONE, how="passed")
+                ledger.open_tape(data, begin, ALONE, how="passed")
             else:
                 how = "resumed" if done is not None else "sought" if sought else "next"
-                self._tape = writer.open_tape(data, data.position, ALONE, how=how, left=left)
+                self._tape = ledger.open_tape(data, data.position, ALONE, how=how, left=left)
         if done is not None and not done.whole:
             self._step, self._trained = done.steps, done.trained
 

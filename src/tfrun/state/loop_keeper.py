@@ -1,7 +1,7 @@
 """Knows at every moment of a custom loop which state a successor can go on from.
 
-As keeper.py for `fit`; but the step is the script's own, so what is known of it is less. Weights
-and slots are trusted to stand between two steps when the loop's steps have so far been one update
+As fit_keeper.py for `fit`; but the step is the script's own, so less is known of it. Weights and
+slots are trusted to stand between two steps when the loop's steps have so far been one update
 of one optimizer each (see engine/commit.py); what nobody counts is held from before the step.
 Otherwise everything is held.
 """

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tfrun.data.ledger import writer
+from tfrun.data.ledger import writer as ledger
 from tfrun.engine.agree import any_worker
 from tfrun.state import agreement, durable_checkpoints, finished_calls, leaving, snapshot
 from tfrun.state.snapshot import Place
@@ -24,7 +24,7 @@ def begin() -> int:
         _before_next.pop()()
     number = next(_numbers)
     _begun.append(number)
-    writer.training_begins(number)
+    ledger.training_begins(number)
     return number
 
 

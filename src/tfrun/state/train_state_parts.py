@@ -46,7 +46,7 @@ class Parts:
         return all(optimizer.built for optimizer in self.optimizers)
 
     def variables(self) -> dict[str, Any]:
-        """All variables but those of metrics, by a name for each; see `variables.py`."""
+        """All variables but those of metrics, by a name for each; see `variable_values.py`."""
         return variables.named(self._of_models(), self.optimizers)
 
     def ungated(self) -> dict[str, Any]:

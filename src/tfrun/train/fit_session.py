@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from tfrun.data.ledger import writer
+from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import resume
 from tfrun.data.order.other_batches import Where
 from tfrun.engine import commit as commits
@@ -22,15 +22,8 @@ from tfrun.job.first_failure import is_peer_error
 from tfrun.job.world import world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import (
-    agreement,
-    finished_calls,
-    fit_keeper,
-    leaving,
-    numbered_calls,
-    preemption,
-    snapshot,
-)
+from tfrun.state import agreement, finished_calls, fit_keeper, leaving, preemption, snapshot
+from tfrun.state import numbered_calls as calls
 from tfrun.state.durable_checkpoints import Saved, bring_back, durable
 from tfrun.state.snapshot import Snapshot
 from tfrun.state.snapshots_due import interval
@@ -64,7 +57,7 @@ class Session:
         on_servers: bool = False,
     ) -> None:
         self._model, self._strategy, self._folder = model, strategy, folder
-        self._number = numbered_calls.begin()
+        self._number = calls.begin()
         self._data = call.arguments.get("x")
         self._reads = FitData(model, call.arguments, on_servers=on_servers)
         self._callbacks: Sequence[Any] = ()
@@ -73,7 +66,7 @@ class Session:
         self._at = Where(0)  # the place of `_kept` in the data
         self._training: preemption.Training | None = None
         self._periodic, self._recovers = interval(), snapshot.recovers()
-        self._target = numbered_calls.target(strategy, folder, on_servers=on_servers)
+        self._target = calls.target(strategy, folder, on_servers=on_servers)
         self._stepped = False
         self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
         self._together = 1  # steps of the last execution
@@ -90,7 +83,7 @@ class Session:
 
     def replay(self, callbacks: Sequence[Any], build: Callable[[], Any]) -> Any | None:
         """What the call has returned; None when nobody has kept it, and it has to run again."""
-        writer.training_is_done()
+        ledger.training_is_done()
         path = finished_calls.path_of(self._folder, self._number)
         bring_back(path)
         done = agreement.fetch(self._strategy, path, has=path.exists())
@@ -102,12 +95,12 @@ class Session:
         self._reads.pass_by(done, len(done.values["epoch"]))
         history = finished_calls.replay(done, self._model, callbacks, self._data, build)
         step = fit_keeper.iterations_of(self._model)
-        numbered_calls.passed_by(self._number, step, self._strategy, self._folder)
+        calls.passed_by(self._number, step, self._strategy, self._folder)
         return history
 
     def record(self, history: Any, callbacks: Sequence[Any]) -> None:
         """Keeps what the call has returned."""
-        writer.settle()
+        ledger.settle()
         if self._recovers or durable() is not None:
             self._record(history, callbacks)
         if os.environ.get("TFRUN_DRILL") and world().is_chief:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.data import errors
-from tfrun.data.ledger import writer
+from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import global_batch
 from tfrun.data.order.position import Position
 from tfrun.engine import counting, step_clock, variable_values
@@ -270,7 +270,7 @@ class TrainState:
                     saving.keep_missing_call(path)
                 self._restore(done)
                 self._is_done = True
-                writer.training_is_done()
+                ledger.training_is_done()
                 numbered_calls.passed_by(self._number, self.step, strategy, folder)
                 return
         leaving.opened(self)
@@ -362,7 +362,7 @@ class TrainState:
         if not self._in_step:
             return
         self._in_step = False
-        writer.settle()
+        ledger.settle()
         self._step_ended(self._after)
         # Its iterators have gone with it.
         self._kept = dict(self._progress.data)

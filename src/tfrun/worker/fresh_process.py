@@ -1,7 +1,7 @@
 """A worker as a fresh process, for systems on which forking after imports is not safe.
 
-`python -m tfrun.worker.fresh_process FD PARENT_PID`: FD is the worker's channel; the task comes as JSON
-on standard input.
+`python -m tfrun.worker.fresh_process FD PARENT_PID`: FD is the worker's channel; the task
+comes as JSON on standard input.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The messages between controller and agents; `control.wire` is how they travel."""
+"""The messages between controller and agents; `protocol.wire` is how they travel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfrun.control.protocol.wire import Message
 
 @dataclass(frozen=True, kw_only=True)
 class Hello(Message):
-    """The first message of an agent; `programs`: what `control.versions` has found."""
+    """The first message of an agent; `programs`: what `protocol.versions` has found."""
 
     kind: ClassVar[str] = "hello"
     agent: str
@@ -284,7 +284,7 @@ class TakeStacks(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(Message):
-    """Have each worker trace some of its steps, as `job.profile.Request` says."""
+    """Have each worker trace some of its steps, as `job.profile_request.Request` says."""
 
     kind: ClassVar[str] = "profile"
     round: int

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.data.dataset import Dataset
-from tfrun.data.ledger import writer
+from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.position import Position
 from tfrun.data.order.reading_plan import Replicas
 from tfrun.data.order.resume import Resume
@@ -27,7 +27,7 @@ class DistributedView(tf.distribute.DistributedDataset):
         self.dataset, self.strategy = dataset, strategy
 
     def __iter__(self) -> Iterator[Any]:
-        writer.not_covered(
+        ledger.not_covered(
             f"{self.dataset.name}, read from experimental_distribute_dataset(…)",
             "TensorFlow's iterator tells nobody which steps it gave; use TrainState.steps or fit",
         )
@@ -106,7 +106,7 @@ class Feed(DistributedView):
         self._begin, self._sought, self._resumes = Position(), False, False
         self._pass_by = False  # the whole of the next epoch
         self._looks = looks_first
-        self._how: writer.How = "next"
+        self._how: ledger.How = "next"
         self._left: Position | None = dataset.position
         if training:
             whole_epochs = self.epoch_steps == dataset.steps_per_epoch
@@ -126,7 +126,7 @@ class Feed(DistributedView):
 
     def passed(self) -> None:
         """Notes that this whole `fit` was done in an earlier round."""
-        writer.open_tape(self.dataset, self._begin, how="passed")
+        ledger.open_tape(self.dataset, self._begin, how="passed")
 
     def resume(self, done: Resume) -> None:
         """Begins later in the data than it would, because a part of this `fit` is done."""
@@ -141,7 +141,7 @@ class Feed(DistributedView):
 
     def goes_on(self) -> None:
         """Notes that all before the place where this feed begins is in the state of the job."""
-        writer.open_tape(self.dataset, self._begin, how="resumed")
+        ledger.open_tape(self.dataset, self._begin, how="resumed")
         self._how, self._left = "next", self._begin
 
     def executions(self) -> Iterator[tuple[int, int, Any]]:
@@ -172,7 +172,7 @@ class Feed(DistributedView):
         first = self._begin.count(self.dataset.steps_per_epoch) if self.training else -1
         return self._begin.skip if count == first else 0
 
-    def _at(self, start: int, stop: int) -> tuple[Any, writer.Tape]:
+    def _at(self, start: int, stop: int) -> tuple[Any, ledger.Tape]:
         """Returns an iterator that stands before the step `start`, and the pass's tape."""
         # An execution of several steps takes what there is: the data has to end with the epoch.
         endless = self.training and self.epoch_steps % self._per_execution == 0
@@ -185,10 +185,10 @@ class Feed(DistributedView):
             made, replicas = self._distributed(start, end, wrap, skip)
             self._iterator, self._next = iter(made), start
             place = Position.of(start, self.dataset.steps_per_epoch, skip)
-            self._tape = writer.no_tape()
+            self._tape = ledger.no_tape()
             if self.training and not self._looks:
                 how, left = self._how, self._left
-                self._tape = writer.open_tape(self.dataset, place, replicas, how=how, left=left)
+                self._tape = ledger.open_tape(self.dataset, place, replicas, how=how, left=left)
                 self._how, self._left = "next", None
         return self._iterator, self._tape
 

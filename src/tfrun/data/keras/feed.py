@@ -19,7 +19,7 @@ from tfrun.data.keras.direct_iterators import read_directly
 from tfrun.data.keras.distributed import DistributedView, Feed
 from tfrun.data.keras.idle_iterators import let_iterators_end
 from tfrun.data.keras.python_feed import PythonEpochIterator
-from tfrun.data.ledger import writer
+from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import executions, repeatable, resume
 from tfrun.job.world import world
 
@@ -58,7 +58,7 @@ def _distributing(original):
     def experimental_distribute_dataset(self, dataset, options=None):
         if isinstance(dataset, Dataset):
             return DistributedView(dataset, self)
-        writer.not_covered(
+        ledger.not_covered(
             "a tf.data pipeline, distributed by a strategy",
             "its samples have no numbers; use tfrun.Dataset",
         )
@@ -146,7 +146,7 @@ class FeedEpochIterator(PythonEpochIterator):
         if isinstance(dataset, Dataset):
             self._feed = _feed(dataset, distribute_strategy, kwargs, epochs)
             kwargs = {**kwargs, "x": FeedAdapter(self._feed), "class_weight": None}
-        trained_on = contextlib.nullcontext() if self._training else writer.not_trained_on()
+        trained_on = contextlib.nullcontext() if self._training else ledger.not_trained_on()
         with trained_on:
             super().__init__(distribute_strategy, *args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""Reads the files of a ledger: who has read what, pass by pass. See ledger.py for their form."""
+"""Reads the files of a ledger: who has read what, pass by pass. See writer.py for their form."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ round has trained, in batches of another size. The other says that this worker's
 stand at the positions [128, 256) of epoch 0's order, those of step 1 one batch further, and so on
 for `taken` steps, of which `done` are over. A step is noted before it is trained, so that no step
 can have changed the weights, on any worker, without all workers' notes of it; which of the steps
-are in the weights is told by where the next round goes on (see ledger_check.py). Lines have a fixed
+are in the weights is told by where the next round goes on (see proof.py). Lines have a fixed
 width and the last one is written over, so that a step costs one system call and an epoch about two
 lines.
 A line {"not covered": "…"} says that data is read of which there are no such lines, and

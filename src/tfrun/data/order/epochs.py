@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.data import errors
-from tfrun.data.ledger import writer
+from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.position import Position
 from tfrun.data.order.reading_plan import CodedErrors, Plan, Replicas
 from tfrun.data.pipeline import batches
@@ -167,8 +167,8 @@ class Epochs:
         """Yields this worker's batches of the next epoch, or of the rest of it from `position`."""
         left, here = self.position, world()
         place, sought = self.start()
-        how: writer.How = "sought" if sought else "next"
-        tape = writer.open_tape(self, place, how=how, left=left, trains=False)
+        how: ledger.How = "sought" if sought else "next"
+        tape = ledger.open_tape(self, place, how=how, left=left, trains=False)
         steps = range(place.step, self.steps_per_epoch)
         made: Any = self.tf_data(here.rank, here.size, place.epoch, place.step, place.skip)
         with self.coded_errors():

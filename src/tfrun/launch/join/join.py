@@ -44,7 +44,7 @@ class Joining:
       token: the job's secret.
       slots: how many workers this machine takes.
       timeout: for how many seconds to try.
-      tls: as `control.tls.trusting` takes it; None is without TLS.
+      tls: as `protocol.tls.trusting` takes it; None is without TLS.
     """
 
     address: Address

@@ -33,7 +33,7 @@ class Found:
 
     @property
     def tls(self) -> dict[str, Any] | None:
-        """As `control.tls.trusting` takes it."""
+        """As `protocol.tls.trusting` takes it."""
         return tls.only(self.certificate)
 
 

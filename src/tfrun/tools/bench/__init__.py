@@ -1,3 +1,3 @@
-"""how fast these machines are together: all-reduce, link, scaling"""
+"""How fast these machines are together: all-reduce, link, scaling."""
 
 KIND = "measured"  # of the report that a job's worker 0 sends

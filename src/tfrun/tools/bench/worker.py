@@ -1,4 +1,6 @@
-"""What each worker of `tfrun bench` runs: `tfrun … -m tfrun.tools.bench.worker SIZES MODEL BATCH STEPS`.
+"""What each worker of `tfrun bench` runs, and measures.
+
+`tfrun … -m tfrun.tools.bench.worker SIZES MODEL BATCH STEPS`
 
 Everything is measured between all workers at once; worker 0 reports ("measured", an event).
 """
