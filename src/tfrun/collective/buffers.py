@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 KEPT, LARGEST = 4, 32 << 20  # buffers, bytes
-_ALIGNMENT = 64  # TensorFlow takes an array over without a copy from such an address (facts 15)
+_ALIGNMENT = 64  # TensorFlow takes an array over without a copy from such an address
 
 
 class Buffers:

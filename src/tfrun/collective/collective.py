@@ -100,7 +100,7 @@ class Collective:
 
         Args:
           tensors: of any shapes and numeric dtypes, which are equal on all workers. They are not
-            written to, whatever TensorFlow says that may be done with them (facts 15).
+            written to, whatever TensorFlow says that may be done with them.
           gradients: which of them may travel compressed, where the workers have agreed to do so.
 
         Returns:

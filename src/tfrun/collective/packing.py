@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tfrun.collective.buffers import Buffers
 from tfrun.collective.stamps import checksum_of
 
-ALIGNMENT = 64  # bytes; TensorFlow takes over without a copy what begins there (facts 15)
+ALIGNMENT = 64  # bytes; TensorFlow takes over without a copy what begins there
 LOW_PRECISION = ("float16", "bfloat16")
 KEPT_BYTES = 8 << 30  # the largest buffer that is used again
 

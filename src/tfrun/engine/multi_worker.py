@@ -20,10 +20,11 @@ from tfrun.engine import (
     step_clock,
     termination,
 )
+from tfrun.engine.generator_allocator import undo_generator_patch
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.job import vain_wait
 from tfrun.job.errors import TfrunError, UsageError
-from tfrun.process import allocator, progress
+from tfrun.process import progress
 
 
 class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExtended):
@@ -110,7 +111,7 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
             communication.settle(self)
             _note_collectives(extended)
         if extended._in_multi_worker_mode():
-            allocator.undo_generator_patch()
+            undo_generator_patch()
             self.step_clock = step_clock.StepClock()
             _formed[:] = [weakref.ref(self)]
 

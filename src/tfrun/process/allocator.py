@@ -1,8 +1,8 @@
 """glibc's allocator, tuned for buffers of megabytes that come and go every step.
 
 By default glibc maps each of them anew and gives them back to the kernel, so that every step
-faults its pages in again. TensorFlow's ring all-reduce of 100 MB takes 1.3 times as long with it
-(facts 15). The price is memory: a worker keeps what it once needed.
+faults its pages in again. TensorFlow's ring all-reduce of 100 MB takes 1.3 times as long with it.
+The price is memory: a worker keeps what it once needed.
 """
 
 from __future__ import annotations
@@ -39,34 +39,6 @@ def environment(outer: Mapping[str, str]) -> dict[str, str]:
     return {"GLIBC_TUNABLES": ":".join(f"{name}={value}" for name, value in _TUNABLES.items())}
 
 
-def undo_generator_patch() -> None:
-    """Takes back what TensorFlow does to the allocator of every process that feeds a strategy.
-
-    The first GeneratorDataset op of a process calls `mallopt(M_MMAP_THRESHOLD, 128 KB)`
-    ("Memory patch applied: M_TRIM_THRESHOLD=128 kb was set.", generator_dataset_op.cc), against
-    a leak in tf.data (tensorflow/tensorflow#65675). Every distributed dataset has such an op, so
-    `fit` pays 5 to 15 ms a step for it (facts 15). It happens once a process: here it is made to
-    happen, and undone. Nothing happens without glibc.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return
-    import tensorflow as tf
-
-    # The op alone: `from_generator` traces six functions for it, which takes 40 ms.
-    nothing = tf.function(lambda: 0, autograph=False).get_concrete_function()
-    tf.raw_ops.GeneratorDataset(
-        init_func_other_args=[],
-        next_func_other_args=[],
-        finalize_func_other_args=[],
-        init_func=nothing,
-        next_func=nothing,
-        finalize_func=nothing,
-        output_types=[tf.int32],
-        output_shapes=[()],
-    )
-    keep_memory(ctypes.CDLL(None).mallopt, _tunable("glibc.malloc.mmap_threshold"))
-
-
 def keep_memory(mallopt, mmap_threshold: int = _UNLIMITED) -> bool:
     """Lets the heap serve allocations up to `mmap_threshold` bytes and keep what it has.
 
@@ -84,8 +56,8 @@ def keep_memory(mallopt, mmap_threshold: int = _UNLIMITED) -> bool:
     return bool(mallopt(_M_TRIM_THRESHOLD, _INT_MAX)) and accepted
 
 
-def _tunable(name: str) -> int:
-    """The user's own value of a tunable, in bytes, else tfrun's."""
+def tunable(name: str) -> int:
+    """Returns the user's own value of a tunable, in bytes, else tfrun's."""
     for entry in os.environ.get("GLIBC_TUNABLES", "").split(":"):
         key, _, value = entry.partition("=")
         if key == name and value.isdigit():
