@@ -7,10 +7,10 @@ import pytest
 from touched import changed_lines, names, touched
 
 DIFF = """\
-diff --git a/src/tfrun/train/snapshots_due.py b/src/tfrun/train/snapshots_due.py
+diff --git a/src/tfrun/state/snapshots_due.py b/src/tfrun/state/snapshots_due.py
 index 1..2 100644
---- a/src/tfrun/train/snapshots_due.py
-+++ b/src/tfrun/train/snapshots_due.py
+--- a/src/tfrun/state/snapshots_due.py
++++ b/src/tfrun/state/snapshots_due.py
 @@ -3 +3 @@ def due
 -    return 0
 +    return 1
