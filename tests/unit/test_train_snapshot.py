@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -45,9 +46,18 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         assert np.array_equal(read.arrays[name], array)
 
 
-def test_bfloat16_keeps_its_bits(tmp_path: Path) -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    array = np.array([[1.5, -2.25]], ml_dtypes.bfloat16)
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([[1.5, -2.25]], ml_dtypes.bfloat16),
+        np.array(1.5, ml_dtypes.float8_e4m3fn),
+        np.array(["best", "of five"]),
+        np.array([b"x"]),
+        np.array(["2020-01-01"], "M8[D]"),
+    ],
+    ids=lambda array: str(array.dtype),
+)
+def test_what_safetensors_does_not_know_keeps_its_bits(tmp_path: Path, array) -> None:
     path = tmp_path / "one.safetensors"
     snapshot.write_file(path, Snapshot(place=Place(), arrays={"a": array}))
     read = snapshot.read_file(path)
@@ -199,7 +209,11 @@ def test_tensors_come_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [object(), print, tf.Variable(1.0), {"a": object()}, {1, 2}, np.array([object()])]
+    "value",
+    [
+        *(object(), print, tf.Variable(1.0), {"a": object()}, {1, 2}, np.array([object()])),
+        np.zeros(2, "i4,f4"),
+    ],
 )
 def test_what_is_no_plain_data_is_refused(value) -> None:
     with pytest.raises(TypeError, match="no plain data"):

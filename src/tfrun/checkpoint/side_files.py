@@ -33,14 +33,7 @@ def write(directory: Path, state: dict[str, Any], arrays: Mapping[str, np.ndarra
       OSError: they cannot be written.
       TypeError, ValueError: the state is not JSON, or an array holds objects or records.
     """
-    raw, dtypes = {}, {}
-    for name, array in arrays.items():
-        # `np.ascontiguousarray` would make a scalar an array of one dimension.
-        array = np.asarray(array, order="C")
-        if array.dtype.name not in _PLAIN:
-            dtypes[name] = [_name_of(array.dtype, name), list(array.shape)]
-            array = array.reshape(-1).view(np.uint8)
-        raw[name] = array
+    raw, dtypes = as_plain(arrays)
     text = json.dumps({**state, "dtypes": dtypes}, default=_number, indent=1)
     write_synced(directory / STATE, text.encode())
     try:
@@ -59,9 +52,33 @@ def read(directory: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """
     state = json.loads((directory / STATE).read_bytes())
     arrays = safetensors.load((directory / EXTRA).read_bytes())
-    for name, (dtype, shape) in state.pop("dtypes").items():
-        arrays[name] = arrays[name].view(_dtype(dtype)).reshape(shape)
-    return state, arrays
+    return state, as_they_were(arrays, state.pop("dtypes"))
+
+
+def as_plain(arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns arrays that safetensors knows, and what the others were: dtype and shape, by name.
+
+    Raises:
+      ValueError: an array holds objects or records.
+    """
+    raw, dtypes = {}, {}
+    for name, array in arrays.items():
+        # `np.ascontiguousarray` would make a scalar an array of one dimension.
+        array = np.asarray(array, order="C")
+        if array.dtype.name not in _PLAIN:
+            dtypes[name] = [_name_of(array.dtype, name), list(array.shape)]
+            array = array.reshape(-1).view(np.uint8)
+        raw[name] = array
+    return raw, dtypes
+
+
+def as_they_were(raw: dict[str, np.ndarray], dtypes: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Returns the arrays that `as_plain` was given."""
+    changed = {
+        name: raw[name].view(_dtype(dtype)).reshape(shape)
+        for name, (dtype, shape) in dtypes.items()
+    }
+    return {**raw, **changed}
 
 
 def _number(value: Any) -> Any:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save_file
 
+from tfrun.checkpoint.side_files import as_plain, as_they_were
 from tfrun.job import files
 from tfrun.process import channel, progress
 from tfrun.state import no_room
@@ -148,13 +149,7 @@ def write_file(path: Path, snapshot: Snapshot) -> None:
     Raises:
       OSError: there is no room, or no right.
     """
-    arrays, dtypes = {}, {}
-    for name, array in snapshot.arrays.items():
-        array = np.asarray(array, order="C")
-        if array.dtype.kind not in "biuf":  # bfloat16, float8, strings of fixed length
-            dtypes[name] = [array.dtype.name, list(array.shape)]
-            array = np.frombuffer(array.tobytes(), np.uint8)
-        arrays[name] = array
+    arrays, dtypes = as_plain(snapshot.arrays)
     place = snapshot.place
     header = {
         "place": [place.call, place.epoch, place.step],
@@ -204,8 +199,7 @@ def _whole(header: dict[str, Any], arrays: dict[str, Any]) -> Snapshot | None:
     """The snapshot, if its arrays have their checksums."""
     if any(zlib.crc32(array) != header["crc32"][name] for name, array in arrays.items()):
         return None
-    for name, (dtype, shape) in header["dtypes"].items():
-        arrays[name] = np.frombuffer(arrays[name].tobytes(), _dtype(dtype)).reshape(shape)
+    arrays = as_they_were(arrays, header["dtypes"])
     call, epoch, step = header["place"]
     place = Place(call=call, epoch=epoch, step=step)
     return Snapshot(place=place, values=header["values"], arrays=arrays)
@@ -218,12 +212,6 @@ def read_values(path: Path) -> dict[str, Any] | None:
             return json.loads((file.metadata() or {})["tfrun"])["values"]
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
         return None
-
-
-def _dtype(name: str) -> np.dtype:
-    import ml_dtypes  # TensorFlow's own; registers nothing with numpy by name
-
-    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def _found(folder: Path) -> dict[tuple[int, ...], Path]:
@@ -253,7 +241,7 @@ def encode(value: Any, arrays: dict[str, NDArray], name: str) -> Any:
     match value:
         case None | bool() | str():
             return value
-        case np.ndarray() if value.dtype.kind != "O":
+        case np.ndarray() if not value.dtype.hasobject and value.dtype.names is None:
             key = f"{name}#{len(arrays)}"
             arrays[key] = value
             return {"array": key}
