@@ -22,7 +22,7 @@ from tensorflow.python.data.experimental.ops import distribute
 
 import tfrun.data.keras.feed  # noqa: F401, as in a job's worker, which has done all its imports
 from tfrun.data.dataset import Dataset
-from tfrun.data.order.reading_plan import Replicas
+from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import FOREVER, _options
 
 tf.config.threading.set_inter_op_parallelism_threads(1)

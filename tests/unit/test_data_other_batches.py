@@ -14,7 +14,7 @@ from tfrun.data.dataset import Dataset
 from tfrun.data.order.global_batch import reads_of, reads_of_fit
 from tfrun.data.order.other_batches import Reads, Where, where
 from tfrun.data.order.position import Position
-from tfrun.data.order.reading_plan import Replicas
+from tfrun.data.order.shards import Replicas
 from tfrun.job.errors import UsageError
 
 ARRAYS = Reads(batch=14, samples=100, steps=8, exact=True)

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tfrun.data.dataset import Dataset
-from tfrun.data.order.reading_plan import Replicas
+from tfrun.data.order.shards import Replicas
 from tfrun.data.sources import compressed, records
 from tfrun.data.sources.checksums import first_damaged
 from tfrun.data.sources.record_index import index_file

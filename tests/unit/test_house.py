@@ -30,7 +30,6 @@ IN_WORKERS = ("tfrun.tools.bench.worker",)  # of a room without TensorFlow, but 
 # Arrows that still point up; the list only gets shorter.
 UPWARD = {
     ("tfrun.ps.session", "tfrun.train.fit_session"),
-    ("tfrun.state.callback_state", "tfrun.train.callback_kinds"),
     ("tfrun.train.chief_callbacks", "tfrun.patches.keras_methods"),
     ("tfrun.train.learning_rate", "tfrun.patches.keras_methods"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import pytest
 
+from tfrun.state.callback_state import inner
 from tfrun.train import callback_kinds
 from tfrun.train.chief_callbacks import ChiefOnly, RestoreEverywhere
 
@@ -64,7 +65,7 @@ def test_passive_callbacks_need_no_agreement_on_batches():
         ChiefOnly(ActsOnBatch()),
         ChiefOnly(ChiefOnly(ActsOnBatch())),
     ],
-    ids=lambda callback: type(callback_kinds.inner(callback)).__name__,
+    ids=lambda callback: type(inner(callback)).__name__,
 )
 def test_others_do(callback):
     assert callback_kinds.acts_on_batches([*passive(), callback], callback_kinds.TRAIN_BATCH)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from tfrun.data.order.groups import Group, Groups
 from tfrun.data.order.permutation import sample_keys
-from tfrun.data.order.reading_plan import Plan, Replicas
+from tfrun.data.order.reading_plan import Plan
+from tfrun.data.order.shards import Replicas
 from tfrun.data.sources.source import Tolerant
 from tfrun.data.sources.stream import check_batch
 

@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.data.batch_reader import Reader
-from tfrun.data.order.reading_plan import Plan, Replicas, Stage
-from tfrun.data.order.shards import constant_share
+from tfrun.data.order.reading_plan import Plan, Stage
+from tfrun.data.order.shards import Replicas, constant_share
 from tfrun.data.sources.file_shards import FileShards
 from tfrun.data.sources.source import Tolerant, batch_spec
 from tfrun.data.sources.stream import StreamSource

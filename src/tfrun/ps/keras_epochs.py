@@ -26,7 +26,7 @@ from tfrun.data.keras import arrays as keras_arrays
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import resume
 from tfrun.data.order.position import Position
-from tfrun.data.order.reading_plan import Replicas
+from tfrun.data.order.shards import Replicas
 from tfrun.engine.own_steps import LOGGING, has_own
 from tfrun.ps import server_step
 from tfrun.ps.errors import cannot_be_made, no_steps

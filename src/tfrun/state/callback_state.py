@@ -14,11 +14,21 @@ import keras
 from numpy.typing import NDArray
 
 from tfrun.state import snapshot
-from tfrun.train.callback_kinds import inner
 
 _NOT_STATE = frozenset({"params", "_model", "model", "validation_data", "verbose"})
 # What these remember belongs to their open files and to the terminal.
 _STATELESS = (keras.callbacks.ProgbarLogger, keras.callbacks.CSVLogger)
+
+
+class StandIn(keras.callbacks.Callback):
+    """A callback that runs another one, `callback`, which is what remembers."""
+
+    callback: Any
+
+
+def inner(callback: Any) -> Any:
+    """Returns the callback that a stand-in runs; any other one as it is."""
+    return inner(callback.callback) if isinstance(callback, StandIn) else callback
 
 
 def take(callbacks: Iterable[Any], arrays: dict[str, NDArray]) -> list[Any]:

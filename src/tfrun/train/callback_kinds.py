@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from tfrun.state.callback_state import inner
 from tfrun.train.chief_callbacks import ChiefOnly, RestoreEverywhere
 
 # OrbaxCheckpoint is missing from older Keras 3 versions.
@@ -55,11 +56,6 @@ def reads_batch_logs(callbacks: Iterable[Any]) -> bool:
         or (isinstance(c, keras.callbacks.ModelCheckpoint) and c.save_freq != "epoch")
         for c in callbacks
     )
-
-
-def inner(callback: Any) -> Any:
-    """Returns the callback that a ChiefOnly holds."""
-    return inner(callback.callback) if isinstance(callback, ChiefOnly) else callback
 
 
 def _function(callback: Any, hook: str) -> Any:

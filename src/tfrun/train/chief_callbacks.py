@@ -13,11 +13,12 @@ import tensorflow as tf
 from tfrun.engine.agree import from_chief, multi_worker_strategy
 from tfrun.engine.local_mode import local_mode
 from tfrun.job.world import world
+from tfrun.state.callback_state import StandIn
 
 _HOOKS = tuple(name for name in dir(keras.callbacks.Callback) if name.startswith("on_"))
 
 
-class ChiefOnly(keras.callbacks.Callback):
+class ChiefOnly(StandIn):
     """Runs a callback on the chief alone; on the other workers it does nothing.
 
     `fit` puts Keras's own writers (ModelCheckpoint, BackupAndRestore, TensorBoard, CSVLogger, …)

@@ -24,11 +24,11 @@ from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
 from tfrun.state import agreement, finished_calls, fit_keeper, leaving, preemption, snapshot
 from tfrun.state import numbered_calls as calls
+from tfrun.state.callback_state import inner
 from tfrun.state.durable_checkpoints import Saved, bring_back, durable
 from tfrun.state.snapshot import Snapshot
 from tfrun.state.snapshots_due import interval
 from tfrun.train import steps_per_execution as pacing
-from tfrun.train.callback_kinds import inner
 from tfrun.train.chief_callbacks import append_to_logs, set_initial_epoch
 from tfrun.train.fit_data import FitData, stand_of
 from tfrun.train.fit_report import StepCounter

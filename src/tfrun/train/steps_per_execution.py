@@ -26,6 +26,7 @@ from tfrun.engine.scopes import default_strategy
 from tfrun.job.world import world
 from tfrun.ps import keras_methods as parameter_server
 from tfrun.state import snapshots_due
+from tfrun.state.callback_state import inner
 from tfrun.train import callback_kinds, trial
 
 VARIABLE = "TFRUN_STEPS_PER_EXECUTION"
@@ -62,7 +63,7 @@ def room(step: int, every: Iterable[int]) -> int:
 
 def sees_every_step(callbacks: Iterable[Any]) -> bool:
     """True when a callback does something at single steps that Keras's own would not have it do."""
-    found = [callback_kinds.inner(callback) for callback in callbacks]
+    found = [inner(callback) for callback in callbacks]
     if callback_kinds.acts_on_batches(
         found, callback_kinds.TRAIN_BATCH
     ) or callback_kinds.reads_batch_logs(found):

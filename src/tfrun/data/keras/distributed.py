@@ -11,8 +11,8 @@ import tensorflow as tf
 from tfrun.data.dataset import Dataset
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.position import Position
-from tfrun.data.order.reading_plan import Replicas
 from tfrun.data.order.resume import Resume
+from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import FOREVER, as_endless
 
 

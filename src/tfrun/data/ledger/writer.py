@@ -34,14 +34,11 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from tfrun.data.order.position import Position
+from tfrun.data.order.shards import Replicas
 from tfrun.job.world import world
-
-if TYPE_CHECKING:
-    from tfrun.data.order.epochs import Epochs
-    from tfrun.data.order.reading_plan import Replicas
 
 SWITCH = "TFRUN_LEDGER"  # the number of the job in its run directory; empty or 0 is no ledger
 FOLDER = "ledger"
@@ -114,6 +111,26 @@ def _opened(path: Path) -> int:
 def _write(fd: int, line: bytes, place: int) -> None:
     if os.pwrite(fd, line, place) < len(line):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class Data(Protocol):
+    """What a tape notes of the data that is read; see `tfrun.data.order.epochs.Epochs`."""
+
+    name: str
+
+    @property
+    def samples(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def key(self) -> tuple[int, bool]: ...
+    @property
+    def is_stream(self) -> bool: ...
+    @property
+    def is_by_file(self) -> bool: ...
+    @property
+    def tolerant(self) -> int | None: ...
+    def share(self, step: int, replicas: Replicas, skip: int = 0) -> tuple[int, int]: ...
 
 
 class Tape:
@@ -205,7 +222,7 @@ def no_tape() -> Tape:
 
 
 def open_tape(
-    dataset: Epochs,
+    dataset: Data,
     place: Position,
     replicas: Replicas | None = None,
     *,

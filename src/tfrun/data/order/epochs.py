@@ -11,7 +11,8 @@ import tensorflow as tf
 from tfrun.data import errors
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.position import Position
-from tfrun.data.order.reading_plan import CodedErrors, Plan, Replicas
+from tfrun.data.order.reading_plan import CodedErrors, Plan
+from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import batches
 from tfrun.data.sources.file_shards import FileShards
 from tfrun.data.sources.source import Tolerant

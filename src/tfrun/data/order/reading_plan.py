@@ -31,15 +31,6 @@ class Stage:
     is_random: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Replicas:
-    """The replicas that one pipeline feeds: `count` of `total`, from number `first`."""
-
-    first: int = 0
-    count: int = 1
-    total: int = 1
-
-
 def _last_failures() -> deque[Exception]:
     return deque(maxlen=100)
 

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replicas:
+    """The replicas that one pipeline feeds: `count` of `total`, from number `first`."""
+
+    first: int = 0
+    count: int = 1
+    total: int = 1
+
 
 def share(count: int, rank: int, size: int) -> tuple[int, int]:
     """Returns the contiguous part [begin, end) of `count` samples for `rank` of `size`.
