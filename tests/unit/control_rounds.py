@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfrun.control.rounds.machine import step
-from tfrun.control.rounds.model import (
-    Action,
+from tfrun.control.rounds.actions import Action
+from tfrun.control.rounds.events import (
     AgentJoined,
     AgentLost,
     AgentPrepared,
     Event,
-    PlannedTask,
-    Round,
     TaskExited,
     TaskRaised,
     TaskSaved,
 )
+from tfrun.control.rounds.machine import step
+from tfrun.control.rounds.model import PlannedTask, Round
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
 

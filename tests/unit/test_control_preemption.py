@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfrun.control.preemption import ONE_REQUEST_SECONDS, Preemption
-from tfrun.control.rounds.model import Interrupt, Preempt
+from tfrun.control.rounds.events import Interrupt, Preempt
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])

@@ -20,36 +20,36 @@ from control_rounds import (
     walk,
 )
 
-from tfrun.control.rounds.machine import TRANSITIONS, step
-from tfrun.control.rounds.model import (
+from tfrun.control.rounds.actions import (
     Action,
+    PrepareAgents,
+    ReleaseTasks,
+    SetTimer,
+    StartTasks,
+    StopTasks,
+)
+from tfrun.control.rounds.events import (
     AgentJoined,
     AgentLost,
     AgentPrepared,
     ChiefResumed,
+    EndsAwaited,
     Event,
     GraceOver,
     Interrupt,
     JobNotSaved,
     JobSaved,
-    PlannedTask,
     Preempt,
-    PrepareAgents,
     Regroup,
-    ReleaseTasks,
-    Round,
-    SetTimer,
-    StartTasks,
-    State,
     StepsApplied,
-    StopTasks,
     TaskDone,
     TaskExited,
     TaskRaised,
     TaskSaved,
     TimedOut,
 )
-from tfrun.control.rounds.waits import EndsAwaited, Stands
+from tfrun.control.rounds.machine import TRANSITIONS, step
+from tfrun.control.rounds.model import PlannedTask, Round, Stands, State
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
 

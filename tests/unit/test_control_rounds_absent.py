@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from control_rounds import RUNNING, SERVED, exited, raised, walk
 
+from tfrun.control.rounds.actions import AwaitEnds, ReleaseTasks, TellEnded, TellParted
+from tfrun.control.rounds.events import EndsAwaited, TaskDone
 from tfrun.control.rounds.machine import step
-from tfrun.control.rounds.model import PlannedTask, ReleaseTasks, State, TaskDone
+from tfrun.control.rounds.model import PlannedTask, Stands, State
 from tfrun.control.rounds.vain_wait import END_SECONDS
-from tfrun.control.rounds.waits import AwaitEnds, EndsAwaited, Stands, TellEnded, TellParted
 from tfrun.job.restart_policy import Cause, cause_of
 
 

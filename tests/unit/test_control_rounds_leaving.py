@@ -6,26 +6,27 @@ import pytest
 from control_rounds import RUNNING, SERVED, TASKS, exited, left, lost, raised, saved
 from control_rounds import walk as walk_from
 
-from tfrun.control.rounds.after_failure import worth_saving
-from tfrun.control.rounds.machine import begin, step
-from tfrun.control.rounds.model import (
+from tfrun.control.rounds.actions import (
     Action,
+    GiveUpAgents,
+    LeaveTasks,
+    PrepareAgents,
+    RegroupTasks,
+    SetTimer,
+    StopTasks,
+)
+from tfrun.control.rounds.after_failure import worth_saving
+from tfrun.control.rounds.events import (
     AgentJoined,
     AgentLost,
     Event,
     Interrupt,
-    LeaveTasks,
-    PrepareAgents,
     Regroup,
-    RegroupTasks,
-    Round,
-    SetTimer,
-    State,
-    StopTasks,
     TaskDone,
     TimedOut,
 )
-from tfrun.control.rounds.unkillable import GiveUpAgents
+from tfrun.control.rounds.machine import begin, step
+from tfrun.control.rounds.model import Round, State
 
 TIMED_OUT = TimedOut(state=State.LEAVING)
 

@@ -17,29 +17,30 @@ from control_rounds import (
 )
 from control_rounds import walk as walk_from
 
-from tfrun.control.rounds.machine import begin, step
-from tfrun.control.rounds.model import (
+from tfrun.control.rounds.actions import (
     Action,
+    LeaveTasks,
+    RegroupTasks,
+    SaveMemory,
+    SaveTasks,
+    SetGrace,
+    SetTimer,
+    StopTasks,
+)
+from tfrun.control.rounds.events import (
     ChiefResumed,
     Event,
     GraceOver,
     Interrupt,
     JobNotSaved,
     JobSaved,
-    LeaveTasks,
     Preempt,
     Regroup,
-    RegroupTasks,
-    Round,
-    SaveMemory,
-    SaveTasks,
-    SetGrace,
-    SetTimer,
-    State,
-    StopTasks,
     TaskDone,
     TimedOut,
 )
+from tfrun.control.rounds.machine import begin, step
+from tfrun.control.rounds.model import Round, State
 
 PREEMPT, SAVED = Preempt(), JobSaved(step=7)
 GRACE = SetGrace(seconds=Round(number=0, tasks=()).timeouts.preempt_grace)

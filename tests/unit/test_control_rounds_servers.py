@@ -15,18 +15,9 @@ from tfrun.control.membership import StandingBy, growth
 from tfrun.control.placement import Site, fixed_plan, make_plan, start_messages
 from tfrun.control.preemption import goes_on_without
 from tfrun.control.recovery import Recovery, new_round
-from tfrun.control.rounds.model import (
-    GoOnWithout,
-    PlannedTask,
-    ReleaseTasks,
-    ReplaceTask,
-    Round,
-    SetTimer,
-    State,
-    StepsApplied,
-    StopTasks,
-    TaskDone,
-)
+from tfrun.control.rounds.actions import GoOnWithout, ReleaseTasks, ReplaceTask, SetTimer, StopTasks
+from tfrun.control.rounds.events import StepsApplied, TaskDone
+from tfrun.control.rounds.model import PlannedTask, Round, State
 from tfrun.control.rounds.replaceable_tasks import STEADY_SECONDS
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure

@@ -9,8 +9,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tfrun.control.rounds.machine import TRANSITIONS, begin, step
-from tfrun.control.rounds.model import (
+from tfrun.control.rounds.actions import (
+    LeaveTasks,
+    PrepareAgents,
+    ReleaseTasks,
+    ReplaceTask,
+    SetTimer,
+    StartTasks,
+    StopTasks,
+)
+from tfrun.control.rounds.events import (
     AgentJoined,
     AgentLost,
     AgentPrepared,
@@ -20,24 +28,16 @@ from tfrun.control.rounds.model import (
     Interrupt,
     JobNotSaved,
     JobSaved,
-    LeaveTasks,
-    PlannedTask,
     Preempt,
-    PrepareAgents,
     Regroup,
-    ReleaseTasks,
-    ReplaceTask,
-    Round,
-    SetTimer,
-    StartTasks,
-    State,
-    StopTasks,
     TaskDone,
     TaskExited,
     TaskRaised,
     TaskSaved,
     TimedOut,
 )
+from tfrun.control.rounds.machine import TRANSITIONS, begin, step
+from tfrun.control.rounds.model import PlannedTask, Round, State
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
 from tfrun.job.restart_policy import Cause, cause_of

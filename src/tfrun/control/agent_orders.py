@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from tfrun.control.protocol import messages, wire
-from tfrun.control.rounds import model as terms
-from tfrun.control.rounds.waits import TellEnded, TellParted
+from tfrun.control.rounds import actions
 
 
-def order_of(action: terms.Action, number: int) -> wire.Message | None:
+def order_of(action: actions.Action, number: int) -> wire.Message | None:
     """Returns the message with which all agents are asked for it; None for what is not for all.
 
     Args:
@@ -15,18 +14,18 @@ def order_of(action: terms.Action, number: int) -> wire.Message | None:
       number: the round's.
     """
     match action:
-        case terms.ReleaseTasks():
+        case actions.ReleaseTasks():
             return messages.Release(round=number)
-        case TellEnded(tasks=tasks):
+        case actions.TellEnded(tasks=tasks):
             return messages.Ended(round=number, tasks=dict(tasks))
-        case TellParted(places=places):
+        case actions.TellParted(places=places):
             return messages.Parted(round=number, places=dict(places))
-        case terms.SaveTasks():
+        case actions.SaveTasks():
             return messages.Save(round=number)
-        case terms.RegroupTasks():
+        case actions.RegroupTasks():
             return messages.Regroup(round=number)
-        case terms.LeaveTasks():
+        case actions.LeaveTasks():
             return messages.Leave(round=number)
-        case terms.StopTasks(signal=signal, grace=grace, tasks=tasks):
+        case actions.StopTasks(signal=signal, grace=grace, tasks=tasks):
             return messages.StopRound(round=number, signal=signal, grace=grace, tasks=list(tasks))
     return None

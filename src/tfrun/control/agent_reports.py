@@ -7,13 +7,13 @@ from typing import Any
 
 from tfrun.control.protocol import messages
 from tfrun.control.recovery import step_of
-from tfrun.control.rounds import model as terms
-from tfrun.control.rounds.waits import Stands
+from tfrun.control.rounds import events
+from tfrun.control.rounds.model import Stands
 
 
 def event_of(
     task: str, when: float, report: Mapping[str, Any], *, chief: str
-) -> terms.Event | None:
+) -> events.Event | None:
     """Returns what the round is to be told; None for what does not concern it.
 
     Args:
@@ -25,30 +25,30 @@ def event_of(
     match report.get("kind"):
         case "done":
             last = report.get("collectives")
-            return terms.TaskDone(task=task, collectives=last if type(last) is int else None)
+            return events.TaskDone(task=task, collectives=last if type(last) is int else None)
         case "stands":
             number, mark, where = (report.get(name) for name in ("number", "mark", "where"))
             if type(number) is not int:
                 return None
             return Stands(task=task, number=number, mark=str(mark), where=str(where))
         case "error":
-            return terms.TaskRaised(task=task, time=when, error=report)
+            return events.TaskRaised(task=task, time=when, error=report)
         case "snapshot":
-            return terms.TaskSaved(task=task)
+            return events.TaskSaved(task=task)
         case "job_saved":
-            return terms.JobSaved(step=step_of(report))
+            return events.JobSaved(step=step_of(report))
         case "job_not_saved":
             reason, for_good = str(report.get("reason")), bool(report.get("for_good"))
-            return terms.JobNotSaved(reason=reason, for_good=for_good)
+            return events.JobNotSaved(reason=reason, for_good=for_good)
         case "applied" if task == chief and (step := step_of(report)) is not None:
-            return terms.StepsApplied(step=step)
+            return events.StepsApplied(step=step)
         case "resumed" | "first_step" if task == chief:
-            return terms.ChiefResumed()
+            return events.ChiefResumed()
     return None
 
 
-def memory_event(message: messages.MemorySaved) -> terms.Event:
+def memory_event(message: messages.MemorySaved) -> events.Event:
     """Returns what the round is to be told of a state that an agent was to save."""
     if message.problem:
-        return terms.JobNotSaved(reason=message.problem)
-    return terms.JobSaved(step=message.step if message.step >= 0 else None)
+        return events.JobNotSaved(reason=message.problem)
+    return events.JobSaved(step=message.step if message.step >= 0 else None)

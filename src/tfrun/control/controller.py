@@ -19,9 +19,8 @@ from tfrun.control.placement import Site
 from tfrun.control.protocol import messages, versions, wire
 from tfrun.control.recovery import step_of
 from tfrun.control.round_runner import Conductor
-from tfrun.control.rounds import model as terms
+from tfrun.control.rounds import actions, events
 from tfrun.control.rounds.model import State
-from tfrun.control.rounds.unkillable import GiveUpAgents
 from tfrun.control.silent_machines import Silence, told_of
 from tfrun.job import doubts, profile_request, supported_versions
 from tfrun.job.exits import ExitStatus
@@ -94,7 +93,7 @@ class Controller(Conductor):
         """Gives one that is there, or there again, a place in this round or a later one."""
         self._gathering.came()
         if self.round.state is State.JOINING and member.agent in self.round.agents:
-            self._feed(terms.AgentJoined(agent=member.agent))
+            self._feed(events.AgentJoined(agent=member.agent))
         else:
             self._members.have_stand_by(member, self.round.number)
         self._reconsider_soon()
@@ -176,7 +175,7 @@ class Controller(Conductor):
             case messages.Prepared():
                 self.events.add("prepared", agent=agent, import_seconds=message.import_seconds)
                 member.ready = member.ready or time.monotonic()
-                self._feed(terms.AgentPrepared(agent=agent, ports=tuple(message.ports)))
+                self._feed(events.AgentPrepared(agent=agent, ports=tuple(message.ports)))
             case messages.PrepareFailed(code=code):
                 if self.round.number and code != "TFRUN-404":
                     code = "TFRUN-301"  # the script ran before: it is the machine that has changed
@@ -200,7 +199,7 @@ class Controller(Conductor):
                 ended = {"status": str(status), "code": status.code, **asked}
                 self.events.add("worker_exited", task=task, **ended)
                 how = {"requested": message.requested, "tail": message.tail}
-                self._feed(terms.TaskExited(task=task, time=message.time, status=status, **how))
+                self._feed(events.TaskExited(task=task, time=message.time, status=status, **how))
             case messages.StacksTaken(task=task, text=text):
                 self._stacks[task] = text
             case messages.MemorySaved(step=step, problem=problem):
@@ -248,7 +247,7 @@ class Controller(Conductor):
             return
         self.events.add("doubt", code=doubt.code, text=doubt.text)
         if self.spec.strict:
-            self._feed(terms.TaskRaised(task=task, time=when, error=doubt.error))
+            self._feed(events.TaskRaised(task=task, time=when, error=doubt.error))
         else:
             self.view.notice(f"WARNING {doubt}")
 
@@ -287,10 +286,10 @@ class Controller(Conductor):
         if agent not in self.round.agents:
             return
         spare = not isinstance(self._decide(self.round.number), membership.GiveUp)
-        self._feed(terms.AgentLost(agent=agent, failure=failure, spare=spare))
+        self._feed(events.AgentLost(agent=agent, failure=failure, spare=spare))
 
-    def _do(self, action: terms.Action) -> None:
-        if not isinstance(action, GiveUpAgents):
+    def _do(self, action: actions.Action) -> None:
+        if not isinstance(action, actions.GiveUpAgents):
             return super()._do(action)
         asyncio.get_running_loop().call_soon(self._give_up_agents, action.agents)
 
@@ -308,7 +307,7 @@ class Controller(Conductor):
             else:
                 self.events.add("agent_lost", agent=agent, code="TFRUN-301", reason=reason)
                 failure = Failure(task=agent, time=time.time(), code="TFRUN-301", tail=reason)
-                self._feed(terms.AgentLost(agent=agent, failure=failure))
+                self._feed(events.AgentLost(agent=agent, failure=failure))
 
     async def _watch(self) -> None:
         timeouts = self.spec.timeouts

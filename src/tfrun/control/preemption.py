@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tfrun.control.placement import Plan
 from tfrun.control.recovery import possible_workers, recovers
-from tfrun.control.rounds.model import Interrupt, Preempt
+from tfrun.control.rounds.events import Interrupt, Preempt
 from tfrun.job.restart_policy import Reached
 from tfrun.job.spec import JobSpec
 

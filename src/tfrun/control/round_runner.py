@@ -14,12 +14,10 @@ from tfrun.control.placement import Plan, Whereabouts, start_messages
 from tfrun.control.preempted_machines import Departures
 from tfrun.control.protocol import messages, wire
 from tfrun.control.rendezvous import Gathering, Verdict
-from tfrun.control.rounds import ending, machine
-from tfrun.control.rounds import model as terms
+from tfrun.control.rounds import actions, ending, events, machine, model
 from tfrun.control.rounds.after_failure import worth_saving
 from tfrun.control.rounds.model import State
 from tfrun.control.rounds.timers import Timers
-from tfrun.control.rounds.waits import AwaitEnds, EndsAwaited
 from tfrun.control.view import View
 from tfrun.job.doubts import Doubts
 from tfrun.job.restart_policy import Restarts, cause_of
@@ -95,22 +93,22 @@ class Conductor:
         if self.round.state not in (State.JOINING, State.PREPARING):
             return
         failure = membership.not_formed(self.round, self._known.waiting, time.time())
-        self._feed(terms.TimedOut(state=self.round.state, failure=failure))
+        self._feed(events.TimedOut(state=self.round.state, failure=failure))
 
     # --- what goes out ----------------------------------------------------------------------
 
-    def _feed(self, event: terms.Event) -> None:
+    def _feed(self, event: events.Event) -> None:
         before = self.round.state
-        if isinstance(event, terms.TaskRaised) and self.round.is_aside(event.task):
+        if isinstance(event, events.TaskRaised) and self.round.is_aside(event.task):
             self._raised[event.task] = event.error
         self._take(machine.step(self.round, event), before)
 
     def _take(self, result: machine.Result, before: State) -> None:
-        self.round, actions = result
+        self.round, asked = result
         if self.round.state is not before:
             self.events.add("round", number=self.round.number, state=self.round.state.value)
             self._entered(self.round.state, before)
-        for action in actions:
+        for action in asked:
             self._do(action)
         if self.round.state is State.ENDED and not self.ended.is_set():
             self._round_ended()
@@ -126,34 +124,34 @@ class Conductor:
         if state is State.RELEASING:
             self._recovered()  # there was no step left to do
 
-    def _do(self, action: terms.Action) -> None:
+    def _do(self, action: actions.Action) -> None:
         number = self.round.number
         match action:
-            case terms.PrepareAgents():
+            case actions.PrepareAgents():
                 for agent in self.round.agents:
                     ports, stated = self.plan.ports_of(agent), self.plan.stated_ports_of(agent)
                     prepare = messages.Prepare(round=number, ports=ports, stated=stated)
                     self._send(agent, prepare)
-            case terms.StartTasks():
+            case actions.StartTasks():
                 self._start_tasks()
-            case terms.ReplaceTask(task=task, failure=failure):
+            case actions.ReplaceTask(task=task, failure=failure):
                 self._replace_task(task, recovery.describe(failure))
-            case terms.GoOnWithout(failure=failure):
+            case actions.GoOnWithout(failure=failure):
                 how = recovery.describe(failure)
                 if raised := self._raised.get(failure.task):
                     name, said = failure.task.replace(":", " "), essence(raised)[0]
                     how = f"{name} raised {said.rstrip('.')}"
                 self.events.add("failure", task=failure.task, how=how, cause="script")
                 self.view.notice(f"{how}; the job goes on without it")
-            case terms.SetTimer(state=state, seconds=seconds):
-                event = terms.TimedOut(state=state)
+            case actions.SetTimer(state=state, seconds=seconds):
+                event = events.TimedOut(state=state)
                 self._timers.set(state, seconds, lambda: self._feed(event))
-            case terms.SetGrace(seconds=seconds):
+            case actions.SetGrace(seconds=seconds):
                 loop = asyncio.get_running_loop()
-                self._closed.append(loop.call_later(seconds, self._feed, terms.GraceOver()))
-            case AwaitEnds(seconds=seconds):
-                self._timers.set("ends", seconds, lambda: self._feed(EndsAwaited()))
-            case terms.SaveMemory():
+                self._closed.append(loop.call_later(seconds, self._feed, events.GraceOver()))
+            case actions.AwaitEnds(seconds=seconds):
+                self._timers.set("ends", seconds, lambda: self._feed(events.EndsAwaited()))
+            case actions.SaveMemory():
                 self._save_memory()
             case _ if order := order_of(action, number):
                 self._members.broadcast(order)
@@ -167,7 +165,7 @@ class Conductor:
         if self._saver:
             self._send(self._saver, messages.SaveMemory(round=self.round.number))
         else:
-            event = terms.JobNotSaved(reason="the machines that had it in memory are gone")
+            event = events.JobNotSaved(reason="the machines that had it in memory are gone")
             asyncio.get_running_loop().call_soon(self._feed, event)
 
     def _start_tasks(self) -> None:
@@ -208,7 +206,7 @@ class Conductor:
 
     # --- from round to round ----------------------------------------------------------------
 
-    def _new_round(self, number: int) -> terms.Round:
+    def _new_round(self, number: int) -> model.Round:
         more = {
             "resumes": self.recovery.snapshot is not None,
             "preempting": self.round.preempting,
@@ -322,7 +320,7 @@ class Conductor:
             agents = larger.agents - self.round.agents if larger else agents
         if agents:
             self.events.add("regroup", round=self.round.number, agents=sorted(agents))
-            self._feed(terms.Regroup(agents=agents, within=within))
+            self._feed(events.Regroup(agents=agents, within=within))
 
     def _reconsider_waiting(self) -> None:
         verdict, leaving = self._decide(self.round.number), self._departures.leaving
@@ -332,14 +330,14 @@ class Conductor:
             self._begin(self.round.number, verdict.plan)
         elif leaving - self._departures.excluded(self.recovery):
             # Nobody else has the state, and no round comes to pass it on.
-            self._feed(terms.Preempt())
+            self._feed(events.Preempt())
 
     def _decide(self, number: int) -> Verdict:
         return self._gathering.decide(self.plan, number, self._departures.excluded(self.recovery))
 
     def _preempt_unless_enough_stay(self) -> None:
         if self._departures.leaving and not self._departures.leave_enough(self.plan, self.round):
-            self._feed(terms.Preempt())
+            self._feed(events.Preempt())
 
     # --- what a person is told --------------------------------------------------------------
 

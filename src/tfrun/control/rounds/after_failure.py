@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tfrun.control.rounds.model import AgentLost, Round, TaskExited, TaskRaised
+from tfrun.control.rounds.events import AgentLost, TaskExited, TaskRaised
+from tfrun.control.rounds.model import Round
 from tfrun.job.errors import CODES
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure

@@ -7,16 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfrun.control.rounds.model import (
-    Action,
-    Result,
-    Round,
-    SaveMemory,
-    SetTimer,
-    State,
-    StopTasks,
-    TimedOut,
-)
+from tfrun.control.rounds.actions import Action, Result, SaveMemory, SetTimer, StopTasks
+from tfrun.control.rounds.events import TimedOut
+from tfrun.control.rounds.model import Round, State
 
 
 def stop(round: Round, signal: str, grace: float) -> Result:

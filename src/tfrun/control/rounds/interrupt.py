@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tfrun.control.rounds.actions import Result, StopTasks
 from tfrun.control.rounds.ending import stop
-from tfrun.control.rounds.model import (
-    Interrupt,
-    Result,
-    Round,
-    StopTasks,
-)
+from tfrun.control.rounds.events import Interrupt
+from tfrun.control.rounds.model import Round
 
 
 def interrupted(round: Round, event: Interrupt) -> Result:

@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from tfrun.control.rounds.actions import (
+    GiveUpAgents,
+    LeaveTasks,
+    RegroupTasks,
+    Result,
+    SetTimer,
+    StopTasks,
+)
 from tfrun.control.rounds.after_failure import (
     mendable,
     with_error,
@@ -14,24 +22,17 @@ from tfrun.control.rounds.after_failure import (
     worth_leaving,
 )
 from tfrun.control.rounds.ending import end_when_over, stop
-from tfrun.control.rounds.model import (
+from tfrun.control.rounds.events import (
     AgentLost,
-    LeaveTasks,
     Regroup,
-    RegroupTasks,
-    Result,
-    Round,
-    SetTimer,
-    State,
-    StopTasks,
     TaskDone,
     TaskExited,
     TaskRaised,
     TaskSaved,
     TimedOut,
 )
+from tfrun.control.rounds.model import Round, State
 from tfrun.control.rounds.preemption import chief_not_resumed
-from tfrun.control.rounds.unkillable import GiveUpAgents
 from tfrun.control.rounds.vain_wait import with_hard_end
 
 

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tfrun.control.rounds.actions import PrepareAgents, ReleaseTasks, Result, SetTimer, StartTasks
 from tfrun.control.rounds.after_failure import (
     mendable,
     with_error,
@@ -35,6 +36,26 @@ from tfrun.control.rounds.after_failure import (
     without_agent,
 )
 from tfrun.control.rounds.ending import end_when_over, exit_timed_out, save_memory, stop
+from tfrun.control.rounds.events import (
+    AgentJoined,
+    AgentLost,
+    AgentPrepared,
+    ChiefResumed,
+    EndsAwaited,
+    Event,
+    GraceOver,
+    Interrupt,
+    JobNotSaved,
+    JobSaved,
+    Preempt,
+    Regroup,
+    StepsApplied,
+    TaskDone,
+    TaskExited,
+    TaskRaised,
+    TaskSaved,
+    TimedOut,
+)
 from tfrun.control.rounds.interrupt import (
     interrupted,
     interrupted_again,
@@ -51,32 +72,7 @@ from tfrun.control.rounds.leaving import (
     running_timed_out,
     saved_while_leaving,
 )
-from tfrun.control.rounds.model import (
-    AgentJoined,
-    AgentLost,
-    AgentPrepared,
-    ChiefResumed,
-    Event,
-    GraceOver,
-    Interrupt,
-    JobNotSaved,
-    JobSaved,
-    Preempt,
-    PrepareAgents,
-    Regroup,
-    ReleaseTasks,
-    Result,
-    Round,
-    SetTimer,
-    StartTasks,
-    State,
-    StepsApplied,
-    TaskDone,
-    TaskExited,
-    TaskRaised,
-    TaskSaved,
-    TimedOut,
-)
+from tfrun.control.rounds.model import Round, Stands, State
 from tfrun.control.rounds.preemption import (
     chief_resumed,
     grace_over,
@@ -93,7 +89,6 @@ from tfrun.control.rounds.preemption import (
 )
 from tfrun.control.rounds.replaceable_tasks import replaced, steps_applied
 from tfrun.control.rounds.vain_wait import tell, with_end, with_stand
-from tfrun.control.rounds.waits import EndsAwaited, Stands
 
 
 def begin(round: Round, joined: frozenset[str]) -> Result:

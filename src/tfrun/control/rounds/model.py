@@ -1,4 +1,4 @@
-"""A round: what is known of it, what it hears (events), what it asks for (actions)."""
+"""A round of a job: its states, its tasks, and all that is known of it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
-from tfrun.control.rounds.unkillable import GiveUpAgents
-from tfrun.control.rounds.waits import Stands, WaitAction, WaitEvent
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure, root_cause
 from tfrun.job.restart_policy import Cause, cause_of
@@ -40,6 +37,23 @@ class PlannedTask:
     runs: str = "script"
     replaceable: bool = False
     is_aside: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stands:
+    """A worker has waited in one collective for some seconds.
+
+    Attributes:
+      task: its name.
+      number: counts what the workers do together, one by one.
+      mark: equal on all workers that do the same.
+      where: in words.
+    """
+
+    task: str
+    number: int
+    mark: str
+    where: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,253 +161,3 @@ class Round:
         """The earliest failure; where the others would have been mended, the script's own."""
         own = [failure for failure in self.failures if cause_of(failure) is Cause.SCRIPT]
         return root_cause(own if self.recovers and own else self.failures)
-
-
-# --- events ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentJoined:
-    agent: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentPrepared:
-    agent: str
-    ports: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentLost:
-    """The agent's connection broke, it went silent, it could not prepare, or its zygote died.
-
-    `spare`: the next round can do without it, or have it again.
-    """
-
-    agent: str
-    failure: Failure
-    spare: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskDone:
-    """The script has finished without error; the process waits for its release.
-
-    `collectives`: how many host collectives it took part in; None when it has met nobody.
-    """
-
-    task: str
-    collectives: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskSaved:
-    """A worker has written a snapshot of its state."""
-
-    task: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChiefResumed:
-    """The chief stands where the round before was cut off, or further on."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepsApplied:
-    """The chief of a training whose state is on servers has come to this step."""
-
-    step: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobSaved:
-    """The training's state has been saved for good, as it was asked for.
-
-    `step`: of the training that runs; None when none does, and all is saved already.
-    """
-
-    step: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobNotSaved:
-    """It could not be saved so far; `for_good`: nor will it."""
-
-    reason: str
-    for_good: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskRaised:
-    """The script raised; its process is about to end."""
-
-    task: str
-    time: float
-    error: Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskExited:
-    """A process has ended; `requested`: by a signal that we sent."""
-
-    task: str
-    time: float
-    status: ExitStatus
-    requested: bool = False
-    tail: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Interrupt:
-    """The job shall end at once; `signal` names what came."""
-
-    signal: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Regroup:
-    """The workers shall leave between two steps.
-
-    `agents`: machines that stand by to be taken in, or are wanted back. `within`: after so many
-    seconds no step's end is waited for; None means ever.
-    """
-
-    agents: frozenset[str]
-    within: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Preempt:
-    """The system wants the job's machines back: the state is saved first."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraceOver:
-    """The time of `SetGrace` has run out."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimedOut:
-    """The timer that was set on entering `state` has run out."""
-
-    state: State
-    failure: Failure | None = None
-
-
-Event = (
-    AgentJoined
-    | AgentPrepared
-    | AgentLost
-    | TaskDone
-    | WaitEvent
-    | TaskSaved
-    | ChiefResumed
-    | StepsApplied
-    | JobSaved
-    | JobNotSaved
-    | TaskRaised
-    | TaskExited
-    | Interrupt
-    | Regroup
-    | Preempt
-    | GraceOver
-    | TimedOut
-)
-
-
-# --- actions --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrepareAgents:
-    """Have each agent reserve its ports and import TensorFlow."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StartTasks:
-    """Start every task, with the ports in `Round.ports`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplaceTask:
-    """Start a task again at its address, after `failure`."""
-
-    task: str
-    failure: Failure
-
-
-@dataclass(frozen=True, kw_only=True)
-class GoOnWithout:
-    """A task that the job does not depend on has ended for good, by `failure`."""
-
-    failure: Failure
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReleaseTasks:
-    """Let the finished processes end, and stop the servers."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeaveTasks:
-    """Tell all workers that a peer has gone: they keep their state and leave by themselves."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SaveTasks:
-    """Have the training's state saved at the next step."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SaveMemory:
-    """Have a machine save the newest state in its memory; no worker is left."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RegroupTasks:
-    """Have all workers keep their state and leave between two steps."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StopTasks:
-    """Send `signal` to `tasks`, or to all; SIGKILL to those after `grace` seconds."""
-
-    signal: str
-    grace: float
-    tasks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetTimer:
-    """Feed `TimedOut(state=…)` in `seconds`; an earlier timer of that state is void."""
-
-    state: State
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetGrace:
-    """Feed `GraceOver()` in `seconds`, whichever round it is then."""
-
-    seconds: float
-
-
-Action = (
-    PrepareAgents
-    | StartTasks
-    | ReplaceTask
-    | GoOnWithout
-    | ReleaseTasks
-    | WaitAction
-    | LeaveTasks
-    | SaveTasks
-    | SaveMemory
-    | RegroupTasks
-    | StopTasks
-    | GiveUpAgents
-    | SetTimer
-    | SetGrace
-)
-
-Result = tuple[Round, tuple[Action, ...]]
-"""The round after an event, and what has to be done about it."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tfrun.control.rounds.actions import Result, SaveMemory, SaveTasks, SetGrace, SetTimer
 from tfrun.control.rounds.ending import save_memory, stop
-from tfrun.control.rounds.interrupt import interrupted
-from tfrun.control.rounds.model import (
+from tfrun.control.rounds.events import (
     AgentLost,
     ChiefResumed,
     GraceOver,
@@ -20,15 +20,10 @@ from tfrun.control.rounds.model import (
     JobNotSaved,
     JobSaved,
     Preempt,
-    Result,
-    Round,
-    SaveMemory,
-    SaveTasks,
-    SetGrace,
-    SetTimer,
-    State,
     TimedOut,
 )
+from tfrun.control.rounds.interrupt import interrupted
+from tfrun.control.rounds.model import Round, State
 
 RESUME_PART = 0.5  # of the grace period
 

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tfrun.control.rounds.actions import GoOnWithout, ReplaceTask, Result
 from tfrun.control.rounds.after_failure import with_exit_failure
-from tfrun.control.rounds.model import (
-    GoOnWithout,
-    ReplaceTask,
-    Result,
-    Round,
-    StepsApplied,
-    TaskExited,
-)
+from tfrun.control.rounds.events import StepsApplied, TaskExited
+from tfrun.control.rounds.model import Round
 from tfrun.job.first_failure import Failure
 from tfrun.job.restart_policy import Cause, cause_of
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfrun.control.rounds.model import Result, Round
-from tfrun.control.rounds.waits import AwaitEnds, EndsAwaited, Stands, TellEnded, TellParted
+from tfrun.control.rounds.actions import AwaitEnds, Result, TellEnded, TellParted
+from tfrun.control.rounds.events import EndsAwaited
+from tfrun.control.rounds.model import Round, Stands
 from tfrun.job import vain_wait
 from tfrun.job.first_failure import Failure
 
