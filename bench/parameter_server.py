@@ -53,8 +53,8 @@ def measured(python: str, library: str, how: str, what: str, workers: int, serve
 
 _LAUNCH = """
 import runpy, sys
-import tfrun.patches.engine_repairs, tfrun.patches.keras_methods
-tfrun.patches.engine_repairs.install(), tfrun.patches.keras_methods.install()
+from tfrun.patches.apply import apply
+apply()
 sys.argv = sys.argv[1:]
 sys.path.insert(0, sys.argv[0].rpartition("/")[0])
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -47,6 +47,9 @@ def __getattr__(name: str):
     if name in _LAZY:
         import importlib
 
+        from tfrun.patches.apply import apply
+
+        apply()  # where no job has done so
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'tfrun' has no attribute {name!r}")
 

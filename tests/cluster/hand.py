@@ -111,9 +111,9 @@ def _zygote(script: str, n: int, out: str, timeout: float, repaired: bool, lost:
     import tensorflow  # noqa: F401
 
     if repaired:
-        from tfrun.patches.engine_repairs import install
+        from tfrun.patches.apply import apply
 
-        install()
+        apply()
     # Bound but not listening: nobody else gets the port, TensorFlow's server still can.
     reserved = [socket.socket() for _ in range(n)]
     for each in reserved:

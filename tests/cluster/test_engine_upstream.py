@@ -22,11 +22,11 @@ def workers(*, repaired: bool) -> dict:
 @pytest.mark.parametrize(
     "bug",
     [
-        "clips local gradients",  # keras_optimizer.reduce_gradients_first
-        "weighs short batches alike",  # keras_trainer.count_samples
-        "averages nothing in layers",  # keras_state.remember_assignments
-        "losses of outputs count batches",  # keras_trainer._count_losses_by_samples
-        "one device takes the detour",  # data.direct_iterators.read_directly
+        "clips local gradients",  # patches.keras_optimizer.reduce_first
+        "weighs short batches alike",  # keras_losses.of_step
+        "averages nothing in layers",  # patches.keras_variable.remember_assignments
+        "losses of outputs count batches",  # patches.keras_losses.count_losses_by_samples
+        "one device takes the detour",  # patches.tf_iterators.read_directly
     ],
 )
 def test_keras_still(bug: str) -> None:
@@ -39,7 +39,7 @@ def test_keras_still_merges_in_a_condition() -> None:
 
 
 def test_central_storage_still_refuses() -> None:
-    """keras_state._assign_unaggregated"""
+    """keras_state.assign_unaggregated"""
     assert "You must specify an aggregation method" in plain()["central storage"]
 
 
@@ -53,18 +53,18 @@ def test_tensorflow_still_patches_the_allocator() -> None:
 
 
 def test_iterators_are_still_tuned() -> None:
-    """data.idle_iterators.let_iterators_end"""
+    """patches.tf_iterators.end_at_once"""
     assert plain()["iterators are tuned"]
 
 
 def test_fit_still_fails_on_several_workers() -> None:
-    """keras_trainer._build_from_local_batch and _reduce_logs, keras-team/keras#20585"""
+    """patches.keras_trainer.build_from_local_batch and reduce_logs, keras-team/keras#20585"""
     assert "PerReplica" in workers(repaired=False)["fit"]
     assert workers(repaired=True)["fit"] == ""
 
 
 def test_captures_still_stop_at_a_condition() -> None:
-    """control_flow.capture_outside_conditions"""
+    """patches.tf_strategies.capture_outside_conditions"""
     name = "function in a condition"
     assert "You must feed a value for placeholder" in workers(repaired=False)[name]
     assert workers(repaired=True)[name] == ""

@@ -146,8 +146,8 @@ def test_kinds_that_do_not_fit_the_cluster_are_refused(jobs: Jobs) -> None:
 
 SERVED = """
 import json, tensorflow as tf, tfrun
-from tfrun.patches.engine_repairs import install
-install()
+from tfrun.patches.apply import apply
+apply()
 found = []
 for make in (tf.distribute.MultiWorkerMirroredStrategy, lambda: tfrun.strategy("multi_worker"),
              lambda: tfrun.strategy("mirrored")):
@@ -233,7 +233,7 @@ def test_variables_of_a_strategy_are_numbers(jobs: Jobs) -> None:
 
 
 def test_tensorflow_still_needs_that_repair(jobs: Jobs) -> None:
-    """When this fails, patches/distributed_variable.py can go."""
+    """When this fails, patches/tf_variables.py need not make them numbers."""
     text = (
         "from tensorflow.python.distribute import values\n"
         "print(hasattr(values.DistributedVariable, '__float__'))\n"

@@ -13,6 +13,8 @@ from tensorflow.python.distribute import input_ops
 
 from tfrun.data.keras import own_rows, plain_pipelines
 from tfrun.data.keras.full_batches import with_known_size
+from tfrun.patches.apply import apply
+from tfrun.patches.rows_tensorflow import DATA
 
 ROWS = 23
 X = np.random.RandomState(0).rand(ROWS, 3, 2).astype("float32")
@@ -22,7 +24,7 @@ RAGGED = tf.ragged.constant([[1], [2, 3], [4]])
 
 @pytest.fixture(autouse=True)
 def noted() -> None:
-    own_rows.note_iterations()
+    apply(DATA)
 
 
 def source() -> tf.data.Dataset:

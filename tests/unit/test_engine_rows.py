@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -12,21 +12,24 @@ import tensorflow as tf
 from keras.src.backend.common.variables import AutocastScope
 from keras.src.backend.tensorflow import numpy as keras_numpy
 
-from tfrun.patches import row_reads, row_updates
+from tfrun.patches import keras_layers
+from tfrun.patches.apply import replacements
+from tfrun.patches.table import TABLE
 
 KERAS = getattr(keras_numpy.take, "__wrapped__", keras_numpy.take)
 Adagrad: Any = keras.optimizers.Adagrad
 SHAPE = (6, 2)
+TAKE = "keras.src.backend.tensorflow.numpy:take"
+UPDATE = "keras.src.optimizers.adagrad:Adagrad.update_step"
 
 
 @pytest.fixture(autouse=True)
-def installed() -> Iterator[None]:
+def patched(monkeypatch: pytest.MonkeyPatch) -> None:
     # Only here: other tests may have Keras as it is.
-    before = keras_numpy.take, keras.layers.Embedding.build, Adagrad.update_step
-    row_reads.read_rows_only()
-    row_updates.read_accumulators_by_rows()
-    yield
-    keras_numpy.take, keras.layers.Embedding.build, Adagrad.update_step = before
+    for patch in TABLE:
+        if {TAKE, UPDATE} & set(patch.targets):
+            for each in replacements(patch):
+                monkeypatch.setattr(each.owner, each.name, each.made)
 
 
 def table(*, layer: Any = keras.layers.Embedding, **options: Any) -> keras.Variable:
@@ -53,7 +56,7 @@ def whole_reads_in(graph: Any) -> int:
 
 
 def test_keras_still_reads_the_whole_table() -> None:
-    """When this fails, Keras reads rows itself: patches/row_reads.py can go but for the servers."""
+    """When this fails, Keras does so: patches/keras_layers.py can go but for the servers."""
     assert whole_reads(KERAS, table(), tf.constant([1, 2])) == 1
 
 
@@ -115,7 +118,7 @@ def test_a_table_that_a_step_reads_whole_is_read_once(options: dict) -> None:
 
 
 def test_a_quantized_table_is_read_as_ever() -> None:
-    assert row_reads.table_of(keras.Variable([[1], [2]], dtype="int8")) is None
+    assert keras_layers.table_of(keras.Variable([[1], [2]], dtype="int8")) is None
 
 
 def test_a_table_that_is_not_tied_is_read_by_rows() -> None:
@@ -167,7 +170,7 @@ def test_a_mirrored_table_is_read_by_rows_inside_and_outside_of_a_run() -> None:
 
 @pytest.mark.parametrize("own", [False, True], ids=["Keras", "ours"])
 def test_adagrad_reads_accumulators_by_rows(own: bool) -> None:
-    """When the first one fails, Keras does so itself, and patches/row_updates.py can go."""
+    """When the first one fails, Keras does so itself, and that patch can go."""
     update = Adagrad.update_step if own else Adagrad.update_step.__wrapped__
     variable, optimizer = table(), Adagrad()
     optimizer.build([variable])

@@ -29,10 +29,7 @@ NO_TENSORFLOW = (
 IN_WORKERS = ("tfrun.tools.bench.worker",)  # of a room without TensorFlow, but run by workers
 # Arrows that still point up or close a circle; the list only gets shorter.
 UPWARD = {
-    ("tfrun.data.dataset", "tfrun.data.keras.feed"),
     ("tfrun.ps.session", "tfrun.train.fit_session"),
-    ("tfrun.train.chief_callbacks", "tfrun.patches.keras_methods"),
-    ("tfrun.train.learning_rate", "tfrun.patches.keras_methods"),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 import tfrun
 from tfrun.engine import local_mode
 from tfrun.job.errors import UsageError
-from tfrun.patches import keras_methods
+from tfrun.patches.apply import apply
 from tfrun.train import sync_checks
 
 x = np.random.RandomState(0).rand(16, 4).astype("float32")
@@ -22,12 +22,12 @@ def model_of():
     return model
 
 
-def test_install_is_idempotent():
-    keras_methods.install()
+def test_patches_are_applied_once():
+    apply()
     wrapped = keras.Model.fit, keras.Model.save, keras.models.load_model
-    keras_methods.install()
+    apply()
     assert wrapped == (keras.Model.fit, keras.Model.save, keras.models.load_model)
-    assert wrapped[0]._tfrun_original.__name__ == "fit"
+    assert wrapped[0].__wrapped__.__name__ == "fit"
     assert "Saves a model" in keras.Model.save.__doc__
 
 
@@ -74,7 +74,7 @@ def test_chief_only_may_change_the_model_of_one_worker():
 # numpy 2 warns about TensorFlow's own `__array__` inside Keras.
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_saving_is_kerass_own(tmp_path):
-    keras_methods.install()
+    apply()
     model = model_of()
     model.save(tmp_path / "model.keras")
     model.save_weights(tmp_path / "model.weights.h5")

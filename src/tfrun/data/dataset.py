@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrun.data import errors
 from tfrun.data.order.epochs import Epochs
-from tfrun.data.order.reading_plan import OnError, Plan, Stage, make_plan
+from tfrun.data.order.reading_plan import OnError, Stage, make_plan
 from tfrun.data.sources.records import FileSource, RecordSource, matching
 from tfrun.data.sources.source import SequenceSource, Source, array_source
 from tfrun.data.sources.stream import StreamSource, compressed_records
@@ -35,12 +35,6 @@ class Dataset(Epochs):
       samples: number of samples in an epoch.
       batch_size: samples in a global batch; the last one of an epoch may be shorter.
     """
-
-    def __init__(self, plan: Plan) -> None:
-        from tfrun.data.keras import feed  # it is made of this class
-
-        feed.install()
-        super().__init__(plan)
 
     @classmethod
     def from_source(

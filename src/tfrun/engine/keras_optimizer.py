@@ -14,10 +14,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
-from keras import optimizers
 from keras.src import backend
-from keras.src.backend.tensorflow.optimizer import TFOptimizer
-from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from tfrun.engine import (
     adoption,
@@ -25,7 +22,6 @@ from tfrun.engine import (
     compression,
     host_collective,
     keras_state,
-    outside_run,
     replica,
     step_clock,
 )
@@ -35,66 +31,7 @@ from tfrun.engine.host_collective_ops import Empty, Gradients
 at_first_update: list[Callable[[], None]] = []
 
 
-def reduce_gradients_first() -> None:
-    """Makes optimizers reduce on entry; once."""
-    if hasattr(BaseOptimizer.apply, "__wrapped__"):
-        return
-    for cls in (BaseOptimizer, optimizers.LossScaleOptimizer):
-        cls.apply = _apply_reduced(cls.apply)
-    BaseOptimizer.apply_gradients = _apply_gradients_reduced(BaseOptimizer.apply_gradients)
-    TFOptimizer._all_reduce_sum_gradients = _reduce_once(TFOptimizer._all_reduce_sum_gradients)
-
-
-def _apply_reduced(original):
-    @functools.wraps(original)
-    def apply(self, grads, trainable_variables=None):
-        while at_first_update:
-            at_first_update.pop()()
-        run = replica.current()
-        if run is None:
-            alone = outside_run.strategy_to_run_in(self, trainable_variables)
-            if alone is not None:
-                with alone.scope():
-                    return alone.run(functools.partial(self.apply, grads, trainable_variables))
-            check_scope(self, _stated_strategy(), trainable_variables)
-        if run is None or run.updating:
-            return original(self, grads, trainable_variables)
-        variables = trainable_variables
-        variables = list(self._trainable_variables if variables is None else variables)
-        return _updated(
-            run, self, list(grads), variables, lambda g: original(self, g, trainable_variables)
-        )
-
-    return apply
-
-
-def _apply_gradients_reduced(original):
-    @functools.wraps(original)
-    def apply_gradients(self, grads_and_vars):
-        run = replica.current()
-        if run is None or run.updating:
-            return original(self, grads_and_vars)
-        pairs = list(grads_and_vars)
-        grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
-        return _updated(
-            run, self, grads, variables, lambda g: original(self, zip(g, variables, strict=True))
-        )
-
-    return apply_gradients
-
-
-def _reduce_once(original):
-    @functools.wraps(original)
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        run = replica.current()
-        if run is not None and run.updating:
-            return list(grads_and_vars)
-        return original(self, grads_and_vars)
-
-    return _all_reduce_sum_gradients
-
-
-def _updated(run: replica.ReplicaRun, optimizer, grads: list, variables: list, update):
+def updated(run: replica.ReplicaRun, optimizer, grads: list, variables: list, update):
     """Reduces the gradients and the assigned layer state together, then runs `update(grads)`."""
     check_scope(optimizer, run.context.strategy, variables)
     if run.losses is not None:
@@ -212,10 +149,6 @@ def check_scope(optimizer, strategy, variables: Sequence | None = None) -> None:
             owner = adoption.strategy_of(variable)
             if owner is not strategy:
                 raise adoption.outside(f"the variable {getattr(variable, 'path', variable.name)!r}")
-
-
-def _stated_strategy():
-    return tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
 
 
 def _zero_without_samples(values: Sequence, empty: Empty | None) -> list:

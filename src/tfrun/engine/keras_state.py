@@ -10,41 +10,22 @@ Integers (seed generators, counters) are computed from equal values and stay equ
 
 from __future__ import annotations
 
-import functools
-
 import tensorflow as tf
-from keras.src import backend
 
-from tfrun.engine import adoption, commit, replica
+from tfrun.engine import adoption, replica
 
 
-def remember_assignments() -> None:
-    """Lets every assignment of a Keras variable in a run of ours be remembered; once."""
-    original = backend.Variable._direct_assign
-    if hasattr(original, "__wrapped__"):
+def remember(run: replica.ReplicaRun, variable) -> None:
+    """Has a run average what its step has assigned to a variable, where replicas may differ."""
+    if run.context.num_replicas_in_sync == 1 or not _drifts(variable):
         return
-
-    @functools.wraps(original)
-    def _direct_assign(self, value):
-        run = replica.current()
-        if run is None or not isinstance(self._value, tf.distribute.DistributedValues):
-            _refuse_own(run, self)
-            return _assign_unaggregated(self, value, original)
-        if run.updating:
-            return assign_here(run, self, value)
-        original(self, value)
-        commit.note_assignment(run, self)
-        if run.context.num_replicas_in_sync == 1 or not _drifts(self):
-            return
-        _add(run.assigned, self)
-        if run.in_nested_function():
-            # Traced once, called by many runs: none of the later ones comes by here again.
-            _add(run.context.strategy.assigned_in_functions, self)
-
-    backend.Variable._direct_assign = _direct_assign
+    _add(run.assigned, variable)
+    if run.in_nested_function():
+        # Traced once, called by many runs: none of the later ones comes by here again.
+        _add(run.context.strategy.assigned_in_functions, variable)
 
 
-def _refuse_own(run: replica.ReplicaRun | None, variable) -> None:
+def refuse_own(run: replica.ReplicaRun | None, variable) -> None:
     """Refuses a variable that is this worker's alone, and would drift from the others'.
 
     Raises:
@@ -126,7 +107,7 @@ def _drifts(variable) -> bool:
     )
 
 
-def _assign_unaggregated(variable, value, original) -> None:
+def assign_unaggregated(variable, value, original) -> None:
     """`assign` for CentralStorageStrategy, which has one copy of a variable for all replicas.
 
     Two repairs. "You must specify an aggregation method to update a AggregatingVariable": Keras

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 from tensorflow.python.distribute import distribute_lib
 from tensorflow.python.distribute import mirrored_strategy as upstream
-from tensorflow.python.eager import context
 
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 
@@ -26,27 +22,3 @@ class Mirrored(SynchronousStrategy, upstream.MirroredStrategy):
         extended = MirroredExtended(self, devices=devices, cross_device_ops=cross_device_ops)
         # Not upstream's __init__: it would make upstream's `extended`.
         distribute_lib.Strategy.__init__(self, extended)
-
-
-def mirror_own_devices() -> None:
-    """Has `MirroredStrategy()` take the devices of this process; once.
-
-    Once workers are connected TensorFlow lists the devices of all of them, and a variable on
-    another worker's is a segmentation fault (tensorflow/python/distribute/mirrored_strategy.py,
-    all_local_devices).
-    """
-    original = upstream.all_local_devices
-    if hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def all_local_devices(num_gpus=None):
-        eager: Any = context.context()
-        devices = original()
-        server = eager._collective_ops_server_def or eager._server_def
-        if server is not None:
-            own = f"/job:{server.job_name}/replica:0/task:{server.task_index}/"
-            devices = [device for device in devices if device.name.startswith(own)]
-        return devices if num_gpus is None else devices[:num_gpus]
-
-    upstream.all_local_devices = all_local_devices

@@ -7,13 +7,12 @@ no new trace.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer
 
-from tfrun.engine import step_clock, steps_made
+from tfrun.engine import step_clock
 
 _ATTRIBUTE = "_tfrun_executions"
 _KERAS = trainer.TensorFlowTrainer
@@ -108,9 +107,14 @@ def can_count(model: Any) -> bool:
     return theirs and not model.run_eagerly
 
 
+def of(model: Any) -> Executions | None:
+    """The executions that a model's train function is to have."""
+    return getattr(model, _ATTRIBUTE, None)
+
+
 def give(model: Any) -> Executions:
     """Has the model's train function count its steps from now on; runs one step at a time."""
-    found = getattr(model, _ATTRIBUTE, None)
+    found = of(model)
     if found is None:
         found = Executions()
         object.__setattr__(model, _ATTRIBUTE, found)  # past Keras's tracking of attributes
@@ -121,33 +125,10 @@ def give(model: Any) -> Executions:
 
 def take_back(model: Any) -> None:
     """Has the model's train function be Keras's again, unless that makes no difference."""
-    found = getattr(model, _ATTRIBUTE, None)
+    found = of(model)
     if found is None:
         return
     found.steps = 1
     if model.steps_per_execution != 1 or model.run_eagerly:
         object.__setattr__(model, _ATTRIBUTE, None)
         model.train_function = None
-
-
-def count_executions() -> None:
-    """Gives models that have `Executions` a train function of that kind; once.
-
-    Others that make several steps in a call count them.
-    """
-    original = _KERAS._make_function
-    if hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def _make_function(self, step_function):
-        make = functools.partial(original, self, step_function)
-        if step_function != self.train_step:
-            return make()
-        steps_made.forget(self)
-        executions = getattr(self, _ATTRIBUTE, None)
-        if executions is not None:
-            return executions.function(self, step_function)
-        return make() if self.steps_per_execution == 1 else steps_made.counted(self, make)
-
-    _KERAS._make_function = _make_function

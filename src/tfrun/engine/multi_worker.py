@@ -194,21 +194,3 @@ class ExperimentalMultiWorkerMirrored(
     ):
         options = tf.distribute.experimental.CommunicationOptions(implementation=communication)
         super().__init__(cluster_resolver, options)
-
-
-def replace_upstream() -> None:
-    """Makes every name of TensorFlow's class give a `MultiWorkerMirrored`; once.
-
-    Names are many (`tf.distribute`, `tf.distribute.experimental`, `tf.compat.v2`, private
-    modules) and may have been imported before, so it is the class itself that answers. The
-    names stay what they were, and so do `isinstance` and `issubclass`.
-    """
-    replacements = {
-        upstream.CollectiveAllReduceStrategy: MultiWorkerMirrored,
-        upstream._CollectiveAllReduceStrategyExperimental: ExperimentalMultiWorkerMirrored,
-    }
-
-    def __new__(cls, *args, **kwargs):
-        return object.__new__(replacements.get(cls, cls))
-
-    upstream.CollectiveAllReduceStrategy.__new__ = __new__

@@ -8,11 +8,9 @@ is done as a run of its own.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute import one_device_strategy, values
 from tensorflow.python.saved_model import save_context
 
 from tfrun.engine import adoption
@@ -76,38 +74,6 @@ def strategy_to_run_in(optimizer: Any, variables: Any) -> Any | None:
     if here and not owner.extended._use_merge_call():
         return None  # of gradients that the script has summed itself
     raise outside_run(f"the optimizer {optimizer.name!r} updates weights")
-
-
-def repair() -> None:
-    """Gives TensorFlow's errors about steps that stand elsewhere our words; once."""
-    cls: Any = values.DistributedVariable
-    if getattr(cls.handle.fget, "__wrapped__", None) is None:
-        cls.handle = property(_named_handle(cls.handle.fget))
-        one: Any = one_device_strategy.OneDeviceStrategy
-        one.run = _not_nested(one.run)
-
-
-def _named_handle(original):
-    @functools.wraps(original)
-    def handle(self):
-        try:
-            return original(self)
-        except ValueError as error:
-            if "replica" not in str(error):
-                raise
-            raise outside_run(f"the variable {self.name!r} is used in a step") from None
-
-    return handle
-
-
-def _not_nested(original):
-    @functools.wraps(original)
-    def run(self, *args, **kwargs):
-        if is_inside():
-            raise inside_another()
-        return original(self, *args, **kwargs)
-
-    return run
 
 
 def _is_synchronous(strategy: Any) -> bool:

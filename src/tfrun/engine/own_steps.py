@@ -9,7 +9,6 @@ state is put back before it.
 from __future__ import annotations
 
 import contextlib
-import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -17,10 +16,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras import tree
-from keras.src import backend
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
-from tfrun.engine.scopes import default_strategy
+_tracing: list[Any] = []  # strategies; replicas may run in threads of their own
 
 STEPS = ("train_step", "test_step")
 LOGGING = (*STEPS, "compute_metrics")  # who has one may log values that are no metrics
@@ -66,16 +64,13 @@ def _variables_at_once(strategy: Any) -> Iterator[None]:
 
     TensorFlow would leave that to the first run of the function that is traced.
     """
-    cls: Any = backend.Variable
-    original = cls._initialize_with_initializer
-
-    @functools.wraps(original)
-    def _initialize_with_initializer(self, initializer):
-        with tf.init_scope(), default_strategy(), strategy.scope():
-            original(self, initializer)
-
-    cls._initialize_with_initializer = _initialize_with_initializer
+    _tracing.append(strategy)
     try:
         yield
     finally:
-        cls._initialize_with_initializer = original
+        _tracing.remove(strategy)
+
+
+def traces_for() -> Any | None:
+    """The strategy under which a step is traced for the variables that it makes; None else."""
+    return _tracing[-1] if _tracing else None

@@ -7,13 +7,10 @@ say so. What is meant, a sum or a mean, the script alone knows. Keras's variable
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import resource_variable_ops
 
 from tfrun.engine import replica, script_place
 from tfrun.engine.script_line import script_line
@@ -26,27 +23,7 @@ _SUMS = ("Collective", "PyFunc", "EagerPyFunc")
 _SHARED = (*_SUMS, "ReadVariableOp", "Const")
 
 
-def watch() -> None:
-    """Has an assignment in a step tell, when it is traced; once."""
-    cls: Any = resource_variable_ops.ResourceVariable
-    for name in ("assign", "assign_add", "assign_sub"):
-        original = getattr(cls, name)
-        if not hasattr(original, "_tfrun_looks"):
-            setattr(cls, name, _around(original))
-
-
-def _around(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def assign(self, value, *args, **kwargs):
-        if not tf.executing_eagerly():
-            _look(self, value)
-        return original(self, value, *args, **kwargs)
-
-    assign._tfrun_looks = True  # type: ignore[attr-defined]
-    return assign
-
-
-def _look(variable: Any, value: Any) -> None:
+def look(variable: Any, value: Any) -> None:
     run = replica.current()
     if run is None or run.updating or run.context.num_replicas_in_sync == 1:
         return

@@ -18,14 +18,12 @@ the clocks tell when a kernel was handed over, not when it ended.
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.distribute import input_lib
 from tensorflow.python.framework import config
 from tensorflow.python.ops import control_flow_util
 
@@ -144,36 +142,14 @@ def mean_of_logs(strategy: Any, own: tf.Tensor, mean: Callable[[], tf.Tensor]) -
     clock = of(strategy)
     if clock is None or not tf.inside_function() or _is_xla():
         return mean()
-    return _timed(clock.times.waited_for_logs, [own], mean)
-
-
-def measure_input() -> None:
-    """Has the clock measure how long distributed iterators wait for other workers; once.
-
-    tensorflow/python/distribute/input_lib.py has no hook between a worker's own batch and the
-    question to all of them.
-    """
-    original = input_lib._calculate_replicas_with_values
-    if hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def _calculate_replicas_with_values(strategy, input_workers, optional_list):
-        clock = of(strategy)
-        if clock is None:
-            return original(strategy, input_workers, optional_list)
-        own = [v.has_value() for optionals in optional_list for v in optionals]
-        ask = functools.partial(original, strategy, input_workers, optional_list)
-        return _timed(clock.times.waited_for_input, own, ask)
-
-    input_lib._calculate_replicas_with_values = _calculate_replicas_with_values
+    return timed(clock.times.waited_for_logs, [own], mean)
 
 
 def _zero() -> tf.Variable:
     return tf.Variable(tf.zeros([], tf.float64), trainable=False)
 
 
-def _timed(
+def timed(
     variable: tf.Variable, own: Sequence[Any], collective: Callable[[], tf.Tensor]
 ) -> tf.Tensor:
     """Returns what a collective gives; the wait for it begins when all of `own` is there."""

@@ -1,1 +1,1 @@
-"""What tfrun changes in Keras and TensorFlow: each replaced attribute, put in place here."""
+"""Every attribute of Keras and TensorFlow that tfrun replaces."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import tensorflow as tf
@@ -32,36 +31,9 @@ def lookup(table: Any, ids: tf.Tensor) -> tf.Tensor:
     return tf.reshape(found, tf.concat([tf.shape(ids), tf.shape(found)[1:]], 0))
 
 
-def repair_gradients() -> None:
-    """Lets `tf.GradientTape.gradient` take sharded Keras variables; once.
-
-    The gradient of one is a `ShardGradients`: a gradient for each shard.
-    """
-    original = tf.GradientTape.gradient
-    if hasattr(original, "_tfrun_shards"):  # others wrap it as well
-        return
-
-    @functools.wraps(original)
-    def gradient(self, target, sources, *args, **kwargs):
-        flat = tf.nest.flatten(sources) if isinstance(sources, list | tuple) else []
-        if not any(variables.is_keras(one) and variables.is_sharded(one) for one in flat):
-            return original(self, target, sources, *args, **kwargs)
-        split = [variables.parts(one) if variables.is_keras(one) else [one] for one in flat]
-        found = iter(original(self, target, [p for ps in split for p in ps], *args, **kwargs))
-        made = [
-            _joined([next(found) for _ in pieces]) if len(pieces) > 1 else next(found)
-            for pieces in split
-        ]
-        return type(sources)(made) if isinstance(sources, tuple) else made
-
-    gradient._tfrun_shards = True  # type: ignore[attr-defined]
-    cls: Any = tf.GradientTape
-    cls.gradient = gradient
-
-
 class ShardGradients(list):
     """The gradient of a sharded variable: one for each shard, in order."""
 
 
-def _joined(pieces: list[Any]) -> ShardGradients | None:
+def joined(pieces: list[Any]) -> ShardGradients | None:
     return None if all(piece is None for piece in pieces) else ShardGradients(pieces)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from typing import Any
 
@@ -79,6 +80,9 @@ class ParameterServer(upstream.ParameterServerStrategyV2):
         # A lost server must be heard of at once rather than be waited for:
         # https://www.tensorflow.org/tutorials/distribute/parameter_server_training
         os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
+        # A worker's end is an error of many lines, each twice, to a coordinator that goes on with
+        # another worker. A person is told in one line by the launcher, which hides information.
+        logging.getLogger("tensorflow").addFilter(_as_information)
         with progress.meeting():
             super().__init__(cluster_resolver, variable_partitioner)
         self.max_staleness = _bound(max_staleness, os.environ.get(MAX_STALENESS))
@@ -119,13 +123,11 @@ def _bound(given: Any, stated: str | None) -> int | None:
     return int(value)
 
 
-def replace_upstream() -> None:
-    """Makes every name of TensorFlow's class give a `ParameterServer`; once."""
-
-    def __new__(cls, *args, **kwargs):
-        return object.__new__(ParameterServer if cls is upstream.ParameterServerStrategyV2 else cls)
-
-    upstream.ParameterServerStrategyV2.__new__ = __new__
+def _as_information(record: logging.LogRecord) -> bool:
+    if record.pathname.endswith("cluster_coordinator.py"):
+        record.msg, record.args = " ".join(record.getMessage().split()), None
+        record.levelno, record.levelname = logging.INFO, "INFO"
+    return True
 
 
 def is_ours(strategy: Any) -> bool:

@@ -9,7 +9,6 @@ worker dies.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
-from keras.src.optimizers import base_optimizer, loss_scale_optimizer
+from keras.src.optimizers import loss_scale_optimizer
 from tensorflow.python.framework import ops
 
 from tfrun.engine.keras_optimizer import check_scope
@@ -35,49 +34,7 @@ _WHOLE: tuple[type, ...] = tuple(
 )
 
 
-def update_on_servers() -> None:
-    """Replaces what optimizers do to the variables of a parameter-server strategy; once."""
-    if hasattr(base_optimizer.BaseOptimizer.apply, "_tfrun_servers"):
-        return
-    # One with a scaled loss has an `apply` of its own, which meets the servers too late.
-    for cls in (base_optimizer.BaseOptimizer, loss_scale_optimizer.LossScaleOptimizer):
-        cls.apply = _on_servers(cls.apply)
-    name = "_overwrite_model_variables_with_average_value"
-    setattr(TFOptimizer, name, _overwriting(getattr(TFOptimizer, name)))
-
-
-def _on_servers(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def apply(self, grads, trainable_variables=None):
-        given = self._trainable_variables if trainable_variables is None else trainable_variables
-        given = list(given) if given is not None else []
-        if not given or variables.strategy_of(given[0]) is None:
-            return original(self, grads, trainable_variables)
-        return _apply(self, list(grads), given)
-
-    apply._tfrun_servers = True  # type: ignore[attr-defined]
-    return apply
-
-
-def _overwriting(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives weights their averages at the end of training, those in shards too."""
-
-    @functools.wraps(original)
-    def overwrite(self, trainable_variables):
-        given = list(trainable_variables)
-        if not given or variables.strategy_of(given[0]) is None:
-            return original(self, trainable_variables)
-        for variable, average in zip(given, self._model_variables_moving_average, strict=True):
-            if average is not None:
-                pairs = zip(variables.parts(variable), variables.parts(average), strict=True)
-                for part, mean in pairs:
-                    part.assign(mean.read_value())
-        return None
-
-    return overwrite
-
-
-def _apply(optimizer: Any, gradients: list[Any], trainable: list[Any]) -> None:
+def apply(optimizer: Any, gradients: list[Any], trainable: list[Any]) -> None:
     _check(optimizer, trainable)
     check_scope(optimizer, variables.strategy_of(trainable[0]))
     if not optimizer.built:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from keras.src import backend
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
@@ -71,41 +70,6 @@ def add(target: Any, delta: Any, rows: Any = None) -> tf.Operation:
     return tf.raw_ops.ResourceScatterNdAdd(
         ref=target.handle, indices=tf.expand_dims(rows, 1), updates=delta
     )
-
-
-def repair_assign_add() -> None:
-    """Makes `keras.Variable.assign_add` one op where servers hold the variable; once.
-
-    Sharded variables become arrays too, which TensorFlow's are not.
-
-    Keras: `assign(self + value)`. Between the read and the write other workers' additions are
-    lost, those of metrics among them (keras-team/keras#18624).
-    """
-    cls = backend.Variable
-    if hasattr(cls.assign_add, "__wrapped__"):
-        return
-    # Saving a Keras model takes `np.array` of each variable.
-    sharded: Any = ShardedVariable
-    sharded.__array__ = lambda self, *args, **kwargs: np.asarray(self.numpy(), *args)
-    cls.assign_add = _atomic(cls.assign_add, 1)
-    cls.assign_sub = _atomic(cls.assign_sub, -1)
-
-
-def _atomic(original, sign: int):
-    import functools
-
-    from keras.src.backend.common.stateless_scope import in_stateless_scope
-
-    @functools.wraps(original)
-    def change(self, value):
-        if strategy_of(self) is None or in_stateless_scope():
-            return original(self, value)
-        delta = tf.cast(self._convert_to_tensor(value, dtype=self._dtype), self._value.dtype)
-        for part, own in zip(parts(self), split(self, delta), strict=True):
-            part.assign_add(own if sign > 0 else -own)
-        return self.value
-
-    return change
 
 
 def split(variable: Any, delta: tf.Tensor) -> list[tf.Tensor]:

@@ -47,9 +47,6 @@ class ChiefOnly(StandIn):
     def __init__(self, callback: keras.callbacks.Callback) -> None:
         super().__init__()
         self.callback: Any = callback
-        from tfrun.patches.keras_methods import install
-
-        install()  # `evaluate`, `predict` and `save` have to know of local mode
         self._strategy: Any | None = None
         self._live: set[str] = set()
         self._here = world().is_chief

@@ -157,9 +157,6 @@ def scaled_lr(
             raise _invalid(f"{name}={value!r} is no batch size", "a whole number from 1")
     if warmup_steps < 0:
         raise _invalid(f"warmup_steps={warmup_steps!r} is below 0", "0 or more")
-    from tfrun.patches.keras_methods import install
-
-    install()  # `fit` has to tell it the batch, also outside a job
     return ScaledLearningRate(
         float(base), rule=rule, base_batch=base_batch, batch=batch, warmup_steps=warmup_steps
     )

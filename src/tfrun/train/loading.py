@@ -35,11 +35,6 @@ _CHIEFS = frozenset({"chief:0", "worker:0"})
 _state = threading.local()
 
 
-def install() -> None:
-    """Has the chief tell the others when it waits in a collective, where it waits for them."""
-    host_collective.when_it_waits(_stands)
-
-
 def from_chief(path: Any, load: Callable[[], Any]) -> Any:
     """Loads `path`, once the chief has written it, if it is to."""
     if getattr(_state, "loads", False):  # Keras's methods call its functions
@@ -97,3 +92,7 @@ def _stands() -> None:
     if world().is_chief:
         with contextlib.suppress(tf.errors.OpError):
             chief_journal.writer.stand()
+
+
+# The chief tells the others when it waits in a collective, where it waits for them.
+host_collective.when_it_waits(_stands)

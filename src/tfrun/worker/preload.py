@@ -10,7 +10,6 @@ import gc
 import os
 from pathlib import Path
 
-from tfrun.job import supported_versions
 from tfrun.worker.deferred_imports import deferred
 from tfrun.worker.script_imports import imported_by
 
@@ -36,14 +35,9 @@ def preload(script: str | None = None) -> None:
     gc.disable()
     try:
         with deferred(unneeded(script)):
-            import tfrun.patches.engine_repairs
-            import tfrun.patches.keras_methods
-        tfrun.patches.engine_repairs.install()
-        tfrun.patches.keras_methods.install()
-        if supported_versions.newer(supported_versions.installed()):
-            from tfrun.patches import versions_fit
+            from tfrun.patches.apply import apply
 
-            versions_fit.check()
+            apply()
     finally:
         gc.freeze()  # nor shall it look at it in the workers, whose memory that would copy
         gc.enable()

@@ -43,7 +43,6 @@ def strategy(
     if kind != "auto" and kind not in _KINDS:
         expected = ", ".join(("auto", *_KINDS))
         raise TfrunError("TFRUN-501", f"{kind!r} is no kind of strategy", expected=expected)
-    _install()
     cluster = parse_tf_config(os.environ.get("TF_CONFIG") or "{}").cluster
     if world().role == "evaluator":  # alone, whatever the others train with
         cluster = ClusterSpec()
@@ -54,15 +53,6 @@ def strategy(
     if devices is not None:
         options["devices"] = list(devices)
     return _KINDS[chosen](**options)
-
-
-def _install() -> None:
-    """Outside a job nobody has put the repairs in place yet."""
-    import tfrun.patches.engine_repairs
-    import tfrun.patches.keras_methods
-
-    tfrun.patches.engine_repairs.install()
-    tfrun.patches.keras_methods.install()
 
 
 def _fitting(cluster: ClusterSpec, devices: Devices) -> str:

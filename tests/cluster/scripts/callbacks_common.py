@@ -8,12 +8,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrun.patches.keras_methods import install
+from tfrun.patches.apply import apply
 
 RANK = int(os.environ["RANK"])
 FOLDER = Path(os.environ["TEST_FOLDER"])
 
-install()
+apply()
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 x = np.random.RandomState(0).rand(64, 4).astype("float32")
 y = x.sum(axis=1, keepdims=True)

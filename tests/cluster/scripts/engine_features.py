@@ -273,7 +273,7 @@ def embedding():
 
 
 def whole_reads(model, table, batch):
-    """How many ops of a training step read all of `table` (see patches/row_reads.py)."""
+    """How many ops of a training step read all of `table` (see patches/keras_layers.py)."""
 
     @tf.function(autograph=False)
     def step():

@@ -3,70 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 from typing import Any
 
 import tensorflow as tf
-from keras.src.backend.tensorflow import trainer
 from keras.src.trainers.data_adapters import data_adapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
 
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
-from tfrun.data.keras import arrays, plain_pipelines
-from tfrun.data.keras.direct_iterators import read_directly
-from tfrun.data.keras.distributed import DistributedView, Feed
-from tfrun.data.keras.idle_iterators import let_iterators_end
+from tfrun.data.keras import arrays
+from tfrun.data.keras.distributed import Feed
 from tfrun.data.keras.python_feed import PythonEpochIterator
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import executions, repeatable, resume
 from tfrun.job.world import world
-
-
-def install() -> None:
-    """Teaches Keras's trainer and every strategy about `tfrun.Dataset`; once. Runs no op."""
-    if issubclass(trainer.TFEpochIterator, FeedEpochIterator):
-        return
-    let_iterators_end()
-    read_directly()
-    plain_pipelines.install()
-    # `fit`, `evaluate` and `predict` look the class up under this name each time.
-    trainer.TFEpochIterator = FeedEpochIterator
-    cls = trainer.TensorFlowTrainer
-    cls._maybe_symbolic_build = _coding_errors(cls._maybe_symbolic_build)
-    for cls in (tf.distribute.Strategy, tf.compat.v1.distribute.Strategy):
-        original = cls.experimental_distribute_dataset
-        if not hasattr(original, "_tfrun_original"):
-            cls.experimental_distribute_dataset = _distributing(original)
-
-
-def _coding_errors(original):
-    """Building a model reads the first batch, and Keras catches nothing there."""
-
-    @functools.wraps(original)
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        feeds = isinstance(iterator, FeedEpochIterator)
-        with iterator.coded_errors() if feeds else contextlib.nullcontext():
-            return original(self, iterator=iterator, data_batch=data_batch)
-
-    return _maybe_symbolic_build
-
-
-def _distributing(original):
-    @functools.wraps(original)
-    def experimental_distribute_dataset(self, dataset, options=None):
-        if isinstance(dataset, Dataset):
-            return DistributedView(dataset, self)
-        ledger.not_covered(
-            "a tf.data pipeline, distributed by a strategy",
-            "its samples have no numbers; use tfrun.Dataset",
-        )
-        # TensorFlow's default strategy gives back what it gets.
-        return plain_pipelines.for_one(original(self, dataset, options))
-
-    experimental_distribute_dataset._tfrun_original = original  # type: ignore[attr-defined]
-    return experimental_distribute_dataset
 
 
 class FeedAdapter(data_adapter.DataAdapter):

@@ -21,13 +21,6 @@ from tensorflow.python.data.ops import (
     take_op,
 )
 
-# What changes nothing about the size of batches.
-_KEEP_SIZE = (
-    *(dataset_ops._OptionsDataset, prefetch_op._PrefetchDataset, repeat_op._RepeatDataset),
-    *(shuffle_op._ShuffleDataset, skip_op._SkipDataset, take_op._TakeDataset),
-)
-_BATCHES = (batch_op._BatchDataset, batch_op._ParallelBatchDataset)
-
 
 class _AllFull(dataset_ops.UnaryDataset):
     """The same dataset with batches of a known size, which TensorFlow checks as they come."""
@@ -68,9 +61,13 @@ def with_known_size(dataset: Any, replicas: int) -> Any:
 def _size(dataset: Any) -> int | None:
     """The size of all batches; None where some may be short."""
     node: Any = dataset
-    while isinstance(node, _KEEP_SIZE):
+    keep_size = (
+        *(dataset_ops._OptionsDataset, prefetch_op._PrefetchDataset, repeat_op._RepeatDataset),
+        *(shuffle_op._ShuffleDataset, skip_op._SkipDataset, take_op._TakeDataset),
+    )
+    while isinstance(node, keep_size):
         node = node._input_dataset
-    if not isinstance(node, _BATCHES):
+    if not isinstance(node, (batch_op._BatchDataset, batch_op._ParallelBatchDataset)):
         return None
     found: Any = node._batch_size, node._input_dataset.cardinality()
     size, samples = map(int, found)

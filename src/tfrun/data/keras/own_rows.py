@@ -24,7 +24,6 @@ from tensorflow.python.data.ops import (
     batch_op,
     dataset_ops,
     from_tensor_slices_op,
-    iterator_ops,
     prefetch_op,
     repeat_op,
     shard_op,
@@ -37,21 +36,27 @@ from tfrun.data.pipeline import map_in_this_thread
 
 _FILE = tf.data.experimental.AutoShardPolicy.FILE  # numbers have no files
 
-# What each operation is on numbers.
-_AGAIN: dict[type, Callable[[Any, Any], Any]] = {
-    repeat_op._RepeatDataset: lambda node, numbers: numbers.repeat(int(node._count)),
-    take_op._TakeDataset: lambda node, numbers: numbers.take(int(node._count)),
-    skip_op._SkipDataset: lambda node, numbers: numbers.skip(int(node._count)),
-    shard_op._ShardDataset: lambda node, numbers: numbers.shard(
-        int(node._num_shards), int(node._index)
-    ),
-    prefetch_op._PrefetchDataset: lambda node, numbers: numbers.prefetch(int(node._buffer_size)),
-    dataset_ops._OptionsDataset: lambda node, numbers: numbers.with_options(node.options()),
-    batch_op._BatchDataset: lambda node, numbers: numbers.batch(
-        int(node._batch_size), drop_remainder=bool(node._drop_remainder)
-    ),
-    shuffle_op._ShuffleDataset: lambda node, numbers: _Shuffled(node, numbers),
-}
+
+@functools.cache
+def _again() -> dict[type, Callable[[Any, Any], Any]]:
+    """What each operation is on numbers. Its names are private: another TensorFlow lacks some."""
+    return {
+        repeat_op._RepeatDataset: lambda node, numbers: numbers.repeat(int(node._count)),
+        take_op._TakeDataset: lambda node, numbers: numbers.take(int(node._count)),
+        skip_op._SkipDataset: lambda node, numbers: numbers.skip(int(node._count)),
+        shard_op._ShardDataset: lambda node, numbers: numbers.shard(
+            int(node._num_shards), int(node._index)
+        ),
+        prefetch_op._PrefetchDataset: lambda node, numbers: numbers.prefetch(
+            int(node._buffer_size)
+        ),
+        dataset_ops._OptionsDataset: lambda node, numbers: numbers.with_options(node.options()),
+        batch_op._BatchDataset: lambda node, numbers: numbers.batch(
+            int(node._batch_size), drop_remainder=bool(node._drop_remainder)
+        ),
+        shuffle_op._ShuffleDataset: lambda node, numbers: _Shuffled(node, numbers),
+    }
+
 
 # A shuffle goes on with its random numbers when it is iterated again, also below another `batch`:
 # so what it is on numbers is made once.
@@ -85,15 +90,6 @@ class ByNumbers:
         return map_in_this_thread(numbers, rows).with_options(options)
 
 
-def note_iterations() -> None:
-    """Notes from now on whose random numbers are drawn by whom; once. Runs no op."""
-    iterator = iterator_ops.OwnedIterator
-    if hasattr(iterator._create_iterator, "__wrapped__"):
-        return
-    iterator._create_iterator = _noting(iterator._create_iterator, dataset=1)
-    dataset_ops.DatasetV2.reduce = _noting(dataset_ops.DatasetV2.reduce, dataset=0)
-
-
 def by_rows(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns a pipeline for one worker that gives what `dataset` gives; itself where need be."""
     found = by_numbers(dataset)
@@ -114,7 +110,7 @@ def by_numbers(dataset: Any) -> ByNumbers | None:
         return None
     try:
         *nodes, source = _chain(dataset)
-        is_plain = _is_in_memory(source) and all(type(node) in _AGAIN for node in nodes)
+        is_plain = _is_in_memory(source) and all(type(node) in _again() for node in nodes)
         batches = sum(type(node) is batch_op._BatchDataset for node in nodes)
         policy = dataset.options().experimental_distribute.auto_shard_policy
         if not is_plain or batches != 1 or policy == _FILE or any(map(_has_begun, nodes)):
@@ -122,7 +118,7 @@ def by_numbers(dataset: Any) -> ByNumbers | None:
         numbers: Any = _numbers(source)
         for node in reversed(nodes):
             if node not in _made:
-                _made[node] = _AGAIN[type(node)](node, numbers)
+                _made[node] = _again()[type(node)](node, numbers)
             numbers = _made[node]
     except AttributeError:  # another TensorFlow has other names
         return None
@@ -188,22 +184,12 @@ def _has_begun(node: Any) -> bool:
     return node in _drawn
 
 
-def _noting(original, dataset: int):
-    """Notes which shuffles draw their random numbers for somebody else than us.
-
-    Args:
-      original: iterates a pipeline.
-      dataset: which of its arguments that is.
-    """
-
-    @functools.wraps(original)
-    def noting(*args, **kwargs):
-        for node in _all(args[dataset] if len(args) > dataset else kwargs.get("dataset")):
-            if type(node) is shuffle_op._ShuffleDataset and node._reshuffle_each_iteration:
-                _drawn[node] = _drawn.get(node, 0) + 1
-        return original(*args, **kwargs)
-
-    return noting
+def note(dataset: Any) -> None:
+    """Notes that the shuffles of a pipeline draw their random numbers for somebody else than us."""
+    for node in _all(dataset):
+        # By name: that there is no such class in another TensorFlow is no reason to fail here.
+        if type(node).__name__ == "_ShuffleDataset" and node._reshuffle_each_iteration:
+            _drawn[node] = _drawn.get(node, 0) + 1
 
 
 def drawn(dataset: Any) -> int:

@@ -9,14 +9,11 @@ legacy Keras. On parameter servers whole reads would cross the wire besides.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import tensorflow as tf
-from keras import layers
 from keras.src import backend
 from keras.src.backend.common.stateless_scope import get_stateless_scope, in_stateless_scope
-from keras.src.backend.tensorflow import numpy as keras_numpy
 from tensorflow.python.distribute import tpu_values, values
 from tensorflow.python.ops import resource_variable_ops
 
@@ -25,13 +22,9 @@ from tfrun.ps import row_lookup, variables
 _READ_WHOLE = "_tfrun_read_whole"
 
 
-def read_rows_only() -> None:
-    """Has `keras.ops.take` (and `Embedding`) read rows where it is given a variable; once."""
-    original = keras_numpy.take
-    if hasattr(original, "__wrapped__"):
-        return
+def read_rows_only(original):
+    """`keras.ops.take` (and `Embedding`) reads rows where it is given a variable."""
 
-    @functools.wraps(original)
     def take(x, indices, axis=None):
         table = table_of(x) if axis == 0 else None
         ids = None if table is None else _ids(indices)
@@ -40,8 +33,22 @@ def read_rows_only() -> None:
         ids = tf.where(ids < 0, ids + tf.cast(x.shape[0], ids.dtype), ids)
         return x._maybe_autocast(row_lookup.lookup(table, ids))
 
-    keras_numpy.take = take
-    _mark_tied_tables()
+    return take
+
+
+def mark_tied_tables(original):
+    """The tables of `ReversibleEmbedding` and its like are read as ever: they are read whole too.
+
+    They say so by an attribute `tie_weights`.
+    """
+
+    def build(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        table = getattr(self, "_embeddings", None)
+        if getattr(self, "tie_weights", False) and table is not None:
+            setattr(table, _READ_WHOLE, True)
+
+    return build
 
 
 def table_of(x: Any) -> Any | None:
@@ -82,20 +89,3 @@ def _ids(indices: Any) -> tf.Tensor | None:
         return None
     ids: Any = backend.convert_to_tensor(indices)
     return ids if ids.dtype in (tf.int32, tf.int64) else None
-
-
-def _mark_tied_tables() -> None:
-    """Has the tables of `ReversibleEmbedding` and its like read as ever: they are read whole too.
-
-    They say so by an attribute `tie_weights`.
-    """
-    original = layers.Embedding.build
-
-    @functools.wraps(original)
-    def build(self, *args, **kwargs):
-        original(self, *args, **kwargs)
-        table = getattr(self, "_embeddings", None)
-        if getattr(self, "tie_weights", False) and table is not None:
-            setattr(table, _READ_WHOLE, True)
-
-    layers.Embedding.build = build

@@ -1,0 +1,51 @@
+"""`model.fit`, `evaluate`, `predict`, the calls on one batch, and `compile`."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfrun.engine import adoption, script_place
+from tfrun.engine.local_mode import in_local_mode
+from tfrun.train import fit
+
+_LOOPS = {
+    "fit": fit.run_fit,
+    "evaluate": fit.run_evaluate,
+    "predict": fit.run_predict,
+    "train_on_batch": fit.run_train_on_batch,
+    "test_on_batch": fit.run_on_batch,
+    "predict_on_batch": fit.run_predict_on_batch,
+}
+# What a call on one batch runs. Once it is traced, it uses what it used then.
+_ON_BATCH = {
+    "train_on_batch": "train_function",
+    "test_on_batch": "test_function",
+    "predict_on_batch": "predict_function",
+}
+
+
+def run_with_others(original):
+    """Keras's loops run together with those of the other workers: see train/fit.py."""
+    name = original.__name__
+    run, function = _LOOPS[name], _ON_BATCH.get(name)
+
+    def method(self, *args, **kwargs):
+        with script_place.calling(f"model.{name}"):
+            settled = function is not None and getattr(self, function) is not None
+            if not (settled and self._distribute_strategy is not None) and not in_local_mode():
+                adoption.settle(self)
+            return run(original, self, args, kwargs)
+
+    return method
+
+
+def adopt(original):
+    """A model that is compiled in a strategy's scope is the strategy's: see engine/adoption.py."""
+
+    def compile(self, *args, **kwargs):
+        result = original(self, *args, **kwargs)
+        if tf.distribute.has_strategy() and not in_local_mode():
+            adoption.settle(self)
+        return result
+
+    return compile

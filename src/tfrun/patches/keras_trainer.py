@@ -1,0 +1,230 @@
+"""Keras's TensorFlow trainer, under `fit`, `evaluate` and `predict`, for many workers.
+
+keras-team/keras#20585: under MultiWorkerMirroredStrategy `fit` fails on its first step, twice:
+`_maybe_symbolic_build` reduces a whole batch, and the logs are reduced along an axis they lack.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any
+
+import tensorflow as tf
+from keras import tree
+
+from tfrun.data.keras import feed
+from tfrun.engine import keras_losses, keras_trainer, multi_step_function, own_steps, steps_made
+from tfrun.engine.keras_optimizer import check_scope
+from tfrun.engine.keras_trainer import is_repaired, mean_over_workers
+from tfrun.job.errors import TfrunError
+from tfrun.ps import keras_methods as servers
+from tfrun.ps.errors import not_everywhere
+
+
+def build_from_local_batch(original):
+    """Keras wants shapes and dtypes only, and gets them from this worker's own first batch.
+
+    That is read where nothing else tells: to read is to take it away from a generator, or to have
+    had a shuffle's first order.
+    """
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        strategy = self._distribute_strategy
+        if is_repaired(strategy):
+            check_scope(self.optimizer, strategy)
+        known = getattr(iterator, "symbolic_batch", lambda: None)()
+        builds_first = not strategy and keras_trainer.builds_first(self)
+        if known is not None:
+            data_batch, iterator = known, None
+            if builds_first:
+                self._symbolic_build(data_batch=known)
+                return None
+        if builds_first and iterator is not None:
+            # Nothing is read: an undisturbed run reads nothing here either.
+            self._symbolic_build(data_batch=iterator.element_spec)
+            return None
+        own = strategy and own_steps.has_own(self, own_steps.STEPS)
+        if strategy and iterator is not None and (is_repaired(strategy) or own):
+            local = strategy.experimental_local_results
+            read = next((next(batches, None) for *_, batches in iterator), None)
+            if read is None:
+                return None  # there is no data, and nothing will be computed
+            data_batch, iterator = tree.map_structure(lambda leaf: local(leaf)[0], read), None
+        if own:
+            by_calling = functools.partial(original, self, data_batch=data_batch)
+            return own_steps.build(self, by_calling, data_batch)
+        return original(self, iterator=iterator, data_batch=data_batch)
+
+    return _maybe_symbolic_build
+
+
+def code_errors_of_data(original):
+    """Building a model reads the first batch, and Keras catches nothing there."""
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        feeds = isinstance(iterator, feed.FeedEpochIterator)
+        with iterator.coded_errors() if feeds else contextlib.nullcontext():
+            return original(self, iterator=iterator, data_batch=data_batch)
+
+    return _maybe_symbolic_build
+
+
+def build_for_servers(original):
+    """The workers read the data, and this process the shape of a batch alone."""
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        if iterator is None or servers.strategy_of(self) is None:
+            return original(self, iterator=iterator, data_batch=data_batch)
+        from tfrun.ps.keras_epochs import symbolic_batch
+
+        return original(self, data_batch=symbolic_batch(iterator))
+
+    return _maybe_symbolic_build
+
+
+def reduce_logs(original):
+    """The logs of a step: this worker's own, or the mean over all replicas in one collective.
+
+    Keras reduces each value of the logs in a collective of its own (about 1 ms each, every step).
+    The logs of an epoch do not come from these: Keras reads the metrics themselves, and those
+    add up over the workers.
+    """
+
+    def reduce_per_replica(values, strategy, reduction):
+        if not is_repaired(strategy) or reduction not in ("auto", "mean"):
+            return original(values, strategy, reduction)
+        local = tree.map_structure(lambda leaf: _local_mean(leaf, strategy), values)
+        return local if strategy.step_logs == "local" else mean_over_workers(local, strategy)
+
+    return reduce_per_replica
+
+
+def _local_mean(value, strategy):
+    copies = strategy.experimental_local_results(value)
+    return copies[0] if len(copies) == 1 else tf.reduce_mean(tf.stack(copies), axis=0)
+
+
+def agree_on_last_logs(original):
+    """A `train_step` may return other logs than the metrics: then the last step's are the epoch's.
+
+    They must not differ between workers, or callbacks would decide differently. What a step
+    returns of a metric is this worker's part of it: that metric itself is read over all workers.
+    """
+
+    def _get_metrics_result_or_logs(self, logs):
+        whole = getattr(self, keras_losses.LOGGED_METRICS, ()) if logs else ()
+        if not logs:
+            logs = keras_trainer.resumed_logs(self) or logs
+        result = original(self, logs)
+        strategy = self.distribute_strategy
+        if result is logs and is_repaired(strategy):
+            found = self.get_metrics_result() if whole else {}
+            mean = mean_over_workers(logs, strategy)
+            return {
+                name: _read_over_all(name, value, found) if name in whole else value
+                for name, value in mean.items()
+            }
+        return result
+
+    return _get_metrics_result_or_logs
+
+
+def _read_over_all(name, logged, found):
+    """What `found` has of a metric, or of each that a metric holds, as that of `compile` does."""
+    if isinstance(logged, dict):
+        return {inner: _read_over_all(inner, value, found) for inner, value in logged.items()}
+    return found.get(name, logged)
+
+
+def refuse_to_compile(original):
+    """XLA has no all-reduce between processes on CPUs: say so before TensorFlow fails obscurely."""
+
+    def make_train_function(self, force=False):
+        strategy = self.distribute_strategy
+        if self.jit_compile and is_repaired(strategy) and strategy.num_replicas_in_sync > 1:
+            on_cpu = any("CPU" in device for device in strategy.extended.worker_devices)
+            if on_cpu and strategy.extended._in_multi_worker_mode():
+                raise TfrunError(
+                    "TFRUN-505",
+                    "jit_compile=True does not work across workers on CPUs: XLA cannot compile "
+                    "the all-reduce of the gradients",
+                    where="model.compile",
+                    fix="Leave jit_compile at 'auto', or compile the forward pass alone with "
+                    "@tf.function(jit_compile=True)",
+                )
+        return original(self, force=force)
+
+    return make_train_function
+
+
+def take_results_for_batches(original):
+    """Models on parameter servers: the workers compute, and each "batch" is a result of theirs."""
+    attribute = original.__name__.removeprefix("make_")
+
+    def make(self, force=False):
+        if servers.strategy_of(self) is None:
+            return original(self, force=force)
+        setattr(self, attribute, _result)
+        return None
+
+    return make
+
+
+def _result(ended: Any) -> Any:
+    """What a train function returns: for `predict`, Keras hands over a list of results."""
+    return ended[0] if isinstance(ended, list) else ended.result
+
+
+def count_executions(original):
+    """Gives models that have `Executions` a train function of that kind.
+
+    Others that make several steps in a call count them.
+    """
+
+    def _make_function(self, step_function):
+        make = functools.partial(original, self, step_function)
+        if step_function != self.train_step:
+            return make()
+        steps_made.forget(self)
+        counted = multi_step_function.of(self)
+        if counted is not None:
+            return counted.function(self, step_function)
+        return make() if self.steps_per_execution == 1 else steps_made.counted(self, make)
+
+    return _make_function
+
+
+def agree_on_batch_logs(original):
+    """`train_on_batch` and `test_on_batch` give the mean over the workers' own batches."""
+
+    def on_batch(self, *args, **kwargs):
+        logs = original(self, *args, **kwargs)
+        strategy = self.distribute_strategy
+        if not is_repaired(strategy):
+            return logs
+        mean = mean_over_workers(logs, strategy)
+        return tree.map_structure(lambda x: x.numpy().tolist() if tf.is_tensor(x) else x, mean)
+
+    return on_batch
+
+
+def refuse_on_servers(original):
+    """A call on one batch has no meaning where the workers read the data."""
+
+    def on_batch(self, *args, **kwargs):
+        if servers.strategy_of(self) is not None:
+            raise not_everywhere(f"model.{original.__name__}")
+        return original(self, *args, **kwargs)
+
+    return on_batch
+
+
+def read_feeds(original):
+    """`fit`, `evaluate` and `predict` take a `tfrun.Dataset`, and read other data as it is shared.
+
+    They look the class up under this name each time.
+    """
+    del original  # ours is made of it
+    feed.for_strategy(servers.epochs_of)
+    return feed.FeedEpochIterator

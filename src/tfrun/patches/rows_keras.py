@@ -1,0 +1,288 @@
+"""The rows of what is replaced in Keras, and in TensorFlow for the same reason."""
+
+from __future__ import annotations
+
+from tfrun.patches.patch import Patch
+
+_KERAS_20585 = "https://github.com/keras-team/keras/issues/20585"
+_TRAINER = "keras.src.backend.tensorflow.trainer"
+_BASE = f"{_TRAINER}:TensorFlowTrainer"
+_MODEL = "keras.src.models.model:Model"
+_LOSS = "keras.src.losses.loss"
+_OPTIMIZER = "keras.src.optimizers.base_optimizer:BaseOptimizer"
+_TENSORFLOW_OPTIMIZER = "keras.src.backend.tensorflow.optimizer:TFOptimizer"
+_VARIABLE = "keras.src.backend:Variable"
+_UPSTREAM = "tests/cluster/test_engine_upstream.py"
+
+RANDOM = (
+    Patch(
+        targets={
+            "keras.src.random.seed_generator:SeedGenerator.next": (
+                "random_numbers:draw_own_noise",
+            ),
+            "keras.src.random.seed_generator:global_seed_generator": (
+                "random_numbers:draw_outside_of_functions",
+            ),
+            "tensorflow.python.framework.random_seed:get_seed": ("random_numbers:seed_ops_apart",),
+        },
+        issue="every replica draws the same numbers: N of them see one dropout mask N times. And "
+        "`keras.random.normal(shape)` in a step under a strategy fails",
+        until="Keras has the replica's number in what a seed generator gives",
+    ),
+)
+
+VARIABLES = (
+    Patch(
+        targets={f"{_VARIABLE}._direct_assign": ("keras_variable:remember_assignments",)},
+        issue="https://github.com/keras-team/keras/issues/18366: BatchNorm's moving statistics are "
+        "averaged over no replicas, and CentralStorageStrategy refuses to assign them",
+        until=f"{_UPSTREAM}::test_keras_still",
+    ),
+    Patch(
+        targets={f"{_VARIABLE}.assign": ("keras_variable:note_before",)},
+        issue="what a callback of the chief's assigns alone is put back, for the others have not",
+        until="never: the job decides what the chief may do alone",
+    ),
+    Patch(
+        targets={
+            f"{_VARIABLE}.{name}": ("keras_variable:add_at_once",)
+            for name in ("assign_add", "assign_sub")
+        },
+        issue="https://github.com/keras-team/keras/issues/18624: `assign(self + value)` loses what "
+        "other workers of parameter servers add in between",
+        until="tests/unit/test_engine_parameter_server.py::test_keras_still_needs_the_repairs",
+    ),
+    Patch(
+        targets={
+            f"{_VARIABLE}._initialize_with_initializer": ("keras_variable:begin_at_once",),
+        },
+        issue="variables that a model's own `train_step` makes begin after the state of a lost "
+        "worker was put back",
+        until="Keras builds a model with a `train_step` of its own before the first step",
+    ),
+    Patch(
+        targets={
+            "keras.src.backend.tensorflow.numpy:take": ("keras_layers:read_rows_only",),
+            "keras.src.layers.core.embedding:Embedding.build": ("keras_layers:mark_tied_tables",),
+        },
+        issue="`Embedding` reads, and often copies, the whole table for each lookup",
+        until="tests/unit/test_engine_rows.py::test_keras_still_reads_the_whole_table",
+        needed=False,
+    ),
+)
+
+LOSSES = (
+    Patch(
+        targets={
+            "keras.src.trainers.compile_utils:CompileLoss.call": (
+                "keras_losses:count_losses_by_samples",
+            ),
+        },
+        issue="the loss of each of several outputs is averaged over batches, not over samples",
+        until=f"{_UPSTREAM}::test_keras_still",
+    ),
+    Patch(
+        targets={
+            f"{_LOSS}:scale_loss_for_distribution": ("keras_losses:weigh",),
+            f"{_LOSS}:unscale_loss_for_distribution": ("keras_losses:unweigh",),
+            f"{_LOSS}:reduce_weighted_values": ("keras_losses:weigh_by_mask",),
+            f"{_BASE}._aggregate_additional_loss": ("keras_losses:weigh_once",),
+            "keras.src.metrics.reduction_metrics:Mean.update_state": (
+                "keras_losses:log_whole_losses",
+            ),
+            "tensorflow.python.eager.backprop:GradientTape.gradient": (
+                "keras_losses:weigh_gradients",
+                "tf_variables:differentiate_shards",
+            ),
+        },
+        issue="a loss is multiplied by 1 / replicas where a `keras.losses` object computes it, and "
+        "nowhere else: short batches, `add_loss`, masks and steps of a script's own get a wrong "
+        "weight. The tape also takes variables in shards, for parameter servers",
+        until=f"{_UPSTREAM}::test_keras_still",
+    ),
+    Patch(
+        targets={
+            f"tensorflow.python.ops.nn_impl_distribute:{name}": (
+                "keras_losses:note_stated_weights",
+            )
+            for name in ("compute_average_loss", "scale_regularization_loss")
+        },
+        issue="they divide by the number of replicas: what a script has weighed itself is known",
+        until="the patch of `scale_loss_for_distribution` can go",
+        also=("tensorflow._api.v2.nn", "tensorflow._api.v2.compat.v2.nn"),
+    ),
+)
+
+OPTIMIZERS = (
+    Patch(
+        targets={
+            f"{_OPTIMIZER}.apply": (
+                "keras_optimizer:reduce_first",
+                "keras_optimizer:update_on_servers",
+            ),
+            # It has an `apply` of its own, which meets the servers, and the others, too late.
+            "keras.src.optimizers.loss_scale_optimizer:LossScaleOptimizer.apply": (
+                "keras_optimizer:reduce_first",
+                "keras_optimizer:update_on_servers",
+            ),
+            f"{_OPTIMIZER}.apply_gradients": ("keras_optimizer:reduce_pairs_first",),
+            f"{_TENSORFLOW_OPTIMIZER}._all_reduce_sum_gradients": ("keras_optimizer:reduce_once",),
+        },
+        issue="gradients are clipped, accumulated and checked for infinities on each replica, and "
+        "summed last; and on parameter servers all variables would cross the wire",
+        until=f"{_UPSTREAM}::test_keras_still",
+    ),
+    Patch(
+        targets={
+            f"{_TENSORFLOW_OPTIMIZER}._overwrite_model_variables_with_average_value": (
+                "keras_optimizer:overwrite_on_servers",
+            ),
+        },
+        issue="averages of weights (`use_ema`) are not written to variables in shards",
+        until="Keras knows `ShardedVariable`",
+    ),
+    Patch(
+        targets={
+            "keras.src.optimizers.adagrad:Adagrad.update_step": (
+                "keras_optimizer:read_accumulators_by_rows",
+            ),
+        },
+        issue="Adagrad takes the root of all accumulators to update those of a few rows",
+        until="tests/unit/test_engine_rows.py::test_adagrad_reads_accumulators_by_rows",
+        needed=False,
+    ),
+)
+
+TRAINER = (
+    Patch(
+        targets={f"{_TRAINER}:TFEpochIterator": ("keras_trainer:read_feeds",)},
+        issue="`fit`, `evaluate` and `predict` take a `tfrun.Dataset`, and go on within an epoch",
+        until="Keras lets a dataset give its own epoch iterator",
+    ),
+    Patch(
+        targets={
+            f"{_BASE}._maybe_symbolic_build": (
+                "keras_trainer:build_from_local_batch",
+                "keras_trainer:code_errors_of_data",
+                "keras_trainer:build_for_servers",
+            ),
+            f"{_TRAINER}:reduce_per_replica": ("keras_trainer:reduce_logs",),
+        },
+        issue=f"{_KERAS_20585}: `fit` fails on its first step on several workers",
+        until=f"{_UPSTREAM}::test_fit_still_fails_on_several_workers",
+    ),
+    Patch(
+        targets={
+            f"{_BASE}._get_metrics_result_or_logs": ("keras_trainer:agree_on_last_logs",),
+        },
+        issue="what a `train_step` of a script's own logs last differs between workers, and so "
+        "would what callbacks decide",
+        until="Keras averages such logs over the workers",
+    ),
+    Patch(
+        targets={f"{_BASE}._make_function": ("keras_trainer:count_executions",)},
+        issue="`steps_per_execution` is a constant of the graph: an execution would go over the "
+        "end of an epoch, or over a step after which something is due",
+        until="the number of steps is an argument of Keras's train function",
+    ),
+    Patch(
+        targets={
+            f"{_BASE}.make_train_function": (
+                "keras_trainer:refuse_to_compile",
+                "keras_trainer:take_results_for_batches",
+            ),
+            f"{_BASE}.make_test_function": ("keras_trainer:take_results_for_batches",),
+            f"{_BASE}.make_predict_function": ("keras_trainer:take_results_for_batches",),
+        },
+        issue="the workers of parameter servers compute, and Keras's loop takes their results; and "
+        "`jit_compile=True` across workers on CPUs is TFRUN-505, for XLA has no all-reduce there",
+        until="Keras 3 has a `fit` for ParameterServerStrategy",
+    ),
+    Patch(
+        targets={
+            f"{_BASE}.train_on_batch": (
+                "keras_trainer:agree_on_batch_logs",
+                "keras_trainer:refuse_on_servers",
+            ),
+            f"{_BASE}.test_on_batch": (
+                "keras_trainer:agree_on_batch_logs",
+                "keras_trainer:refuse_on_servers",
+            ),
+            f"{_BASE}.predict_on_batch": ("keras_trainer:refuse_on_servers",),
+        },
+        issue="what a call on one batch returns is of one worker's part; on parameter servers it "
+        "has no meaning, and is TFRUN-505",
+        until="Keras averages it over the workers",
+    ),
+)
+
+MODELS = (
+    Patch(
+        targets={
+            f"{_MODEL}.{name}": ("keras_model:run_with_others",)
+            for name in (
+                *("fit", "evaluate", "predict"),
+                *("train_on_batch", "test_on_batch", "predict_on_batch"),
+            )
+        },
+        issue="here a training goes on where another worker was lost, keeps its state, tells its "
+        "progress, and stops on all workers at once",
+        until="never: it is what tfrun is for",
+    ),
+    Patch(
+        # Not `Model`'s: Keras compares that with its own.
+        targets={"keras.src.trainers.trainer:Trainer.compile": ("keras_model:adopt",)},
+        issue="a model that was made outside the scope and is compiled in it is adopted or refused",
+        until="Keras moves a model to the strategy in whose scope it is compiled",
+    ),
+)
+
+SAVING = (
+    Patch(
+        targets={
+            **{
+                f"{_MODEL}.{name}": ("saving:save_on_chief",)
+                for name in ("save", "save_weights", "export")
+            },
+            "keras.src.saving.saving_api:save_model": ("saving:save_on_chief",),
+            "keras.src.saving.saving_api:save_weights": ("saving:save_on_chief",),
+        },
+        issue="all workers call it, and the chief alone is to write, whole files",
+        until="never: the job decides who writes",
+        also=(
+            *("keras.models", "keras.saving"),
+            # Those of `tf.keras`, which `from tensorflow.keras.models import …` makes another of.
+            *("keras._tf_keras.keras.models", "keras._tf_keras.keras.saving"),
+        ),
+    ),
+    Patch(
+        targets={
+            "keras.src.saving.saving_api:load_model": ("saving:load_after_chief",),
+        },
+        issue="what all workers load may be what the chief is about to save: the others wait",
+        until="never: the job decides who waits for whom",
+        also=(
+            *("keras.models", "keras.saving"),
+            *("keras._tf_keras.keras.models", "keras._tf_keras.keras.saving"),
+        ),
+    ),
+    Patch(
+        targets={
+            f"{_MODEL}.load_weights": ("saving:load_into_after_chief",),
+            "keras.src.saving.saving_api:load_weights": ("saving:load_into_after_chief",),
+        },
+        issue="what all workers load may be what the chief is about to save: the others wait",
+        until="never: the job decides who waits for whom",
+        also=(
+            *("keras.models", "keras.saving"),
+            *("keras._tf_keras.keras.models", "keras._tf_keras.keras.saving"),
+        ),
+    ),
+    Patch(
+        targets={"keras.src.utils.file_utils:makedirs": ("saving:let_others_make_folders",)},
+        issue="Keras asks whether a folder exists, and then makes it: FileExistsError where "
+        "workers of one machine do so at the same moment",
+        until="`file_utils.makedirs` says `exist_ok`",
+        needed=False,
+    ),
+)

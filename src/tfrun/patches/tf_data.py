@@ -1,0 +1,65 @@
+"""Distributed datasets: `tfrun.Dataset` among them, and plain pipelines in less time."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfrun.data.dataset import Dataset
+from tfrun.data.keras import own_rows, plain_pipelines
+from tfrun.data.keras.distributed import DistributedView
+from tfrun.data.keras.full_batches import with_known_size
+from tfrun.data.ledger import writer as ledger
+from tfrun.data.order import repeatable
+
+
+def distribute_ours(original):
+    """A strategy takes a `tfrun.Dataset` wherever it takes a `tf.data.Dataset`."""
+
+    def experimental_distribute_dataset(self, dataset, options=None):
+        if isinstance(dataset, Dataset):
+            return DistributedView(dataset, self)
+        ledger.not_covered(
+            "a tf.data pipeline, distributed by a strategy",
+            "its samples have no numbers; use tfrun.Dataset",
+        )
+        # TensorFlow's default strategy gives back what it gets.
+        return plain_pipelines.for_one(original(self, dataset, options))
+
+    return experimental_distribute_dataset
+
+
+def read_by_rows(original):
+    """Distributed datasets read plain pipelines by rows, and know the size of their batches.
+
+    tensorflow/python/distribute/input_lib.py rebatches a dataset and shards it by worker there.
+    """
+
+    def _create_cloned_datasets_from_dataset(
+        self, dataset, input_context, input_workers, strategy, num_replicas_in_sync
+    ):
+        found = None
+        on_servers = isinstance(strategy, tf.distribute.ParameterServerStrategy)
+        if plain_pipelines.is_wanted() and not on_servers:
+            found = own_rows.by_numbers(dataset)
+            dataset = dataset if found is None else found.numbers
+            dataset = with_known_size(dataset, num_replicas_in_sync or 1)
+        original(self, dataset, input_context, input_workers, strategy, num_replicas_in_sync)
+        if found is not None:
+            self._cloned_datasets = [found.read(numbers) for numbers in self._cloned_datasets]
+        elif num_replicas_in_sync != 1 and repeatable.calls_python(dataset):
+            self._cloned_datasets = [
+                plain_pipelines.copied(cloned) for cloned in self._cloned_datasets
+            ]
+
+    return _create_cloned_datasets_from_dataset
+
+
+def note_iterations(original):
+    """Whose random numbers are drawn by whom is known: see data/keras/own_rows.py."""
+    place = 1 if original.__name__ == "_create_iterator" else 0  # of the dataset
+
+    def noting(*args, **kwargs):
+        own_rows.note(args[place] if len(args) > place else kwargs.get("dataset"))
+        return original(*args, **kwargs)
+
+    return noting

@@ -1,0 +1,85 @@
+"""TensorFlow's strategies: whose classes answer, which devices they take, where a run may stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorflow.python.distribute import collective_all_reduce_strategy as collective
+from tensorflow.python.distribute import parameter_server_strategy_v2 as servers
+from tensorflow.python.eager import context
+
+from tfrun.engine import multi_worker, outside_run
+from tfrun.ps import strategy
+
+
+def make_ours(original):
+    """Every name of an upstream class gives tfrun's, a subclass of it.
+
+    Names are many (`tf.distribute`, `tf.distribute.experimental`, `tf.compat.v2`, private
+    modules) and may have been imported before, so it is the class itself that answers. The
+    names stay what they were, and so do `isinstance` and `issubclass`.
+    """
+    del original  # object's
+    ours = {
+        collective.CollectiveAllReduceStrategy: multi_worker.MultiWorkerMirrored,
+        collective._CollectiveAllReduceStrategyExperimental: (
+            multi_worker.ExperimentalMultiWorkerMirrored
+        ),
+        servers.ParameterServerStrategyV2: strategy.ParameterServer,
+    }
+
+    def __new__(cls, *args, **kwargs):
+        return object.__new__(ours.get(cls, cls))
+
+    return __new__
+
+
+def mirror_own_devices(original):
+    """`MirroredStrategy()` takes the devices of this process.
+
+    Once workers are connected TensorFlow lists the devices of all of them, and a variable on
+    another worker's is a segmentation fault (tensorflow/python/distribute/mirrored_strategy.py,
+    all_local_devices).
+    """
+
+    def all_local_devices(num_gpus=None):
+        eager: Any = context.context()
+        devices = original()
+        server = eager._collective_ops_server_def or eager._server_def
+        if server is not None:
+            own = f"/job:{server.job_name}/replica:0/task:{server.task_index}/"
+            devices = [device for device in devices if device.name.startswith(own)]
+        return devices if num_gpus is None else devices[:num_gpus]
+
+    return all_local_devices
+
+
+def capture_outside_conditions(original):
+    """Captures call-time values in the function around a condition.
+
+    A collective takes its instance key when the function runs (`capture_call_time_value`).
+    Conditions do not support that, so TensorFlow's CollectiveReplicaLauncher climbs out of them,
+    but a `tf.function` that is *called* in a condition hands its own captures to the condition
+    all the same, and the step ends with "You must feed a value for placeholder tensor". Keras
+    builds exactly that for `steps_per_execution` > 1.
+    """
+
+    def capture_call_time_value(self, *args, **kwargs):
+        graph = self
+        while getattr(graph, "is_control_flow_graph", False):
+            graph = graph.outer_graph
+        with graph.as_default():
+            return original(graph, *args, **kwargs)
+
+    return capture_call_time_value
+
+
+def refuse_nested_runs(original):
+    """`OneDeviceStrategy.run` in a function that a `run` calls fails in tfrun's words."""
+
+    def run(self, *args, **kwargs):
+        if outside_run.is_inside():
+            raise outside_run.inside_another()
+        return original(self, *args, **kwargs)
+
+    return run

@@ -1,0 +1,81 @@
+"""TensorFlow's variables under a strategy, and gradients by them."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from tfrun.engine import outside_run, own_variables
+from tfrun.ps import variables
+from tfrun.ps.row_lookup import joined
+
+
+def as_int(_original):
+    """`int(optimizer.iterations)`.
+
+    Keras's `Variable.__int__` is `int(self.value)`, and TensorFlow's `DistributedVariable` has
+    `numpy()` but neither `__int__` nor `__float__`: "TypeError: float() argument must be a string
+    or a real number, not 'MirroredVariable'".
+    """
+    return lambda self: int(self.numpy())
+
+
+def as_float(_original):
+    """`float(optimizer.learning_rate)`."""
+    return lambda self: float(self.numpy())
+
+
+def as_array(_original):
+    """`np.array(variable)`: TensorFlow gives numpy a tensor, which numpy refuses.
+
+    Keras's logs keep such a value as it is: a metric whose `result` returns the `value` of its
+    variable would be read later, on one worker alone, and that needs them all.
+    """
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.numpy(), dtype=dtype)  # of a tensor's own memory: never shared
+
+    return __array__
+
+
+def name_the_handle(original):
+    """A variable that is used where no step stands is an error in tfrun's words."""
+
+    def handle(self):
+        try:
+            return original(self)
+        except ValueError as error:
+            if "replica" not in str(error):
+                raise
+            raise outside_run.outside_run(f"the variable {self.name!r} is used in a step") from None
+
+    return handle
+
+
+def look_at_assignments(original):
+    """An assignment in a step tells, when it is traced, that a variable will differ on workers."""
+
+    def assign(self, value, *args, **kwargs):
+        if not tf.executing_eagerly():
+            own_variables.look(self, value)
+        return original(self, value, *args, **kwargs)
+
+    return assign
+
+
+def differentiate_shards(original):
+    """`tf.GradientTape.gradient` takes sharded Keras variables: a gradient for each shard."""
+
+    def gradient(self, target, sources, *args, **kwargs):
+        flat = tf.nest.flatten(sources) if isinstance(sources, list | tuple) else []
+        if not any(variables.is_keras(one) and variables.is_sharded(one) for one in flat):
+            return original(self, target, sources, *args, **kwargs)
+        split = [variables.parts(one) if variables.is_keras(one) else [one] for one in flat]
+        found = iter(original(self, target, [p for ps in split for p in ps], *args, **kwargs))
+        made = [
+            joined([next(found) for _ in pieces]) if len(pieces) > 1 else next(found)
+            for pieces in split
+        ]
+        return type(sources)(made) if isinstance(sources, tuple) else made
+
+    return gradient
