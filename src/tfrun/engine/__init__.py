@@ -1,1 +1,1 @@
-"""TensorFlow: the strategies, and the repairs that make Keras 3 right on many replicas."""
+"""TensorFlow: the strategies, and what a step consists of on many replicas."""
