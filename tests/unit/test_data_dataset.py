@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrun.data.dataset import Dataset
+from tfrun import Dataset
 from tfrun.data.keras.arrays import as_dataset
 from tfrun.data.order.position import Position
 from tfrun.job.errors import TfrunError, UsageError
@@ -333,7 +333,7 @@ def test_two_replicas_in_one_process_get_consecutive_parts():
 
 TWO_REPLICAS = """
 import numpy as np, tensorflow as tf
-from tfrun.data.dataset import Dataset
+from tfrun import Dataset
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 import tfrun
+from tfrun import scaled_lr
 from tfrun.job.errors import UsageError
-from tfrun.train.learning_rate import scaled_lr
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("linear", 0.4), ("sqrt", 0.2), ("none", 0.1)])

@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from tfrun.data.order.executions import together
 from tfrun.engine import multi_step_function
+from tfrun.patches.apply import apply
+from tfrun.patches.rows_keras import TRAINER
 from tfrun.train.steps_per_execution import (
     MOST,
     TIMED,
@@ -130,7 +132,7 @@ def trained(steps: int | None) -> tuple[keras.Model, list[int]]:
     model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
     seen: list[int] = []
     if steps is not None:
-        multi_step_function.count_executions()
+        apply(TRAINER)
         assert multi_step_function.can_count(model)
         multi_step_function.give(model).steps = steps
     data = iter(tf.data.Dataset.from_tensor_slices((X, X[:, :1])).repeat().batch(10))
