@@ -53,6 +53,8 @@ def tree() -> str:
 def _folder(depth: int, folder: Path) -> list[str]:
     lines = [_line(depth, f"{folder.name}/", summary(folder / "__init__.py"))]
     lines += [_line(depth + 1, p.name, summary(p)) for p in _files(folder)]
+    if (folder / "page").is_dir():
+        lines.append(_line(depth + 1, "page/", "The live page: HTML, CSS and JavaScript"))
     for inner in sorted(filter(_has_code, folder.iterdir())):
         lines += _folder(depth + 1, inner)
     return lines

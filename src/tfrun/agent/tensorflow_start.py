@@ -1,4 +1,4 @@
-"""Looks again and again at whom a worker waits for in TensorFlow's start, and tells."""
+"""Finds out, again and again, whom TensorFlow's start still waits for, and tells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent's side of one worker: its streams, its line, its end."""
+"""The agent's side of one worker: its output, its channel, its end."""
 
 from __future__ import annotations
 

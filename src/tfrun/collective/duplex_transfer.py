@@ -1,4 +1,4 @@
-"""Bytes that flow out through one connection and in through another, at once, without a thread."""
+"""Sends through one connection and receives from another at once, without a thread."""
 
 from __future__ import annotations
 

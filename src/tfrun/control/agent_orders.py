@@ -1,4 +1,4 @@
-"""What a round asks of all its agents, as the message that they are sent. Pure."""
+"""Turns a round's actions into messages to its agents. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machines that the system wants back one by one, while the job goes on without them."""
+"""Preemption of single machines: they leave one by one, and the job goes on without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The system wants machines back: what that means for the job. Pure."""
+"""Preemption: what it means for the job when the system takes machines back. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the machines that are connected make a round, a larger or a smaller one; with a clock."""
+"""Decides, with a clock, whether the connected machines begin a round, and of which size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the controller says to whoever shows a person the job."""
+"""The interface of whoever shows a person the job."""
 
 from __future__ import annotations
 

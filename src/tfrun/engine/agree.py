@@ -1,4 +1,4 @@
-"""What workers agree on between steps: small sums over all workers, outside the train function.
+"""Small sums over all workers, outside the train function, by which they agree on things.
 
 Each function here is a collective: every worker has to call it, at the same point.
 """

@@ -1,4 +1,4 @@
-"""Settings that travel to workers as environment variables with a few possible values."""
+"""Settings of workers that have a few possible values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has a training's steps count themselves (see engine/commit.py)."""
+"""Makes a training's steps count themselves (see engine/commit.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which failure was the first cause, and which ones only followed from it."""
+"""Which failure came first and caused the others. Pure."""
 
 from __future__ import annotations
 

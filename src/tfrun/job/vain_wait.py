@@ -1,4 +1,4 @@
-"""A worker that waits in vain: in words, and how that is found in what TensorFlow makes of it.
+"""A worker that waits for others in vain: its error, and how TensorFlow's words tell of it.
 
 A collective needs every worker. One whose script has ended comes to none any more, and one that
 waits in another collective does not come to this one.

@@ -1,4 +1,4 @@
-"""What every way of starting agents has to offer."""
+"""The interface that every way of starting agents has."""
 
 from __future__ import annotations
 

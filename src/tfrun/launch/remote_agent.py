@@ -1,4 +1,4 @@
-"""The other side of ssh, or of srun: greets, makes itself at home, becomes the agent."""
+"""What ssh, srun or `tfrun join` starts on a machine: prepares, then becomes its agent."""
 
 from __future__ import annotations
 

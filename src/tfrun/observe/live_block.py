@@ -1,4 +1,4 @@
-"""One calm block at the bottom of the terminal while a job runs; all output scrolls above it."""
+"""The block at the bottom of the terminal while a job runs; output scrolls above it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A port that strangers reach too: few at a time, not for long, and nothing is heard of them."""
+"""Protects a port that strangers reach: few at a time, not for long, and no log lines of them."""
 
 from __future__ import annotations
 

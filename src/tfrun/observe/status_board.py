@@ -1,4 +1,4 @@
-"""A job's status (`JobView.to_json`) as a few calm lines for a terminal."""
+"""A job's status (`JobView.to_json`) in a few lines for a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that ran out: was a process killed for it, and a limit so that it does."""
+"""Tells whether a process was killed for its memory, and has one killed at a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way out of a script whose peers have gone."""
+"""Unwinds the script so that the next round can rerun it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the next step may begin: pure."""
+"""Bounds the staleness of updates: when the next step may begin. Pure."""
 
 from __future__ import annotations
 

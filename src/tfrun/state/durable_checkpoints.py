@@ -1,4 +1,4 @@
-"""Checkpoints on disk of the training that runs: the chief's work, done while it goes on."""
+"""Checkpoints on disk of the running training: written by the chief while it goes on."""
 
 from __future__ import annotations
 

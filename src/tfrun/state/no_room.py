@@ -1,4 +1,4 @@
-"""Says, once until it is over, what the machine's memory has no room for."""
+"""Says, once until it is over, what does not fit into the machine's memory."""
 
 from __future__ import annotations
 

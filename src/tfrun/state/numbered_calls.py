@@ -1,4 +1,4 @@
-"""The trainings of a script by number, and how far its earlier run had come."""
+"""Numbers a script's trainings, and knows how far its earlier run had come in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The system wants the machine back: the chief saves what has been trained, and says so.
+"""Preemption: the chief saves what has been trained before the machine is taken, and says so.
 
 Usually the training's own thread does it, between two steps. Where it does not come that far soon,
 because it traces its first step, validates or is in a callback, another thread saves the state that

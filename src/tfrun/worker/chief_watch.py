@@ -1,4 +1,4 @@
-"""When a server that was started by hand ends: TensorFlow's never does, nobody tells it.
+"""Ends a server that was started by hand when its chief has gone: TensorFlow's never does.
 
 The chief listens at its address in the cluster from the moment it has its strategy until its
 process ends. So whoever has reached it there once, and does not any more, is not needed any more.

@@ -1,4 +1,4 @@
-"""Modules that are there at once and executed when somebody first wants something of them.
+"""Modules that are executed only when somebody first uses them.
 
 Importing Keras imports matplotlib, for `keras.visualization`, and scikit-learn with much of scipy,
 for `keras.wrappers`, where they are installed: a quarter of the time of all that a worker's process

@@ -1,4 +1,4 @@
-"""The way into LEAVING and through it: workers that lost a peer go by themselves."""
+"""How a round ends to be repeated: workers that lost a peer keep their state and leave."""
 
 from __future__ import annotations
 

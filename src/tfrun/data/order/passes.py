@@ -1,4 +1,4 @@
-"""How often a pipeline has been begun: which of its random orders training stands in.
+"""How often a pipeline has been begun: that tells in which of its random orders training is.
 
 A `tf.data` pipeline that shuffles draws its next order when somebody begins to read it, a generator
 goes on where it was left. So the place in such data is a number of passes and a number of batches,

@@ -1,4 +1,4 @@
-"""Many pieces of memory, copied into a file in memory by one call to the system.
+"""Copies many pieces of memory into a file in memory by one call to the system.
 
 A read of 3 KB takes 2 us of which 1.5 are the call's own. The pieces are parts of memory maps, but
 only the kernel touches their pages: a file that has become shorter is an error of `writev`, where a

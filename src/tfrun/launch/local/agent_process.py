@@ -1,4 +1,4 @@
-"""This machine's agent as a process, which may run before anybody can say what it shall do.
+"""This machine's agent as a process, which may start before its task is known.
 
 Importing this is quick, and the launcher does it before it imports what it needs itself: meanwhile
 the agent's zygote is importing TensorFlow, which is what everybody waits for in the end.

@@ -1,4 +1,4 @@
-"""What a parting most likely comes from, in one line. Pure."""
+"""Why two runs most likely differ, in one line. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where two runs of a script part. Pure."""
+"""Finds where two runs of a script begin to differ. Pure."""
 
 from __future__ import annotations
 

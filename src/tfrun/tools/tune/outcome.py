@@ -1,4 +1,4 @@
-"""What came of a batch, from what its job has left. Pure."""
+"""Whether a batch fitted and how fast it was, from what its job has left. Pure."""
 
 from __future__ import annotations
 
