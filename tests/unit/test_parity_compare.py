@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from tfrun.cli.params import numbers_of_workers
 from tfrun.job.errors import UsageError
 from tfrun.tools.parity.advice import advice
 from tfrun.tools.parity.compare import compare, distance
 from tfrun.tools.parity.records import Record
 from tfrun.tools.parity.report import Report, print_report
-from tfrun.tools.parity.run import parse_worlds
 from tfrun.train.sketch import WIDTH, sketch
 
 RNG = np.random.default_rng(0)
@@ -125,11 +125,11 @@ def test_one_changed_number_of_a_large_variable_is_seen():
 @pytest.mark.parametrize("text", ["", "1", "1,1", "0,2", "1,x", "1,-2", "1,2:4", "1,,2", "9" * 9])
 def test_numbers_of_workers_that_are_refused(text):
     with pytest.raises(UsageError, match="TFRUN-105"):
-        parse_worlds(text)
+        numbers_of_workers(text, where="-n", least=2)
 
 
 def test_numbers_of_workers():
-    assert parse_worlds("1,2,4,2") == (1, 2, 4)
+    assert numbers_of_workers("1,2,4,2", where="-n", least=2) == (1, 2, 4)
 
 
 def test_the_report():

@@ -8,11 +8,12 @@ import signal
 import pytest
 from rich.console import Console
 
+from tfrun.cli.params import numbers_of_workers
 from tfrun.job.errors import UsageError
 from tfrun.tools.tune import curve
 from tfrun.tools.tune.outcome import outcome
 from tfrun.tools.tune.report import Report, print_report
-from tfrun.tools.tune.scale import parse_worlds, scaled
+from tfrun.tools.tune.scale import scaled
 from tfrun.tools.tune.search import Result, best, ended_at_most, next_batch
 
 
@@ -142,7 +143,7 @@ def test_of_another_schedule_nothing_follows():
 @pytest.mark.parametrize("text", ["", "0", "x", "1,", "2:4"])
 def test_numbers_of_workers_that_are_refused(text):
     with pytest.raises(UsageError, match="TFRUN-105"):
-        parse_worlds(text)
+        numbers_of_workers(text, where="--for")
 
 
 RESULTS = (

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from tfrun.job.errors import UsageError
+
 MOST = 1e9  # in seconds thirty years; clocks overflow far beyond
 
 
@@ -38,3 +40,24 @@ class Number(click.FloatRange):
 
 
 SECONDS: dict[str, Any] = {"type": Number(min=0, min_open=True), "metavar": "SECONDS"}
+
+
+def numbers_of_workers(text: str, *, where: str, least: int = 1) -> tuple[int, ...]:
+    """Reads "1,2,4".
+
+    Args:
+      text: as a person has written it.
+      where: the option.
+      least: how many different ones there have to be.
+
+    Raises:
+      UsageError: TFRUN-105 where it is no list of so many.
+    """
+    words = text.split(",")
+    if all(word.isascii() and word.isdecimal() and len(word) < 6 for word in words):
+        found = tuple(dict.fromkeys(int(word) for word in words))
+        if len(found) >= least and min(found) > 0:
+            return found
+    expected = "numbers from 1, such as 1,2,4" if least < 2 else "at least two, such as 1,2,4"
+    what = f"{text!r:.60} is no list of numbers of workers"
+    raise UsageError("TFRUN-105", what, where=where, expected=expected)

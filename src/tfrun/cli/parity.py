@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tfrun.cli.params import Number, context
+from tfrun.cli.params import Number, context, numbers_of_workers
 from tfrun.cli.shared_options import json_report, last_options, new_folder, say
 from tfrun.job import option_checks
 from tfrun.job.spec import Program, seed_or_drawn
@@ -56,14 +56,13 @@ def parity(
     program = Program(target=script, args=script_args)
     option_checks.check_program(program)
 
-    from tfrun.tools.parity.run import Parity, parse_worlds, run_parity
-
-    worlds = parse_worlds(workers)
+    worlds = numbers_of_workers(workers, where="-n", least=2)
     option_checks.check_tensorflow()
 
     from rich.console import Console
 
     from tfrun.tools.parity.report import print_report
+    from tfrun.tools.parity.run import Parity, run_parity
 
     seed = seed_or_drawn(seed)
     write_json = json_report(json_file)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tfrun.cli.params import Number, context
+from tfrun.cli.params import Number, context, numbers_of_workers
 from tfrun.cli.shared_options import json_report, last_options, new_folder, say
 from tfrun.job import option_checks
 from tfrun.job.spec import Program, seed_or_drawn
@@ -72,9 +72,8 @@ def tune(
     option_checks.check_program(program)
 
     from tfrun.tools.tune import curve
-    from tfrun.tools.tune.scale import parse_worlds
 
-    sizes = parse_worlds(worlds)
+    sizes = numbers_of_workers(worlds, where="--for")
     if plot is not None and not curve.can_draw():
         raise curve.missing()
     option_checks.check_tensorflow()

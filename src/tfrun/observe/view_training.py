@@ -30,11 +30,6 @@ class Training:
         self._last_logs: Mapping[str, Any] = {}
         self._staleness: list[int] = []
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether a step has been reported."""
-        return bool(self._place)
-
     def new_job(self) -> None:
         """Another job goes on in this run directory; its curves go on as well."""
         self.numbers, self._place, self._last = {}, {}, {}

@@ -11,17 +11,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from tfrun.job.errors import TfrunError
+from tfrun.observe import event_file
 from tfrun.process import lineage
 from tfrun.process.python import python_command
 
 Event = Mapping[str, Any]
+Say = Callable[[str], None]
 
+# What a job that measures something does without.
+QUIET = ("--max-restarts", "0", "--checkpoint-every", "off", "--snapshot-every", "0")
 POLL_SECONDS = 0.02
 LAST_LINES = 12
 # Variables that the jobs do not get: an experiment is for a script on this machine, and a
@@ -85,14 +90,11 @@ class Job:
 
     def events(self) -> list[Event]:
         """Returns all events so far; a line that is still being written comes the next time."""
-        with (
-            contextlib.suppress(FileNotFoundError),
-            Path(self.run_dir, "events.jsonl").open("rb") as file,
-        ):
-            file.seek(self._offset)
-            whole, newline, _ = file.read().rpartition(b"\n")
-            self._offset += len(whole) + len(newline)
-            self._events += [json.loads(line) for line in whole.splitlines()]
+        more = True
+        while more:
+            found = event_file.look(self.run_dir / "events.jsonl", self._offset)
+            self._events += map(json.loads, found.lines)
+            self._offset, more = found.offset, found.more
         return self._events
 
     def until(self, condition: Callable[[list[Event]], Any]) -> Any:
@@ -176,6 +178,32 @@ class Job:
         except subprocess.TimeoutExpired:
             return True
         return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Several jobs of one script.
+
+    Attributes:
+      program: the script and its arguments.
+      seed: of all jobs.
+      deterministic: the jobs' own option.
+      folder: where they write, an absolute path.
+      timeout: seconds that each may take.
+    """
+
+    program: tuple[str, ...]
+    seed: int
+    deterministic: bool = False
+    folder: Path
+    timeout: float
+
+    def job(self, name: str, *options: str, wanted: Mapping[str, str], again: bool = False) -> Job:
+        """Starts one that writes into `name`; the arguments are as those of `Job`."""
+        stated = ["--seed", str(self.seed), *["--deterministic"] * self.deterministic]
+        command = [*options, *stated, "--", *self.program]
+        folder = self.folder / name
+        return Job(command, folder, timeout=self.timeout, again=again, wanted=wanted)
 
 
 @contextlib.contextmanager

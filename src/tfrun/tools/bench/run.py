@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -11,9 +11,7 @@ from typing import Any
 from tfrun.job.errors import TfrunError
 from tfrun.tools.bench import KIND
 from tfrun.tools.bench.report import Report, fastest_first, way_of
-from tfrun.tools.child_job import Job, ends_children_on_signals, failed
-
-Say = Callable[[str], None]
+from tfrun.tools.child_job import QUIET, Job, Say, ends_children_on_signals, failed
 
 MODULE = "tfrun.tools.bench.worker"
 
@@ -82,11 +80,9 @@ def run_bench(bench: Bench, say: Say) -> Report:
 
 
 def _measured(bench: Bench, name: str, options: list[str]) -> Mapping[str, Any]:
-    quiet = ["--max-restarts", "0", "--checkpoint-every", "off", "--snapshot-every", "0"]
-    quiet.append("--no-measured")
     sizes = ",".join(map(str, bench.sizes))
     numbers = [str(number) for number in (bench.model, bench.batch, bench.steps)]
-    command = [*options, *quiet, "-m", MODULE, sizes, *numbers]
+    command = [*options, *QUIET, "--no-measured", "-m", MODULE, sizes, *numbers]
     with Job(command, bench.folder / name, timeout=bench.timeout, wanted={}) as job:
         code = job.wait()
     reports = [event["report"] for event in job.events() if "report" in event]

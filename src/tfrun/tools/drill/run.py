@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from tfrun.job.errors import UsageError
-from tfrun.tools.child_job import Job, ends_children_on_signals, failed
+from tfrun.tools.child_job import Experiment, Job, Say, ends_children_on_signals, failed
 from tfrun.tools.drill import events as reading
 from tfrun.tools.drill import full_disk, samples
 from tfrun.tools.drill.faults import FAULTS
@@ -19,55 +16,36 @@ from tfrun.tools.drill.report import Report
 from tfrun.tools.drill.verdict import Row, Run, judge
 from tfrun.tools.drill.verdict_ended import PREEMPTED, judge_full_disk, judge_preempted
 
-Say = Callable[[str], None]
-
 EARLIER = 0.25  # of the training time, for the one repetition of a fault that came too late
 # Workers then report their weights' digest, and note which samples they have consumed.
 DRILLED = {"TFRUN_DRILL": "1", "TFRUN_LEDGER": "1"}
-_job = functools.partial(Job, wanted=DRILLED)
 NOT_SAVED = "No checkpoint is being saved"  # checkpoint/save_problems.py says it
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drill:
-    """What to do.
+class Drill(Experiment):
+    """What to do; the moments and the victims hang on the seed too.
 
     Attributes:
-      program: the script and its arguments.
       workers: how many at most.
       range: what -n says.
       hosts: options that name other machines; none for this one.
       faults: keys of `FAULTS`.
       kills: how often a fault that repeats comes.
-      seed: of the jobs, of the moments and the victims.
-      deterministic: the jobs' own option.
-      folder: where the runs write, an absolute path.
-      timeout: seconds that a run may take.
       limit: the most seconds that the first new step may take.
     """
 
-    program: tuple[str, ...]
     workers: int
     range: str
     hosts: tuple[str, ...] = ()
     faults: tuple[str, ...]
     kills: int
-    seed: int
-    deterministic: bool
-    folder: Path
-    timeout: float
     limit: float | None = None
 
-    @property
-    def options(self) -> list[str]:
-        """The command line of each job, without its run directory."""
-        return [*self.settings, "--", *self.program]
-
-    @property
-    def settings(self) -> list[str]:
-        """What stands before the script."""
-        stated = ["-n", self.range, *self.hosts, "--seed", str(self.seed)]
-        return [*stated, *["--deterministic"] * self.deterministic]
+    def drilled(self, name: str, *options: str, again: bool = False) -> Job:
+        """Starts a job that tells what a drill wants to know, as `job` does."""
+        stated = ("-n", self.range, *self.hosts, *options)
+        return self.job(name, *stated, wanted=DRILLED, again=again)
 
 
 def run_drill(drill: Drill, say: Say) -> Report:
@@ -78,7 +56,7 @@ def run_drill(drill: Drill, say: Say) -> Report:
     """
     say("undisturbed …")
     with ends_children_on_signals():
-        with _job(drill.options, drill.folder / "undisturbed", timeout=drill.timeout) as job:
+        with drill.drilled("undisturbed") as job:
             undisturbed = _finish(job, time.time())
         _check(undisturbed, job)
         rows = tuple(_row(drill, fault, undisturbed, say) for fault in drill.faults)
@@ -114,7 +92,7 @@ def _run_fault(
     whole = {"preempt": _preempt, "disk": _fill_disk, "cut": _cut}.get(fault)
     if whole is not None:
         return whole(drill, name, undisturbed, seconds * chance.uniform(EARLIEST, LATEST), say)
-    with _job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
+    with drill.drilled(name) as job:
         hits = inject(job, fault, times=times, seconds=seconds, chance=chance)
         for hit in hits if times == 1 else ():
             say(f"{fault}: {_whom(hit)} {hit.time - began:.1f} s after the start")
@@ -146,14 +124,14 @@ def _preempt(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -
     wanted = reading.weights(undisturbed.events)
     told = again = None
     restarted = 0.0
-    with _job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
+    with drill.drilled(name) as job:
         if _reached(job, wait):
             told = time.time()
             job.preempt()
             say(f"preempt: told to end {told - job.began:.1f} s after the start")
         first = _finish(job, job.began)
     if first.code == PREEMPTED:
-        with _job(drill.options, job.run_dir, timeout=drill.timeout, again=True) as job:
+        with drill.drilled(name, again=True) as job:
             restarted = job.began
             again = _finish(job, restarted)
     return judge_preempted(
@@ -166,8 +144,7 @@ def _fill_disk(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say)
     small, filled, warned = drill.folder / f"{name}-disk", None, None
     with full_disk.small(small):
         checkpoints = ["--checkpoint-dir", str(small / "checkpoints"), "--checkpoint-every", "1"]
-        options = [*drill.settings, *checkpoints, "--", *drill.program]
-        with _job(options, drill.folder / name, timeout=drill.timeout) as job:
+        with drill.drilled(name, *checkpoints) as job:
             if _reached(job, wait):
                 full_disk.fill(small)
                 filled = time.time()
@@ -183,7 +160,7 @@ def _fill_disk(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say)
 def _cut(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -> Row:
     """The connection to the last host breaks: to both sides a host that has gone."""
     hits: list[Hit] = []
-    with _job(drill.options, drill.folder / name, timeout=drill.timeout) as job:
+    with drill.drilled(name) as job:
         connections = job.connections() if _reached(job, wait) else []
         if connections:
             hits.append(Hit(time=time.time(), victims=()))

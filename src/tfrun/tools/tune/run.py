@@ -3,52 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tfrun.job.errors import TfrunError
 from tfrun.job.trial import Trial, fixed_batch, folder, no_step
-from tfrun.tools.child_job import Job, ends_children_on_signals, failed
+from tfrun.tools.child_job import QUIET, Experiment, Say, ends_children_on_signals, failed
 from tfrun.tools.tune.outcome import outcome
 from tfrun.tools.tune.report import Report
 from tfrun.tools.tune.scale import scaled
 from tfrun.tools.tune.search import Result, best, ended_at_most, next_batch
-
-Say = Callable[[str], None]
 
 UNTIMED = 3  # the first step is traced, and the next ones still fill buffers
 LOG_BYTES = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tune:
+class Tune(Experiment):
     """What to do.
 
     Attributes:
-      program: the script and its arguments.
       workers: on how many each batch is tried.
       start: the first batch of a worker.
       most: the largest one.
       steps: that are timed.
       memory: bytes that a worker may use at once; 0 is no limit.
       worlds: the numbers of workers for which to say what follows.
-      seed: of the jobs.
-      folder: where they write, an absolute path.
-      timeout: seconds that each may take.
     """
 
-    program: tuple[str, ...]
     workers: int
     start: int
     most: int
     steps: int
     memory: int
     worlds: tuple[int, ...]
-    seed: int
-    folder: Path
-    timeout: float
 
 
 def run_tune(tune: Tune, say: Say) -> Report:
@@ -94,20 +83,14 @@ def run_tune(tune: Tune, say: Say) -> Report:
 
 def _try(tune: Tune, batch: int) -> tuple[Result, dict[str, Any] | None]:
     """Returns what came of a batch, and what was measured."""
-    options = ["-n", str(tune.workers), "--seed", str(tune.seed), "--max-restarts", "0"]
-    options += ["--checkpoint-every", "off", "--snapshot-every", "0", "--", *tune.program]
     trial = Trial(
         steps=UNTIMED + tune.steps,
         batch=batch * tune.workers,
         untimed=UNTIMED,
         memory=tune.memory,
     )
-    with Job(
-        options,
-        tune.folder / f"batch-{batch}",
-        timeout=tune.timeout,
-        wanted=trial.to_environment(),
-    ) as job:
+    name, wanted = f"batch-{batch}", trial.to_environment()
+    with tune.job(name, "-n", str(tune.workers), *QUIET, wanted=wanted) as job:
         code = job.wait()
     path = folder(job.run_dir) / "found.json"
     found = json.loads(path.read_text()) if path.exists() else None

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfrun.job.errors import UsageError
 from tfrun.job.learning_rate_rules import factor
 
 
@@ -55,25 +54,6 @@ def scaled(
             )
         )
     return rows
-
-
-def parse_worlds(text: str) -> tuple[int, ...]:
-    """Reads "1,2,4".
-
-    Raises:
-      UsageError: TFRUN-105 where it is no list of numbers.
-    """
-    words = text.split(",")
-    if all(word.isascii() and word.isdecimal() and len(word) < 6 for word in words):
-        worlds = tuple(int(word) for word in words)
-        if min(worlds) > 0:
-            return worlds
-    raise UsageError(
-        "TFRUN-105",
-        f"{text!r:.60} is no list of numbers of workers",
-        where="--for",
-        expected="numbers from 1, such as 1,2,4",
-    )
 
 
 def _rate(size: int, stated: int | None, rate: Mapping[str, Any]) -> tuple[float | None, str]:
