@@ -13,6 +13,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfrun.engine import adoption, replica
+from tfrun.engine.variable_values import copies
 
 
 def remember(run: replica.ReplicaRun, variable) -> None:
@@ -58,7 +59,7 @@ def take_all_assigned(run: replica.ReplicaRun) -> tuple[list, list]:
     """
     captured = _captured(run)
     for variable in run.context.strategy.assigned_in_functions:
-        if captured is None or any(id(copy.handle) in captured for copy in _copies(variable)):
+        if captured is None or any(id(copy.handle) in captured for copy in copies(variable)):
             _add(run.assigned, variable)
     return take_assigned(run)
 
@@ -85,10 +86,6 @@ def _captured(run: replica.ReplicaRun) -> set[int] | None:
             break
         graph = graph.outer_graph
     return found
-
-
-def _copies(variable) -> tuple:
-    return variable._value.distribute_strategy.experimental_local_results(variable._value)
 
 
 def _add(variables: list, variable) -> None:

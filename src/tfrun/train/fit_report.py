@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from tfrun.engine import steps_made
+from tfrun.engine import steps_made, variable_values
 from tfrun.process import channel
 
 
@@ -85,8 +85,7 @@ def tracked_samples(model: Any) -> float:
     tracker = getattr(model, "_loss_tracker", None)
     if tracker is None:
         return 0.0
-    copies = model.distribute_strategy.experimental_local_results(tracker.count.value)
-    return sum(float(copy.numpy()) for copy in copies)
+    return sum(float(copy.numpy()) for copy in variable_values.copies(tracker.count))
 
 
 class Report(keras.callbacks.Callback):
