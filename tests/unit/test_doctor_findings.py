@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import socket
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,7 +13,6 @@ import pytest
 from conftest import Jobs
 from tfrun.tools.doctor import findings, large_packets, probe
 from tfrun.tools.doctor.examine import pairs_that_matter
-from tfrun.tools.doctor.ring import Ring
 
 GB = 1 << 30
 GOOD: dict[str, Any] = {
@@ -163,26 +162,21 @@ def test_all_pairs_of_some_machines_and_neighbours_of_many():
 
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("count", [2, 1000])
-def test_a_ring_sums(world: int, count: int):
-    rings = [Ring() for _ in range(world)]
-    ports = [ring.listen() for ring in rings]
-    said: dict[int, dict[str, Any]] = {}
-
-    def take_part(rank: int) -> None:
-        at = {"address": "127.0.0.1", "port": ports[(rank + 1) % world]}
-        ring = {"number": "12345678", "rank": rank, "world": world}
-        said[rank] = rings[rank].time_sum(**ring, **at, count=count, times=2)
-
+def test_machines_sum(world: int, count: int):
+    probes = [probe.Probe() for _ in range(world)]
+    ports = [
+        one.answer("meet", {"rank": rank, "world": world, "key": "k"})["port"]
+        for rank, one in enumerate(probes)
+    ]
+    asked = {"world": world, "peers": [["127.0.0.1", port] for port in ports]}
     # Somebody who only looks whether the port is open does not disturb it.
     assert probe.connect("127.0.0.1", ports[0], 1.0)["verdict"] == "reachable"
-    threads = [threading.Thread(target=take_part, args=(rank,)) for rank in range(world)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert all(said[rank]["right"] and said[rank]["seconds"] > 0 for rank in range(world))
-    for ring in rings:
-        ring.close()
+    with ThreadPoolExecutor(world) as pool:
+        said = [
+            pool.submit(one.answer, "sum", {**asked, "rank": rank, "count": count, "times": 2})
+            for rank, one in enumerate(probes)
+        ]
+        assert all(one.result(20)["right"] and one.result()["seconds"] > 0 for one in said)
 
 
 def test_this_machine(jobs: Jobs):

@@ -72,6 +72,7 @@ def form(
     compress: str = "",
     residuals: Path | None = None,
     small_bytes: int = SMALL_BYTES,
+    seconds: float = MEET_SECONDS,
 ) -> Collective:
     """Connects this worker with its peers; all workers call this.
 
@@ -85,6 +86,7 @@ def form(
       compress: a key of `compress.FORMATS`, in which gradients travel; "" is none.
       residuals: a directory in memory that outlives this process, see compression_residuals.py.
       small_bytes: see `Collective`.
+      seconds: how long it may take.
 
     Raises:
       PeerGone: a peer has not come.
@@ -96,7 +98,7 @@ def form(
     def connect(ranks: set[int]) -> Mapping[int, Link]:
         new = ranks - open_links.keys() - {rank}
         addresses = {peer: (where(peer).host, where(peer).port) for peer in new}
-        open_links.update(meeting.links(addresses, new, MEET_SECONDS))
+        open_links.update(meeting.links(addresses, new, seconds))
         return open_links
 
     with contextlib.closing(meeting):

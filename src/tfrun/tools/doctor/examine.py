@@ -132,7 +132,7 @@ async def _together(machines: Sequence[Machine], found: Examination, say: Say) -
         blocked = list(findings.of_connections(verdicts))
         found.findings += blocked
         if not blocked:
-            await _speeds(machines, found, ports, say)
+            await _speeds(machines, found, say)
     except Silent as error:
         found.findings.append(
             Finding(
@@ -183,12 +183,10 @@ async def _connect(
     return {pair: verdicts[pair] for pair in pairs}
 
 
-async def _speeds(
-    machines: Sequence[Machine], found: Examination, ports: Mapping[str, int], say: Say
-) -> None:
+async def _speeds(machines: Sequence[Machine], found: Examination, say: Say) -> None:
     say(f"timing a sum over {len(machines)} machines")
-    seconds = await _sum(machines, found.machines, ports, SMALL)
-    speed = _bytes_of(len(machines)) / await _sum(machines, found.machines, ports, LARGE)
+    seconds = await _sum(machines, found.machines, SMALL)
+    speed = _bytes_of(len(machines)) / await _sum(machines, found.machines, LARGE)
     found.sum = {"machines": len(machines), "seconds": seconds, "bytes_per_second": speed}
     if speed >= SLOW_BYTES and seconds <= SLOW_SECONDS:
         return
@@ -197,7 +195,7 @@ async def _speeds(
     by_name = {machine.name: machine for machine in machines}
     for a, b in pairs:
         both = (by_name[a], by_name[b])
-        taken = await _sum(both, found.machines, ports, LARGE)
+        taken = await _sum(both, found.machines, LARGE)
         found.pairs[a, b] = _bytes_of(2) / taken
     culprits = list(findings.of_speeds(found.pairs))
     found.findings += culprits
@@ -219,28 +217,19 @@ def _bytes_of(world: int) -> float:
 
 
 async def _sum(
-    machines: Sequence[Machine],
-    facts: Mapping[str, Mapping[str, Any]],
-    ports: Mapping[str, int],
-    count: int,
+    machines: Sequence[Machine], facts: Mapping[str, Mapping[str, Any]], count: int
 ) -> float:
     """Returns the seconds that the slowest machine needed for the fastest sum."""
-    number, world = secrets.token_hex(4), len(machines)
+    key, world = secrets.token_hex(16), len(machines)
 
-    async def ask(rank: int) -> dict[str, Any]:
-        after = machines[(rank + 1) % world].name
-        return await machines[rank].ask(
-            "sum",
-            number=number,
-            rank=rank,
-            world=world,
-            address=facts[after]["address"],
-            port=ports[after],
-            count=count,
-            times=TIMES,
-        )
+    async def each(question: str, **values: Any) -> list[dict[str, Any]]:
+        asked = (m.ask(question, rank=i, world=world, **values) for i, m in enumerate(machines))
+        return await asyncio.gather(*asked)
 
-    answers = await asyncio.gather(*map(ask, range(world)))
+    ports = [answer["port"] for answer in await each("meet", key=key)]
+    hosts = [facts[machine.name]["address"] for machine in machines]
+    peers = list(zip(hosts, ports, strict=True))
+    answers = await each("sum", peers=peers, count=count, times=TIMES)
     if not all(answer["right"] for answer in answers):
         raise Silent("a sum over all machines is wrong: the network changes what it carries")
     return max(answer["seconds"] for answer in answers)

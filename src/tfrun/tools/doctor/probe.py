@@ -5,6 +5,7 @@ It stays until its standard input ends. Nothing in it imports TensorFlow.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -19,18 +20,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
 import tfrun
+from tfrun.collective.form_collective import Where, form
+from tfrun.collective.rendezvous import Meeting
 from tfrun.job.supported_versions import version_of
 from tfrun.launch.remote_agent import own_address
 from tfrun.process.python import usable_cores
 from tfrun.tools.doctor import large_packets
-from tfrun.tools.doctor.ring import Ring
 
 PREFIX = "tfrun-doctor "
 DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "numpy")
 NVIDIA_SECONDS = 15.0
+MEET_SECONDS = 10.0
+BACKLOG = 64
 Answer = dict[str, Any]
 
 
@@ -155,17 +160,58 @@ class Probe:
     """What one machine is asked, and what it keeps between two questions."""
 
     def __init__(self) -> None:
-        self._ring = Ring()
+        self._listening: socket.socket | None = None
+        self._meeting: Meeting | None = None
 
     def answer(self, question: str, values: dict[str, Any]) -> Answer:
         known: dict[str, Callable[..., Answer]] = {
             "facts": facts,
             "connect": connect,
             "clock": lambda: {"time": time.time()},
-            "listen": lambda: {"port": self._ring.listen()},
-            "sum": self._ring.time_sum,
+            "listen": self._listen,
+            "meet": self._meet,
+            "sum": self._sum,
         }
         return known[question](**values)
+
+    def _listen(self) -> Answer:
+        """Opens a port that `connect` can look for, on all interfaces."""
+        if self._listening is None:
+            self._listening = socket.create_server(("0.0.0.0", 0), backlog=BACKLOG)
+        return {"port": self._listening.getsockname()[1]}
+
+    def _meet(self, rank: int, world: int, key: str) -> Answer:
+        """Opens the port at which the other machines of a sum find this one."""
+        self._meeting = Meeting(rank, world, key)
+        return {"port": self._meeting.port}
+
+    def _sum(
+        self, rank: int, world: int, peers: list[tuple[str, int]], count: int, times: int
+    ) -> Answer:
+        """Sums a vector with the other machines, as the workers of a job do.
+
+        Args:
+          rank: this machine's number.
+          world: how many machines.
+          peers: address and port of each.
+          count: float32 numbers of the vector.
+          times: how often.
+
+        Returns:
+          "seconds": of the fastest time; "right": the sum is.
+        """
+        assert self._meeting is not None
+        where = [Where(host=host, port=port, memory="") for host, port in peers]
+        mine, expected = np.full(count, rank + 1, np.float32), world * (world + 1) / 2
+        seconds, right = float("inf"), True
+        group = form(self._meeting, rank, world, where.__getitem__, seconds=MEET_SECONDS)
+        with contextlib.closing(group):
+            for _ in range(times + 1):  # the first one warms up
+                began = time.perf_counter()
+                (found,) = group.all_reduce([mine])
+                seconds = min(seconds, time.perf_counter() - began)
+                right = right and bool((found == expected).all())
+        return {"seconds": seconds, "right": right}
 
 
 def main() -> None:
