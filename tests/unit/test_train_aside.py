@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrun.engine.commit import Commit, unless_updated
 from tfrun.state import preemption
-from tfrun.state.fit_keeper import Keeper
+from tfrun.state.fit_keeper import FitKeeper
 from tfrun.state.snapshot import Place, Snapshot
 
 KEPT = Snapshot(
@@ -39,7 +39,7 @@ def test_nothing_is_seen_while_an_update_is_on_its_way() -> None:
 def test_one_worker_alone_tells_nothing_of_the_middle_of_a_step() -> None:
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    keeper = Keeper(model, None, [], call=0)
+    keeper = FitKeeper(model, None, [], call=0)
     keeper.epoch_begins(0)
     keeper.step_begins()
     assert keeper.state_aside() is None

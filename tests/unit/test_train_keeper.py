@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tfrun.engine import counting
-from tfrun.state.fit_keeper import Keeper, steps_of
+from tfrun.state.fit_keeper import FitKeeper, steps_of
 
 X = np.random.RandomState(0).rand(24, 4).astype("float32")
 
@@ -25,7 +25,7 @@ def fitted(optimizer: keras.optimizers.Optimizer) -> keras.Model:
 def test_steps_of_an_optimizer(accumulation, steps) -> None:
     model = fitted(keras.optimizers.SGD(gradient_accumulation_steps=accumulation))
     assert steps_of(model.optimizer) == steps
-    keeper = Keeper(model, None, [], call=0)
+    keeper = FitKeeper(model, None, [], call=0)
     keeper.epoch_begins(0)
     kept = keeper.state()
     assert kept is not None and kept.values["iterations"] == steps
@@ -35,14 +35,14 @@ def test_no_optimizer_has_done_no_step() -> None:
     assert steps_of(None) == 0
 
 
-def in_an_execution(*layers: keras.layers.Layer, per_run: int = 1) -> tuple[Keeper, Any]:
+def in_an_execution(*layers: keras.layers.Layer, per_run: int = 1) -> tuple[FitKeeper, Any]:
     """A keeper in the middle of an execution of four steps, and what does one of its steps."""
     model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     model.optimizer.build(model.trainable_variables)
     made, _ = counting.commit_for([model.optimizer], [])
     made.per_run = per_run
-    keeper = Keeper(model, made, [], call=0)
+    keeper = FitKeeper(model, made, [], call=0)
     keeper.epoch_begins(0, 8)
     keeper.per_execution = 4
     keeper.step_begins()
@@ -57,7 +57,7 @@ def in_an_execution(*layers: keras.layers.Layer, per_run: int = 1) -> tuple[Keep
     return keeper, update
 
 
-def kept_of(keeper: Keeper) -> tuple[int, float]:
+def kept_of(keeper: FitKeeper) -> tuple[int, float]:
     """The step of the epoch, and the weight that has counted the updates."""
     kept = keeper.state()
     assert kept is not None

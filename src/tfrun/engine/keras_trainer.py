@@ -61,6 +61,16 @@ def mean_over_workers(local, strategy):
     )
 
 
+def initial_epoch(model) -> int:
+    """Returns the epoch at which `fit` will start; keras `Trainer._initial_epoch` is private."""
+    return model._initial_epoch or 0
+
+
+def set_initial_epoch(model, epoch: int) -> None:
+    """Makes `fit` start at `epoch`, in the way that BackupAndRestore does."""
+    model._initial_epoch = epoch
+
+
 def resume_with_logs(model, logs: dict[str, float] | None) -> None:
     """States the logs of an epoch whose steps were all done before the script ran again."""
     object.__setattr__(model, _RESUMED_LOGS, logs)  # past Keras's tracking

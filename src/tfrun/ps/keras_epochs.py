@@ -23,15 +23,16 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weigh
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
 from tfrun.data.keras import arrays as keras_arrays
+from tfrun.data.keras import fit_plan
+from tfrun.data.keras.fit_plan import FitPlan, Resume
 from tfrun.data.ledger import writer as ledger
-from tfrun.data.order import resume
 from tfrun.data.order.position import Position
 from tfrun.data.order.shards import Replicas
 from tfrun.engine.own_steps import LOGGING, has_own
 from tfrun.ps import server_step
 from tfrun.ps.errors import cannot_be_made, no_steps
 from tfrun.ps.feeds import Feed, PositionFeed
-from tfrun.ps.pipelines import Layer, PipelineFeed
+from tfrun.ps.pipelines import PipelineFeed
 from tfrun.ps.scheduler import Rate, Run
 from tfrun.ps.worker_step import Kind, StepFunction
 
@@ -99,7 +100,8 @@ class Epochs:
             "train" if "class_weight" in options else "test" if "y" in options else "predict"
         )
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
-        self._resume = resume.take().resume if self.kind == "train" else None
+        plan = fit_plan.of_training(self) if self.kind == "train" else FitPlan()
+        self._resume = plan.resume
         self._given = options.get("steps_per_epoch")
         self.feed: Feed = _feed(options, self.kind, self._strategy.workers, self._resume)
         self._dataset = self.feed.dataset if isinstance(self.feed, PositionFeed) else None
@@ -113,12 +115,12 @@ class Epochs:
         self._step = 0  # where in the epoch it begins
         self._trained = False  # nothing of the epoch is left
         self._tape = ledger.no_tape()
-        if self.kind == "train":
-            object.__setattr__(model, _OF_FIT, self)
-            if self._dataset is None:
-                ledger.not_covered(
-                    "a tf.data pipeline on parameter servers", "pass arrays or a tfrun.Dataset"
-                )
+        self._carried: np.ndarray | None = None
+        self._is_running = False
+        if self.kind == "train" and self._dataset is None:
+            ledger.not_covered(
+                "a tf.data pipeline on parameter servers", "pass arrays or a tfrun.Dataset"
+            )
 
     # --- Keras's names -----------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class Epochs:
             return
         run = self._start(first)
         ended = first
-        _running.append(self)
+        self._is_running = True
         try:
             for number, result in self._in_order(run.results()):
                 yield ended, ended, Ended(self._result(number, result))
@@ -162,7 +164,7 @@ class Epochs:
             self._finish(run)
             raise
         finally:
-            _running.remove(self)
+            self._is_running = False
             if self._workspace is not None:  # no number ever stands for two steps
                 self._workspace.next_number = max(run.number, self.feed.next_number)
         self._finish(run)
@@ -170,6 +172,10 @@ class Epochs:
             self._had_nothing()
         if self.num_batches is None:
             self.num_batches = ended
+
+    def symbolic_batch(self) -> Any:
+        """A batch's shapes and dtypes, to build a model from; (x, y, sample_weight)."""
+        return data_adapter_utils.unpack_x_y_sample_weight(self.feed.spec)
 
     def _had_nothing(self) -> None:
         if self.kind != "test" or not self.validates:
@@ -179,15 +185,19 @@ class Epochs:
 
     # --- for checkpoints ---------------------------------------------------------------------
 
-    def quiesce(self) -> int:
+    def carry_over(self, totals: np.ndarray) -> None:
+        """Has the metrics of the next epoch go on from the sums of a part that is done."""
+        self._carried = totals
+
+    def quiesce(self) -> int | None:
         """Waits until no step is in flight, and brings the metrics up to date.
 
         Returns:
-          The steps of this epoch that have been applied: all that were begun.
+          The steps of this epoch that have been applied: all that were begun. None between epochs.
         """
         run = self._run
-        if run is None:
-            return 0
+        if run is None or not self._is_running:
+            return None
         self._late += run.drain()
         self.publish()
         return self._first + run.applied
@@ -205,7 +215,7 @@ class Epochs:
         if work is not None:
             work.ledger.clear_metrics()
         self._first, self._late = first, list[tuple[int, Any]]()
-        carried = model.__dict__.pop(_CARRIED, None) if self.kind == "train" else None
+        carried, self._carried = self._carried, None
         self._base = None if carried is None else np.asarray(carried, np.float64)
         left = None if self.num_batches is None else self.num_batches - first
         turns = self.feed.turns(left)
@@ -316,29 +326,7 @@ def _plain(value: Any) -> Any:
     return array.item() if array.size == 1 else array
 
 
-_CARRIED, _OF_FIT = "_tfrun_carried", "_tfrun_epochs"
-_running: list[Epochs] = []
-
-
-def carry_over(model: Any, totals: np.ndarray) -> None:
-    """Lets the metrics of the epoch that begins next go on from the sums of a part that is done."""
-    object.__setattr__(model, _CARRIED, totals)  # past Keras's tracking
-
-
-def running(kind: Kind = "train") -> Epochs | None:
-    """The pass of this kind that is running."""
-    return next((one for one in reversed(_running) if one.kind == kind), None)
-
-
-def read_so_far(model: Any) -> list[Layer]:
-    """What the model's `fit` has trained of its pipeline; no step may be in flight."""
-    feed: Feed | None = getattr(model.__dict__.get(_OF_FIT), "feed", None)
-    return feed.layers if feed is not None else []
-
-
-def _feed(
-    options: dict[str, Any], kind: Kind, workers: int, done: resume.Resume | None = None
-) -> Feed:
+def _feed(options: dict[str, Any], kind: Kind, workers: int, done: Resume | None = None) -> Feed:
     data, weights = options.get("x"), options.get("class_weight")
     function = make_class_weight_map_fn(weights) if weights is not None else None
     steps = options.get("steps_per_epoch")
@@ -363,8 +351,3 @@ def _feed(
     if steps is None:
         raise no_steps()
     return PipelineFeed(data, steps, workers, function, done)
-
-
-def symbolic_batch(epochs: Epochs) -> Any:
-    """A batch's shapes and dtypes, to build a model from; (x, y, sample_weight)."""
-    return data_adapter_utils.unpack_x_y_sample_weight(epochs.feed.spec)

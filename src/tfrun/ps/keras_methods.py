@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
+from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.ps.strategy import is_ours
-
-_models: list[Any] = []
 
 
 def strategy_of(model: Any) -> Any | None:
@@ -17,20 +14,17 @@ def strategy_of(model: Any) -> Any | None:
     return strategy if is_ours(strategy) else None
 
 
-@contextlib.contextmanager
-def calling(model: Any) -> Iterator[None]:
-    """While it lasts, an epoch iterator that Keras makes is this model's."""
-    _models.append(model)
-    try:
-        yield
-    finally:
-        _models.pop()
+def plan_of(model: Any, **planned: Any) -> FitPlan:
+    """Returns the plan of a call in which an epoch iterator that Keras makes is this model's.
 
+    Args:
+      model: on parameter servers.
+      **planned: the attributes of the plan of a `fit`.
+    """
 
-def epochs_of(strategy: Any, options: dict[str, Any]) -> Any | None:
-    """Returns the epoch iterator for a model on parameter servers; None for any other."""
-    if not is_ours(strategy):
-        return None
-    from tfrun.ps.keras_epochs import Epochs
+    def make(strategy: Any, options: dict[str, Any]) -> Any | None:
+        from tfrun.ps.keras_epochs import Epochs  # most jobs have no servers
 
-    return Epochs(_models[-1], options)
+        return Epochs(model, options) if strategy is model.distribute_strategy else None
+
+    return FitPlan(make_iterator=make, **planned)

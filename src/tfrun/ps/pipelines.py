@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute.coordinator import values as upstream
 
+from tfrun.data.keras.fit_plan import Resume
 from tfrun.data.order import repeatable
-from tfrun.data.order.resume import Resume
 from tfrun.ps.errors import cannot_be_made, no_steps
 from tfrun.ps.pipeline_seeds import Seeded
 from tfrun.ps.reading_turns import Turns

@@ -8,11 +8,13 @@ dictionaries of those. That is all that Keras's own callbacks decide by.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
 from numpy.typing import NDArray
 
+from tfrun.job.world import world
 from tfrun.state import snapshot
 
 _NOT_STATE = frozenset({"params", "_model", "model", "validation_data", "verbose"})
@@ -72,3 +74,20 @@ def _take(callback: Any, arrays: dict[str, NDArray], name: str) -> dict[str, Any
             continue  # a model, a function, an open file
         arrays.update(mine)
     return taken
+
+
+def append_to_logs(callbacks: Iterable[Any], epoch: int) -> None:
+    """Has Keras's CSV files go on where they were, without the epochs that come again."""
+    for callback in map(inner, callbacks):
+        if isinstance(callback, keras.callbacks.CSVLogger):
+            callback.append = True
+            path = Path(callback.filename)
+            if world().is_chief and path.exists():
+                header, *rows = path.read_text().splitlines(keepends=True) or [""]
+                kept = [row for row in rows if _epoch_of(row, callback.sep) < epoch]
+                path.write_text("".join([header, *kept]))
+
+
+def _epoch_of(row: str, separator: str) -> int:
+    first = row.partition(separator)[0].strip()
+    return int(first) if first.isdecimal() else -1

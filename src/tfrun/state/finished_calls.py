@@ -38,29 +38,18 @@ def last(folder: Path) -> int:
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
-def record(
-    folder: Path,
-    call: int,
-    model: Any,
-    history: Any,
-    callbacks: Sequence[Any],
-    data: Any,
-    begun: Sequence[Any] = (None, None),
-) -> None:
-    """Keeps what a call has returned and left; a full memory keeps nothing, and says so.
+def of_fit(
+    model: Any, history: Any, callbacks: Sequence[Any], data: Any, begun: Sequence[Any]
+) -> Snapshot | None:
+    """What a `fit` has returned and left; None, which is said, where that cannot be kept.
 
     Args:
-      folder: this machine's snapshots.
-      call: its number in the script.
       model: the model.
       history: what `fit` returned.
       callbacks: the user's.
       data: what `fit` was given.
       begun: how often it has begun its data, and that of its validations.
     """
-    path = path_of(folder, call)
-    if path.exists():  # another worker of this machine was quicker
-        return
     arrays: dict[str, NDArray] = {
         name: variable_values.read(variable_values.copies(variable)[0]).numpy()
         for name, variable in variable_values.state_variables(model).items()
@@ -71,7 +60,7 @@ def record(
     except TypeError as error:
         text = f"What this `fit` returns cannot be kept: in its History, {error}. Training goes on;"
         channel.emit("notice", text=f"{text} a failure after this `fit` would do it again.")
-        return
+        return None
     values = {
         "optimizers": variable_values.trained(
             model.variables, variable_values.optimizers_of(model)
@@ -84,14 +73,19 @@ def record(
         "begun": list(begun),
         "position": position and [position.epoch, position.step],
     }
-    write(folder, call, Snapshot(place=Place(), values=values, arrays=arrays), models=[model])
+    return Snapshot(place=Place(), values=values, arrays=arrays)
 
 
 def write(folder: Path, call: int, left: Snapshot, *, models: Sequence[Any]) -> None:
-    """Keeps what a training has left of `models`, at whatever place; see `record`."""
+    """Keeps what a training has left of `models`; a full memory keeps nothing, and says so.
+
+    Args:
+      folder: this machine's snapshots.
+      call: its number in the script.
+      left: at whatever place.
+      models: that it has trained.
+    """
     path = path_of(folder, call)
-    if path.exists():
-        return
     values = {**left.values, "models": [_number_of(model) for model in models]}
     try:
         snapshot.write_file(path, replace(left, place=Place(call=call + 1), values=values))
@@ -109,7 +103,7 @@ def replay(
     """Gives back what the call has returned, and the model as it stood.
 
     Args:
-      done: from `record`.
+      done: from `of_fit`.
       model: the model in the script that runs again.
       callbacks: the user's.
       data: what `fit` was given.

@@ -1,9 +1,6 @@
-"""Knows at every moment of a `fit` which state a successor can go on from.
+"""Knows at every moment of a `fit` which state a successor can go on from, see keeper.py.
 
-Most of the time that is what the variables hold. Where they may be in the middle of something it
-is what they held before it: a step that a peer's death has cut off changes no weight (see
-engine/commit.py) but may have drawn random seeds and moved BatchNorm's statistics, and callbacks
-at the end of an epoch may have run in part.
+Keras's callbacks belong to that state: at the end of an epoch some of them may have run.
 """
 
 from __future__ import annotations
@@ -18,19 +15,12 @@ from numpy.typing import NDArray
 from tfrun.data.order.other_batches import NOTHING_KNOWN, Reads, Where
 from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
-from tfrun.job.world import world
-from tfrun.process import channel
 from tfrun.state import callback_state, random_state, snapshot
+from tfrun.state.keeper import Keeper
 from tfrun.state.snapshot import Place, Snapshot
 
-_LATE = (
-    "the weights are those of an undisturbed run, but the metrics of this epoch lack its last step "
-    "before the failure: this script's step adds to them after it has updated the weights, which "
-    "is as far as the others know of it; have it add to them before the update"
-)
 
-
-class Keeper:
+class FitKeeper(Keeper):
     """Keeps the state of one `fit`.
 
     Args:
@@ -56,8 +46,8 @@ class Keeper:
         call: int,
         reads: Reads = NOTHING_KNOWN,
     ) -> None:
-        self._model, self._commit, self._callbacks = model, commit, callbacks
-        self._reads = reads
+        super().__init__(commit)
+        self._model, self._callbacks, self._reads = model, callbacks, reads
         self._seen = 0  # samples of the epoch, when it was gone on with
         self.per_execution = 1
         self.place, self.ahead = Place(call=call), 0
@@ -69,13 +59,9 @@ class Keeper:
         self._held: dict[str, tf.Tensor] = {}
         self._held_callbacks: tuple[list[Any], dict[str, NDArray]] | None = None
         self._held_metrics: NDArray | None = None
-        self._step_began: int | None = None
-        self._step_totals: tf.Tensor | None = None  # of the metrics, when it began
-        self._in_step = self._has_stepped = False
+        self._step_totals: tf.Tensor | None = None  # of the metrics, when a step began
+        self._has_stepped = False
         self._held_random: list[Any] | None = None  # from before the first step
-        self._variables: dict[str, Any] = {}
-        self._ungated: dict[str, Any] = {}
-        self._trained: list[list[int] | None] = []
         self._unbuilt: list[Any] = []  # optimizers that their first step builds
 
     def goes_on(self, place: Place, at: Where) -> None:
@@ -111,7 +97,7 @@ class Keeper:
         chosen = self._ungated if trusted else self._variables
         self._held = dict(zip(chosen, variable_values.hold(list(chosen.values())), strict=True))
         self._step_totals = None if trusted else variable_values.read(commit.totals)
-        self._step_began = int(variable_values.read(commit.steps))
+        self._step_began = self._count()
 
     def step_returned(self, steps_done: int, logs: dict[str, Any] | None) -> None:
         """The execution is over; callbacks come, which may take any time."""
@@ -145,7 +131,7 @@ class Keeper:
         held, place, totals = self._held, self.place, self._step_totals
         random = self._held_random
         if self._step_began is not None and self._commit is not None:
-            done = int(variable_values.read(self._commit.steps)) - self._step_began
+            done = self._count() - self._step_began
             steps = whole_steps(done, self._commit.per_run)
             if steps and (steps == self.per_execution or not self._ungated):
                 held, place, totals = {}, place._replace(step=place.step + steps), None
@@ -163,9 +149,6 @@ class Keeper:
             callbacks = callback_state.take(self._callbacks, arrays)
         if place.step:
             arrays["metrics"] = self._metrics_held(totals)
-        for name, variable in self._variables.items():
-            value = held.get(name)
-            arrays[name] = (variable_values.hold([variable])[0] if value is None else value).numpy()
         values = {
             "began": self.began,
             "trained": self.trained,
@@ -175,38 +158,14 @@ class Keeper:
             "optimizers": self._trained,
             "callbacks": callbacks,
             "logs": snapshot.encode(_plain(self.logs), arrays, "logs"),
-            "random": random_state.encode(random or random_state.take(), arrays),
-            "iterations": self.iterations(),
-            "late": self._commit is not None and self._commit.late,
         }
-        return Snapshot(place=place, values=values, arrays=arrays)
-
-    def state_aside(self) -> Snapshot | None:
-        """As `state`, for another thread than the training's; None while there is no telling."""
-        if self._commit is None:
-            return None if self._in_step else self.state()
-        return commits.unless_updated(self._commit, self.state)
+        random = random or random_state.take()
+        done = self.iterations()
+        return self._whole(place, values, arrays, held=held, random=random, iterations=done)
 
     def iterations(self) -> int:
         """Steps of the optimizer, for people."""
         return iterations_of(self._model)
-
-    def restore(self, kept: Snapshot) -> None:
-        """Gives the model, the callbacks and the random generators a kept state.
-
-        Args:
-          kept: of the same place in the same script.
-
-        Raises:
-          TfrunError: TFRUN-507 where the script has made another model.
-        """
-        build_what_steps_make(self._model, kept)
-        self._look_at_variables()
-        restore_variables(self._variables, kept)
-        callback_state.put_back(self._callbacks, kept.values["callbacks"], kept.arrays)
-        if "metrics" in kept.arrays:
-            restore_metrics(self._model.metrics_variables, self._commit, kept)
-        random_state.put_back(kept.values["random"], kept.arrays)
 
     # -----------------------------------------------------------------------------------------
 
@@ -215,12 +174,21 @@ class Keeper:
         seen = None if seen is None else max(seen, self._seen)
         return {**self._reads.kept(seen), "step": step}
 
+    def _build(self, kept: Snapshot) -> None:
+        build_what_steps_make(self._model, kept)
+
+    def _put_back(self, kept: Snapshot) -> None:
+        callback_state.put_back(self._callbacks, kept.values["callbacks"], kept.arrays)
+
+    @property
+    def _metric_variables(self) -> Sequence[Any]:
+        return self._model.metrics_variables
+
     def _look_at_variables(self) -> None:
         optimizers = variable_values.optimizers_of(self._model)
         self._variables = variable_values.named(self._model.variables, optimizers)
         self._trained = variable_values.trained(self._model.variables, optimizers)
         self._unbuilt = [optimizer for optimizer in optimizers if not optimizer.built]
-        # What no optimizer updates something else may: a seed, statistics, a moving average.
         gated = {id(v) for optimizer in optimizers for v in variable_values.trained_by(optimizer)}
         self._ungated = {
             name: v
@@ -240,7 +208,7 @@ class Keeper:
         self._look_at_variables()
         values = variable_values.hold(list(self._variables.values()))
         self._held = dict(zip(self._variables, values, strict=True))
-        self._held_metrics = self._metrics()
+        self._held_metrics = self._totals()
         arrays: dict[str, NDArray] = {}
         self._held_callbacks = callback_state.take(self._callbacks, arrays), arrays
 
@@ -255,9 +223,9 @@ class Keeper:
         """
         if self._held_metrics is not None:
             return self._held_metrics
-        return self._metrics() if before is None else before.numpy()
+        return self._totals() if before is None else before.numpy()
 
-    def _metrics(self) -> NDArray:
+    def _totals(self) -> NDArray:
         if self._commit is not None:
             return self._commit.totals.numpy()
         return variable_values.metric_totals(self._model.metrics_variables)
@@ -291,47 +259,6 @@ def steps_of(optimizer: Any | None) -> int:
     # With `gradient_accumulation_steps` it is computed, and a plain tensor.
     is_variable = isinstance(counter, keras.Variable)
     return int(variable_values.copies(counter)[0].numpy() if is_variable else counter)
-
-
-def restore_variables(found: dict[str, Any], kept: Snapshot) -> None:
-    """Assigns each variable in `found` its kept value, if it has one.
-
-    Raises:
-      TfrunError: TFRUN-507 where the state holds a variable that is not there.
-    """
-    for name in kept.arrays:
-        if name.startswith(("model/", "optimizer/")) and name not in found:
-            raise variable_values.misfit(f"the state holds a variable {name!r}, which is not there")
-    for name, variable in found.items():
-        if name in kept.arrays:
-            variable_values.assign(variable, kept.arrays[name])
-
-
-def restore_metrics(metrics: Sequence[Any], commit: commits.Commit | None, kept: Snapshot) -> None:
-    """Gives this worker's metrics what they had counted.
-
-    Args:
-      metrics: all their variables, for one worker alone.
-      commit: knows those of several workers; None for one worker alone.
-      kept: holds their values.
-
-    Raises:
-      TfrunError: TFRUN-507 where the script has made other metrics.
-    """
-    if kept.values.get("late") and world().is_chief:
-        channel.emit("notice", text=_LATE)
-    totals = kept.arrays["metrics"]
-    if commit is None:
-        here = max((len(variable_values.copies(variable)) for variable in metrics), default=1)
-        variable_values.set_metric_totals(metrics, totals, replicas=here)
-        return
-    strategy = commit.metrics[0]._value.distribute_strategy if commit.metrics else None
-    if strategy is not None:
-        here, every = len(strategy.extended.worker_devices), strategy.num_replicas_in_sync
-        variable_values.set_metric_totals(
-            commit.metrics, totals, first=world().rank * here, replicas=every
-        )
-        commit.totals.assign(variable_values.fitting(totals, len(commit.totals.numpy())))
 
 
 def _plain(logs: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
 from tfrun.state import random_state, snapshot
-from tfrun.state.fit_keeper import restore_metrics, restore_variables
+from tfrun.state.keeper import Keeper
 from tfrun.state.snapshot import Place, Snapshot
 from tfrun.state.train_state_parts import Parts, strategy_of
 
@@ -64,7 +64,7 @@ class _Held:
     random: list[Any]
 
 
-class StepKeeper:
+class LoopKeeper(Keeper):
     """Keeps the state of one custom loop.
 
     Args:
@@ -74,15 +74,12 @@ class StepKeeper:
     """
 
     def __init__(self, parts: Parts, commit: commits.Commit | None, *, call: int) -> None:
-        self._parts, self._commit, self._call = parts, commit, call
+        super().__init__(commit)
+        self._parts, self._call = parts, call
         self._progress = self._after = Progress()
         self._held: _Held | None = None
-        self._in_step = False
-        self._began: int | None = None  # the count when the step began, in the middle of one
         self._counted: set[int] = set()  # updates that a step has had so far
-        self._variables = self._ungated = dict[str, Any]()
         self._is_settled, self._recovers = False, snapshot.recovers()
-        self._trained: list[list[int] | None] = []
 
     # --- what happens in the loop --------------------------------------------------------------
 
@@ -93,13 +90,13 @@ class StepKeeper:
             return
         self._look_at_variables()
         self._held = self._hold(self._ungated if self._is_trusted else self._variables)
-        self._began = int(variable_values.read(self._commit.steps))
+        self._step_began = self._count()
 
     def step_ended(self, progress: Progress) -> None:
         """The script has done all of its step."""
-        if self._commit is not None and self._began is not None:
-            self._counted.add(int(variable_values.read(self._commit.steps)) - self._began)
-        self._progress, self._began, self._held = progress, None, None
+        if self._step_began is not None:
+            self._counted.add(self._count() - self._step_began)
+        self._progress, self._step_began, self._held = progress, None, None
         self._in_step = False
 
     def epoch_ended(self) -> None:
@@ -113,8 +110,8 @@ class StepKeeper:
     def state(self) -> Snapshot | None:
         """The newest whole state; None when there is none, or none is needed."""
         held, progress, is_after = self._held, self._progress, False
-        if self._began is not None and self._commit is not None and self._is_trusted:
-            done = int(variable_values.read(self._commit.steps)) - self._began
+        if self._step_began is not None and self._is_trusted:
+            done = self._count() - self._step_began
             if done > 1:
                 return None
             if done:
@@ -128,47 +125,23 @@ class StepKeeper:
         if held.totals is not None:
             # In the middle of a step the script may have reset metrics only before its update.
             arrays["metrics"] = held.totals.numpy() if is_after else self._without_reset(held)
-        for name, variable in self._variables.items():
-            value = held.tensors.get(name)
-            arrays[name] = (variable_values.hold([variable])[0] if value is None else value).numpy()
         values = {
             "progress": asdict(progress),
             "trained": self._trained,
             "objects": held.objects,
-            "random": random_state.encode(held.random, arrays),
-            "iterations": progress.step,
-            "late": self._commit is not None and self._commit.late,
         }
-        place = Place(call=self._call, step=progress.step)
-        return Snapshot(place=place, values=values, arrays=arrays)
+        return self._whole(
+            Place(call=self._call, step=progress.step),
+            values,
+            arrays,
+            held=held.tensors,
+            random=held.random,
+            iterations=progress.step,
+        )
 
-    def state_aside(self) -> Snapshot | None:
-        """As `state`, for another thread than the training's; None while there is no telling."""
-        if self._commit is None:
-            return None if self._in_step else self.state()
-        return commits.unless_updated(self._commit, self.state)
-
-    def restore(self, kept: Snapshot) -> Progress:
-        """Gives everything a kept state, and returns how far it had come.
-
-        Args:
-          kept: of the same place in the same script.
-
-        Raises:
-          TfrunError: TFRUN-507 where the script has made another model.
-        """
-        self._parts.build(kept.values["trained"])
-        if variable_values.GLOBAL_SEED in kept.arrays:
-            variable_values.build_global_seed(strategy_of(self._parts.models[0]))
-        self._look_at_variables()
-        restore_variables(self._variables, kept)
-        self._parts.put_back(kept.values["objects"], kept.arrays)
-        if "metrics" in kept.arrays:
-            restore_metrics(self._metrics, self._commit, kept)
-        random_state.put_back(kept.values["random"], kept.arrays)
-        found = dict(kept.values["progress"])
-        found["data"] = {name: tuple(place) for name, place in found["data"].items()}
-        self._progress = Progress(**found)
+    @property
+    def progress(self) -> Progress:
+        """How far the loop has come, as of the state that was given back."""
         return self._progress
 
     # -------------------------------------------------------------------------------------------
@@ -183,8 +156,19 @@ class StepKeeper:
         return self._counted == {1} and self._commit.per_run == 1 and not self._parts.objects
 
     @property
-    def _metrics(self) -> list[Any]:
+    def _metric_variables(self) -> list[Any]:
         return self._parts.metric_variables if self._commit is None else list(self._commit.metrics)
+
+    def _build(self, kept: Snapshot) -> None:
+        self._parts.build(kept.values["trained"])
+        if variable_values.GLOBAL_SEED in kept.arrays:
+            variable_values.build_global_seed(strategy_of(self._parts.models[0]))
+
+    def _put_back(self, kept: Snapshot) -> None:
+        self._parts.put_back(kept.values["objects"], kept.arrays)
+        found = dict(kept.values["progress"])
+        found["data"] = {name: tuple(place) for name, place in found["data"].items()}
+        self._progress = Progress(**found)
 
     def _look_at_variables(self) -> None:
         if not self._is_settled:
@@ -196,7 +180,7 @@ class StepKeeper:
     def _hold(self, chosen: dict[str, Any]) -> _Held:
         arrays: dict[str, NDArray] = {}
         objects = self._parts.object_states(arrays)
-        metrics, commit = self._metrics, self._commit
+        metrics, commit = self._metric_variables, self._commit
         if commit is None:
             totals = tf.constant(variable_values.metric_totals(metrics)) if metrics else None
         else:
@@ -217,7 +201,9 @@ class StepKeeper:
         # Before a worker's first step after a resume, its own part is zero and means nothing.
         if not self._counted:
             return totals
-        own = {id(v): value.numpy() for v, value in zip(self._metrics, held.own, strict=True)}
+        own = {
+            id(v): value.numpy() for v, value in zip(self._metric_variables, held.own, strict=True)
+        }
         metrics = [[own[id(v)] for v in m.variables if id(v) in own] for m in self._parts.metrics]
         return totals * in_use(metrics)
 

@@ -49,30 +49,29 @@ class Training:
     Args:
       what: gives what it becomes in a TensorFlow checkpoint.
       aside: the state as another thread sees it at any moment; None while there is no telling.
+
+    Attributes:
+      changing: a context in which no other thread takes the state.
     """
 
     def __init__(self, what: Callable[[], Saved], aside: State) -> None:
         self.what, self._aside = what, aside
         self._seen: Snapshot | None = None
-        self._lock = threading.RLock()
+        self.changing = threading.RLock()
         self._state: State | None = lambda: None
         _open.append(self)
 
     def rests(self, state: State) -> None:
         """Until `moves` any thread may take `state`; it gives None when nothing is new."""
-        with self._lock:
+        with self.changing:
             self._state = state
 
     def moves(self) -> None:
         """A step changes the state from now on."""
         global _has_trained
         if self._state is not None:
-            with self._lock:
+            with self.changing:
                 self._state, _has_trained = None, True
-
-    def changing(self) -> contextlib.AbstractContextManager[object]:
-        """While it lasts no other thread takes the state."""
-        return self._lock
 
     def at_boundary(self, state: State) -> None:
         """Saves `state` if that is wanted. For the training's own thread, between two steps."""
@@ -97,7 +96,7 @@ class Training:
         Raises:
           Moving: it does neither.
         """
-        with self._lock:
+        with self.changing:
             if self._state is not None:
                 return self._state()
             before, self._seen = self._seen, self._aside()

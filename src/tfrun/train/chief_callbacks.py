@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -11,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrun.engine.agree import from_chief, multi_worker_strategy
+from tfrun.engine.keras_trainer import initial_epoch, set_initial_epoch
 from tfrun.engine.local_mode import local_mode
 from tfrun.job.world import world
 from tfrun.state.callback_state import StandIn
@@ -46,7 +45,7 @@ class ChiefOnly(StandIn):
 
     def __init__(self, callback: keras.callbacks.Callback) -> None:
         super().__init__()
-        self.callback: Any = callback
+        self.callback = callback
         self._strategy: Any | None = None
         self._live: set[str] = set()
         self._here = world().is_chief
@@ -142,30 +141,3 @@ class RestoreEverywhere(ChiefOnly):
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
         set_initial_epoch(model, int(plan[1]))
-
-
-def initial_epoch(model: keras.Model) -> int:
-    """Returns the epoch at which `fit` will start; keras `Trainer._initial_epoch` is private."""
-    return model._initial_epoch or 0
-
-
-def set_initial_epoch(model: keras.Model, epoch: int) -> None:
-    """Makes `fit` start at `epoch`, in the way that BackupAndRestore does."""
-    model._initial_epoch = epoch
-
-
-def append_to_logs(callbacks: Iterable[Any], epoch: int) -> None:
-    """Has Keras's CSV files go on where they were, without the epochs that come again."""
-    for callback in callbacks:
-        if isinstance(callback, keras.callbacks.CSVLogger):
-            callback.append = True
-            path = Path(callback.filename)
-            if world().is_chief and path.exists():
-                header, *rows = path.read_text().splitlines(keepends=True) or [""]
-                kept = [row for row in rows if _epoch_of(row, callback.sep) < epoch]
-                path.write_text("".join([header, *kept]))
-
-
-def _epoch_of(row: str, separator: str) -> int:
-    first = row.partition(separator)[0].strip()
-    return int(first) if first.isdecimal() else -1

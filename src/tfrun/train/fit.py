@@ -6,7 +6,8 @@ import contextlib
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -14,8 +15,9 @@ import numpy as np
 from keras.src.backend import compute_output_spec
 
 from tfrun.data import errors
-from tfrun.data.order import global_batch, resume
-from tfrun.engine import own_steps
+from tfrun.data.keras.fit_plan import FitPlan
+from tfrun.data.order import global_batch
+from tfrun.engine import own_steps, step_clock
 from tfrun.engine.agree import mean_over_workers, meet, multi_worker_strategy
 from tfrun.engine.local_mode import (
     alone,
@@ -27,6 +29,7 @@ from tfrun.engine.local_mode import (
 from tfrun.job.world import world
 from tfrun.process import channel, progress
 from tfrun.ps import keras_methods as parameter_server
+from tfrun.state.fit_session import FitSession
 from tfrun.state.leaving import keeping_state
 from tfrun.state.snapshot import state_dir
 from tfrun.train import (
@@ -40,8 +43,8 @@ from tfrun.train import (
 )
 from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, Watched
 from tfrun.train.fit_report import Report, SampleCounter, StepCounter
-from tfrun.train.fit_session import Session
 from tfrun.train.same_data import before_call
+from tfrun.train.step_meter import StepMeter
 from tfrun.train.trial import running
 
 Method = Callable[..., Any]
@@ -53,36 +56,36 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
     call = inspect.signature(original).bind(model, *args, **kwargs)
     if evaluator.is_evaluator():
         return evaluator.run_fit(model, call.arguments)
-    if parameter_server.strategy_of(model) is not None:
-        with parameter_server.calling(model):
-            return _fit_on_servers(original, model, call)
-    strategy = multi_worker_strategy(model)
-    if in_local_mode() and strategy is not None:
-        raise refused("model.fit")
+    on_servers = parameter_server.strategy_of(model) is not None
+    strategy = None if on_servers else multi_worker_strategy(model)
     if strategy is not None:
+        if in_local_mode():
+            raise refused("model.fit")
         meet(strategy)
-    trial = None if in_local_mode() else running()
+    trial = None if on_servers or in_local_mode() else running()
     if trial is not None:
         trial.arrange(call, strategy)
-    first, end = (call.arguments.get(name, 0) for name in ("initial_epoch", "epochs"))
-    resume.request(None, (end or 1) - first)
-    batch, optimizer = global_batch.of_fit(call.arguments), getattr(model, "optimizer", None)
-    training_header.bind(optimizer, batch)
-    folder = state_dir()
-    if folder is None or in_local_mode() or (strategy is None and world().size > 1):
-        return _fit(original, model, call, strategy, lambda callbacks: callbacks)
-    session = Session(model, strategy, call, folder)
+    plan, optimizer = _plan(model, call.arguments, on_servers), getattr(model, "optimizer", None)
+    if not on_servers:
+        training_header.bind(optimizer, plan.reads)
+    folder, is_apart = state_dir(), strategy is None and not on_servers and world().size > 1
+    if folder is None or in_local_mode() or is_apart:
+        return _fit(original, model, call, plan, strategy, lambda callbacks, _: callbacks)
+    session = _session(model, strategy, call, plan, folder, on_servers)
     given = _flat(call.arguments.get("callbacks"))
     if session.is_done:
-        history = session.replay(given, functools.partial(_build, original, call))
+        history = session.replay(given, functools.partial(_build, original, call, plan))
         if history is not None:
             return history
-    training_header.tell(optimizer, batch, strategy)
     arrange = session.arrange if trial is None else trial.around(session.arrange)
-    with errors.coded_sharding(), keeping_state():
+    with contextlib.ExitStack() as stack:
+        if not on_servers:
+            training_header.tell(optimizer, plan.reads, strategy)
+            stack.enter_context(errors.coded_sharding())
+            stack.enter_context(keeping_state())
         try:
-            history = _fit(original, model, call, strategy, arrange)
-            session.record(history, given)
+            history = _fit(original, model, call, plan, strategy, arrange)
+            session.keep_result(history, given)
             return history
         except Exception as error:
             session.failed(error)
@@ -91,44 +94,46 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
             session.close()
 
 
-def _fit_on_servers(original: Method, model: keras.Model, call: inspect.BoundArguments) -> Any:
-    """Runs Keras's `fit` on parameter servers, or goes on with one from the last checkpoint."""
-    from tfrun.ps.session import ServerSession
-
-    resume.request(None, None)
-    folder = state_dir()
-    if folder is None:
-        return _fit(original, model, call, None, lambda callbacks: callbacks)
-    session = ServerSession(model, call, folder)
-    given = _flat(call.arguments.get("callbacks"))
-    if session.is_done:
-        history = session.replay(given, functools.partial(_build, original, call))
-        if history is not None:
-            return history
-    try:
-        history = _fit(original, model, call, None, session.arrange)
-        session.record(history, given)
-        return history
-    except Exception as error:
-        session.failed(error)
-        raise
-    finally:
-        session.close()
+def _plan(model: keras.Model, arguments: Mapping[str, Any], on_servers: bool) -> FitPlan:
+    """What the call is to do with its data, which is asked here for all that it tells."""
+    first, end = arguments.get("initial_epoch", 0), arguments.get("epochs", 1)
+    reads = global_batch.reads_of_fit(arguments, on_servers=on_servers)
+    # Without an epoch Keras looks at a batch, to build the model.
+    make = functools.partial(parameter_server.plan_of, model) if on_servers else FitPlan
+    return make(reads=reads, epochs=max(end - first, 1))
 
 
-def _build(original: Method, call: inspect.BoundArguments) -> None:
+def _session(
+    model: keras.Model,
+    strategy: Any | None,
+    call: inspect.BoundArguments,
+    plan: FitPlan,
+    folder: Path,
+    on_servers: bool,
+) -> FitSession:
+    meter = StepMeter(step_clock.of(strategy), fetches=True)
+    if not on_servers:
+        return FitSession(model, strategy, call, plan, folder, meter)
+    from tfrun.ps.session import ServerSession  # most jobs have no servers
+
+    return ServerSession(model, call, plan, folder, meter)
+
+
+def _build(original: Method, call: inspect.BoundArguments, plan: FitPlan) -> None:
     """Has `fit` make all variables and train nothing."""
     nothing = {"epochs": 0, "initial_epoch": 0, "callbacks": [], "verbose": 0}
     empty = inspect.BoundArguments(call.signature, {**call.arguments, **nothing})  # type: ignore[arg-type]
-    original(*empty.args, **empty.kwargs)
+    with plan.runs():
+        original(*empty.args, **empty.kwargs)
 
 
 def _fit(
     original: Method,
     model: keras.Model,
     call: inspect.BoundArguments,
+    plan: FitPlan,
     strategy: Any | None,
-    arrange: Callable[[list[Any]], list[Any]],
+    arrange: Callable[[list[Any], Callable[[int], int]], list[Any]],
 ) -> Any:
     """Runs Keras's `fit` with the callbacks arranged so that all workers stay together."""
     given = _flat(call.arguments.get("callbacks"))
@@ -138,11 +143,11 @@ def _fit(
             counter, steps = SampleCounter(), StepCounter()
             given += [*_defaults(given, _verbose(call)), counter, steps]
             given.append(Report(lambda: counter.samples, steps))
-            steps_per_execution.arrange(
-                model, None, sees_steps=steps_per_execution.sees_every_step(given)
-            )
-            _set_callbacks(call, arrange(given))
-        return original(*call.args, **call.kwargs)
+            sees_steps = steps_per_execution.sees_every_step(given)
+            plan.pace = steps_per_execution.pace_of(model, None, sees_steps=sees_steps)
+            _set_callbacks(call, arrange(given, steps.executed))
+        with plan.runs():
+            return original(*call.args, **call.kwargs)
     train, test, global_logs, sees_steps, has_loaded = before_call(
         strategy,
         call,
@@ -156,7 +161,7 @@ def _fit(
     )
     if has_loaded:
         loaded_weights.check(strategy, model)
-    steps_per_execution.arrange(model, strategy, sees_steps=sees_steps)
+    plan.pace = steps_per_execution.pace_of(model, strategy, sees_steps=sees_steps)
     verbose = _verbose(call)
     counter, steps = SampleCounter(), StepCounter()
     stop = SharedStop(strategy, BatchDecisions(train=train, test=test), counter)
@@ -169,10 +174,10 @@ def _fit(
     callbacks += [counter, steps, stop]
     if channel.is_open() and world().is_chief:
         callbacks.append(Report(lambda: stop.samples, steps))
-    _set_callbacks(call, arrange(callbacks))
+    _set_callbacks(call, arrange(callbacks, steps.executed))
     forget_functions(model)
     scope = "global" if global_logs or test else "local"
-    with _step_logs(model, strategy, scope, "train_function", "test_function"):
+    with plan.runs(), _step_logs(model, strategy, scope, "train_function", "test_function"):
         return original(*call.args, **call.kwargs)
 
 
@@ -262,7 +267,7 @@ def _run_loop(
 ) -> tuple[Any, Any | None]:
     """Returns the result, and the strategy if all workers ran it together."""
     if parameter_server.strategy_of(model) is not None:
-        with parameter_server.calling(model):
+        with parameter_server.plan_of(model).runs():
             return original(model, *args, **kwargs), None
     strategy = multi_worker_strategy(model)
     if strategy is None:

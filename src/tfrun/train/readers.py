@@ -14,7 +14,7 @@ from tfrun.data.keras.distributed import DistributedView, Feed
 from tfrun.data.order import global_batch, repeatable
 from tfrun.data.order.other_batches import Reads, where
 from tfrun.data.order.position import Position
-from tfrun.train.fit_data import tell_doubt
+from tfrun.state.fit_data import tell_doubt
 
 
 class ExactReader:
@@ -23,18 +23,15 @@ class ExactReader:
     Attributes:
       name: the same one in every run of the script.
       place: the next batch; at the end of an epoch, one past its last step.
+      reads: how an epoch is read.
     """
 
     def __init__(self, dataset: Dataset, strategy: Any, epochs: int) -> None:
         self.name, self.place = dataset.name, dataset.position
+        self.reads = global_batch.reads_of(dataset)
         self._dataset, self._strategy, self._epochs = dataset, strategy, epochs
         self._feed: Feed | None = None
         self._nothing_left = False
-
-    @property
-    def reads(self) -> Reads:
-        """How an epoch is read."""
-        return global_batch.reads_of(self._dataset)
 
     def go_to(self, place: Position, *, goes_on: bool = False) -> None:
         """Has the next epoch begin there.
@@ -86,23 +83,19 @@ class PipelineReader:
     Attributes:
       name: the same one in every run of the script that makes the same datasets.
       place: the next batch; an epoch is one iteration over the dataset.
+      reads: how an epoch is read.
     """
 
     def __init__(self, dataset: Any, strategy: Any) -> None:
         self.name, self.place = _description(dataset), Position()
-        size = _size(dataset)
+        size, found = _size(dataset), global_batch.reads_of(dataset)
+        self.reads = replace(found, steps=size if size is not None and size >= 0 else None)
         # A pipeline of known length draws the order of its epoch when it begins, and need not be
         # read to be passed. A generator is read through.
         self._begins_anew = size is not None and size >= 0
         self._begun, self._given = 0, dataset
         is_plain = isinstance(dataset, tf.data.Dataset)
         self._made: Any = strategy.experimental_distribute_dataset(dataset) if is_plain else dataset
-
-    @property
-    def reads(self) -> Reads:
-        """How an epoch is read."""
-        size, found = _size(self._given), global_batch.reads_of(self._given)
-        return replace(found, steps=size if size is not None and size >= 0 else None)
 
     def go_to(self, place: Position, *, goes_on: bool = False) -> None:
         """Has the next epoch begin there; never before where it has been."""
@@ -139,7 +132,36 @@ class PipelineReader:
 Reader = ExactReader | PipelineReader
 
 
-def place_in(
+# Where the script's earlier run stood in each dataset that this run has not come to yet.
+_stood: dict[str, tuple[int, ...]] = {}
+
+
+def stood_at(data: Mapping[str, tuple[int, ...]]) -> None:
+    """Notes where a training of the script's earlier run stood: epoch, step, sample, by name."""
+    _stood.update(data)
+
+
+def go_on(
+    reader: Reader, mine: tuple[int, ...] | None, kept: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Has a reader begin where the script's earlier run stood in its data.
+
+    Args:
+      reader: of the data.
+      mine: where this training stood in it; None where it had not come to it.
+      kept: how data was read then, by name, see `Reads.kept`.
+
+    Raises:
+      TfrunError: TFRUN-617 where nobody can say, and the job has only begun.
+    """
+    others = _stood.pop(reader.name, None)
+    if mine is not None:
+        reader.go_to(_place_in(reader, kept, *mine), goes_on=True)
+    elif others is not None:
+        reader.go_to(Position(epoch=others[0], step=others[1]).next_epoch())
+
+
+def _place_in(
     reader: Reader, kept: Mapping[str, Any], epoch: int, step: int, skip: int = 0
 ) -> Position:
     """Returns where a loop goes on in data that it may read in other batches now.
@@ -150,9 +172,6 @@ def place_in(
       epoch: of the data, from 0.
       step: of the epoch, in batches of then.
       skip: samples of that batch that are done.
-
-    Raises:
-      TfrunError: TFRUN-617 where nobody can say, and the job has only begun.
     """
     then, now = kept.get(reader.name, {}), reader.reads
     before = Reads.of(then)

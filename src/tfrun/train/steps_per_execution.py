@@ -17,7 +17,6 @@ import keras
 import numpy as np
 
 from tfrun.checkpoint import when_due
-from tfrun.data.order import executions as of_epoch
 from tfrun.engine import multi_step_function as executions
 from tfrun.engine.agree import from_chief
 from tfrun.engine.local_mode import in_local_mode
@@ -148,16 +147,8 @@ def every_so_many_steps(environment: Mapping[str, str] = os.environ) -> list[int
     return steps
 
 
-_ATTRIBUTE = "_tfrun_pace"
-
-
-def of(model: Any) -> Pace | None:
-    """The pace of the model's `fit`; None where it is Keras's own."""
-    return getattr(model, _ATTRIBUTE, None)
-
-
-def arrange(model: Any, strategy: Any | None, *, sees_steps: bool) -> None:
-    """Gives the `fit` that is about to begin a pace, if it is to have one.
+def pace_of(model: Any, strategy: Any | None, *, sees_steps: bool) -> Pace | None:
+    """The pace of a `fit` that is about to begin; None for Keras's own.
 
     Args:
       model: the model.
@@ -170,13 +161,10 @@ def arrange(model: Any, strategy: Any | None, *, sees_steps: bool) -> None:
     wanted = text != SCRIPT and trial.running() is None and not is_elsewhere
     if is_auto:  # what the script says is what it means
         wanted = wanted and model.steps_per_execution == 1 and not sees_steps
-    pace = None
-    if wanted and executions.can_count(model):
-        with default_strategy():
-            counted = executions.give(model)
-        every = every_so_many_steps()
-        pace = Pace(counted, strategy, None if is_auto else int(text), every)
-    else:
+    if not wanted or not executions.can_count(model):
         executions.take_back(model)
-    object.__setattr__(model, _ATTRIBUTE, pace)  # past Keras's tracking of attributes
-    of_epoch.request(pace)
+        return None
+    with default_strategy():
+        counted = executions.give(model)
+    every = every_so_many_steps()
+    return Pace(counted, strategy, None if is_auto else int(text), every)

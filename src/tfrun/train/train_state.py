@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, astuple, replace
-from pathlib import Path
 from typing import Any
 
 from tfrun.data import errors
 from tfrun.data.ledger import writer as ledger
-from tfrun.data.order import global_batch
-from tfrun.data.order.position import Position
-from tfrun.engine import counting, step_clock, variable_values
+from tfrun.engine import counting, step_clock
 from tfrun.engine.agree import multi_worker_strategy
-from tfrun.engine.sync_check import check_in_sync
 from tfrun.job.world import world
 from tfrun.process import channel, progress
-from tfrun.state import (
-    agreement,
-    finished_calls,
-    leaving,
-    numbered_calls,
-    preemption,
-    snapshot,
-    train_state_parts,
-)
-from tfrun.state.durable_checkpoints import Saved, bring_back, durable
-from tfrun.state.loop_keeper import Progress, StepKeeper
-from tfrun.state.snapshots_due import interval
+from tfrun.state import leaving, numbered_calls, snapshot, train_state_parts
+from tfrun.state.durable_checkpoints import Saved
+from tfrun.state.loop_keeper import LoopKeeper, Progress
+from tfrun.state.session import Session
+from tfrun.state.snapshot import Place, Snapshot
 from tfrun.train import readers, sync_checks, training_header, trial
 from tfrun.train.step_meter import StepMeter
-
-# Where the script's earlier run stood in each dataset that this run has not come to yet.
-_places: dict[str, tuple[int, ...]] = {}
 
 
 class TrainState:
@@ -67,18 +52,17 @@ class TrainState:
         self._strategy = multi_worker_strategy(self._parts.models[0])
         self._progress, self._after = Progress(), Progress()
         self._kept: dict[str, tuple[int, ...]] = {}  # where to begin in each dataset
-        self._in_step = self._is_done = self._is_closed = self._has_stepped = False
+        self._in_step = self._is_done = self._is_closed = False
         self._shown = progress.own()
         self._check_sync = sync_checks.of_loop(lambda: self._parts.variables())
         self._meter = StepMeter(step_clock.of(self._strategy), fetches=False)
-        # Workers that do not train together have no state in common.
-        self._folder = snapshot.state_dir()
-        if self._strategy is None and world().size > 1:
-            self._folder = None
         running = trial.running()
         self._trial = trial.LoopSteps(running, self._parts) if running else None
-        if self._folder is not None:
-            self._open(self._folder)
+        folder, is_apart = snapshot.state_dir(), self._strategy is None and world().size > 1
+        self._session: Session[LoopKeeper] | None = None
+        if folder is not None and not is_apart:  # else workers have no state in common
+            self._session = Session(self._strategy, folder, self._meter, self._saved)
+            self._open(self._session)
 
     # --- how far it has come -------------------------------------------------------------------
 
@@ -120,7 +104,6 @@ class TrainState:
         self._finish_step()
         if self._trial is not None:
             dataset, epochs = self._trial.dataset(dataset), self._trial.epochs(epochs)
-        self._begin_with(dataset)
         reader = self._reader(dataset, epochs - self.epoch)
         if world().is_chief and not self._is_done:
             channel.emit("fit_begin", epochs=epochs, steps=reader.reads.steps)
@@ -141,8 +124,8 @@ class TrainState:
                     step_in_epoch=before.step_in_epoch + 1,
                     data={**before.data, reader.name: place},
                 )
-                if self._folder is not None:
-                    self._step_begins(before, self._after)
+                if self._session is not None:
+                    self._step_begins(self._session, before, self._after)
                 self._in_step = True
                 if self._trial is not None:
                     self._trial.step_begins()
@@ -159,12 +142,11 @@ class TrainState:
             self._meter.rests()
             if not self.step and world().in_job:
                 raise errors.empty("state.steps, dataset", "at least one batch")
-            if self._folder is not None:
-                with self._training.changing():
+            if self._session is not None:
+                with self._session.changing:
                     self._keeper.epoch_ended()
-                    if self._has_stepped:
-                        self._training.rests(self._keeper.state)
-                self._save_if_due(epoch_ended=True)
+                    self._session.rests()
+                self._session.save_if_due(self.step, epoch_ended=True)
             # The next epoch's first step may be cut off: its data begins there, not at this end.
             data = {**self._progress.data, reader.name: astuple(reader.place)}
             self._progress = replace(
@@ -188,8 +170,8 @@ class TrainState:
             raise train_state_parts.misuse(what, "a loop that begins at `state.step`")
         self._meter.returned()
         self._step_ended(replace(self._progress, step=self.step + 1))
-        if self._folder is not None:
-            self._awaits_commit()
+        if self._session is not None:
+            self._awaits_commit(self._session)
         self._meter.begins()
         if self._shown:
             self._shown.committed(self.step)
@@ -209,26 +191,11 @@ class TrainState:
         self._meter.closes()
         if self._shown:
             self._shown.other()
-        if self._folder is None or self._is_done:
+        if self._session is None or self._is_done:
             return
-        left = None
-        if snapshot.recovers() or durable() is not None:
-            left = self._keeper.state()
-        if left is not None:
-            # What is kept of an epoch's end leads into what the script does then; that is done.
-            values = {**left.values, "progress": asdict(self._progress)}
-            left = replace(left, values=values)
-            finished_calls.write(self._folder, self._number, left, models=self._parts.models)
-            path = finished_calls.path_of(self._folder, self._number)
-            if (saving := durable()) is not None:
-                saving.keep_call(path)
-            key = [self._number + 1, 0, 0]
-            channel.emit("snapshot", key=key, step=self.step, seconds=0.0)
-        if os.environ.get("TFRUN_DRILL") and world().is_chief:
-            digest = variable_values.digest(self._parts.variables().values())
-            channel.emit("weights", call=self._number, digest=digest)
+        self._session.record(self._left, self.step, models=self._parts.models)
         leaving.closed(self)
-        self._training.close()
+        self._session.close()
 
     def __enter__(self) -> TrainState:
         return self
@@ -239,115 +206,69 @@ class TrainState:
 
     def keep(self) -> None:
         """A peer's end has cut the script off: writes the snapshot. Called by tfrun."""
-        leaving.keeping()
-        if not snapshot.recovers():
-            return
-        kept = self._keeper.state()
-        self._write(kept)
-        if kept is not None:
-            self._training.at_boundary(lambda: kept)
+        if self._session is not None:
+            self._session.keep()
 
     # -------------------------------------------------------------------------------------------
 
-    def _open(self, folder: Path) -> None:
-        self._number = numbered_calls.begin()
+    def _open(self, session: Session[LoopKeeper]) -> None:
+        mine, commit = self._parts, None
         if self._shown:
             self._shown.begins()
         numbered_calls.before_next(self.close)
-        strategy, mine = self._strategy, self._parts
-        commit = None
-        if strategy is not None:
-            commit, _ = counting.commit_for(mine.optimizers, mine.metric_variables)
-        self._keeper = StepKeeper(mine, commit, call=self._number)
-        self._periodic = interval()
-        target = numbered_calls.target(strategy, folder)
-        if target is not None and self._number < target.call:
-            path = finished_calls.path_of(folder, self._number)
-            bring_back(path)
-            done = agreement.fetch(strategy, path, has=path.exists())
-            if done is not None:  # else nobody had room for it, and it has to run again
-                if (saving := durable()) is not None:
-                    saving.keep_missing_call(path)
-                self._restore(done)
-                self._is_done = True
-                ledger.training_is_done()
-                numbered_calls.passed_by(self._number, self.step, strategy, folder)
-                return
-        leaving.opened(self)
-        self._training = preemption.Training(self._saved, self._state_aside)
-        if target is not None and self._number == target.call:
-            path = snapshot.path_of(folder, target)
-            kept = agreement.fetch(strategy, path, has=path.exists())
-            if kept is not None:
-                self._training.rests(lambda: preemption.read(path))
-                self._resume(kept)
-        self._awaits_commit()
-
-    def _resume(self, kept: snapshot.Snapshot) -> None:
-        self._restore(kept)
-        if (saving := durable()) is not None:
-            saving.prepare(self._saved())  # here, not while a step is being traced
-            saving.resumes(self._number, self.step)
         if self._strategy is not None:
-            # Before the first step: a state that differs between workers must not be trained on.
-            check_in_sync(self._parts.variables().items())
-        leaving.say_resumed(kept.place, self.step)
+            commit, _ = counting.commit_for(mine.optimizers, mine.metric_variables)
+        session.keeper = self._keeper = LoopKeeper(mine, commit, call=session.number)
+        done = session.left() if session.is_done else None
+        if done is not None:  # else nobody had room for it, and it has to run again
+            self._restore(done)
+            self._is_done = True
+            session.passed_by(self.step)
+            return
+        leaving.opened(self)
+        kept = session.begin()
+        if kept is not None:
+            self._restore(kept)
+            session.resumed(kept, self.step)
+        self._awaits_commit(session)
 
-    def _restore(self, kept: snapshot.Snapshot) -> None:
-        self._progress = self._keeper.restore(kept)
+    def _restore(self, kept: Snapshot) -> None:
+        self._keeper.restore(kept)
+        self._progress = self._keeper.progress
         self._kept = dict(self._progress.data)
-        _places.update(self._progress.data)
+        readers.stood_at(self._progress.data)
 
-    def _awaits_commit(self) -> None:
+    def _left(self) -> Snapshot | None:
+        left = self._keeper.state()
+        # What is kept of an epoch's end leads into what the script does then; that is done.
+        progress = {"progress": asdict(self._progress)}
+        return left and replace(left, values={**left.values, **progress})
+
+    def _awaits_commit(self, session: Session[LoopKeeper]) -> None:
         """The loop may be one of those that say `commit`; if not, `steps` says so itself."""
-        self._step_begins(self._progress, replace(self._progress, step=self.step + 1))
+        after = replace(self._progress, step=self.step + 1)
+        self._step_begins(session, self._progress, after)
 
-    def _step_begins(self, before: Progress, after: Progress) -> None:
-        if self._has_stepped:  # the first one is traced, for who knows how long
-            self._training.moves()
-        with self._training.changing():
+    def _step_begins(self, session: Session[LoopKeeper], before: Progress, after: Progress) -> None:
+        session.step_begins()
+        with session.changing:
             self._keeper.step_begins(before, after)
 
     def _step_ended(self, after: Progress) -> None:
-        self._progress = after
+        self._progress, session = after, self._session
         if self._trial is not None:
             self._trial.step_ended(after.step_in_epoch)
         if self._strategy is not None:
             self._check_sync(after.step)
-        if self._folder is None:
+        if session is None:
             return
-        with self._training.changing():
+        with session.changing:
             self._keeper.step_ended(after)
-            self._training.moves()
-        if not self._has_stepped:
-            self._has_stepped = True
-            leaving.say_stepped((self._number, after.epoch, after.step_in_epoch), self.step, 1)
-        self._meter.ended(epoch=after.epoch, in_epoch=after.step_in_epoch, step=after.step)
-        if self._periodic.due() and world().local_rank == 0:
-            self._write(self._keeper.state())
-        self._save_if_due(epoch_ended=False)
-        leaving.leave_to_regroup(self.keep)
-
-    def _state_aside(self) -> snapshot.Snapshot | None:
-        return self._keeper.state_aside() if snapshot.recovers() else None
-
-    def _write(self, kept: snapshot.Snapshot | None) -> None:
-        """Writes a snapshot and says so."""
-        if self._folder is not None and kept is not None:
-            # Where there is no room, each step would try.
-            with self._meter.aside("checkpoint"):
-                self._periodic.done(snapshot.write_and_tell(self._folder, kept))
-
-    def _save_if_due(self, *, epoch_ended: bool) -> None:
-        """Writes a checkpoint to the disk when one is due."""
-        self._training.at_boundary(self._keeper.state)
-        saving = durable()
-        if saving is None or not saving.is_due(self._number, self.step, epoch_ended=epoch_ended):
-            return
-        with self._meter.aside("checkpoint"):
-            kept = self._keeper.state()
-            if kept is not None:
-                saving.submit(self._saved(), kept)
+            session.moves()
+        if not session.has_stepped:
+            place = Place(call=session.number, epoch=after.epoch, step=after.step_in_epoch)
+            session.first_steps(place, self.step, 1)
+        session.after_steps(epoch=after.epoch, in_epoch=after.step_in_epoch, step=after.step)
 
     def _saved(self) -> Saved:
         mine = self._parts
@@ -367,23 +288,15 @@ class TrainState:
         # Its iterators have gone with it.
         self._kept = dict(self._progress.data)
 
-    def _begin_with(self, dataset: Any) -> None:
-        """Tells the learning rate, and a person, the batch of this data."""
-        batch = global_batch.of_dataset(dataset)
-        for optimizer in self._parts.optimizers:
-            training_header.bind(optimizer, batch)
-        if self._folder is not None and not self._is_done:
-            training_header.tell(self._parts.optimizers[0], batch, self._strategy)
-
     def _reader(self, dataset: Any, epochs: int) -> readers.Reader:
-        """The dataset's reader, which goes on where the earlier run stood."""
+        """The dataset's reader, which goes on where the earlier run stood; its batch is told."""
         strategy = self._strategy or train_state_parts.strategy_of(self._parts.models[0])
         reader = readers.reader_of(dataset, strategy, epochs)
-        mine, others = self._kept.pop(reader.name, None), _places.pop(reader.name, None)
-        if mine is not None:
-            reader.go_to(readers.place_in(reader, self._progress.reads, *mine), goes_on=True)
-        elif others is not None:
-            reader.go_to(Position(epoch=others[0], step=others[1]).next_epoch())
+        for optimizer in self._parts.optimizers:
+            training_header.bind(optimizer, reader.reads)
+        if self._session is not None and not self._is_done:
+            training_header.tell(self._parts.optimizers[0], reader.reads, self._strategy)
+        readers.go_on(reader, self._kept.pop(reader.name, None), self._progress.reads)
         reads = {**self._progress.reads, reader.name: asdict(reader.reads)}
         self._progress = replace(self._progress, reads=reads)
         return reader

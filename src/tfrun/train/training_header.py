@@ -6,14 +6,14 @@ from typing import Any
 
 import keras
 
-from tfrun.data.order.global_batch import GlobalBatch
+from tfrun.data.order.other_batches import Reads
 from tfrun.engine import compression, variable_values
 from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.train.learning_rate import ScaledLearningRate, schedule_of
 
 
-def bind(optimizer: Any, batch: GlobalBatch) -> None:
+def bind(optimizer: Any, reads: Reads) -> None:
     """Tells the optimizer's schedule the batch.
 
     Raises:
@@ -21,23 +21,23 @@ def bind(optimizer: Any, batch: GlobalBatch) -> None:
     """
     schedule = schedule_of(optimizer)
     if isinstance(schedule, ScaledLearningRate):
-        schedule.begin(batch.size)
+        schedule.begin(reads.batch)
 
 
-def tell(optimizer: Any, batch: GlobalBatch, strategy: Any | None) -> None:
+def tell(optimizer: Any, reads: Reads, strategy: Any | None) -> None:
     """Reports the training to the launcher, from the chief.
 
     Args:
       optimizer: a Keras optimizer, or None.
-      batch: of its data.
+      reads: how it reads its data.
       strategy: its multi-worker strategy, None for one worker alone.
     """
     if not channel.is_open() or not world().is_chief:
         return
     channel.emit(
         "training",
-        global_batch=batch.size,
-        samples=batch.samples,
+        global_batch=reads.batch,
+        samples=reads.samples,
         workers=1 if strategy is None else world().size,
         rate=rate_of(optimizer),
         compression=compression.shown(strategy),

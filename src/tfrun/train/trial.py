@@ -18,7 +18,7 @@ import tensorflow as tf
 from tfrun.data.dataset import Dataset
 from tfrun.data.keras.distributed import DistributedView
 from tfrun.data.order import global_batch
-from tfrun.data.order.global_batch import GlobalBatch
+from tfrun.data.order.other_batches import NOTHING_KNOWN, Reads
 from tfrun.engine import variable_values
 from tfrun.job import files, trial
 from tfrun.job.errors import UsageError
@@ -27,8 +27,6 @@ from tfrun.process import memory
 from tfrun.state.train_state_parts import Parts
 from tfrun.train import recording, training_header
 from tfrun.train.learning_rate import ScaledLearningRate, schedule_of
-
-Callbacks = list[Any]
 
 
 class Running:
@@ -42,7 +40,7 @@ class Running:
         self.trial, self._folder = trial, folder
         self._done = 0
         self._rows: list[tuple[float, int]] = []  # seconds and samples of each timed step
-        self._batch = GlobalBatch()
+        self._batch = NOTHING_KNOWN
         self._stated: int | None = None
         self._rate: dict[str, Any] = {}
         self._recorded: Mapping[str, float] | None = None  # of this training's last step
@@ -79,9 +77,8 @@ class Running:
                 expected="a model that is made in `with tfrun.strategy().scope():`",
             )
         if self.is_timed:
-            self._take(
-                global_batch.of_fit(arguments), getattr(arguments["self"], "optimizer", None)
-            )
+            reads = global_batch.reads_of_fit(arguments, on_servers=False)
+            self._take(reads, getattr(arguments["self"], "optimizer", None))
             if isinstance(arguments.get("x"), Dataset):
                 arguments["x"] = arguments["x"].with_batch_size(self.trial.batch)
             else:
@@ -96,26 +93,26 @@ class Running:
         if not self.is_timed:
             return dataset
         inner = dataset.dataset if isinstance(dataset, DistributedView) else dataset
-        self._take(global_batch.of_dataset(inner), optimizer)
+        self._take(global_batch.reads_of(inner), optimizer)
         return inner.with_batch_size(self.trial.batch)
 
-    def _take(self, batch: GlobalBatch, optimizer: Any) -> None:
-        if not batch.is_stated or batch.samples is None:
+    def _take(self, reads: Reads, optimizer: Any) -> None:
+        if reads.samples is None:
             raise trial.fixed_batch()
         if self._stated is None:
-            self._stated = batch.size
+            self._stated = reads.batch
             if not isinstance(schedule_of(optimizer), ScaledLearningRate):
                 self._rate = training_header.rate_of(optimizer)
-        if batch.samples < self.trial.batch:
-            self._write({"outcome": "data", "samples": batch.samples})
+        if reads.samples < self.trial.batch:
+            self._write({"outcome": "data", "samples": reads.samples})
             sys.exit(0)
-        self._batch = GlobalBatch(size=self.trial.batch, samples=batch.samples)
+        self._batch = Reads(batch=self.trial.batch, samples=reads.samples)
 
     # --- its steps ---------------------------------------------------------------------------
 
-    def around(self, arrange: Callable[[Callbacks], Callbacks]) -> Callable[[Callbacks], Callbacks]:
+    def around(self, arrange: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         """Returns `arrange` with the trial's own callback behind all others."""
-        return lambda callbacks: [*arrange(callbacks), _Steps(self)]
+        return lambda *given: [*arrange(*given), _Steps(self)]
 
     def begins(self, found: Mapping[str, Any]) -> None:
         """A training is about to make its first step."""
@@ -178,7 +175,7 @@ class Running:
 
     def samples(self, step: int, steps: int) -> int:
         """Samples of some global batches, from the step `step` of an epoch on."""
-        size, samples = self._batch.size, self._batch.samples
+        size, samples = self._batch.batch, self._batch.samples
         if not size or not samples:
             return 0
         begin = step * size

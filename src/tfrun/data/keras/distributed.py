@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.data.dataset import Dataset
+from tfrun.data.keras.fit_plan import Resume
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.position import Position
-from tfrun.data.order.resume import Resume
 from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import FOREVER, as_endless
 

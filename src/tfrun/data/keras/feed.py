@@ -12,11 +12,12 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weigh
 
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
-from tfrun.data.keras import arrays
+from tfrun.data.keras import arrays, fit_plan
 from tfrun.data.keras.distributed import Feed
+from tfrun.data.keras.fit_plan import FitPlan, Resume
 from tfrun.data.keras.python_feed import PythonEpochIterator
 from tfrun.data.ledger import writer as ledger
-from tfrun.data.order import executions, repeatable, resume
+from tfrun.data.order import executions, repeatable
 from tfrun.job.world import world
 
 
@@ -46,16 +47,6 @@ class FeedAdapter(data_adapter.DataAdapter):
         return self.feed.dataset.samples % self.feed.dataset.batch_size
 
 
-# (strategy, options) → an epoch iterator of its own kind, or None; see `for_strategy`.
-_makers: list[Any] = []
-
-
-def for_strategy(maker: Any) -> None:
-    """Asks `maker(strategy, options)` first for the epoch iterator of a model; once each."""
-    if maker not in _makers:
-        _makers.append(maker)
-
-
 class FeedEpochIterator(PythonEpochIterator):
     """Keras's own epoch iterator, but for a `tfrun.Dataset`.
 
@@ -65,22 +56,20 @@ class FeedEpochIterator(PythonEpochIterator):
     """
 
     def __new__(cls, distribute_strategy=None, *args: Any, **kwargs: Any) -> Any:
-        made = (maker(distribute_strategy, kwargs) for maker in _makers)
-        return next((one for one in made if one is not None), None) or super().__new__(cls)
+        make = fit_plan.of_call().make_iterator
+        return (make and make(distribute_strategy, kwargs)) or super().__new__(cls)
 
     def __init__(self, distribute_strategy=None, *args: Any, **kwargs: Any) -> None:
         dataset = kwargs.get("x")
         self._feed = None
         # Of fit, evaluate and predict only fit passes class weights, and it always does.
         self._training = "class_weight" in kwargs
-        asked = resume.take() if self._training else resume.Request()
-        self._resume, epochs = asked.resume, asked.epochs
-        self.passes = asked.passes
+        plan = fit_plan.of_training(self) if self._training else FitPlan()
+        self._resume, self._pace, self.passes = plan.resume, plan.pace, plan.passes
         self.passes.data = dataset
-        self._pace = executions.take() if self._training else None
         if self._pace is not None:
             kwargs["steps_per_execution"] = 1  # they are put together here
-        self._armed: resume.Resume | None = None
+        self._armed: Resume | None = None
         self._given, self._first_is_read, self._all_are_read = dataset, None, False
         self._has_given = False  # a step has had a batch of it, in this run or an earlier one
         call = "fit" if self._training else "evaluate" if "y" in kwargs else "predict"
@@ -95,7 +84,7 @@ class FeedEpochIterator(PythonEpochIterator):
                     super()._interrupted_warning()
                     kwargs["steps_per_epoch"] = None  # as Keras: an epoch ends with its data
         if isinstance(dataset, Dataset):
-            self._feed = _feed(dataset, distribute_strategy, kwargs, epochs)
+            self._feed = _feed(dataset, distribute_strategy, kwargs, plan.epochs)
             kwargs = {**kwargs, "x": FeedAdapter(self._feed), "class_weight": None}
         trained_on = contextlib.nullcontext() if self._training else ledger.not_trained_on()
         with trained_on:
@@ -160,7 +149,7 @@ class FeedEpochIterator(PythonEpochIterator):
         self.passes.begins()
         return super()._get_iterator()
 
-    def _pass_epochs(self, done: resume.Resume) -> None:
+    def _pass_epochs(self, done: Resume) -> None:
         """Goes past the whole epochs, and to the same pass over the data."""
         for epoch in range(done.epochs):
             last = done.whole and epoch + 1 == done.epochs

@@ -11,6 +11,15 @@ Execution = tuple[int, int, Any]  # first step, last step, iterator
 class Pace(Protocol):
     """Says how many steps the executions of a `fit` have."""
 
+    @property
+    def steps(self) -> int:
+        """Steps of the execution that runs, or comes next."""
+        ...
+
+    def stands_at(self, step: int) -> None:
+        """So many steps of the training are done."""
+        ...
+
     def most(self) -> int:
         """How many the next one may have; asked before each, on all workers alike."""
         ...
@@ -18,22 +27,6 @@ class Pace(Protocol):
     def begins(self, steps: int) -> None:
         """The next one has so many, at most what `most` has said."""
         ...
-
-
-_requested: Pace | None = None
-
-
-def request(pace: Pace | None) -> None:
-    """The next `fit` in this process has executions of this pace; None for Keras's own."""
-    global _requested
-    _requested = pace
-
-
-def take() -> Pace | None:
-    """The request, once."""
-    global _requested
-    taken, _requested = _requested, None
-    return taken
 
 
 def together(steps: Iterable[Execution], total: int, pace: Pace) -> Iterator[Execution]:

@@ -11,7 +11,8 @@ from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arra
 
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
-from tfrun.data.order import global_batch, other_batches, resume
+from tfrun.data.keras.fit_plan import FitPlan, Resume
+from tfrun.data.order import other_batches
 from tfrun.job.world import world
 from tfrun.state import random_state
 from tfrun.state.snapshot import Snapshot
@@ -25,18 +26,15 @@ class FitData:
     Args:
       model: the model.
       arguments: those of `fit`.
+      plan: what it is to do with its data.
       on_servers: parameter servers' workers read it, who have no passes in common.
-
-    Attributes:
-      first_epoch: Keras's `initial_epoch`.
-      reads: how the training data is read.
     """
 
-    def __init__(self, model: Any, arguments: Mapping[str, Any], *, on_servers: bool) -> None:
-        self.first_epoch: int = arguments.get("initial_epoch", 0)
-        self._epochs: int = arguments.get("epochs", 1) - self.first_epoch
-        self.reads = global_batch.reads_of_fit(arguments, on_servers=on_servers)
-        self._asked = resume.request(None, self._epochs)
+    def __init__(
+        self, model: Any, arguments: Mapping[str, Any], plan: FitPlan, *, on_servers: bool
+    ) -> None:
+        self._first_epoch: int = arguments.get("initial_epoch", 0)
+        self._plan = plan
         self._validations = _Validations(model, arguments, on_servers=on_servers)
         self._random = random_state.take()
 
@@ -46,11 +44,11 @@ class FitData:
 
         Asked between two epochs: what has been begun of one is no part of it.
         """
-        return [self._asked.passes.stand, self._validations.stand]
+        return [self._plan.passes.stand, self._validations.stand]
 
     def pass_by(self, kept: Snapshot, epochs: int) -> None:
         """Has Keras go past so many epochs of this `fit`, all of those that it had."""
-        resume.request(self._passing(kept, epochs, whole=True))
+        self._plan.resume = self._passing(kept, epochs, whole=True)
 
     def go_on(self, kept: Snapshot) -> other_batches.Where:
         """Has `fit` begin where a state was kept, and returns where in the data that is now.
@@ -60,16 +58,15 @@ class FitData:
         """
         at, place, values = self._where(kept), kept.place, kept.values
         stopped = values.get("stopped", False)
-        done = self._passing(
+        self._plan.resume = self._passing(
             kept,
-            place.epoch - self.first_epoch,
+            place.epoch - self._first_epoch,
             steps=at.step,
             skip=at.skip,
             trained=values["trained"] or stopped,
             stopped=stopped,
             pipeline=tuple(values.get("pipeline", ())),
         )
-        self._asked = resume.request(done, self._epochs)
         return at
 
     def random_is_put_back(self) -> None:
@@ -84,23 +81,23 @@ class FitData:
         then = values.get("reads", {})
         found = other_batches.where(
             then,
-            self.reads,
+            self._plan.reads,
             step=then.get("step", place.step),
-            epochs=place.epoch - self.first_epoch,
+            epochs=place.epoch - self._first_epoch,
             trained=values["trained"] and not values.get("stopped", False),
         )
         tell_doubt(found, "model.fit, x")
         return found
 
-    def _passing(self, kept: Snapshot, epochs: int, **more: Any) -> resume.Resume:
+    def _passing(self, kept: Snapshot, epochs: int, **more: Any) -> Resume:
         train, validation = stand_of(kept)
 
         def after_epoch(epoch: int) -> None:
-            self._validations.pass_by(self.first_epoch + epoch)
+            self._validations.pass_by(self._first_epoch + epoch)
             if epoch + 1 == epochs:
                 self._validations.check(validation)
 
-        return resume.Resume(
+        return Resume(
             epochs=epochs,
             begun=train,
             passing=lambda: random_state.instead(self._random),

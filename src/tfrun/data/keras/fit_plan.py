@@ -1,0 +1,106 @@
+"""The plan of one `fit`: where it goes on in its data, and how many steps it makes at once.
+
+It is made where the call begins and read where its data is. In between Keras makes the iterator
+over the data and hands it nothing but what the script has passed, so the plan of the call that
+runs stands in a context variable, which only this file touches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfrun.data.order.executions import Pace
+from tfrun.data.order.other_batches import NOTHING_KNOWN, Reads
+from tfrun.data.order.passes import Passes
+
+
+def _nothing(epoch: int) -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume:
+    """What is done already.
+
+    Attributes:
+      epochs: whole epochs of this `fit`.
+      steps: steps of the epoch that follows.
+      skip: samples of the batch after them.
+      trained: those are all of its steps.
+      stopped: the epoch was left after those steps, before its data had ended.
+      pipeline: what the workers of parameter servers have trained of a `tf.data` pipeline.
+      whole: nothing is left to do: `fit` passes `epochs` epochs of data and trains none.
+      begun: how often the data had been begun before the epoch that follows, see `Passes.stand`;
+        None if unknown.
+      passing: a context in which what is done is passed by: data may draw random numbers.
+      after_epoch: called with the number of each whole epoch, from 0, once its data is passed.
+    """
+
+    epochs: int = 0
+    steps: int = 0
+    skip: int = 0
+    trained: bool = False
+    stopped: bool = False
+    whole: bool = False
+    pipeline: tuple[Any, ...] = ()
+    begun: list[int] | None = None
+    passing: Callable[[], AbstractContextManager] = nullcontext
+    after_epoch: Callable[[int], None] = _nothing
+
+
+@dataclass(kw_only=True, eq=False)
+class FitPlan:
+    """What a `fit` is to do with its data, and what it tells of it.
+
+    Attributes:
+      reads: how the data is read, as far as that shows before it is.
+      epochs: how many this `fit` has at most, those that are done included; None if nobody knows.
+      resume: what is done; None to begin at the beginning.
+      pace: how many steps an execution of the train function has; None for Keras's own number.
+      passes: how often the data has been begun so far.
+      make_iterator: makes the epoch iterator of a model that has one of its own kind, of the
+        strategy and the options that Keras passes to its own; None for other models than that.
+      iterator: the epoch iterator of the training data, once Keras has made it.
+    """
+
+    reads: Reads = NOTHING_KNOWN
+    epochs: int | None = None
+    resume: Resume | None = None
+    pace: Pace | None = None
+    passes: Passes = field(default_factory=Passes)
+    make_iterator: Callable[[Any, dict[str, Any]], Any] | None = None
+    iterator: Any = None
+
+    @contextlib.contextmanager
+    def runs(self) -> Iterator[None]:
+        """While it lasts, the iterators that Keras makes are those of this call."""
+        token = _of_call.set(self)
+        try:
+            yield
+        finally:
+            _of_call.reset(token)
+
+
+_of_call: ContextVar[FitPlan | None] = ContextVar("the plan of the call that runs", default=None)
+
+
+def of_call() -> FitPlan:
+    """The plan of the call that runs; one that plans nothing where no call of ours does."""
+    return _of_call.get() or FitPlan()
+
+
+def of_training(iterator: Any) -> FitPlan:
+    """The plan of the `fit` that runs, which reads its training data by this iterator.
+
+    A trainer of the script's own that goes around `fit` has none.
+    """
+    plan = of_call()
+    if plan.iterator is not None:
+        plan = FitPlan()
+    plan.iterator = iterator
+    return plan

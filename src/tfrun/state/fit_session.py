@@ -1,0 +1,307 @@
+"""One `fit` of a script that may be cut off and run again: kept, left, resumed, passed by."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from tfrun.data.keras.fit_plan import FitPlan
+from tfrun.data.ledger import writer as ledger
+from tfrun.data.order.other_batches import Where
+from tfrun.engine import commit as commits
+from tfrun.engine import counting, variable_values
+from tfrun.engine.keras_trainer import build_first, resume_with_logs, set_initial_epoch
+from tfrun.job.first_failure import is_peer_error
+from tfrun.process import progress
+from tfrun.process.peers_left import PeersLeft
+from tfrun.state import finished_calls, snapshot
+from tfrun.state.callback_state import append_to_logs
+from tfrun.state.durable_checkpoints import Saved
+from tfrun.state.fit_data import FitData, stand_of
+from tfrun.state.fit_keeper import FitKeeper, iterations_of
+from tfrun.state.session import Meter, Session
+from tfrun.state.snapshot import Snapshot
+
+
+class FitSession(Session[FitKeeper]):
+    """What recovery has to do with one `fit`.
+
+    Args:
+      model: the model.
+      strategy: its multi-worker strategy, None for one worker alone.
+      call: `fit`'s arguments.
+      plan: what it is to do with its data; it is told where to go on.
+      folder: this machine's snapshots.
+      meter: measures its steps.
+      on_servers: the state is on parameter servers, and only checkpoints keep it.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        strategy: Any | None,
+        call: inspect.BoundArguments,
+        plan: FitPlan,
+        folder: Path,
+        meter: Meter,
+        *,
+        on_servers: bool = False,
+    ) -> None:
+        super().__init__(strategy, folder, meter, self._saved_model, on_servers=on_servers)
+        self._model, self._plan = model, plan
+        self._data = call.arguments.get("x")
+        self._reads = FitData(model, call.arguments, plan, on_servers=on_servers)
+        self._callbacks: Sequence[Any] = ()
+        self._kept: Snapshot | None = None
+        self._at = Where(0)  # the place of `_kept` in the data
+        self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
+        self._together = 1  # steps of the last execution
+        self._progress = None if on_servers else progress.own()
+
+    # --- calls that are done -----------------------------------------------------------------
+
+    def replay(self, callbacks: Sequence[Any], build: Callable[[], Any]) -> Any | None:
+        """What the call has returned; None when nobody has kept it, and it has to run again."""
+        done = self.left()
+        if done is None:
+            return None
+        # Another `fit` may go on in the same data.
+        self._reads.pass_by(done, len(done.values["epoch"]))
+        history = finished_calls.replay(done, self._model, callbacks, self._data, build)
+        self.passed_by(iterations_of(self._model))
+        return history
+
+    def keep_result(self, history: Any, callbacks: Sequence[Any]) -> None:
+        """Keeps what the call has returned."""
+        ledger.settle()
+
+        def left() -> Snapshot | None:
+            read = self._data, self._reads.stand
+            return finished_calls.of_fit(self._model, history, callbacks, *read)
+
+        self.record(left, self._iterations(), models=[self._model])
+
+    # --- the call that runs ------------------------------------------------------------------
+
+    def arrange(self, callbacks: list[Any], executed: Callable[[int], int]) -> list[Any]:
+        """Returns the callbacks between two that keep the state, ready to resume.
+
+        Args:
+          callbacks: all others.
+          executed: gives the steps of the epoch that are done, of the number of the last one.
+        """
+        self._kept, self._callbacks = self.begin(), callbacks
+        if self._kept is not None:
+            self._at = self._reads.go_on(self._kept)
+            build_first(self._model, True)
+            append_to_logs(callbacks, self._kept.place.epoch)
+        return [_First(self, executed), *callbacks, _Last(self)]
+
+    def train_begins(self) -> None:
+        """The model is built, and its metrics; its train function is not traced yet."""
+        self.keeper = self._make_keeper(None if self._strategy is None else _commit(self._model))
+        if self._progress:
+            self._progress.begins()
+        self._count()
+        kept = self._kept
+        build_first(self._model, False)
+        if kept is not None:
+            set_initial_epoch(self._model, kept.place.epoch)
+            resume_with_logs(self._model, snapshot.decode(kept.values["logs"], kept.arrays))
+
+    def _make_keeper(self, commit: commits.Commit | None) -> FitKeeper:
+        reads, number = self._plan.reads, self.number
+        return FitKeeper(self._model, commit, self._callbacks, call=number, reads=reads)
+
+    def epoch_begins(self, epoch: int, *, before: bool) -> None:
+        """Restores the state before or after the callbacks see the epoch begin, as it was kept."""
+        kept, keeper = self._kept, self.keeper
+        assert keeper is not None
+        if kept is None and before:
+            keeper.begun = self._reads.stand
+        if kept is not None and kept.values["began"] != before:
+            self._go_on(keeper, kept)
+        if not before:
+            with self.changing:
+                began = kept is not None and kept.values["began"]
+                keeper.epoch_begins(epoch, kept.place.step if kept and began else 0)
+
+    def _go_on(self, keeper: FitKeeper, kept: Snapshot) -> None:
+        self._reads.random_is_put_back()
+        keeper.restore(kept)
+        keeper.goes_on(kept.place, self._at)
+        keeper.begun = stand_of(kept)
+        self._model.stop_training = kept.values.get("stopped", False)
+        keeper.logs = snapshot.decode(kept.values["logs"], kept.arrays)
+        self._kept = None
+        self._count()
+        self.resumed(kept, self._steps)
+
+    def step_begins(self) -> None:
+        assert self.keeper is not None and self._training is not None
+        if self.has_stepped:  # the first one is traced, for who knows how long
+            self._training.moves()
+        if self._recovers:
+            with self.changing:
+                pace = self._plan.pace
+                self.keeper.per_execution = pace.steps if pace else self._model.steps_per_execution
+                self.keeper.step_begins()
+        if self._progress:
+            self._progress.step_begins()
+        self._meter.begins()
+
+    def step_returned(self, done: int, logs: dict[str, Any] | None) -> None:
+        assert self.keeper is not None and self._training is not None
+        self._together = done + self.keeper.ahead - self.keeper.place.step
+        self._meter.returned(self._together)
+        self._steps += self._together
+        if self._progress:
+            self._progress.step_returned(self._steps)
+        if self._plan.pace is not None:
+            self._plan.pace.stands_at(self._steps)
+        with self.changing:
+            self.keeper.step_returned(done, logs)
+            self._training.moves()
+
+    def evaluation_begins(self) -> None:
+        self.epoch_trained()
+        self._meter.evaluation_begins()
+
+    def evaluation_ends(self) -> None:
+        self._meter.evaluation_ends()
+        self.epoch_trained()
+
+    def evaluation_step_begins(self) -> None:
+        if self._progress:
+            self._progress.step_begins("evaluate")
+
+    def evaluation_step_returned(self) -> None:
+        if self._progress:
+            self._progress.step_returned()
+        self.save_if_wanted()
+
+    def step_ended(self) -> None:
+        """All callbacks have seen the step end."""
+        assert self.keeper is not None
+        place, logs = self.keeper.place, self.keeper.logs
+        if not self.has_stepped:
+            self.first_steps(place, self._iterations(), self._together)
+        done = place.step - self.keeper.ahead
+        made, step = self._together, self._steps
+        self.after_steps(epoch=place.epoch, in_epoch=done, step=step, made=made, logs=logs)
+
+    def epoch_trained(self) -> None:
+        """The epoch's steps are done; what comes has its own time."""
+        assert self.keeper is not None
+        self._meter.rests()
+        if self._progress:
+            self._progress.pause()
+        with self.changing:
+            self.keeper.epoch_trained()
+            self.rests()
+
+    def epoch_ended(self, epoch: int, *, last: bool) -> None:
+        assert self.keeper is not None
+        with self.changing:
+            if not last:
+                self.keeper.begun = self._reads.stand
+            self.keeper.epoch_ended(epoch, last=last)
+        self.save_if_due(self._steps, epoch_ended=True)
+
+    def _saved_model(self) -> Saved:
+        model = self._model
+        found = variable_values.state_variables(model)
+        optimizer = getattr(model, "optimizer", None)
+        return Saved(model=model, optimizer=optimizer, variables=found)
+
+    def failed(self, error: BaseException) -> None:
+        """Keeps the state when a peer's end has cut the call off.
+
+        Raises:
+          PeersLeft: it has; no `except Exception` of the script is to hold the next round up.
+        """
+        if not is_peer_error({"type": type(error).__name__, "message": str(error)}):
+            return
+        self.keep()
+        raise PeersLeft from error
+
+    def close(self) -> None:
+        """Takes back what `fit` was told."""
+        self._meter.closes()
+        super().close()
+        if self._progress:
+            self._progress.other()
+        set_initial_epoch(self._model, 0)
+        resume_with_logs(self._model, None)
+
+    def _count(self) -> None:
+        self._steps = self._iterations()
+        if self._plan.pace is not None:
+            self._plan.pace.stands_at(self._steps)
+
+    def _iterations(self) -> int:
+        return self.keeper.iterations() if self.keeper else 0
+
+
+class _First(keras.callbacks.Callback):
+    def __init__(self, session: FitSession, executed: Callable[[int], int]) -> None:
+        super().__init__()
+        self._session, self._executed = session, executed
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._session.epoch_begins(epoch, before=True)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._session.step_returned(self._executed(batch), logs)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._session.evaluation_begins()
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._session.evaluation_step_begins()
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._session.evaluation_step_returned()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self._session.evaluation_ends()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._session.epoch_trained()
+
+
+class _Last(keras.callbacks.Callback):
+    def __init__(self, session: FitSession) -> None:
+        super().__init__()
+        self._session = session
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._session.train_begins()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._session.epoch_begins(epoch, before=False)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._session.step_begins()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._session.step_ended()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        model: Any = self.model
+        last = model.stop_training or epoch + 1 >= (self.params or {}).get("epochs", 0)
+        self._session.epoch_ended(epoch, last=last)
+
+
+def _commit(model: Any) -> commits.Commit:
+    """The model's commit, with a train function that is traced with it."""
+    made, is_new = counting.commit_for(
+        variable_values.optimizers_of(model), model.metrics_variables
+    )
+    if is_new:
+        model.make_train_function(force=True)
+    return made

@@ -1,0 +1,167 @@
+"""Knows at every moment of a training which state a successor can go on from.
+
+Most of the time that is what the variables hold. Where they may be in the middle of something it
+is what they held before it: a step that a peer's death has cut off changes no weight (see
+engine/commit.py) but may have drawn random seeds and moved BatchNorm's statistics. What is special
+to a `fit` stands in fit_keeper.py, what is to a loop of the script's own in loop_keeper.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from tfrun.engine import commit as commits
+from tfrun.engine import variable_values
+from tfrun.job.world import world
+from tfrun.process import channel
+from tfrun.state import random_state
+from tfrun.state.snapshot import Place, Snapshot
+
+_LATE = (
+    "the weights are those of an undisturbed run, but the metrics of this epoch lack its last step "
+    "before the failure: this script's step adds to them after it has updated the weights, which "
+    "is as far as the others know of it; have it add to them before the update"
+)
+
+
+class Keeper:
+    """Keeps the state of one training.
+
+    Args:
+      commit: counts the steps and adds up metrics over workers; None for one worker alone.
+    """
+
+    def __init__(self, commit: commits.Commit | None) -> None:
+        self._commit = commit
+        self._in_step = False
+        self._step_began: int | None = None  # the count then, in the middle of one
+        self._variables: dict[str, Any] = {}
+        # What no optimizer updates something else may: a seed, statistics, a moving average.
+        self._ungated: dict[str, Any] = {}
+        self._trained: list[list[int] | None] = []  # of each optimizer, see variable_values
+
+    # --- what the two kinds say of themselves --------------------------------------------------
+
+    def state(self) -> Snapshot | None:
+        """The newest whole state; None when there is none, or none is needed."""
+        raise NotImplementedError
+
+    def _look_at_variables(self) -> None:
+        """Finds the variables that belong to the state now."""
+        raise NotImplementedError
+
+    def _build(self, kept: Snapshot) -> None:
+        """Makes the variables that a first step makes, as far as a kept state has them."""
+        raise NotImplementedError
+
+    def _put_back(self, kept: Snapshot) -> None:
+        """Gives back what is no variable."""
+        raise NotImplementedError
+
+    @property
+    def _metric_variables(self) -> Sequence[Any]:
+        raise NotImplementedError
+
+    # --- what they have in common --------------------------------------------------------------
+
+    def state_aside(self) -> Snapshot | None:
+        """As `state`, for another thread than the training's; None while there is no telling."""
+        if self._commit is None:
+            return None if self._in_step else self.state()
+        return commits.unless_updated(self._commit, self.state)
+
+    def restore(self, kept: Snapshot) -> None:
+        """Gives back a kept state, of the same place in the same script.
+
+        Raises:
+          TfrunError: TFRUN-507 where the script has made another model.
+        """
+        self._build(kept)
+        self._look_at_variables()
+        _restore_variables(self._variables, kept)
+        self._put_back(kept)
+        if "metrics" in kept.arrays:
+            _restore_metrics(self._metric_variables, self._commit, kept)
+        random_state.put_back(kept.values["random"], kept.arrays)
+
+    def _count(self) -> int:
+        """How many updates this worker has made so far."""
+        assert self._commit is not None
+        return int(variable_values.read(self._commit.steps))
+
+    def _whole(
+        self,
+        place: Place,
+        values: dict[str, Any],
+        arrays: dict[str, NDArray],
+        *,
+        held: Mapping[str, tf.Tensor],
+        random: list[Any],
+        iterations: int,
+    ) -> Snapshot:
+        """The state of all variables, as they are or as they are held, and all else.
+
+        Args:
+          place: where it stands.
+          values: what JSON holds of it.
+          arrays: what belongs to them.
+          held: values of variables from before the step.
+          random: of the generators, see `random_state.take`.
+          iterations: steps that are done, for people.
+        """
+        for name, variable in self._variables.items():
+            value = held.get(name)
+            value = variable_values.hold([variable])[0] if value is None else value
+            arrays[name] = value.numpy()
+        values = {
+            **values,
+            "random": random_state.encode(random, arrays),
+            "iterations": iterations,
+            "late": self._commit is not None and self._commit.late,
+        }
+        return Snapshot(place=place, values=values, arrays=arrays)
+
+
+def _restore_variables(found: dict[str, Any], kept: Snapshot) -> None:
+    """Assigns each variable in `found` its kept value, if it has one.
+
+    Raises:
+      TfrunError: TFRUN-507 where the state holds a variable that is not there.
+    """
+    for name in kept.arrays:
+        if name.startswith(("model/", "optimizer/")) and name not in found:
+            raise variable_values.misfit(f"the state holds a variable {name!r}, which is not there")
+    for name, variable in found.items():
+        if name in kept.arrays:
+            variable_values.assign(variable, kept.arrays[name])
+
+
+def _restore_metrics(metrics: Sequence[Any], commit: commits.Commit | None, kept: Snapshot) -> None:
+    """Gives this worker's metrics what they had counted.
+
+    Args:
+      metrics: all their variables, for one worker alone.
+      commit: knows those of several workers; None for one worker alone.
+      kept: holds their values.
+
+    Raises:
+      TfrunError: TFRUN-507 where the script has made other metrics.
+    """
+    if kept.values.get("late") and world().is_chief:
+        channel.emit("notice", text=_LATE)
+    totals = kept.arrays["metrics"]
+    if commit is None:
+        here = max((len(variable_values.copies(variable)) for variable in metrics), default=1)
+        variable_values.set_metric_totals(metrics, totals, replicas=here)
+        return
+    strategy = commit.metrics[0]._value.distribute_strategy if commit.metrics else None
+    if strategy is not None:
+        here, every = len(strategy.extended.worker_devices), strategy.num_replicas_in_sync
+        variable_values.set_metric_totals(
+            commit.metrics, totals, first=world().rank * here, replicas=every
+        )
+        commit.totals.assign(variable_values.fitting(totals, len(commit.totals.numpy())))

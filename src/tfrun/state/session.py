@@ -1,0 +1,247 @@
+"""One training of the script that may be cut off and run again: a `fit`, or a loop.
+
+Of each of them the same three things are seen to. Its state is kept: in this machine's memory, now
+and then and when a peer's end cuts it off, so that the script's next run goes on from there. It is
+saved: to the disk, when a checkpoint is due or the system wants the machine back. And what is done
+is told, to the agent and to the script's next run, which passes it by.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from tfrun.data.ledger import writer as ledger
+from tfrun.engine import variable_values
+from tfrun.engine.sync_check import check_in_sync
+from tfrun.job.world import world
+from tfrun.process import channel
+from tfrun.state import agreement, finished_calls, leaving, preemption, snapshot
+from tfrun.state import numbered_calls as calls
+from tfrun.state.durable_checkpoints import Saved, bring_back, durable
+from tfrun.state.keeper import Keeper
+from tfrun.state.snapshot import Place, Snapshot
+from tfrun.state.snapshots_due import interval
+
+K = TypeVar("K", bound=Keeper)
+
+
+class Meter(Protocol):
+    """Measures the steps of a training, see train/step_meter.py."""
+
+    def begins(self) -> None: ...
+
+    def returned(self, steps: int = 1) -> None: ...
+
+    def ended(
+        self, *, epoch: int, in_epoch: int, step: int, logs: Mapping[str, Any] | None = None
+    ) -> None: ...
+
+    def rests(self) -> None: ...
+
+    def evaluation_begins(self) -> None: ...
+
+    def evaluation_ends(self) -> None: ...
+
+    def aside(self, kind: str) -> contextlib.AbstractContextManager[None]: ...
+
+    def closes(self) -> None: ...
+
+
+class Session(Generic[K]):
+    """What recovery has to do with one training.
+
+    Args:
+      strategy: its multi-worker strategy, None for one worker alone.
+      folder: this machine's snapshots.
+      meter: measures its steps.
+      saved: gives what it becomes in a TensorFlow checkpoint.
+      on_servers: the state is on parameter servers, and only checkpoints keep it.
+
+    Attributes:
+      number: of this training in the script, from 0.
+      keeper: keeps its state; None until there is something to keep.
+      changing: while it lasts no other thread takes the state.
+      has_stepped: its first step is done.
+    """
+
+    def __init__(
+        self,
+        strategy: Any | None,
+        folder: Path,
+        meter: Meter,
+        saved: Callable[[], Saved],
+        *,
+        on_servers: bool = False,
+    ) -> None:
+        self.number = calls.begin()
+        self.keeper: K | None = None
+        self._strategy, self._folder, self._meter, self._saved = strategy, folder, meter, saved
+        self._recovers = snapshot.recovers() and not on_servers
+        self._periodic = interval()
+        self._target = calls.target(strategy, folder, on_servers=on_servers)
+        self._training: preemption.Training | None = None
+        self.changing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        self.has_stepped = False
+
+    # --- what the script's earlier run has left ----------------------------------------------
+
+    @property
+    def is_done(self) -> bool:
+        """True when the script's earlier run has finished this training."""
+        return self._target is not None and self.number < self._target.call
+
+    def left(self) -> Snapshot | None:
+        """What a training that is done has left; None when nobody has kept it. A collective."""
+        ledger.training_is_done()
+        path = finished_calls.path_of(self._folder, self.number)
+        bring_back(path)
+        done = agreement.fetch(self._strategy, path, has=path.exists())
+        if done is not None and (saving := durable()) is not None:
+            saving.keep_missing_call(path)
+        return done
+
+    def passed_by(self, step: int) -> None:
+        """A training that is done was passed by, `step` steps of it. A collective."""
+        calls.passed_by(self.number, step, self._strategy, self._folder)
+
+    def begin(self) -> Snapshot | None:
+        """The training is open from here to `close`. A collective.
+
+        Returns:
+          The state in which it was cut off; None when it has not been.
+        """
+        self._training, target = preemption.Training(self._saved, self._state_aside), self._target
+        self.changing = self._training.changing
+        if target is None or target.call != self.number:
+            return None
+        path = snapshot.path_of(self._folder, target)
+        kept = agreement.fetch(self._strategy, path, has=path.exists())
+        if kept is not None:
+            self._training.rests(lambda: preemption.read(path))
+        return kept
+
+    def resumed(self, kept: Snapshot, step: int) -> None:
+        """The kept state is restored; the training has made `step` steps in all."""
+        what = self._saved()
+        if (saving := durable()) is not None:
+            saving.prepare(what)  # here, not while a step is being traced
+            saving.resumes(self.number, step)
+        if self._strategy is not None:
+            # Before the first step: a state that differs between workers must not be trained on.
+            check_in_sync(what.variables.items())
+        leaving.say_resumed(kept.place, step)
+
+    # --- the training ------------------------------------------------------------------------
+
+    def step_begins(self) -> None:
+        """A step is about to change the state, unless it is the first: that is traced before."""
+        if self.has_stepped:
+            self.moves()
+
+    def moves(self) -> None:
+        """A step changes the state from now on."""
+        assert self._training is not None
+        self._training.moves()
+
+    def rests(self) -> None:
+        """Its steps are done for now: any thread may take the state."""
+        assert self._training is not None and self.keeper is not None
+        if self.has_stepped:
+            self._training.rests(self.keeper.state)
+
+    def first_steps(self, place: Place, step: int, made: int) -> None:
+        """The first `made` steps are done, which were traced, for who knows how long."""
+        self.has_stepped = True
+        leaving.say_stepped(place, step, made)
+
+    def after_steps(
+        self,
+        *,
+        epoch: int,
+        in_epoch: int,
+        step: int,
+        made: int = 1,
+        logs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """All have seen `made` steps end: keeps, saves and tells what is due; leaves if wanted."""
+        self._meter.ended(epoch=epoch, in_epoch=in_epoch, step=step, logs=logs)
+        if self._periodic.due(made) and world().local_rank == 0 and self.keeper is not None:
+            self._write(self.keeper.state())
+        self.save_if_due(step, epoch_ended=False)
+        leaving.leave_to_regroup(self.keep)
+
+    def save_if_wanted(self) -> None:
+        """Between any two steps: the system may want the machine back."""
+        if self.keeper is not None and self._training is not None:
+            self._training.at_boundary(self.keeper.state)
+
+    def save_if_due(self, step: int, *, epoch_ended: bool) -> None:
+        """Writes a checkpoint to the disk when one is due after so many steps."""
+        if self.keeper is None or self._training is None:
+            return
+        self._training.at_boundary(self.keeper.state)
+        saving = durable()
+        if saving is None or not saving.is_due(self.number, step, epoch_ended=epoch_ended):
+            return
+        with self._meter.aside("checkpoint"):
+            kept = self.keeper.state()
+            if kept is not None:
+                saving.submit(self._saved(), kept)
+
+    def keep(self) -> None:
+        """A peer's end has cut the training off: writes the snapshot."""
+        leaving.keeping()
+        if self._recovers:
+            kept = self.keeper.state() if self.keeper else None
+            self._write(kept)
+            if self._training is not None and kept is not None:
+                self._training.at_boundary(lambda: kept)
+
+    def _state_aside(self) -> Snapshot | None:
+        return self.keeper.state_aside() if self.keeper and self._recovers else None
+
+    def _write(self, kept: Snapshot | None) -> None:
+        """Writes a snapshot and says so."""
+        if kept is not None:
+            with self._meter.aside("checkpoint"):
+                # Where there is no room, each step would try.
+                self._periodic.done(snapshot.write_and_tell(self._folder, kept))
+
+    # --- its end -----------------------------------------------------------------------------
+
+    def record(
+        self, left: Callable[[], Snapshot | None], step: int, *, models: Sequence[Any]
+    ) -> None:
+        """Keeps what the training has left, for a run of the script after this one.
+
+        Args:
+          left: gives it; None where there is nothing to keep.
+          step: how many are done.
+          models: that it has trained.
+        """
+        saving = durable()
+        if self._recovers or saving is not None:
+            path = finished_calls.path_of(self._folder, self.number)
+            is_there = path.exists()  # another worker of this machine was quicker
+            if not is_there and (kept := left()) is not None:
+                finished_calls.write(self._folder, self.number, kept, models=models)
+                is_there = True
+            if is_there and saving is not None:
+                saving.keep_call(path)
+            if is_there:
+                self._tell_done(step)
+        if os.environ.get("TFRUN_DRILL") and world().is_chief:
+            digest = variable_values.digest(self._saved().variables.values())
+            channel.emit("weights", call=self.number, digest=digest)
+
+    def _tell_done(self, step: int) -> None:
+        channel.emit("snapshot", key=[self.number + 1, 0, 0], step=step, seconds=0.0)
+
+    def close(self) -> None:
+        """The training is over, and what it has left is kept."""
+        if self._training is not None:
+            self._training.close()
