@@ -25,7 +25,7 @@ import pinned
 import tensorflow as tf
 
 from tfrun.engine.agree import any_worker
-from tfrun.train import fit_session
+from tfrun.state import session
 
 STEPS, SETTLED = 24, 4  # of a turn, and after how many of them the rest is taken
 # A checkpoint is due every 100 steps, in the middle of every other epoch: its writing, which goes
@@ -113,7 +113,7 @@ def with_and_without_state() -> list[np.ndarray]:
 
 def with_and_without_checkpoints() -> tuple[list[np.ndarray], float]:
     costs = []
-    interval = fit_session.interval
+    interval = session.interval
 
     def counted():
         found = interval()
@@ -121,7 +121,7 @@ def with_and_without_checkpoints() -> tuple[list[np.ndarray], float]:
         found.done = lambda cost: (costs.append(1000 * cost), done(cost))
         return found
 
-    fit_session.interval = counted
+    session.interval = counted
     model = made()
     # The first checkpoint prepares what all others use.
     train(model, 1, CHECKPOINT_STEPS // 2)

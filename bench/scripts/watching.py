@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import tfrun
 from tfrun.engine import step_clock
-from tfrun.train import fit_session, network_waits
+from tfrun.train import fit, network_waits
 from tfrun.train.step_meter import StepMeter
 
 STEPS, ROUNDS = int(sys.argv[2]), int(sys.argv[3])
@@ -146,7 +146,7 @@ for turn in range(2 * ROUNDS + 2):
     meter = Timed if is_watched else Nothing
     data = tfrun.Dataset.from_arrays((x, y), batch_size=batch, shuffle=True, seed=turn)
     before = np.array([time.perf_counter(), used(above)])
-    with mock.patch.object(fit_session, "StepMeter", meter):
+    with mock.patch.object(fit, "StepMeter", meter):
         options = {"steps_per_epoch": STEPS, "verbose": 0, "callbacks": [clock]}
         models[is_watched].fit(data, **options)
     if turn > 1:  # the first of each is traced

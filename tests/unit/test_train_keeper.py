@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.engine import counting
 from tfrun.state.fit_keeper import FitKeeper, steps_of
 
@@ -25,7 +26,7 @@ def fitted(optimizer: keras.optimizers.Optimizer) -> keras.Model:
 def test_steps_of_an_optimizer(accumulation, steps) -> None:
     model = fitted(keras.optimizers.SGD(gradient_accumulation_steps=accumulation))
     assert steps_of(model.optimizer) == steps
-    keeper = FitKeeper(model, None, [], call=0)
+    keeper = FitKeeper(model, None, [], FitPlan(), call=0)
     keeper.epoch_begins(0)
     kept = keeper.state()
     assert kept is not None and kept.values["iterations"] == steps
@@ -42,7 +43,7 @@ def in_an_execution(*layers: keras.layers.Layer, per_run: int = 1) -> tuple[FitK
     model.optimizer.build(model.trainable_variables)
     made, _ = counting.commit_for([model.optimizer], [])
     made.per_run = per_run
-    keeper = FitKeeper(model, made, [], call=0)
+    keeper = FitKeeper(model, made, [], FitPlan(), call=0)
     keeper.epoch_begins(0, 8)
     keeper.per_execution = 4
     keeper.step_begins()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import tensorflow as tf
-from tfrun.data.keras.fit_plan import Resume
 
+from tfrun.data.keras.fit_plan import Resume
 from tfrun.ps.pipelines import Layer, PipelineFeed, _split
 from tfrun.ps.server_step import mark_of
 

@@ -173,10 +173,6 @@ class Epochs:
         if self.num_batches is None:
             self.num_batches = ended
 
-    def symbolic_batch(self) -> Any:
-        """A batch's shapes and dtypes, to build a model from; (x, y, sample_weight)."""
-        return data_adapter_utils.unpack_x_y_sample_weight(self.feed.spec)
-
     def _had_nothing(self) -> None:
         if self.kind != "test" or not self.validates:
             call = {"train": "fit", "test": "evaluate", "predict": "predict"}[self.kind]
@@ -351,3 +347,8 @@ def _feed(options: dict[str, Any], kind: Kind, workers: int, done: Resume | None
     if steps is None:
         raise no_steps()
     return PipelineFeed(data, steps, workers, function, done)
+
+
+def symbolic_batch(epochs: Epochs) -> Any:
+    """A batch's shapes and dtypes, to build a model from; (x, y, sample_weight)."""
+    return data_adapter_utils.unpack_x_y_sample_weight(epochs.feed.spec)

@@ -6,23 +6,14 @@ memory. A checkpoint is taken between two steps of nobody: those in flight are w
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
-from tfrun.data.keras.fit_plan import FitPlan
-from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
 from tfrun.process import channel
 from tfrun.ps.scheduler import Rate
-from tfrun.state import callback_state
 from tfrun.state.fit_keeper import FitKeeper
 from tfrun.state.fit_session import FitSession
-from tfrun.state.session import Meter
 from tfrun.state.snapshot import Snapshot
 
 REPORT_SECONDS = 1.0
@@ -31,15 +22,8 @@ REPORT_SECONDS = 1.0
 class ServerKeeper(FitKeeper):
     """Keeps no copy of what the servers hold: only the chief's own schedule changes it.
 
-    Args:
-      plan: has the epoch iterator, which knows the steps in flight.
-      *args: as of a `FitKeeper`.
-      **kwargs: likewise.
+    The plan has the epoch iterator, which knows the steps in flight.
     """
-
-    def __init__(self, plan: FitPlan, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._plan = plan
 
     def state(self) -> Snapshot | None:
         """The state after all steps that were begun, which are waited for."""
@@ -60,47 +44,22 @@ class ServerKeeper(FitKeeper):
             totals = variable_values.fitting(kept.arrays["metrics"], 1)[0]
             self._plan.iterator.carry_over(totals)
 
-    def _hold_everything(self) -> None:
-        self._look_at_variables()
-        self._held_metrics = self._totals()
-        arrays: dict[str, NDArray] = {}
-        self._held_callbacks = callback_state.take(self._callbacks, arrays), arrays
+    def _hold_variables(self) -> dict[str, Any]:
+        return {}
 
 
 class ServerSession(FitSession):
-    """What recovery has to do with a `fit` on parameter servers.
+    """What recovery has to do with a `fit` on parameter servers."""
 
-    Args:
-      model: the model.
-      call: `fit`'s arguments.
-      plan: what it is to do with its data.
-      folder: where the chief's machine keeps what `fit` calls have returned.
-      meter: measures its steps.
-    """
+    on_servers, keeps = True, ServerKeeper
 
-    def __init__(
-        self, model: Any, call: inspect.BoundArguments, plan: FitPlan, folder: Path, meter: Meter
-    ) -> None:
-        super().__init__(model, None, call, plan, folder, meter, on_servers=True)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._report = Rate(REPORT_SECONDS)
 
-    def _make_keeper(self, commit: commits.Commit | None) -> FitKeeper:
-        plan, number = self._plan, self.number
-        return ServerKeeper(
-            plan, self._model, commit, self._callbacks, call=number, reads=plan.reads
-        )
-
-    def after_steps(
-        self,
-        *,
-        epoch: int,
-        in_epoch: int,
-        step: int,
-        made: int = 1,
-        logs: Mapping[str, Any] | None = None,
-    ) -> None:
+    def after_steps(self, *, step: int, made: int = 1, **told: Any) -> None:
         """Saves and tells what is due: there is nothing to keep, and nobody is waited for."""
-        self._meter.ended(epoch=epoch, in_epoch=in_epoch, step=step, logs=logs)
+        self._meter.ended(step=step, **told)
         if self._report.due():
             self._tell_applied()
         self.save_if_due(step, epoch_ended=False)

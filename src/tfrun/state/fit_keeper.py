@@ -12,7 +12,8 @@ import keras
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tfrun.data.order.other_batches import NOTHING_KNOWN, Reads, Where
+from tfrun.data.keras.fit_plan import FitPlan
+from tfrun.data.order.other_batches import Where
 from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
 from tfrun.state import callback_state, random_state, snapshot
@@ -27,8 +28,8 @@ class FitKeeper(Keeper):
       model: the model in training.
       commit: counts the steps and adds up metrics over workers; None for one worker alone.
       callbacks: those whose memory belongs to the state.
-      call: the number of this `fit` in the script.
-      reads: how it reads its data.
+      plan: of this `fit`: how it reads its data.
+      call: its number in the script.
 
     Attributes:
       per_execution: steps of the execution of the train function that runs, or comes next.
@@ -42,12 +43,12 @@ class FitKeeper(Keeper):
         model: Any,
         commit: commits.Commit | None,
         callbacks: Sequence[Any],
+        plan: FitPlan,
         *,
         call: int,
-        reads: Reads = NOTHING_KNOWN,
     ) -> None:
         super().__init__(commit)
-        self._model, self._callbacks, self._reads = model, callbacks, reads
+        self._model, self._callbacks, self._plan = model, callbacks, plan
         self._seen = 0  # samples of the epoch, when it was gone on with
         self.per_execution = 1
         self.place, self.ahead = Place(call=call), 0
@@ -72,7 +73,7 @@ class FitKeeper(Keeper):
           at: where that is in the data, as it is read now.
         """
         self.ahead = place.step - at.step
-        self._seen = (self._reads.seen(at.step) or 0) + at.skip
+        self._seen = (self._plan.reads.seen(at.step) or 0) + at.skip
 
     # --- what happens in `fit` ---------------------------------------------------------------
 
@@ -170,9 +171,9 @@ class FitKeeper(Keeper):
     # -----------------------------------------------------------------------------------------
 
     def _data_read(self, step: int) -> dict[str, Any]:
-        seen = self._reads.seen(step)
+        seen = self._plan.reads.seen(step)
         seen = None if seen is None else max(seen, self._seen)
-        return {**self._reads.kept(seen), "step": step}
+        return {**self._plan.reads.kept(seen), "step": step}
 
     def _build(self, kept: Snapshot) -> None:
         build_what_steps_make(self._model, kept)
@@ -206,11 +207,14 @@ class FitKeeper(Keeper):
 
     def _hold_everything(self) -> None:
         self._look_at_variables()
-        values = variable_values.hold(list(self._variables.values()))
-        self._held = dict(zip(self._variables, values, strict=True))
+        self._held = self._hold_variables()
         self._held_metrics = self._totals()
         arrays: dict[str, NDArray] = {}
         self._held_callbacks = callback_state.take(self._callbacks, arrays), arrays
+
+    def _hold_variables(self) -> dict[str, tf.Tensor]:
+        values = variable_values.hold(list(self._variables.values()))
+        return dict(zip(self._variables, values, strict=True))
 
     def _release(self) -> None:
         self._held, self._held_callbacks, self._held_metrics = {}, None, None

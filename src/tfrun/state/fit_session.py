@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 
@@ -37,8 +37,9 @@ class FitSession(Session[FitKeeper]):
       plan: what it is to do with its data; it is told where to go on.
       folder: this machine's snapshots.
       meter: measures its steps.
-      on_servers: the state is on parameter servers, and only checkpoints keep it.
     """
+
+    keeps: ClassVar[type[FitKeeper]] = FitKeeper
 
     def __init__(
         self,
@@ -48,19 +49,17 @@ class FitSession(Session[FitKeeper]):
         plan: FitPlan,
         folder: Path,
         meter: Meter,
-        *,
-        on_servers: bool = False,
     ) -> None:
-        super().__init__(strategy, folder, meter, self._saved_model, on_servers=on_servers)
+        super().__init__(strategy, folder, meter, self._saved_model)
         self._model, self._plan = model, plan
         self._data = call.arguments.get("x")
-        self._reads = FitData(model, call.arguments, plan, on_servers=on_servers)
+        self._reads = FitData(model, call.arguments, plan, on_servers=self.on_servers)
         self._callbacks: Sequence[Any] = ()
         self._kept: Snapshot | None = None
         self._at = Where(0)  # the place of `_kept` in the data
         self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
         self._together = 1  # steps of the last execution
-        self._progress = None if on_servers else progress.own()
+        self._progress = None if self.on_servers else progress.own()
 
     # --- calls that are done -----------------------------------------------------------------
 
@@ -103,7 +102,8 @@ class FitSession(Session[FitKeeper]):
 
     def train_begins(self) -> None:
         """The model is built, and its metrics; its train function is not traced yet."""
-        self.keeper = self._make_keeper(None if self._strategy is None else _commit(self._model))
+        model, commit = self._model, None if self._strategy is None else _commit(self._model)
+        self.keeper = self.keeps(model, commit, self._callbacks, self._plan, call=self.number)
         if self._progress:
             self._progress.begins()
         self._count()
@@ -112,10 +112,6 @@ class FitSession(Session[FitKeeper]):
         if kept is not None:
             set_initial_epoch(self._model, kept.place.epoch)
             resume_with_logs(self._model, snapshot.decode(kept.values["logs"], kept.arrays))
-
-    def _make_keeper(self, commit: commits.Commit | None) -> FitKeeper:
-        reads, number = self._plan.reads, self.number
-        return FitKeeper(self._model, commit, self._callbacks, call=number, reads=reads)
 
     def epoch_begins(self, epoch: int, *, before: bool) -> None:
         """Restores the state before or after the callbacks see the epoch begin, as it was kept."""

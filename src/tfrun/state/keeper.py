@@ -78,7 +78,7 @@ class Keeper:
         """Gives back a kept state, of the same place in the same script.
 
         Raises:
-          TfrunError: TFRUN-507 where the script has made another model.
+          TfrunError: TFRUN-507 where the script has made another model, or other metrics.
         """
         self._build(kept)
         self._look_at_variables()
@@ -103,16 +103,7 @@ class Keeper:
         random: list[Any],
         iterations: int,
     ) -> Snapshot:
-        """The state of all variables, as they are or as they are held, and all else.
-
-        Args:
-          place: where it stands.
-          values: what JSON holds of it.
-          arrays: what belongs to them.
-          held: values of variables from before the step.
-          random: of the generators, see `random_state.take`.
-          iterations: steps that are done, for people.
-        """
+        """The state: `values` with their `arrays`, and all variables as they are or are held."""
         for name, variable in self._variables.items():
             value = held.get(name)
             value = variable_values.hold([variable])[0] if value is None else value
@@ -127,11 +118,7 @@ class Keeper:
 
 
 def _restore_variables(found: dict[str, Any], kept: Snapshot) -> None:
-    """Assigns each variable in `found` its kept value, if it has one.
-
-    Raises:
-      TfrunError: TFRUN-507 where the state holds a variable that is not there.
-    """
+    """Assigns each variable in `found` its kept value, if it has one."""
     for name in kept.arrays:
         if name.startswith(("model/", "optimizer/")) and name not in found:
             raise variable_values.misfit(f"the state holds a variable {name!r}, which is not there")
@@ -147,9 +134,6 @@ def _restore_metrics(metrics: Sequence[Any], commit: commits.Commit | None, kept
       metrics: all their variables, for one worker alone.
       commit: knows those of several workers; None for one worker alone.
       kept: holds their values.
-
-    Raises:
-      TfrunError: TFRUN-507 where the script has made other metrics.
     """
     if kept.values.get("late") and world().is_chief:
         channel.emit("notice", text=_LATE)

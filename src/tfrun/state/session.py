@@ -12,7 +12,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import variable_values
@@ -59,30 +59,26 @@ class Session(Generic[K]):
       folder: this machine's snapshots.
       meter: measures its steps.
       saved: gives what it becomes in a TensorFlow checkpoint.
-      on_servers: the state is on parameter servers, and only checkpoints keep it.
 
     Attributes:
+      on_servers: the state is on parameter servers, and only checkpoints keep it.
       number: of this training in the script, from 0.
       keeper: keeps its state; None until there is something to keep.
       changing: while it lasts no other thread takes the state.
       has_stepped: its first step is done.
     """
 
+    on_servers: ClassVar[bool] = False
+
     def __init__(
-        self,
-        strategy: Any | None,
-        folder: Path,
-        meter: Meter,
-        saved: Callable[[], Saved],
-        *,
-        on_servers: bool = False,
+        self, strategy: Any | None, folder: Path, meter: Meter, saved: Callable[[], Saved]
     ) -> None:
         self.number = calls.begin()
         self.keeper: K | None = None
         self._strategy, self._folder, self._meter, self._saved = strategy, folder, meter, saved
-        self._recovers = snapshot.recovers() and not on_servers
+        self._recovers = snapshot.recovers() and not self.on_servers
         self._periodic = interval()
-        self._target = calls.target(strategy, folder, on_servers=on_servers)
+        self._target = calls.target(strategy, folder, on_servers=self.on_servers)
         self._training: preemption.Training | None = None
         self.changing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
         self.has_stepped = False

@@ -7,7 +7,6 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -71,7 +70,8 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
     folder, is_apart = state_dir(), strategy is None and not on_servers and world().size > 1
     if folder is None or in_local_mode() or is_apart:
         return _fit(original, model, call, plan, strategy, lambda callbacks, _: callbacks)
-    session = _session(model, strategy, call, plan, folder, on_servers)
+    meter = StepMeter(step_clock.of(strategy), fetches=True)
+    session = _kind_of_session(on_servers)(model, strategy, call, plan, folder, meter)
     given = _flat(call.arguments.get("callbacks"))
     if session.is_done:
         history = session.replay(given, functools.partial(_build, original, call, plan))
@@ -96,27 +96,19 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
 
 def _plan(model: keras.Model, arguments: Mapping[str, Any], on_servers: bool) -> FitPlan:
     """What the call is to do with its data, which is asked here for all that it tells."""
-    first, end = arguments.get("initial_epoch", 0), arguments.get("epochs", 1)
+    first, end = arguments.get("initial_epoch", 0), arguments.get("epochs") or 1
     reads = global_batch.reads_of_fit(arguments, on_servers=on_servers)
     # Without an epoch Keras looks at a batch, to build the model.
     make = functools.partial(parameter_server.plan_of, model) if on_servers else FitPlan
     return make(reads=reads, epochs=max(end - first, 1))
 
 
-def _session(
-    model: keras.Model,
-    strategy: Any | None,
-    call: inspect.BoundArguments,
-    plan: FitPlan,
-    folder: Path,
-    on_servers: bool,
-) -> FitSession:
-    meter = StepMeter(step_clock.of(strategy), fetches=True)
+def _kind_of_session(on_servers: bool) -> type[FitSession]:
     if not on_servers:
-        return FitSession(model, strategy, call, plan, folder, meter)
+        return FitSession
     from tfrun.ps.session import ServerSession  # most jobs have no servers
 
-    return ServerSession(model, call, plan, folder, meter)
+    return ServerSession
 
 
 def _build(original: Method, call: inspect.BoundArguments, plan: FitPlan) -> None:
