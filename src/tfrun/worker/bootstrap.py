@@ -159,14 +159,13 @@ def _last_collective() -> int | None:
 def _listen() -> None:
     from tfrun.engine import vain_wait
     from tfrun.state import leaving, preemption
-    from tfrun.train import alone, own_loop
+    from tfrun.train import first_update
 
     if world().role != "evaluator":
         vain_wait.listen()
     leaving.listen()
     preemption.listen()
-    alone.watch()
-    own_loop.watch()
+    first_update.watch()
 
 
 def _set_aside() -> None:
