@@ -10,6 +10,7 @@ from rich.console import Console
 
 from tfrun.cli.params import numbers_of_workers
 from tfrun.job.errors import UsageError
+from tfrun.tools import picture
 from tfrun.tools.tune import curve
 from tfrun.tools.tune.outcome import outcome
 from tfrun.tools.tune.report import Report, print_report
@@ -169,7 +170,11 @@ def test_the_report():
 def test_the_curve(tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "curve.png"
-    curve.draw(path, RESULTS, RESULTS[1], "train")
+
+    def draw(figure):
+        curve.draw(figure, RESULTS, RESULTS[1], "train")
+
+    assert picture.drawn(path, draw) == f"the curve is in {path}"
     assert path.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UsageError, match="TFRUN-105"):
-        curve.draw(tmp_path / "missing" / "curve.png", RESULTS, RESULTS[1], "train")
+        picture.drawn(tmp_path / "missing" / "curve.png", draw)

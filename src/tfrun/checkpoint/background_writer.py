@@ -10,28 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from tfrun.checkpoint.atomic_store import Store
 from tfrun.checkpoint.save_problems import Problems
 from tfrun.checkpoint.tf_format import Layout
 from tfrun.job.errors import TfrunError
 
 _SLOW_SECONDS = 5.0  # no shorter write is called slow, however often one is due
-
-
-class Writes(Protocol):
-    """What a `Store` does for the writer."""
-
-    def write(
-        self,
-        step: int,
-        meta: Mapping[str, Any],
-        arrays: Mapping[str, np.ndarray],
-        layout: Layout | None = None,
-    ) -> Path: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +44,7 @@ class BackgroundWriter:
 
     def __init__(
         self,
-        store: Writes,
+        store: Store,
         on_problem: Callable[[str], object],
         *,
         slow_after: float = _SLOW_SECONDS,

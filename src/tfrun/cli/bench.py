@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from tfrun.cli.params import SECONDS, context
-from tfrun.cli.shared_options import json_report, new_folder, say
+from tfrun.cli.shared_options import new_folder, reporter, say
 from tfrun.job import option_checks
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import COMMUNICATIONS
+from tfrun.tools import picture
 
 if TYPE_CHECKING:
     from tfrun.tools.bench.report import Report
@@ -81,23 +82,19 @@ def bench(
 ) -> int:
     """Measure all-reduces and scaling between these machines' workers, and say what to use."""
     from tfrun.tools.bench.sizes import parse_sizes
-    from tfrun.tools.tune import curve
 
     measured, gradients = parse_sizes(sizes, where="--sizes"), parse_sizes(model, where="--model")
     ways = _ways(communication)
-    if plot is not None and not curve.can_draw():
-        raise curve.missing()
+    picture.check(plot)
     if hosts is None:
         option_checks.check_tensorflow()
-
-    from rich.console import Console
 
     from tfrun.tools.bench.plot import draw
     from tfrun.tools.bench.report import print_report
     from tfrun.tools.bench.run import Bench, run_bench
 
     where, first = _machines(workers, hosts, remote_python, remote_dir)
-    write_json = json_report(json_file)
+    show = reporter(json_file, print_report)
     folder = new_folder(run_dir, "bench")
     say(f"run directory {folder}")
     report = run_bench(
@@ -114,16 +111,11 @@ def bench(
         ),
         say,
     )
-    print_report(report, Console(soft_wrap=True))
-    write_json(report)
+    show(report)
     if remember:
         _remember(report, hosts)
-    if curve.can_draw():
-        picture = Path(plot) if plot is not None else folder / "bench.png"
-        draw(picture, report)
-        say(f"drawn in {picture}")
-    else:
-        say(curve.NOT_DRAWN)
+    path = Path(plot) if plot is not None else folder / "bench.png"
+    say(picture.drawn(path, lambda figure: draw(figure, report)))
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tfrun.cli.params import SECONDS, context
-from tfrun.cli.shared_options import json_report, last_options, new_folder, say
+from tfrun.cli.shared_options import last_options, new_folder, reporter, say
 from tfrun.cluster.host_lists import parse_hosts
 from tfrun.job import option_checks
 from tfrun.job.spec import Program, WorkerRange, seed_or_drawn
@@ -67,13 +67,11 @@ def drill(
     option_checks.check_program(program)
     option_checks.check_tensorflow()
 
-    from rich.console import Console
-
     from tfrun.tools.drill.report import print_report
     from tfrun.tools.drill.run import Drill, run_drill
 
     seed = seed_or_drawn(seed)
-    write_json = json_report(json_file)
+    show = reporter(json_file, print_report)
     folder = new_folder(run_dir, "drill", program)
     say(f"{many} workers, faults {', '.join(chosen)}, seed {seed}, run directory {folder}")
     report = run_drill(
@@ -92,6 +90,5 @@ def drill(
         ),
         say,
     )
-    print_report(report, Console(soft_wrap=True))
-    write_json(report)
+    show(report)
     return 0 if report.ok else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tfrun.cli.params import Number, context, numbers_of_workers
-from tfrun.cli.shared_options import json_report, last_options, new_folder, say
+from tfrun.cli.shared_options import last_options, new_folder, reporter, say
 from tfrun.job import option_checks
 from tfrun.job.spec import Program, seed_or_drawn
 
@@ -59,13 +59,11 @@ def parity(
     worlds = numbers_of_workers(workers, where="-n", least=2)
     option_checks.check_tensorflow()
 
-    from rich.console import Console
-
     from tfrun.tools.parity.report import print_report
     from tfrun.tools.parity.run import Parity, run_parity
 
     seed = seed_or_drawn(seed)
-    write_json = json_report(json_file)
+    show = reporter(json_file, print_report)
     folder = new_folder(run_dir, "parity", program)
     say(f"{', '.join(map(str, worlds))} workers, seed {seed}, run directory {folder}")
     report = run_parity(
@@ -81,6 +79,5 @@ def parity(
         ),
         say,
     )
-    print_report(report, Console(soft_wrap=True))
-    write_json(report)
+    show(report)
     return 0 if report.equal else 1

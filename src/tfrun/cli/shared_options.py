@@ -63,10 +63,14 @@ def new_folder(stated: str | None, verb: str, program: Program | None = None) ->
     return folder
 
 
-def json_report(path: str | None) -> Callable[[Any], None]:
-    """Returns what writes a report as JSON; it writes nothing where no `path` was given.
+def reporter(path: str | None, print_report: Callable[[Any, Any], None]) -> Callable[[Any], None]:
+    """Returns what shows a report to a person, and writes it as JSON where that is asked for.
 
     An empty file is written at once: that it cannot be is not to be found out after minutes.
+
+    Args:
+      path: the value of --json.
+      print_report: prints a report to a console of rich's.
 
     Raises:
       UsageError: TFRUN-105 where it cannot be written.
@@ -82,8 +86,14 @@ def json_report(path: str | None) -> Callable[[Any], None]:
                 "TFRUN-105", f"{path!r} cannot be written: {error.strerror}", where="--json"
             ) from None
 
+    def show(report: Any) -> None:
+        from rich.console import Console
+
+        print_report(report, Console(soft_wrap=True))
+        write(json.dumps(report.to_json(), indent=2) + "\n")
+
     write("")
-    return lambda report: write(json.dumps(report.to_json(), indent=2) + "\n")
+    return show
 
 
 def say(text: str) -> None:

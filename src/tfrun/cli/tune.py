@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from tfrun.cli.params import Number, context, numbers_of_workers
-from tfrun.cli.shared_options import json_report, last_options, new_folder, say
+from tfrun.cli.shared_options import last_options, new_folder, reporter, say
 from tfrun.job import option_checks
 from tfrun.job.spec import Program, seed_or_drawn
+from tfrun.tools import picture
 
 EPILOG = "Every other option of tfrun goes to the jobs by its environment variable."
 GB = 10**9
@@ -71,19 +72,15 @@ def tune(
     program = Program(target=script, args=script_args)
     option_checks.check_program(program)
 
-    from tfrun.tools.tune import curve
-
     sizes = numbers_of_workers(worlds, where="--for")
-    if plot is not None and not curve.can_draw():
-        raise curve.missing()
+    picture.check(plot)
     option_checks.check_tensorflow()
 
-    from rich.console import Console
-
+    from tfrun.tools.tune.curve import draw
     from tfrun.tools.tune.report import print_report
     from tfrun.tools.tune.run import Tune, run_tune
 
-    write_json = json_report(json_file)
+    show = reporter(json_file, print_report)
     folder = new_folder(run_dir, "tune", program)
     say(f"run directory {folder}")
     report = run_tune(
@@ -101,12 +98,7 @@ def tune(
         ),
         say,
     )
-    print_report(report, Console(soft_wrap=True))
-    write_json(report)
-    picture = Path(plot) if plot is not None else folder / "tune.png"
-    if curve.can_draw():
-        curve.draw(picture, report.results, report.chosen, program.name)
-        say(f"the curve is in {picture}")
-    else:
-        say(curve.NOT_DRAWN)
+    show(report)
+    path = Path(plot) if plot is not None else folder / "tune.png"
+    say(picture.drawn(path, lambda fig: draw(fig, report.results, report.chosen, program.name)))
     return 0

@@ -1,48 +1,22 @@
-"""The curve of a tuning as a PNG file. Needs matplotlib, the extra `plot`."""
+"""The curve of a tuning: samples per second and memory over the batch."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from tfrun.job.errors import UsageError
 from tfrun.tools.tune.search import Result
 
-NOT_DRAWN = 'no picture was drawn, for want of matplotlib: pip install "tfrun[plot]" brings it'
 
-
-def can_draw() -> bool:
-    """True where matplotlib is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
-
-
-def missing() -> UsageError:
-    """The error where it is not."""
-    return UsageError(
-        "TFRUN-803",
-        "the curve cannot be drawn: matplotlib is not installed",
-        where="--plot",
-        fix='pip install "tfrun[plot]" brings it',
-    )
-
-
-def draw(path: Path, results: Sequence[Result], chosen: Result, title: str) -> None:
-    """Draws samples per second and memory over the batch.
+def draw(figure: Any, results: Sequence[Result], chosen: Result, title: str) -> None:
+    """Draws it.
 
     Args:
-      path: the file.
+      figure: of matplotlib's.
       results: of all batches that were tried.
       chosen: the best one, marked.
       title: above it.
-
-    Raises:
-      UsageError: TFRUN-105 where the file cannot be written.
     """
-    # Not the windows of pyplot: this may be a machine without a screen.
-    figure: Any = importlib.import_module("matplotlib.figure").Figure(figsize=(7, 4.5))
     axes = figure.add_subplot()
     ran = sorted((r for r in results if r.rate is not None), key=lambda r: r.batch)
     batches = [r.batch for r in ran]
@@ -65,18 +39,3 @@ def draw(path: Path, results: Sequence[Result], chosen: Result, title: str) -> N
     unique = dict(zip(labels, handles, strict=True))
     axes.legend(unique.values(), unique.keys(), loc="lower right")
     axes.set_title(title)
-    write(path, figure)
-
-
-def write(path: Path, figure: Any) -> None:
-    """Writes a figure of matplotlib's as PNG.
-
-    Raises:
-      UsageError: TFRUN-105 where the file cannot be written.
-    """
-    try:
-        figure.savefig(path, format="png", dpi=150, bbox_inches="tight")
-    except OSError as error:
-        raise UsageError(
-            "TFRUN-105", f"{str(path)!r} cannot be written: {error.strerror}", where="--plot"
-        ) from None
