@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tfrun.data.keras.fit_plan import FitPlan
-from tfrun.engine import counting
+from tfrun.engine import commit
 from tfrun.state.fit_keeper import FitKeeper, steps_of
 
 X = np.random.RandomState(0).rand(24, 4).astype("float32")
@@ -41,7 +41,7 @@ def in_an_execution(*layers: keras.layers.Layer, per_run: int = 1) -> tuple[FitK
     model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     model.optimizer.build(model.trainable_variables)
-    made, _ = counting.commit_for([model.optimizer], [])
+    made, _ = commit.made_for([model.optimizer], [])
     made.per_run = per_run
     keeper = FitKeeper(model, made, [], FitPlan(), call=0)
     keeper.epoch_begins(0, 8)

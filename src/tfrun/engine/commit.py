@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from tfrun.engine import replica
+from tfrun.engine import replica, variable_values
+from tfrun.engine.scopes import default_strategy
 
 
 @dataclass(kw_only=True)
@@ -69,6 +70,31 @@ def attach(optimizer: Any, commit: Commit) -> None:
 def of(optimizer: Any) -> Commit | None:
     """The commit that is attached to `optimizer`."""
     return getattr(optimizer, _ATTRIBUTE, None)
+
+
+def made_for(optimizers: Sequence[Any], metrics: Sequence[Any]) -> tuple[Commit, bool]:
+    """The commit of these optimizers, and whether it is new.
+
+    What is traced with a commit needs it as long as it lives, so it is made once, and again only
+    when there are other metrics.
+    """
+    shared = [v for v in metrics if isinstance(v._value, tf.distribute.DistributedValues)]
+    there = of(optimizers[0]) if optimizers else None
+    is_theirs = all(of(optimizer) is there for optimizer in optimizers)
+    if there and is_theirs and list(map(id, there.metrics)) == list(map(id, shared)):
+        return there, False
+    size = sum(int(tf.size(variable_values.copies(v)[0])) for v in shared)
+    replicas = shared[0]._value.distribute_strategy.num_replicas_in_sync if shared else 1
+    with default_strategy(), tf.device("CPU:0"):
+        made = Commit(
+            steps=tf.Variable(tf.zeros([], tf.int64), trainable=False),
+            begun=tf.Variable(tf.zeros([], tf.int64), trainable=False),
+            totals=tf.Variable(tf.zeros([rows_of_totals(replicas, size), size]), trainable=False),
+            metrics=shared,
+        )
+    for optimizer in optimizers:
+        attach(optimizer, made)
+    return made, True
 
 
 def rows_of_totals(replicas: int, numbers: int) -> int:

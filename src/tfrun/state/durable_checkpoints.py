@@ -85,11 +85,9 @@ class Durable:
         """Hands a state over to be written; returns at once."""
         step: int = kept.values["iterations"]
         self._last = Moment(now=time.monotonic(), step=self._asked)
-        place = kept.place
-        meta = {"place": [place.call, place.epoch, place.step], "values": kept.values}
         # An optimizer that has been built since the state was kept has nothing in it.
         names = {name: v for name, v in what.variables.items() if name in kept.arrays}
-        self._writer.submit(step, meta, kept.arrays, self._layout(what, names))
+        self._writer.submit(step, kept.meta, kept.arrays, self._layout(what, names))
 
     def prepare(self, what: Saved) -> None:
         """Looks at the objects now, so that another thread need not do it while they change."""
@@ -192,14 +190,12 @@ def fetch_into(folder: Path, *, rather_disk: bool = False) -> None:
         _tell_of_damaged(Path(directory), [path.name for path, _ in damaged])
     if stored is None or "place" not in stored.meta:
         return
-    call, epoch, step = stored.meta["place"]
-    place = Place(call=call, epoch=epoch, step=step)
-    kept = Snapshot(place=place, values=stored.meta["values"], arrays=stored.arrays)
+    kept = Snapshot.of(stored.meta, stored.arrays)
     try:
-        snapshot.write_file(snapshot.path_of(folder, place), kept)
+        snapshot.write_file(snapshot.path_of(folder, kept.place), kept)
     except (OSError, SafetensorError) as error:
         raise no_room.not_kept(folder, f"the checkpoint {stored.path.name}", error) from error
-    _fetched.append(place)
+    _fetched.append(kept.place)
     _log.info("Going on from the checkpoint %s.", stored.path)
 
 

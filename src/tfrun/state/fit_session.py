@@ -13,7 +13,7 @@ from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.other_batches import Where
 from tfrun.engine import commit as commits
-from tfrun.engine import counting, variable_values
+from tfrun.engine import variable_values
 from tfrun.engine.keras_trainer import build_first, resume_with_logs, set_initial_epoch
 from tfrun.job.first_failure import is_peer_error
 from tfrun.process import progress
@@ -295,9 +295,7 @@ class _Last(keras.callbacks.Callback):
 
 def _commit(model: Any) -> commits.Commit:
     """The model's commit, with a train function that is traced with it."""
-    made, is_new = counting.commit_for(
-        variable_values.optimizers_of(model), model.metrics_variables
-    )
+    made, is_new = commits.made_for(variable_values.optimizers_of(model), model.metrics_variables)
     if is_new:
         model.make_train_function(force=True)
     return made

@@ -62,7 +62,7 @@ def say_resumed(place: Place, step: int) -> None:
 
     What it prints is shown from then on, so it waits for the answer.
     """
-    channel.emit("resumed", key=[place.call, place.epoch, place.step], step=step)
+    channel.emit("resumed", key=list(place), step=step)
     channel.wait_for("go", GO_SECONDS)
 
 

@@ -51,8 +51,7 @@ def save(folder: Path, directory: Path, keep: int) -> int | None:
     step: int = kept.values["iterations"]
     store = Store(directory, keep)
     if not _is_there(store, step, kept):
-        meta = {"place": [place.call, place.epoch, place.step], "values": kept.values}
-        store.write(step, meta, kept.arrays)
+        store.write(step, kept.meta, kept.arrays)
     store.close()
     return step
 
@@ -64,8 +63,7 @@ def _is_there(store: Store, step: int, kept: Snapshot) -> bool:
         meta = side_files.read(found[-1].path)[0]["meta"] if found else {}
     except (OSError, SafetensorError, ValueError, KeyError):
         return False
-    place = kept.place
-    return meta.get("place") == [place.call, place.epoch, place.step]
+    return meta.get("place") == list(kept.place)
 
 
 def _answer(folder: str, directory: str, keep: str) -> dict[str, Any]:

@@ -63,6 +63,16 @@ class Snapshot:
     values: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, meta: Mapping[str, Any], arrays: dict[str, NDArray]) -> Snapshot:
+        """The state of which `meta` has told all but its arrays."""
+        return cls(place=Place(*meta["place"]), values=meta["values"], arrays=arrays)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """All but the arrays, as JSON."""
+        return {"place": list(self.place), "values": self.values}
+
 
 def state_dir() -> Path | None:
     """The machine's directory for this job's snapshots; None when nobody would read them."""
@@ -103,8 +113,7 @@ def write_and_tell(folder: Path, snapshot: Snapshot) -> float:
     is_there = write(folder, snapshot)
     seconds = time.monotonic() - began
     if is_there:
-        place = snapshot.place
-        key, step = [place.call, place.epoch, place.step], snapshot.values["iterations"]
+        key, step = list(snapshot.place), snapshot.values["iterations"]
         channel.emit("snapshot", key=key, step=step, seconds=seconds)
     return seconds
 
@@ -150,10 +159,8 @@ def write_file(path: Path, snapshot: Snapshot) -> None:
       OSError: there is no room, or no right.
     """
     arrays, dtypes = as_plain(snapshot.arrays)
-    place = snapshot.place
     header = {
-        "place": [place.call, place.epoch, place.step],
-        "values": snapshot.values,
+        **snapshot.meta,
         "dtypes": dtypes,
         "crc32": {name: zlib.crc32(array) for name, array in arrays.items()},
     }
@@ -199,10 +206,7 @@ def _whole(header: dict[str, Any], arrays: dict[str, Any]) -> Snapshot | None:
     """The snapshot, if its arrays have their checksums."""
     if any(zlib.crc32(array) != header["crc32"][name] for name, array in arrays.items()):
         return None
-    arrays = as_they_were(arrays, header["dtypes"])
-    call, epoch, step = header["place"]
-    place = Place(call=call, epoch=epoch, step=step)
-    return Snapshot(place=place, values=header["values"], arrays=arrays)
+    return Snapshot.of(header, as_they_were(arrays, header["dtypes"]))
 
 
 def read_values(path: Path) -> dict[str, Any] | None:

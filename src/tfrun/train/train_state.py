@@ -8,7 +8,8 @@ from typing import Any
 
 from tfrun.data import errors
 from tfrun.data.ledger import writer as ledger
-from tfrun.engine import counting, step_clock
+from tfrun.engine import commit as commits
+from tfrun.engine import step_clock
 from tfrun.engine.agree import multi_worker_strategy
 from tfrun.job.world import world
 from tfrun.process import channel, progress
@@ -217,7 +218,7 @@ class TrainState:
             self._shown.begins()
         numbered_calls.before_next(self.close)
         if self._strategy is not None:
-            commit, _ = counting.commit_for(mine.optimizers, mine.metric_variables)
+            commit, _ = commits.made_for(mine.optimizers, mine.metric_variables)
         session.keeper = self._keeper = LoopKeeper(mine, commit, call=session.number)
         done = session.left() if session.is_done else None
         if done is not None:  # else nobody had room for it, and it has to run again
