@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrun.checkpoint import manifest
-from tfrun.checkpoint.atomic_store import Store
-from tfrun.checkpoint.retention import expired
+from tfrun.checkpoint.atomic_store import Store, expired
 
 
 def steps(store: Store) -> list[int]:

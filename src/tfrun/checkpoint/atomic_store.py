@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ import numpy as np
 from tfrun.checkpoint import durable_files, manifest, names, side_files, tf_format
 from tfrun.checkpoint.errors import cannot_write, other_writer
 from tfrun.checkpoint.manifest import Damaged, Manifest
-from tfrun.checkpoint.retention import expired
 from tfrun.checkpoint.tf_format import Layout
 from tfrun.job.lock import WriterLock
 
@@ -219,3 +218,21 @@ def _load(path: Path, found: Manifest) -> Stored:
     if state["keys"]:
         arrays |= tf_format.read(path / _PREFIX, state["keys"])
     return Stored(step=found.step, path=path, meta=state["meta"], arrays=arrays)
+
+
+def expired(newest_first: Sequence[str], damaged: Collection[str], keep: int) -> list[str]:
+    """Returns those that have `keep` newer ones which are not known to be damaged.
+
+    A damaged one does not count, so what is good is never removed in favour of what is not.
+
+    Args:
+      newest_first: all checkpoints.
+      damaged: those that did not verify.
+      keep: at least 1.
+    """
+    good, found = 0, []
+    for name in newest_first:
+        if good >= keep:
+            found.append(name)
+        good += name not in damaged
+    return found

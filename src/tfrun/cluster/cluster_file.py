@@ -10,7 +10,7 @@ from tfrun.cluster.host_lists import Host
 from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.strict_json import keep_repeated
 from tfrun.cluster.tasks import Task
-from tfrun.cluster.tf_config_cluster import parse_cluster
+from tfrun.cluster.tf_config import parse_cluster
 from tfrun.job.errors import UsageError
 
 TRAINERS = ("chief", "worker")

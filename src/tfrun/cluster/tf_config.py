@@ -9,17 +9,20 @@ tasks share, an empty role, a misspelt key that would make every machine train a
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfrun.cluster.address import shown
-from tfrun.cluster.spec import ClusterSpec, TaskKey
+from tfrun.cluster.address import Address, parse_address, shown
+from tfrun.cluster.spec import LEGACY_CHIEF, ROLES, ClusterSpec, TaskKey
 from tfrun.cluster.strict_json import Object, keep_repeated, near_miss
-from tfrun.cluster.tf_config_cluster import CLUSTER_EXAMPLE, parse_cluster
-from tfrun.cluster.tf_config_task import TASK_EXAMPLE, parse_task
 from tfrun.job.errors import UsageError
 
 __all__ = ["ClusterSpec", "TFConfig", "TaskKey", "check_against", "parse_tf_config", "render"]
+
+ROLE_NAMES = "a role of " + ", ".join((*ROLES, LEGACY_CHIEF))
+CLUSTER_EXAMPLE = '"cluster": {"worker": ["host1:2222", "host2:2222"]}'
+TASK_EXAMPLE = '"task": {"type": "worker", "index": 0}'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,3 +143,150 @@ def _check_rpc_layer(value: object, where: str) -> None:
             expected='"grpc"',
             fix="Leave it out",
         )
+
+
+def parse_cluster(value: object, where: str) -> ClusterSpec:
+    def refuse(problem: str, *, at: str = where, expected: str = CLUSTER_EXAMPLE, fix: str = ""):
+        return UsageError("TFRUN-202", problem, where=at, expected=expected, fix=fix)
+
+    if value is None:
+        return ClusterSpec()
+    if not isinstance(value, Object):
+        raise refuse(f"{shown(value)} is not a JSON object")
+    if value.repeated is not None:
+        raise refuse(f"the role {shown(value.repeated)} stands there twice", fix="Join their lists")
+    roles: dict[str, tuple[Address, ...]] = {}
+    for name, tasks in value.items():
+        role, at = _role(name, refuse, where), f"{where}.{name}"
+        if role in roles:
+            raise refuse(
+                "the cluster has both a chief and a master", fix="Leave out master, its old name"
+            )
+        found = _addresses(tasks, at, refuse)
+        if role in ("chief", "evaluator") and len(found) > 1:
+            fix = "Make the others workers" if role == "chief" else ""
+            raise refuse(f"there are {len(found)} tasks", at=at, expected=f"one {role}", fix=fix)
+        roles[role] = found
+    _check_roles(roles, refuse)
+    _check_distinct(value, roles, where)
+    return ClusterSpec.of(roles)
+
+
+def _role(name: str, refuse, at: str) -> str:
+    role = "chief" if name == LEGACY_CHIEF else name
+    if role in ROLES:
+        return role
+    near = near_miss(name, (*ROLES, LEGACY_CHIEF))
+    fix = f"Write {json.dumps(near)}" if near else ""
+    raise refuse(f"{shown(name)} is not a role", at=at, expected=ROLE_NAMES, fix=fix)
+
+
+def _addresses(tasks: object, where: str, refuse) -> tuple[Address, ...]:
+    expected = "a list of addresses, or an object from indices to addresses"
+    if isinstance(tasks, Object):
+        tasks = _dense(tasks, where, refuse)
+    if not isinstance(tasks, list):
+        raise refuse(f"{shown(tasks)} is not a list", at=where, expected=expected)
+    if not tasks:
+        # TensorFlow would take a parameter server that is not there as its leader, and wait.
+        raise refuse(
+            "the role has no tasks",
+            at=where,
+            expected="at least one address",
+            fix="Leave out the role",
+        )
+    return tuple(parse_address(item, where=f"{where}[{i}]") for i, item in enumerate(tasks))
+
+
+def _dense(tasks: Object, where: str, refuse) -> list[object]:
+    """Turns {"0": "a:1", "1": "b:1"}, the second form of `tf.train.ClusterSpec`, into a list."""
+    expected = f"the indices 0 to {len(tasks) - 1}, each once"
+    by_index: dict[int, object] = {}
+    if tasks.repeated is not None:
+        raise refuse(f"the index {tasks.repeated} stands there twice", at=where, expected=expected)
+    for key, item in tasks.items():
+        if not key.isascii() or not key.isdigit() or (key != "0" and key.startswith("0")):
+            raise refuse(f"{shown(key)} is not an index", at=where, expected=expected)
+        if len(key) > 9 or int(key) >= len(tasks):
+            # TensorFlow's strategies count the tasks and compare indices with the count.
+            raise refuse(f"the indices have gaps before {key:.20}", at=where, expected=expected)
+        by_index[int(key)] = item
+    return [by_index[i] for i in range(len(tasks))]
+
+
+def _check_roles(roles: Mapping[str, object], refuse) -> None:
+    if "ps" in roles and "worker" not in roles:
+        raise refuse("the cluster has parameter servers but no worker", fix="Add workers")
+
+
+def _check_distinct(names: Iterable[str], roles: Mapping[str, Sequence[Address]], where: str):
+    seen: dict[tuple[str, int], str] = {}
+    for name in names:
+        for index, address in enumerate(roles["chief" if name == LEGACY_CHIEF else name]):
+            place = f"{where}.{name}[{index}]"
+            if (first := seen.setdefault(address.identity, place)) != place:
+                raise UsageError(
+                    "TFRUN-205",
+                    f"{str(address)!r} is the same place as {first}",
+                    where=place,
+                    expected="an address of its own for each task",
+                    fix="Give one of them another port or host",
+                )
+
+
+def parse_task(value: object, cluster: ClusterSpec, where: str) -> TaskKey | None:
+    def refuse(problem: str, *, at: str = where, expected: str = TASK_EXAMPLE, fix: str = ""):
+        return UsageError("TFRUN-203", problem, where=at, expected=expected, fix=fix)
+
+    if value is None or value == {}:
+        if not cluster or (cluster.count("ps") and not cluster.count("chief")):
+            return None
+        raise refuse("the task is missing", fix="Say which task of the cluster this process is")
+    if not isinstance(value, Object):
+        raise refuse(f"{shown(value)} is not a JSON object")
+    if value.repeated is not None:
+        raise refuse(f"the key {shown(value.repeated)} stands there twice")
+    task = TaskKey(type=_task_type(value, where, refuse), index=_task_index(value, where, refuse))
+    _check_member(task, cluster, where)
+    return task if cluster else None
+
+
+def _task_type(task: Object, where: str, refuse) -> str:
+    name = task.get("type")
+    at = f"{where}.type"
+    if name is None:
+        raise refuse("the type is missing", at=at)
+    if not isinstance(name, str):
+        raise refuse(f"{shown(name)} is not a string", at=at, expected=ROLE_NAMES)
+    return _role(name, refuse, at)
+
+
+def _task_index(task: Object, where: str, refuse) -> int:
+    index = task.get("index")
+    at, expected = f"{where}.index", "a whole number from 0"
+    if index is None:
+        raise refuse("the index is missing", at=at, expected=expected)
+    # Shell templates write "0" in quotes and TensorFlow takes it; it takes 0.7 and true as well.
+    if isinstance(index, str) and index.isascii() and index.isdigit() and len(index) < 10:
+        index = int(index)
+    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
+        raise refuse(f"{shown(index)} is not an index", at=at, expected=expected)
+    return index
+
+
+def _check_member(task: TaskKey, cluster: ClusterSpec, where: str) -> None:
+    def refuse(problem: str, expected: str, at: str = f"{where}.index") -> UsageError:
+        fix = "Correct the task, or add it to the cluster"
+        return UsageError("TFRUN-206", problem, where=at, expected=expected, fix=fix)
+
+    count = cluster.count(task.type)
+    if task.type == "evaluator" or not cluster:
+        # The evaluator may stand outside the cluster; without a cluster a process is alone.
+        if task.index > 0:
+            raise refuse(f"there is no {task}", "index 0")
+    elif count == 0:
+        names = ", ".join(role for role, _ in cluster.roles)
+        raise refuse(f"the cluster has no {task.type}", f"a role of {names}", f"{where}.type")
+    elif task.index >= count:
+        limit = "index 0" if count == 1 else f"an index from 0 to {count - 1}"
+        raise refuse(f"the cluster has {count} {task.type} task(s), no {task}", limit)
