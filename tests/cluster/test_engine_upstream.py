@@ -23,7 +23,7 @@ def workers(*, repaired: bool) -> dict:
     "bug",
     [
         "clips local gradients",  # patches.keras_optimizer.reduce_first
-        "weighs short batches alike",  # keras_losses.of_step
+        "weighs short batches alike",  # step_losses.of_step
         "averages nothing in layers",  # patches.keras_variable.remember_assignments
         "losses of outputs count batches",  # patches.keras_losses.count_losses_by_samples
         "one device takes the detour",  # patches.tf_iterators.read_directly

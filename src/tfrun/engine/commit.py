@@ -1,7 +1,7 @@
 """Whether a training step has happened on a worker: its last act is to count itself.
 
 When a peer dies, TensorFlow fails this worker's step somewhere. All updates of an optimizer wait
-for all reductions (see keras_optimizer.py), so weights and slots hold a whole step; the count,
+for all reductions (see gradient_sums.py), so weights and slots hold a whole step; the count,
 which waits for all updates, tells which one. With the gradients travel the metric variables, which
 TensorFlow keeps apart until they are read: every worker then knows the sums over all of them as
 of the last whole step, those of the worker that has died too.

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfrun.engine.scopes import default_strategy
 
 _ATTRIBUTE = "_tfrun_steps_made"
+_MAKING = "_tfrun_steps_to_count"
 
 
 def so_far(model: Any) -> int | None:
@@ -31,32 +32,34 @@ def counted(model: Any, make: Callable[[], Any]) -> Any:
 
     Args:
       model: whose.
-      make: makes it, keras/src/backend/tensorflow/trainer.py, `_make_function`. It calls the
-        function that is replaced here on its step on one batch, outside of any replica.
+      make: makes it, keras/src/backend/tensorflow/trainer.py, `_make_function`. It calls
+        `_autoconvert_optionals` on its step on one batch, outside of any replica.
     """
     with default_strategy(), tf.device("CPU:0"):
         counter = tf.Variable(tf.zeros([], tf.int64), trainable=False)
-    convert = model._autoconvert_optionals
-
-    def converted(one_step: Any) -> Any:
-        step = convert(one_step)
-
-        @functools.wraps(step)
-        def counting(data: Any) -> Any:
-            outputs = step(data)
-            with tf.device("CPU:0"):
-                counter.assign_add(1, read_value=False)
-            return outputs
-
-        return counting
-
-    model.__dict__["_autoconvert_optionals"] = converted  # past Keras's tracking of attributes
+    model.__dict__[_MAKING] = counter  # past Keras's tracking of attributes
     try:
         made = make()
     finally:
-        del model.__dict__["_autoconvert_optionals"]
+        del model.__dict__[_MAKING]
     model.__dict__[_ATTRIBUTE] = counter
     return made
+
+
+def counting(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns the step on one batch, which counts itself where `counted` has it made."""
+    counter = model.__dict__.get(_MAKING)
+    if counter is None:
+        return step
+
+    @functools.wraps(step)
+    def one_step(data: Any) -> Any:
+        outputs = step(data)
+        with tf.device("CPU:0"):
+            counter.assign_add(1, read_value=False)
+        return outputs
+
+    return one_step
 
 
 def forget(model: Any) -> None:

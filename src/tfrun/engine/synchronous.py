@@ -19,15 +19,15 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tfrun.engine import (
     commit,
     empty_batches,
-    keras_losses,
-    keras_optimizer,
+    gradient_sums,
     keras_state,
-    keras_trainer,
     noise,
     outside_run,
     replica,
     script_place,
     step_clock,
+    step_losses,
+    trained_model,
 )
 
 KEYS_PER_STRATEGY = 1000
@@ -47,7 +47,7 @@ class SynchronousStrategy:
 
     @property
     def num_replicas_in_sync(self) -> int:
-        keras_losses.note_who_asks(sys._getframe(1).f_globals.get("__name__", ""))
+        step_losses.note_who_asks(sys._getframe(1).f_globals.get("__name__", ""))
         return super().num_replicas_in_sync  # type: ignore[misc]
 
     @functools.cached_property
@@ -129,11 +129,11 @@ def _in_run(fn):
         args, kwargs = empty_batches.of_any_size((args, kwargs))
         with replica.replica_run() as run, step_clock.around_step(run, (args, kwargs)) as step:
             args, kwargs = step.args
-            keras_trainer.begin_step(run, function)
-            with keras_losses.of_step(run, function, args):
+            trained_model.begin_step(run, function)
+            with step_losses.of_step(run, function, args):
                 result = convert(function, context, convert_by_default=False)(*args, **kwargs)
-                result = keras_losses.logs_of_all(run, result)
-            keras_optimizer.apply_deferred(run)
+                result = step_losses.logs_of_all(run, result)
+            gradient_sums.apply_deferred(run)
             keras_state.average_assigned(run)
             step.results.append(commit.after_updates(run, result))
             return step.results[0]

@@ -4,7 +4,7 @@ Keras multiplies each mean over a batch by 1 / replicas where a `keras.losses` o
 and what `add_loss` was given once more (keras/src/losses/loss.py, `scale_loss_for_distribution`;
 keras/src/backend/tensorflow/trainer.py, `_aggregate_additional_loss`). What a script computes
 otherwise it leaves as it is, and what a step of the script's own logs is a fraction of the loss.
-How losses are weighed instead: engine/keras_losses.py.
+How losses are weighed instead: engine/step_losses.py.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from keras.src.trainers.trainer import Trainer
 from tensorflow.python import pywrap_tfe
 
 from tfrun.engine import replica
-from tfrun.engine.keras_losses import is_number
 from tfrun.engine.loss_terms import MeanOver, Term
 from tfrun.engine.losses import share_of
+from tfrun.engine.step_losses import is_number
 
 
 def weigh(original):

@@ -2,7 +2,7 @@
 
 Keras 3 clips, accumulates and checks for infinities the *local* gradients and reduces them last:
 N workers then compute something else than one worker, and a condition that differs between
-workers can surround a collective, which deadlocks. See tfrun/engine/keras_optimizer.py.
+workers can surround a collective, which deadlocks. See tfrun/engine/gradient_sums.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 from keras.src import ops
 
-from tfrun.engine import keras_optimizer, outside_run, replica
+from tfrun.engine import gradient_sums, outside_run, replica
 from tfrun.patches import keras_layers
 from tfrun.ps import updates, variables
 
@@ -22,8 +22,8 @@ def reduce_first(original):
     """The outermost `apply` of a step sums the gradients over the replicas."""
 
     def apply(self, grads, trainable_variables=None):
-        while keras_optimizer.at_first_update:
-            keras_optimizer.at_first_update.pop()()
+        while gradient_sums.at_first_update:
+            gradient_sums.at_first_update.pop()()
         run = replica.current()
         if run is None:
             alone = outside_run.strategy_to_run_in(self, trainable_variables)
@@ -31,13 +31,13 @@ def reduce_first(original):
                 with alone.scope():
                     return alone.run(functools.partial(self.apply, grads, trainable_variables))
             stated = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
-            keras_optimizer.check_scope(self, stated, trainable_variables)
+            gradient_sums.check_scope(self, stated, trainable_variables)
         if run is None or run.updating:
             return original(self, grads, trainable_variables)
         trained = list(
             self._trainable_variables if trainable_variables is None else trainable_variables
         )
-        return keras_optimizer.updated(
+        return gradient_sums.updated(
             run, self, list(grads), trained, lambda g: original(self, g, trainable_variables)
         )
 
@@ -53,7 +53,7 @@ def reduce_pairs_first(original):
             return original(self, grads_and_vars)
         pairs = list(grads_and_vars)
         grads, trained = [g for g, _ in pairs], [v for _, v in pairs]
-        return keras_optimizer.updated(
+        return gradient_sums.updated(
             run, self, grads, trained, lambda g: original(self, zip(g, trained, strict=True))
         )
 

@@ -14,9 +14,9 @@ import tensorflow as tf
 from keras import tree
 
 from tfrun.data.keras import feed
-from tfrun.engine import keras_losses, keras_trainer, multi_step_function, own_steps, steps_made
-from tfrun.engine.keras_optimizer import check_scope
-from tfrun.engine.keras_trainer import is_repaired, mean_over_workers
+from tfrun.engine import multi_step_function, own_steps, step_losses, steps_made, trained_model
+from tfrun.engine.gradient_sums import check_scope
+from tfrun.engine.trained_model import is_repaired, mean_over_workers
 from tfrun.job.errors import TfrunError
 from tfrun.ps import keras_methods as servers
 from tfrun.ps.errors import not_everywhere
@@ -34,7 +34,7 @@ def build_from_local_batch(original):
         if is_repaired(strategy):
             check_scope(self.optimizer, strategy)
         known = getattr(iterator, "symbolic_batch", lambda: None)()
-        builds_first = not strategy and keras_trainer.builds_first(self)
+        builds_first = not strategy and trained_model.builds_first(self)
         if known is not None:
             data_batch, iterator = known, None
             if builds_first:
@@ -113,9 +113,9 @@ def agree_on_last_logs(original):
     """
 
     def _get_metrics_result_or_logs(self, logs):
-        whole = getattr(self, keras_losses.LOGGED_METRICS, ()) if logs else ()
+        whole = getattr(self, step_losses.LOGGED_METRICS, ()) if logs else ()
         if not logs:
-            logs = keras_trainer.resumed_logs(self) or logs
+            logs = trained_model.resumed_logs(self) or logs
         result = original(self, logs)
         strategy = self.distribute_strategy
         if result is logs and is_repaired(strategy):
@@ -193,6 +193,15 @@ def count_executions(original):
         return make() if self.steps_per_execution == 1 else steps_made.counted(self, make)
 
     return _make_function
+
+
+def count_steps(original):
+    """Each step of a train function that makes several in a call counts itself."""
+
+    def _autoconvert_optionals(self, step_func):
+        return steps_made.counting(self, original(self, step_func))
+
+    return _autoconvert_optionals
 
 
 def agree_on_batch_logs(original):

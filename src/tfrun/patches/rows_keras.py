@@ -180,7 +180,10 @@ TRAINER = (
         until="Keras averages such logs over the workers",
     ),
     Patch(
-        targets={f"{_BASE}._make_function": ("keras_trainer:count_executions",)},
+        targets={
+            f"{_BASE}._make_function": ("keras_trainer:count_executions",),
+            f"{_BASE}._autoconvert_optionals": ("keras_trainer:count_steps",),
+        },
         issue="`steps_per_execution` is a constant of the graph: an execution would go over the "
         "end of an epoch, or over a step after which something is due",
         until="the number of steps is an argument of Keras's train function",

@@ -19,7 +19,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers import loss_scale_optimizer
 from tensorflow.python.framework import ops
 
-from tfrun.engine.keras_optimizer import check_scope
+from tfrun.engine.gradient_sums import check_scope
 from tfrun.job.errors import TfrunError
 from tfrun.ps import fused_updates, variables
 from tfrun.ps.row_lookup import ShardGradients

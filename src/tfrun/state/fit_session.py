@@ -14,7 +14,7 @@ from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.other_batches import Where
 from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
-from tfrun.engine.keras_trainer import build_first, resume_with_logs, set_initial_epoch
+from tfrun.engine.trained_model import build_first, resume_with_logs, set_initial_epoch
 from tfrun.job.first_failure import is_peer_error
 from tfrun.process import progress
 from tfrun.process.peers_left import PeersLeft

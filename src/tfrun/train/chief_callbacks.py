@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrun.engine.agree import from_chief, multi_worker_strategy
-from tfrun.engine.keras_trainer import initial_epoch, set_initial_epoch
 from tfrun.engine.local_mode import local_mode
+from tfrun.engine.trained_model import initial_epoch, set_initial_epoch
 from tfrun.job.world import world
 from tfrun.state.callback_state import StandIn
 

@@ -17,7 +17,7 @@ import os
 import tensorflow as tf
 
 from tfrun.engine import script_place
-from tfrun.engine.keras_optimizer import at_first_update
+from tfrun.engine.gradient_sums import at_first_update
 from tfrun.engine.vain_wait import last_collective
 from tfrun.job import doubts
 from tfrun.job.world import world

@@ -2,7 +2,7 @@
 
 `Dataset.batch(n)` without `drop_remainder` has batches of unknown size, because the last one may be
 short. Under a strategy each worker then has to ask all others in each step how many samples they
-have (see engine/keras_trainer.py): a collective, about a millisecond of a step. But where samples
+have (see engine/trained_model.py): a collective, about a millisecond of a step. But where samples
 never end, or come to a multiple of n, there is no short batch.
 """
 
