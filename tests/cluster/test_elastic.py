@@ -204,7 +204,7 @@ def test_one_machine_after_the_other_is_preempted_and_the_rest_goes_on() -> None
     assert [e["step"] for e in left] == pytest.approx([25, 105], abs=1)
     assert not found.of("failure") and not found.of("recovered")
     assert found.ends[:2] == ["b exit code 75", "a exit code 75"]
-    assert [line for line in found.lines if "b is being pre-empted; resumed at step 2" in line]
+    assert [line for line in found.lines if "b is being preempted; resumed at step 2" in line]
     assert [line for line in found.lines if "with 1 worker after" in line and "a is being" in line]
 
 

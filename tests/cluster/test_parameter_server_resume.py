@@ -1,4 +1,4 @@
-"""A job with parameter servers is pre-empted in the midst of `fit`; the same command goes on."""
+"""A job with parameter servers is preempted in the midst of `fit`; the same command goes on."""
 
 from __future__ import annotations
 

@@ -33,13 +33,13 @@ class Ran:
 
     @property
     def saved(self) -> list[int | None]:
-        """The steps that the chief has saved because of the pre-emption."""
+        """The steps that the chief has saved because of the preemption."""
         reports = [event["report"] for event in self.events if event["event"] == "worker_report"]
         return [report.get("step") for report in reports if report["kind"] == "job_saved"]
 
     @property
     def seconds_after_sigterm(self) -> float:
-        """From the first word of the pre-emption until all of the job was over."""
+        """From the first word of the preemption until all of the job was over."""
         asked = [e["time"] for e in self.events if e["event"] in ("wanted_back", "interrupted")]
         return self.events[-1]["time"] - asked[0]
 
@@ -71,7 +71,7 @@ def run(folder: Path, script: str, fault: str = "", **env: str) -> Ran:
     )
 
 
-# Each job goes on where the one before was pre-empted.
+# Each job goes on where the one before was preempted.
 FITS = {
     "start": ("launcher:start", [None]),
     "first trace": ("worker:trace", [None]),
@@ -98,7 +98,7 @@ PHASES = [(script, phase) for script, phases in CHAINS.items() for phase in phas
 
 @functools.cache
 def chain(script: str) -> dict[str, Ran]:
-    """Runs the script undisturbed, then pre-empted in each phase and to its end."""
+    """Runs the script undisturbed, then preempted in each phase and to its end."""
     ran = {}
     with tempfile.TemporaryDirectory() as undisturbed, tempfile.TemporaryDirectory() as folder:
         ran["undisturbed"] = run(Path(undisturbed), script)

@@ -1,4 +1,4 @@
-"""Hangs, pre-emption, and jobs that are started again: the same weights at the end."""
+"""Hangs, preemption, and jobs that are started again: the same weights at the end."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def test_one_that_waits_for_the_dead_in_tensorflows_start_is_not_waited_for(jobs
         "if round == 0 and rank == 1:\n"
         "    meet()\n    die()\n"
         "if round == 0:\n"
-        "    with progress.meeting():\n"
+        "    with progress.tensorflow_start():\n"
         "        meet()\n"
         "        ctypes.PyDLL(None).sleep(60)\n"  # as TensorFlow does, with Python's lock held
         "print('end', flush=True)\n",

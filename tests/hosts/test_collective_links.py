@@ -24,19 +24,19 @@ from pathlib import Path
 import numpy as np
 from tfrun.collective.errors import PeerGone
 from tfrun.collective.form_collective import Where, form
-from tfrun.collective.rendezvous import Meeting
+from tfrun.collective.peer_listener import PeerListener
 net, rank, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
 def said(name, text):
     folder.joinpath(name + ".part").write_text(text)
     folder.joinpath(name + ".part").rename(folder / name)
-meeting = Meeting(rank, 3, "secret", f"{net}.{rank + 1}")
-said(f"port-{rank}", str(meeting.port))
+listener = PeerListener(rank, 3, "secret", f"{net}.{rank + 1}")
+said(f"port-{rank}", str(listener.port))
 def where(peer):
     path = folder / f"port-{peer}"
     while not path.exists():
         time.sleep(0.01)
     return Where(host=f"{net}.{peer + 1}", port=int(path.read_text()), memory="")
-group = form(meeting, rank, 3, where)
+group = form(listener, rank, 3, where)
 small, large = np.full(10, rank + 1.0), np.full(100_000, rank + 1.0, np.float32)
 for number in range(1_000_000):
     try:

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from test_collective_sums import at_once, collectives
 
-from tfrun.collective import handshake, rendezvous, stamps
+from tfrun.collective import handshake, peer_listener, stamps
 from tfrun.collective.collective import Collective
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
 from tfrun.collective.form_collective import Where, form, memory_name
 from tfrun.collective.links import Patience
-from tfrun.collective.rendezvous import Meeting
+from tfrun.collective.peer_listener import PeerListener
 from tfrun.job.first_failure import is_peer_error
 
 PEER = """
@@ -28,12 +28,12 @@ import sys
 from pathlib import Path
 import numpy as np
 from tfrun.collective.form_collective import Where, form, memory_name
-from tfrun.collective.rendezvous import Meeting
+from tfrun.collective.peer_listener import PeerListener
 port, count = int(sys.argv[1]), int(sys.argv[2])
 folder = Path(sys.argv[3]) if sys.argv[3] else None
-meeting = Meeting(0, 2, "secret", "127.0.0.1")
+listener = PeerListener(0, 2, "secret", "127.0.0.1")
 peer = Where(host="127.0.0.1", port=port, memory=memory_name(folder))
-group = form(meeting, 0, 2, lambda rank: peer, folder=folder)
+group = form(listener, 0, 2, lambda rank: peer, folder=folder)
 tensor = np.ones(count, np.float32)
 while True:
     group.all_reduce([tensor])
@@ -44,14 +44,14 @@ class Peer:
     """Rank 0 in a process of its own, which sums for ever; and this process's rank 1."""
 
     def __init__(self, count: int, patience: Patience, folder: Path, shares: bool) -> None:
-        meeting = Meeting(1, 2, "secret", "127.0.0.1")
+        listener = PeerListener(1, 2, "secret", "127.0.0.1")
         mine = folder if shares else None
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PEER, str(meeting.port), str(count), str(mine or "")],
+            [sys.executable, "-c", PEER, str(listener.port), str(count), str(mine or "")],
             stderr=subprocess.DEVNULL,  # where it ends with an error once this one is done
         )
         self.group = form(
-            meeting,
+            listener,
             1,
             2,
             lambda rank: Where(host="127.0.0.1", port=0, memory=memory_name(mine)),
@@ -259,8 +259,8 @@ def test_who_waits_already_is_told_that_nobody_comes() -> None:
 
 
 def test_strangers_are_not_let_in_and_do_not_delay() -> None:
-    meeting = Meeting(1, 2, "secret", "127.0.0.1")
-    address = ("127.0.0.1", meeting.port)
+    listener = PeerListener(1, 2, "secret", "127.0.0.1")
+    address = ("127.0.0.1", listener.port)
     silent = [socket.create_connection(address) for _ in range(5)]
     noise = socket.create_connection(address)
     noise.sendall(os.urandom(1000))
@@ -272,15 +272,15 @@ def test_strangers_are_not_let_in_and_do_not_delay() -> None:
     earlier.settimeout(5)
     with pytest.raises(OSError):
         handshake.call(earlier, "secret", me=0, peer=1, world=3)
-    other = Meeting(0, 2, "secret", "127.0.0.1")
+    other = PeerListener(0, 2, "secret", "127.0.0.1")
     began = time.monotonic()
     links = at_once(
         [
-            lambda: meeting.links({}, {0}, 10)[0],
+            lambda: listener.links({}, {0}, 10)[0],
             lambda: other.links({1: address}, {1}, 10)[1],
         ]
     )
-    meeting.close()
+    listener.close()
     other.close()
     assert time.monotonic() - began < 5
     for end in (*silent, noise, wrong, earlier, *links):
@@ -289,23 +289,23 @@ def test_strangers_are_not_let_in_and_do_not_delay() -> None:
 
 def test_many_silent_strangers_are_hung_up_on() -> None:
     """They held all the places where handshakes are done, for as long as one may take."""
-    meeting, other = Meeting(1, 2, "secret", "127.0.0.1"), Meeting(0, 2, "secret", "127.0.0.1")
-    address = ("127.0.0.1", meeting.port)
-    silent = [socket.create_connection(address) for _ in range(rendezvous.AT_ONCE + 10)]
+    listener, other = (PeerListener(rank, 2, "secret", "127.0.0.1") for rank in (1, 0))
+    address = ("127.0.0.1", listener.port)
+    silent = [socket.create_connection(address) for _ in range(peer_listener.AT_ONCE + 10)]
     began = time.monotonic()
     links = at_once(
         [
-            lambda: meeting.links({}, {0}, 30)[0],
+            lambda: listener.links({}, {0}, 30)[0],
             lambda: other.links({1: address}, {1}, 30)[1],
         ]
     )
-    assert time.monotonic() - began < rendezvous.HANDSHAKE_SECONDS / 2
-    for end in (meeting, other, *silent, *links):
+    assert time.monotonic() - began < peer_listener.HANDSHAKE_SECONDS / 2
+    for end in (listener, other, *silent, *links):
         end.close()
 
 
 def test_a_wrong_secret_among_workers_is_said() -> None:
-    first, second = Meeting(0, 2, "one", "127.0.0.1"), Meeting(1, 2, "two", "127.0.0.1")
+    first, second = PeerListener(0, 2, "one", "127.0.0.1"), PeerListener(1, 2, "two", "127.0.0.1")
     try:
         with pytest.raises(PeerGone, match="does not know this job's secret"):
             first.links({1: ("127.0.0.1", second.port)}, {1}, 10)
@@ -315,10 +315,10 @@ def test_a_wrong_secret_among_workers_is_said() -> None:
 
 
 def test_a_peer_that_never_comes_is_said_in_time() -> None:
-    meeting = Meeting(1, 2, "secret")
+    listener = PeerListener(1, 2, "secret")
     with pytest.raises(PeerGone, match="rank 0 has not connected within"):
-        meeting.links({}, {0}, 0.2)
-    meeting.close()
+        listener.links({}, {0}, 0.2)
+    listener.close()
 
 
 def test_the_secret_is_not_on_the_wire_and_belongs_to_a_round() -> None:

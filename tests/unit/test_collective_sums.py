@@ -18,7 +18,7 @@ from tfrun.collective import shared_memory_sums as shared_module
 from tfrun.collective.collective import SMALL_BYTES, Collective
 from tfrun.collective.form_collective import Where, form, memory_name
 from tfrun.collective.links import Patience
-from tfrun.collective.rendezvous import Meeting
+from tfrun.collective.peer_listener import PeerListener
 
 SECONDS = 20.0
 MACHINES = [(2,), (5,), (2, 2), (1, 3, 2), (2, 1, 1)]  # workers that share memory
@@ -50,7 +50,7 @@ def collectives(
     """
     ways = [compress] * world if isinstance(compress, str) else compress
     small = [small_bytes] * world if isinstance(small_bytes, int) else small_bytes
-    meetings = [Meeting(rank, world, "secret", "127.0.0.1") for rank in range(world)]
+    listeners = [PeerListener(rank, world, "secret", "127.0.0.1") for rank in range(world)]
     folders: list[Path | None] = [None] * world
     if machines:
         owners = [machine for machine, count in enumerate(machines) for _ in range(count)]
@@ -58,13 +58,13 @@ def collectives(
         for path in folders:
             path.mkdir(exist_ok=True)
     places = [
-        Where(host="127.0.0.1", port=meeting.port, memory=memory_name(path))
-        for meeting, path in zip(meetings, folders, strict=True)
+        Where(host="127.0.0.1", port=listener.port, memory=memory_name(path))
+        for listener, path in zip(listeners, folders, strict=True)
     ]
 
     def meet(rank: int) -> Collective:
         return form(
-            meetings[rank],
+            listeners[rank],
             rank,
             world,
             places.__getitem__,

@@ -1,4 +1,4 @@
-"""The controller when machines are wanted back, one of them or all, behind its port."""
+"""The controller when machines are preempted, one of them or all, behind its port."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tfrun.job.timeouts import Timeouts
 SNAPSHOT = {"kind": "snapshot", "key": [0, 0, 8], "step": 8, "seconds": 0.1}
 
 
-async def wanted_back(socket: Socket, agent: str) -> None:
-    await say(socket, messages.WantedBack(agent=agent))
+async def preempted(socket: Socket, agent: str) -> None:
+    await say(socket, messages.Preempted(agent=agent))
 
 
-def test_one_machine_is_wanted_back_and_the_other_goes_on(tmp_path: Path) -> None:
+def test_one_machine_is_preempted_and_the_other_goes_on(tmp_path: Path) -> None:
     async def test(served: Served) -> None:
         a, b = await running(served)
-        await wanted_back(b, "b")
+        await preempted(b, "b")
         for socket in (a, b):
             assert await receive(socket) == messages.Regroup(round=0)
         for number, socket in enumerate((a, b)):
@@ -68,7 +68,7 @@ def test_one_machine_is_wanted_back_and_the_other_goes_on(tmp_path: Path) -> Non
 def test_a_machine_that_alone_has_the_newest_state_passes_it_on_first(tmp_path: Path) -> None:
     async def test(served: Served) -> None:
         a, b = await running(served)
-        await wanted_back(b, "b")
+        await preempted(b, "b")
         for socket in (a, b):
             assert await receive(socket) == messages.Regroup(round=0)
         await report(b, 0, "worker:1", SNAPSHOT)
@@ -89,9 +89,9 @@ def test_a_machine_that_alone_has_the_newest_state_passes_it_on_first(tmp_path: 
 def test_when_too_few_would_be_left_the_state_is_saved(tmp_path: Path, low: int) -> None:
     async def test(served: Served) -> None:
         a, b = await running(served)
-        await wanted_back(b, "b")
+        await preempted(b, "b")
         if low == 1:  # within the second
-            await wanted_back(a, "a")
+            await preempted(a, "a")
         for socket in (a, b):
             assert await receive(socket) == messages.Save(round=0)
         await report(a, 0, "worker:0", {"kind": "job_saved", "step": 8})
@@ -108,7 +108,7 @@ def test_a_machine_whose_time_is_over_is_done_without(tmp_path: Path) -> None:
 
     async def test(served: Served) -> None:
         a, b = await running(served)
-        await wanted_back(b, "b")
+        await preempted(b, "b")
         for socket in (a, b):
             assert await receive(socket) == messages.Regroup(round=0)
         for socket in (a, b):
@@ -175,7 +175,7 @@ def test_the_only_machine_with_the_state_does_not_go_while_others_are_waited_for
             await leaves(socket, 0, f"worker:{number}")
         while not of(served, "waiting"):
             await asyncio.sleep(0.01)
-        await wanted_back(a, "a")
+        await preempted(a, "a")
         assert await receive(a) == messages.SaveMemory(round=1)
 
     quick = {"heartbeat_interval": 0.05, "heartbeat_timeout": 8.0, "settle": 0.1}
@@ -192,7 +192,7 @@ def test_one_that_stands_by_goes_at_once(tmp_path: Path) -> None:
         assert await receive(a) == messages.Prepare(round=1, ports=1)
         b = await served.join("b")
         assert await receive(b) == messages.Prepare(round=1, ports=0)
-        await wanted_back(b, "b")
+        await preempted(b, "b")
         assert await receive(b) == messages.Shutdown(preempted=True)
         assert not of(served, "agent_lost")[1:]
 
@@ -202,7 +202,7 @@ def test_one_that_stands_by_goes_at_once(tmp_path: Path) -> None:
 def test_at_the_start_the_others_may_be_on_their_way(tmp_path: Path) -> None:
     async def test(served: Served) -> None:
         b = await served.join("b")
-        await wanted_back(b, "b")
+        await preempted(b, "b")
         await asyncio.sleep(0.2)
         a = await served.join("a")
         for socket in (a, b):  # the job has not ended, and the workers will leave when they run

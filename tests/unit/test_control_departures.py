@@ -1,4 +1,4 @@
-"""One machine of several is wanted back: can the others go on, and when may it go."""
+"""One machine of several is preempted: can the others go on, and when may it go."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def test_a_machine_that_leaves_is_no_failure() -> None:
     assert (state.restarts.total, state.kind) == (0, "machine_preempted")
     state = state.reported(snapshot(1203, "resumed"), "a")
     assert state.sentence(2, 1.3) == (
-        "node2 is being pre-empted; resumed at step 1,203 with 2 workers after 1.3 s"
+        "node2 is being preempted; resumed at step 1,203 with 2 workers after 1.3 s"
     )
     assert state.record(1.3)["preempted"] == ["node2"]
     assert state.mended.kind == "recovered" and not state.mended.gone
     two = state.told.after_regroup({"d"}, {"b", "c"})
-    assert two.how == ("b and c are being pre-empted", "d joined")
+    assert two.how == ("b and c are being preempted", "d joined")

@@ -1,4 +1,4 @@
-"""A round whose machines are wanted back: it saves what has been trained, and ends."""
+"""A round whose machines are preempted: it saves what has been trained, and ends."""
 
 from __future__ import annotations
 

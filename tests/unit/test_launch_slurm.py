@@ -11,10 +11,10 @@ from tfrun.cli.submit import submit
 from tfrun.cluster.slurm import Step
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import WorkerRange
-from tfrun.launch.prestarted.rendezvous import Found
+from tfrun.launch.prestarted.discovery import Found
 from tfrun.launch.slurm.batch_script import Submission, batch_script
 from tfrun.launch.slurm.requeue import why_not
-from tfrun.launch.slurm.srun_step import meeting_of
+from tfrun.launch.slurm.srun_step import discovery_of
 
 WHAT = {
     **{"name": "train", "nodes": 4, "workers": None, "directory": "/home/me/a b"},
@@ -126,7 +126,7 @@ def step(rank: int) -> Step:
 
 
 def test_the_tasks_of_a_step_meet_by_a_file_of_their_own(tmp_path):
-    launcher, member = meeting_of(step(0), tmp_path), meeting_of(step(1), tmp_path)
+    launcher, member = discovery_of(step(0), tmp_path), discovery_of(step(1), tmp_path)
     assert member.find() is None
     launcher.announce(1234, "secret")
     assert member.find() == Found(url="http://n1:1234", token="secret")
@@ -141,8 +141,8 @@ def test_the_tasks_of_a_step_meet_by_a_file_of_their_own(tmp_path):
 
 
 def test_a_link_is_not_followed(tmp_path):
-    member = meeting_of(step(1), tmp_path)
-    meeting_of(step(0), tmp_path).announce(1234, "secret")
+    member = discovery_of(step(1), tmp_path)
+    discovery_of(step(0), tmp_path).announce(1234, "secret")
     (path,) = tmp_path.iterdir()
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")

@@ -64,7 +64,7 @@ def test_machines_with_other_versions_are_the_last_that_is_thought_of():
 def test_workers_that_tfrun_has_ended():
     since = time.monotonic() - 13
     for phase, name in (
-        (Phase.MEETING, "stuck in TensorFlow's start"),
+        (Phase.TENSORFLOW_START, "stuck in TensorFlow's start"),
         (Phase.STEP, "stood still"),
     ):
         tail = told("worker:1", Reading(phase=phase, since=since, step_seconds=1.0), 13.0)

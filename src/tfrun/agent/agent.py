@@ -6,7 +6,7 @@ launcher is gone, and so is the agent with all that it started; what the machine
 saved before, for the same command, started again. Where the network may break between
 the two, "silence" in the configuration is for how many seconds the launcher may say nothing; the
 workers train on meanwhile, and what they tell waits in the connection.
-SIGTERM says that the machine is wanted back: the agent tells the controller, which decides.
+SIGTERM says that the machine is being preempted: the agent tells the controller, which decides.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tfrun.agent.dead_workers_snapshots import Memory
 from tfrun.agent.snapshot_directory import StateDir, remove_if_left, state_dir
 from tfrun.agent.spawn import Spawner, make_spawner
 from tfrun.agent.worker_environment import worker_environment
-from tfrun.agent.worker_group import Crew
+from tfrun.agent.worker_group import WorkerGroup
 from tfrun.agent.zygote_process import Zygote
 from tfrun.cluster.ports import PortReservation, check_free, reserve_ports
 from tfrun.collective.handshake import key_of
@@ -54,7 +54,7 @@ class Agent:
     """Carries out the controller's messages on this machine.
 
     Attributes:
-      preempted: the controller has let it go because the system wants the machine back.
+      preempted: the controller has let it go because the machine is being preempted.
       lost: it has lost the controller, or the controller had given it up.
     """
 
@@ -70,7 +70,7 @@ class Agent:
         self._logs = Path(self.spec.run_dir, "logs")
         self._remote_logs = RemoteLogs(self._logs, config["token"])
         self._outbox: asyncio.Queue[wire.Message] = asyncio.Queue()
-        self._crew: Crew | None = None
+        self._group: WorkerGroup | None = None
         self._ports: PortReservation | None = None
         self._round = -1
         self._preparing = asyncio.Lock()
@@ -105,11 +105,11 @@ class Agent:
 
     # --- the connection ---------------------------------------------------------------------
 
-    async def run(self, wanted_back: asyncio.Event) -> None:
+    async def run(self, preempted: asyncio.Event) -> None:
         """Serves the controller until it says `Shutdown`, or the connection ends.
 
         Args:
-          wanted_back: set once the system wants this machine back.
+          preempted: set once the system has asked for this machine.
         """
         headers = {"Authorization": f"Bearer {self._config['token']}"}
         async with (
@@ -134,7 +134,7 @@ class Agent:
             helpers = [
                 asyncio.create_task(self._write(socket.send_str)),
                 asyncio.create_task(self._beat()),
-                asyncio.create_task(self._tell_once(wanted_back)),
+                asyncio.create_task(self._tell_once(preempted)),
                 asyncio.create_task(self._send_logs()),
             ]
             try:
@@ -158,11 +158,11 @@ class Agent:
 
         Where nobody has let it go, what its workers have come to is saved first.
         """
-        if self._crew and not self._is_let_go:
-            await self._crew.leave_alone()
+        if self._group and not self._is_let_go:
+            await self._group.leave_alone()
             await self._memory.save_at_the_end()
-        if self._crew:
-            self._crew.kill()
+        if self._group:
+            self._group.kill()
         await self._spawner.close()
         kill_descendants()
         if self._ports:
@@ -188,9 +188,9 @@ class Agent:
                 for log in self._remote_logs.news():
                     self._send(log)
 
-    async def _tell_once(self, wanted_back: asyncio.Event) -> None:
-        await wanted_back.wait()
-        self._send(messages.WantedBack(agent=self.name))
+    async def _tell_once(self, preempted: asyncio.Event) -> None:
+        await preempted.wait()
+        self._send(messages.Preempted(agent=self.name))
 
     def _send(self, message: wire.Message) -> None:
         if isinstance(message, messages.Output) and self._outbox.qsize() > OUTPUT_BACKLOG:
@@ -203,29 +203,29 @@ class Agent:
         match message:
             case messages.Prepare():
                 self._later(self._prepare(message))
-            case messages.StartRound() if crew := self._crew_of(message.round):
-                self._later(self._start(crew, message))
-            case messages.Release() if crew := self._crew_of(message.round):
-                crew.release()
-            case messages.Ended() if crew := self._crew_of(message.round):
-                crew.ended(message.tasks)
-            case messages.Parted() if crew := self._crew_of(message.round):
-                crew.parted(message.places)
-            case messages.Save() if crew := self._crew_of(message.round):
-                crew.save()
-            case messages.Leave() if crew := self._crew_of(message.round):
-                crew.leave()
-            case messages.Regroup() if crew := self._crew_of(message.round):
-                crew.regroup()
-            case messages.TakeStacks() if crew := self._crew_of(message.round):
-                self._later(crew.take_stacks(threads=message.threads))
-            case messages.Profile() if crew := self._crew_of(message.round):
-                self._profile(crew, message)
+            case messages.StartRound() if group := self._group_of(message.round):
+                self._later(self._start(group, message))
+            case messages.Release() if group := self._group_of(message.round):
+                group.release()
+            case messages.Ended() if group := self._group_of(message.round):
+                group.ended(message.tasks)
+            case messages.Parted() if group := self._group_of(message.round):
+                group.parted(message.places)
+            case messages.Save() if group := self._group_of(message.round):
+                group.save()
+            case messages.Leave() if group := self._group_of(message.round):
+                group.leave()
+            case messages.Regroup() if group := self._group_of(message.round):
+                group.regroup()
+            case messages.TakeStacks() if group := self._group_of(message.round):
+                self._later(group.take_stacks(threads=message.threads))
+            case messages.Profile() if group := self._group_of(message.round):
+                self._profile(group, message)
             case messages.SaveMemory():
                 self._later(self._save_memory(message.round))
-            case messages.StopRound() if crew := self._crew_of(message.round):
+            case messages.StopRound() if group := self._group_of(message.round):
                 signum = signal.Signals[message.signal]
-                self._later(crew.stop(signum, message.grace, message.tasks))
+                self._later(group.stop(signum, message.grace, message.tasks))
 
     def _later(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -245,7 +245,7 @@ class Agent:
                 # Workers of a machine that was lost come here: more share the cores.
                 self._environment |= self._environment_of(message.ports)
             key = key_of(self._config["token"], message.round)
-            self._crew = Crew(
+            self._group = WorkerGroup(
                 message.round,
                 self.spec,
                 logs=self._logs,
@@ -273,11 +273,11 @@ class Agent:
         )
 
     @staticmethod
-    def _profile(crew: Crew, message: messages.Profile) -> None:
+    def _profile(group: WorkerGroup, message: messages.Profile) -> None:
         request = profile_request.Request(
             first=message.first, steps=message.steps, folder=message.folder, name=message.name
         )
-        crew.profile(request)
+        group.profile(request)
 
     async def _save_memory(self, number: int) -> None:
         step, problem = await self._memory.save()
@@ -287,29 +287,29 @@ class Agent:
         """Nothing of the round before, nor of what its scripts have started, goes on."""
         if self._ports:
             self._ports.close()
-        if self._crew is None:
+        if self._group is None:
             return
-        await self._crew.gone(self.spec.timeouts.leave_grace)
+        await self._group.gone(self.spec.timeouts.leave_grace)
         if self._spawner_died:
             await self._spawner.close()
             self._spawner = self._new_spawner()
         if self._spawner.pid is not None:
             kill_descendants(keep=frozenset({self._spawner.pid}))
 
-    async def _start(self, crew: Crew, message: messages.StartRound) -> None:
+    async def _start(self, group: WorkerGroup, message: messages.StartRound) -> None:
         assert self._ports is not None
         self._ports.release_for_use()
-        is_first = crew.is_new
-        await crew.start(message.tasks)
+        is_first = group.is_new
+        await group.start(message.tasks)
         if is_first:
-            self._later(crew.watch())
+            self._later(group.watch())
 
-    def _crew_of(self, number: int) -> Crew | None:
-        return self._crew if self._crew and self._crew.number == number else None
+    def _group_of(self, number: int) -> WorkerGroup | None:
+        return self._group if self._group and self._group.number == number else None
 
     def _on_spawner_death(self, how: str) -> None:
         self._spawner_died = True
-        if self._crew is None:  # before the first round, or even our hello: preparing it will tell
+        if self._group is None:  # before the first round, or even our hello: preparing it will tell
             return
         self._send(
             messages.PrepareFailed(
@@ -319,15 +319,15 @@ class Agent:
                 detail=str(self._logs),
             )
         )
-        if self._crew:
-            self._crew.orphaned()
+        if self._group:
+            self._group.orphaned()
 
 
 async def _main(settle: Settle | None, zygote: Zygote | None) -> int:
     lineage.adopt_orphans()
     loop = asyncio.get_running_loop()
-    wanted_back = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, wanted_back.set)
+    preempted = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, preempted.set)
     for signum in (signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, lambda: None)  # the launcher decides, not the terminal
     sigterm.unshield()
@@ -339,7 +339,7 @@ async def _main(settle: Settle | None, zygote: Zygote | None) -> int:
     if settle:
         await settle(config, lifeline)
     agent = Agent(config, zygote)
-    serving = asyncio.create_task(agent.run(wanted_back))
+    serving = asyncio.create_task(agent.run(preempted))
     orphaned = asyncio.create_task(lifeline.read())
     try:
         await asyncio.wait({serving, orphaned}, return_when=asyncio.FIRST_COMPLETED)
@@ -355,7 +355,7 @@ async def _main(settle: Settle | None, zygote: Zygote | None) -> int:
 def main(settle: Settle | None = None, *, zygote: Zygote | None = None) -> None:
     """Runs the agent; its exit code is 0 when the controller let it go.
 
-    75 when that was because the machine is wanted back, 74 when the two have lost each other.
+    75 when that was because the machine is preempted, 74 when the two have lost each other.
 
     Args:
       settle: is given the configuration, and the rest of the standard input, before all else.

@@ -25,13 +25,13 @@ from tfrun.job.spec import JobSpec
 from tfrun.process import progress, stacks
 from tfrun.process.memory import oom_kills
 
-MEETING_SECONDS = 0.5  # to look at who has begun to wait in TensorFlow's start
+START_POLL_SECONDS = 0.5  # to look at who has begun to wait in TensorFlow's start
 KEEP_SECONDS = 5.0  # for a worker that stands still, to keep its state
 
 Send = Callable[[wire.Message], None]
 
 
-class Crew:
+class WorkerGroup:
     """Starts a round's workers and says what becomes of them, always with the round's number."""
 
     def __init__(
@@ -153,7 +153,7 @@ class Crew:
             if self._leaving or self._told:
                 return
             for name, reading in readings.items():
-                if reading.phase is progress.Phase.MEETING:
+                if reading.phase is progress.Phase.TENSORFLOW_START:
                     self._starts[name].look(reading.since, self.on_notice)
                     self._end_if_in_vain(self._workers[name])
             now, alone = time.monotonic(), len(readings) == self._world_size
@@ -172,14 +172,14 @@ class Crew:
                     self._workers[name].interrupt(signal.SIGKILL)
             for name, seconds in hung.items():
                 text = hangs.told(self._starts[name].called, readings[name], seconds)
-                if readings[name].phase is progress.Phase.MEETING:
+                if readings[name].phase is progress.Phase.TENSORFLOW_START:
                     text += self._starts[name].end()
                 self._ended_for[name] = text
                 self.on_notice(text)
             await asyncio.gather(*(self._end_hung(self._workers[name]) for name in hung))
 
     def _end_if_in_vain(self, worker: WorkerProcess) -> None:
-        """Ends who waits in TensorFlow's start, and hears nothing, for one that has met nobody."""
+        """Ends who waits in TensorFlow's start, and hears nothing, for one that has ended."""
         never = [task for task, last in self._over.items() if last is None]
         if never and not worker.raised:
             error = vain_wait.error("TensorFlow's start", vain_wait.ended(never), where="")
@@ -249,9 +249,9 @@ class Crew:
         self._leaving = True
         for worker in self._workers.values():
             worker.leave()
-        self._kill_those_that_meet(self._workers.values())
+        self._kill_those_in_tensorflow_start(self._workers.values())
 
-    def _kill_those_that_meet(self, workers: Collection[WorkerProcess]) -> None:
+    def _kill_those_in_tensorflow_start(self, workers: Collection[WorkerProcess]) -> None:
         """Ends who waits in TensorFlow's start for a peer that does not come any more.
 
         It does so with Python's lock held, so it hears nothing for seconds; and it has done
@@ -260,7 +260,7 @@ class Crew:
         state = Path(self._environment["TFRUN_STATE_DIR"])
         for worker in workers:
             reading = progress.read(progress.path_of(state, worker.name))
-            if reading and reading.phase is progress.Phase.MEETING:
+            if reading and reading.phase is progress.Phase.TENSORFLOW_START:
                 worker.signal(signal.SIGKILL)
 
     async def stop(self, signum: signal.Signals, grace: float, names: Collection[str] = ()) -> None:
@@ -280,8 +280,8 @@ class Crew:
                 worker.signal(signum)
         until = time.monotonic() + grace
         while any(not worker.exited.is_set() for worker in workers) and time.monotonic() < until:
-            await self._wait_for(workers, min(MEETING_SECONDS, until - time.monotonic()))
-            self._kill_those_that_meet(workers)
+            await self._wait_for(workers, min(START_POLL_SECONDS, until - time.monotonic()))
+            self._kill_those_in_tensorflow_start(workers)
         for worker in workers:
             worker.signal(signal.SIGKILL)
 

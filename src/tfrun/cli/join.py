@@ -68,6 +68,6 @@ async def _run(join) -> int:
 
     for signum in (signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, leave, signum)
-    loop.add_signal_handler(signal.SIGTERM, join.wanted_back)
+    loop.add_signal_handler(signal.SIGTERM, join.preempted)
     await join.run()
     return 128 + interrupted[0] if interrupted else 0

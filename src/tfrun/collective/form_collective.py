@@ -16,11 +16,11 @@ from tfrun.collective.compression_residuals import Residuals
 from tfrun.collective.duplex_transfer import Inlet, Pump
 from tfrun.collective.errors import Disagreement
 from tfrun.collective.links import Link, Patience
-from tfrun.collective.rendezvous import Meeting
+from tfrun.collective.peer_listener import PeerListener
 from tfrun.collective.shared_memory_sums import Shared, barrier_partners, make
 from tfrun.collective.tcp_sums import Flat, partners
 
-MEET_SECONDS = 60.0
+CONNECT_SECONDS = 60.0
 _WAYS = ("", *FORMATS)
 
 
@@ -30,7 +30,7 @@ class Where:
 
     Attributes:
       host: the address that its peers reach it at.
-      port: of its `Meeting`.
+      port: of its `PeerListener`.
       memory: names the memory that it can share; equal for those that can share it with each
         other, "" for who shares none.
     """
@@ -62,7 +62,7 @@ def memory_name(folder: Path | None) -> str:
 
 
 def form(
-    meeting: Meeting,
+    listener: PeerListener,
     rank: int,
     world: int,
     where: Callable[[int], Where],
@@ -72,12 +72,12 @@ def form(
     compress: str = "",
     residuals: Path | None = None,
     small_bytes: int = SMALL_BYTES,
-    seconds: float = MEET_SECONDS,
+    seconds: float = CONNECT_SECONDS,
 ) -> Collective:
     """Connects this worker with its peers; all workers call this.
 
     Args:
-      meeting: this worker's, which listens; it is closed.
+      listener: this worker's, which listens; it is closed.
       rank: this worker's.
       world: how many workers.
       where: tells where a peer is, once that is known.
@@ -98,10 +98,10 @@ def form(
     def connect(ranks: set[int]) -> Mapping[int, Link]:
         new = ranks - open_links.keys() - {rank}
         addresses = {peer: (where(peer).host, where(peer).port) for peer in new}
-        open_links.update(meeting.links(addresses, new, seconds))
+        open_links.update(listener.links(addresses, new, seconds))
         return open_links
 
-    with contextlib.closing(meeting):
+    with contextlib.closing(listener):
         group = Collective(rank, dict(connect(partners(rank, world))), world, patience)
         try:
             _share(group, folder, where, connect, Pump(patience), (compress, small_bytes))

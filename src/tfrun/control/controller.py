@@ -91,7 +91,7 @@ class Controller(Conductor):
 
     def _take_in(self, member: Member) -> None:
         """Gives one that is there, or there again, a place in this round or a later one."""
-        self._gathering.came()
+        self._rendezvous.came()
         if self.round.state is State.JOINING and member.agent in self.round.agents:
             self._feed(events.AgentJoined(agent=member.agent))
         else:
@@ -122,14 +122,14 @@ class Controller(Conductor):
         """Takes the news that an agent's process ended before it had joined."""
         if agent in self._known.joined:
             return
-        self._gathering.never_came(agent)
+        self._rendezvous.never_came(agent)
         if self.round.state is State.JOINING and agent in self.round.agents:
             self._lose(agent, code, f"the agent {agent} could not start: {reason}")
         if agent not in self._known.expected and self.round.state in OPEN:
             self.view.notice(f"the agent {agent} could not start, and is done without: {reason}")
 
     def interrupt(self, signal_name: str) -> None:
-        """A person wants the job to end, or the system wants the machine back."""
+        """A person wants the job to end, or the launcher's machine is being preempted."""
         self.events.add("interrupted", signal=signal_name)
         event, self._preemption = self._preemption.signalled(signal_name, time.monotonic())
         if event:
@@ -183,10 +183,10 @@ class Controller(Conductor):
             case messages.WorkerStarted(task=task, pid=pid, round=number):
                 who = {"task": task, "agent": agent, "pid": pid}
                 self.events.add("worker_started", **who, round=number)
-            case messages.WantedBack():
-                self._wanted_back(agent)
+            case messages.Preempted():
+                self._preempted(agent)
             case messages.WorkerReport(task=task, report={"kind": sigterm.REPORT}):
-                self._wanted_back(agent, task)
+                self._preempted(agent, task)
             case messages.WorkerReport(task=task, report={"kind": step_reports.REPORT} as report):
                 self._stepped(report)
                 if self._monitor and (said := self._monitor.reported(task, report)):
@@ -227,7 +227,7 @@ class Controller(Conductor):
         if report.get("kind") == doubts.REPORT:
             self._doubted(task, when, report)
         if report.get("kind") == "first_step":
-            self._gathering.stepped()
+            self._rendezvous.stepped()
             self._recovered()
         elif report.get("kind") in recovery.OWN:
             if not self.recovery.catches_up:  # else the first step that we know tells more
@@ -251,17 +251,17 @@ class Controller(Conductor):
         else:
             self.view.notice(f"WARNING {doubt}")
 
-    def _wanted_back(self, agent: str, task: str = "") -> None:
+    def _preempted(self, agent: str, task: str = "") -> None:
         """Its grace period begins; the whole job's, if too few machines would be left."""
         self.events.add("wanted_back", agent=agent, task=task)
-        if member := self._departures.wanted_back(agent):
+        if member := self._departures.preempted(agent):
             loop, grace = asyncio.get_running_loop(), self.spec.timeouts.preempt_grace
             self._closed.append(loop.call_later(grace, self._machine_grace_over, member))
         self._preempt_unless_enough_stay()
 
     def _machine_grace_over(self, member: Member) -> None:
         if self._members.is_here(member) and not self.round.preempting:
-            self._lose(member.agent, "TFRUN-301", f"{member.agent} was pre-empted")
+            self._lose(member.agent, "TFRUN-301", f"{member.agent} was preempted")
 
     def _lose(
         self, agent: str, code: str, reason: str, detail: str = "", *, silent: bool = False

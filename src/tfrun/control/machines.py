@@ -27,7 +27,7 @@ class Member:
       heard: when it last said anything.
       ready: since when it could start workers, as one that stands by.
       asked: how often it was asked to get ready to stand by, and has not answered yet.
-      leaves: its machine is wanted back.
+      leaves: its machine is being preempted.
     """
 
     agent: str
@@ -72,7 +72,7 @@ class Members:
 
     @property
     def leaving(self) -> frozenset[str]:
-        """Those whose machines are wanted back."""
+        """Those whose machines are being preempted."""
         return frozenset(name for name, member in self._here.items() if member.leaves)
 
     def get(self, agent: str) -> Member | None:

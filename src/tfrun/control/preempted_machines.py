@@ -22,8 +22,8 @@ class Departures:
         self._spec, self._members = spec, members
         self._since: dict[str, float] = {}
 
-    def wanted_back(self, agent: str) -> Member | None:
-        """Takes the news that a machine is wanted back; returns it if that is news."""
+    def preempted(self, agent: str) -> Member | None:
+        """Takes the news that a machine is being preempted; returns it if that is news."""
         member = self._members.get(agent)
         if member is None or member.leaves:
             return None
@@ -33,7 +33,7 @@ class Departures:
 
     @property
     def leaving(self) -> frozenset[str]:
-        """The machines that are wanted back, and still here."""
+        """The machines that are being preempted, and still here."""
         return self._members.leaving if self._since else frozenset()
 
     def leave_enough(self, plan: Plan, round: Round) -> bool:

@@ -48,13 +48,13 @@ class Preemption:
 def goes_on_without(
     spec: JobSpec, plan: Plan, there: Collection[str], machines: Collection[str]
 ) -> bool:
-    """True when the job may go on without the machines that are wanted back.
+    """True when the job may go on without the machines that are being preempted.
 
     Args:
       spec: the job.
       plan: the plan of the round that runs, or of the one before.
       there: the agents that are connected.
-      machines: those that are wanted back.
+      machines: those that are being preempted.
     """
     rest = set(there) - set(machines)
     if spec.ps:  # nobody can leave without a part of the state, or of the cluster
@@ -73,7 +73,7 @@ def may_leave(
     None as long as nobody else has the newest state: they pass it on in the next round first.
 
     Args:
-      machines: those that are wanted back.
+      machines: those that are being preempted.
       there: the agents that are connected.
       holders: the newest state in the memory of each machine.
       newest: the newest state in anybody's; None while there is none.

@@ -37,7 +37,7 @@ class Recovery:
       since: when the failure was noticed that no new step has followed yet, in seconds.
       how: what has failed, or who has joined, and has not been told yet, in words.
       grown: nothing has failed: the job was interrupted to have more workers, or for `gone`.
-      gone: the machines that were wanted back.
+      gone: the machines that were preempted.
       holders: the newest state in the memory of each machine, by its agent.
     """
 
@@ -121,7 +121,7 @@ class Recovery:
 
         Args:
           round: the one that has failed.
-          gone: the agents that are wanted back meanwhile.
+          gone: the agents that are being preempted meanwhile.
           seconds: for how long it ran.
         """
         stretch = Stretch(began=self.began, reached=self.here, seconds=seconds)
@@ -136,7 +136,7 @@ class Recovery:
 
         Args:
           joined: the agents of those that have come; none when they are gone again.
-          gone: of those that are wanted back.
+          gone: of those that are being preempted.
         """
         how = [*_leaving(gone), *([f"{_named(joined)} joined"] if joined else [])]
         how = (*self.how, *(how or ["a host came and went"]))
@@ -262,9 +262,9 @@ def _named(agents: Collection[str]) -> str:
 
 
 def _leaving(agents: Collection[str]) -> list[str]:
-    """Returns who is wanted back, as one clause, if anybody is."""
+    """Returns who is being preempted, as one clause, if anybody is."""
     being = "is" if len(agents) == 1 else "are"
-    return [f"{_named(agents)} {being} being pre-empted"] if agents else []
+    return [f"{_named(agents)} {being} being preempted"] if agents else []
 
 
 def first_failures(round: Round) -> list[Failure]:

@@ -12,8 +12,8 @@ from tfrun.job.spec import JobSpec
 Verdict = membership.Start | membership.Wait | membership.GiveUp
 
 
-class Gathering:
-    """The waiting for machines, round by round.
+class Rendezvous:
+    """Waits for the machines of a round, and then for those of the next.
 
     Attributes:
       members: who is connected.

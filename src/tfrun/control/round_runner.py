@@ -13,7 +13,7 @@ from tfrun.control.agent_orders import order_of
 from tfrun.control.placement import Plan, Whereabouts, start_messages
 from tfrun.control.preempted_machines import Departures
 from tfrun.control.protocol import messages, wire
-from tfrun.control.rendezvous import Gathering, Verdict
+from tfrun.control.rendezvous import Rendezvous, Verdict
 from tfrun.control.rounds import actions, ending, events, machine, model
 from tfrun.control.rounds.after_failure import worth_saving
 from tfrun.control.rounds.model import State
@@ -70,8 +70,8 @@ class Conductor:
         self.round = recovery.new_round(spec, plan, 0)
         self._window = window
         self._known = whereabouts or Whereabouts()
-        self._gathering = Gathering(spec, self._known)
-        self._members = self._gathering.members
+        self._rendezvous = Rendezvous(spec, self._known)
+        self._members = self._rendezvous.members
         self._departures = Departures(spec, self._members)
         self._saver, self._started = "", time.monotonic()
         self._timers = Timers()
@@ -82,7 +82,7 @@ class Conductor:
     @property
     def waited(self) -> float:
         """For how many seconds the round has been forming."""
-        return time.monotonic() - self._gathering.since
+        return time.monotonic() - self._rendezvous.since
 
     # --- time -------------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ class Conductor:
                 return self._give_up()
             self.recovery = remembered
         self._timers.clear()
-        self._gathering.opens()
+        self._rendezvous.opens()
         if leaving and not self._departures.leave_enough(self.plan, self.round):
             self.round = replace(self.round, preempting=True)
         if self.round.preempting:
@@ -254,7 +254,7 @@ class Conductor:
         """Dismisses those machines that nobody needs any more; returns their names.
 
         Args:
-          leaving: agents whose machines are wanted back, and which have no workers.
+          leaving: agents whose machines are being preempted, and which have no workers.
         """
         gone = sorted(leaving & self._departures.excluded(self.recovery))
         for agent in gone:
@@ -316,7 +316,7 @@ class Conductor:
             within = self.spec.timeouts.preempt_grace * DEPARTURE_PART
         elif not self.round.regrouping:
             without = self._departures.excluded(self.recovery)
-            larger = self._gathering.growth(self.plan, without)
+            larger = self._rendezvous.growth(self.plan, without)
             agents = larger.agents - self.round.agents if larger else agents
         if agents:
             self.events.add("regroup", round=self.round.number, agents=sorted(agents))
@@ -326,14 +326,14 @@ class Conductor:
         verdict, leaving = self._decide(self.round.number), self._departures.leaving
         if isinstance(verdict, membership.Start):
             for agent in self._let_go(leaving):
-                self.view.notice(f"{agent} is being pre-empted, and is done without")
+                self.view.notice(f"{agent} is being preempted, and is done without")
             self._begin(self.round.number, verdict.plan)
         elif leaving - self._departures.excluded(self.recovery):
             # Nobody else has the state, and no round comes to pass it on.
             self._feed(events.Preempt())
 
     def _decide(self, number: int) -> Verdict:
-        return self._gathering.decide(self.plan, number, self._departures.excluded(self.recovery))
+        return self._rendezvous.decide(self.plan, number, self._departures.excluded(self.recovery))
 
     def _preempt_unless_enough_stay(self) -> None:
         if self._departures.leaving and not self._departures.leave_enough(self.plan, self.round):

@@ -99,7 +99,7 @@ def _summing(strategy: Any) -> Callable[[tf.Tensor], tf.Tensor]:
     return total
 
 
-def meet(strategy: Any) -> None:
+def check_same_call(strategy: Any) -> None:
     """Has the workers find out whether all of them are in the same call of the script.
 
     The host collective does so at each of its calls; TensorFlow's own takes one sum for another.

@@ -24,9 +24,9 @@ from tensorflow.python.eager import context
 
 from tfrun.collective.collective import SMALL_BYTES, Collective
 from tfrun.collective.errors import Disagreement, PeerGone
-from tfrun.collective.form_collective import MEET_SECONDS, Where, form, memory_name
+from tfrun.collective.form_collective import CONNECT_SECONDS, Where, form, memory_name
 from tfrun.collective.links import Patience
-from tfrun.collective.rendezvous import Meeting
+from tfrun.collective.peer_listener import PeerListener
 from tfrun.engine.host_collective_ops import Calls, Empty, Gradients, Sum
 from tfrun.job.errors import UsageError
 from tfrun.process import channel
@@ -146,17 +146,17 @@ def _connect(extended: Any, compress: str, small_bytes: int) -> Collective:
     state = os.environ.get("TFRUN_STATE_DIR")
     shares = os.environ.get("TFRUN_SHARED_MEMORY") != "0"
     folder = Path(state) if state and shares else None
-    meeting = Meeting(rank, world, key, host)
+    listener = PeerListener(rank, world, key, host)
 
     @functools.cache
     def where(peer: int) -> Where:
         name = f"tfrun/{number}/host/{peer}"
-        return Where.of(eager.get_config_key_value(name, int(1000 * MEET_SECONDS)))
+        return Where.of(eager.get_config_key_value(name, int(1000 * CONNECT_SECONDS)))
 
-    mine = Where(host=host, port=meeting.port, memory=memory_name(folder))
+    mine = Where(host=host, port=listener.port, memory=memory_name(folder))
     eager.set_config_key_value(f"tfrun/{number}/host/{rank}", mine.text())
     return form(
-        meeting,
+        listener,
         rank,
         world,
         where,
@@ -193,7 +193,7 @@ def _shared_key(eager: Any, rank: int, number: str) -> str:
     name = f"tfrun/{number}/key"
     if rank == 0:
         eager.set_config_key_value(name, os.urandom(32).hex())
-    return eager.get_config_key_value(name, int(1000 * MEET_SECONDS))
+    return eager.get_config_key_value(name, int(1000 * CONNECT_SECONDS))
 
 
 def _alive_check(tasks: Sequence[tuple[str, int]]) -> Callable[[int], str]:

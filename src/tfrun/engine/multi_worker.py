@@ -96,13 +96,13 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
     def __init__(self, cluster_resolver=None, communication_options=None):
         _refuse_servers(cluster_resolver)
         chosen = communication.options(communication_options)
-        with progress.meeting():
+        with progress.tensorflow_start():
             extended = MultiWorkerExtended(self, cluster_resolver, chosen)
         # Not upstream's __init__: it would make upstream's `extended`.
         distribute_lib.Strategy.__init__(self, extended)
         termination.give_back_sigterm()
         if communication.uses_host(self, communication_options):
-            with progress.meeting():
+            with progress.tensorflow_start():
                 small = communication.bytes_from("TFRUN_SMALL_BYTES", SMALL_BYTES)
                 overlap = communication.overlap()
                 host_collective.adopt(self, compression.wanted(), small, overlap)

@@ -51,7 +51,7 @@ class Timeouts:
         in which TensorFlow traces and compiles; at least `hang_timeout`.
       pause_timeout: how long saving may take, and what callbacks do when an epoch ends; at least
         `hang_timeout`.
-      preempt_grace: how long it may take to save when the system wants a machine back, or to go
+      preempt_grace: how long it may take to save when a machine is preempted, or to go
         on without it.
       agent_exit: how long an agent may take to clean up and leave.
     """

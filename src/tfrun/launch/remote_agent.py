@@ -18,7 +18,7 @@ import tfrun
 from tfrun.job.errors import TfrunError
 from tfrun.job.option_checks import check_program, check_tensorflow
 from tfrun.job.spec import JobSpec
-from tfrun.launch.prestarted.rendezvous import FileMeeting
+from tfrun.launch.prestarted.discovery import FileDiscovery
 from tfrun.launch.ssh.copy_directory import unpack
 
 GREETING = "tfrun-remote-greeting "
@@ -87,7 +87,7 @@ async def settle(config: dict[str, Any], lifeline: asyncio.StreamReader) -> None
     if "agents" in config:  # srun tells all nodes the same
         config["agent"] = node = os.environ["SLURMD_NODENAME"]
         config["workers"] = config["agents"][node]
-    if "meeting" in config:
+    if "discovery" in config:
         await _meet(config)
     remote = config["remote"]
     os.environ.update(remote["environment"])
@@ -118,10 +118,10 @@ async def _meet(config: dict[str, Any]) -> None:
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SEE_SECONDS
-    meeting = FileMeeting(Path(config["meeting"]))
-    while not (found := await asyncio.to_thread(meeting.find)):
+    discovery = FileDiscovery(Path(config["discovery"]))
+    while not (found := await asyncio.to_thread(discovery.find)):
         if loop.time() > deadline:
-            where = str(Path(config["meeting"]).parent)
+            where = str(Path(config["discovery"]).parent)
             raise _cannot(f"it does not see the run directory {where!r} of the launcher's node")
         await asyncio.sleep(POLL_SECONDS)
     config |= {"url": f"{found.url}/agent", "token": found.token, "tls": found.tls}

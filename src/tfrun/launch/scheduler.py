@@ -13,12 +13,12 @@ from tfrun.job.run_dir import safe_name
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import Job
 from tfrun.launch.local.backend import local_job
-from tfrun.launch.pods.pod_group import FixedMeeting, pods_job
+from tfrun.launch.pods.pod_group import FixedDiscovery, pods_job
 from tfrun.launch.prestarted.member import run_member
 from tfrun.launch.slurm.backend import slurm_job
 from tfrun.launch.slurm.commands import hostnames
 from tfrun.launch.slurm.requeue import requeue
-from tfrun.launch.slurm.srun_step import meeting_of, step_job
+from tfrun.launch.slurm.srun_step import discovery_of, step_job
 from tfrun.process.python import usable_cores
 
 Place = Allocation | Step | Group
@@ -86,11 +86,11 @@ def serve(place: Place, run_dir: str, timeout: float, certificate: Certificate |
     own = {"timeout": timeout, "environment": os.environ}
     if isinstance(place, Group):
         shows = certificate.context if certificate else None
-        meeting = FixedMeeting(place, certificate)
-        return run_member(place.agent, place.slots, meeting, shows=shows, **own)
+        discovery = FixedDiscovery(place, certificate)
+        return run_member(place.agent, place.slots, discovery, shows=shows, **own)
     assert isinstance(place, Step)
-    meeting = meeting_of(place, Path(run_dir).absolute())
-    return run_member(place.agent, 1, meeting, **own)
+    discovery = discovery_of(place, Path(run_dir).absolute())
+    return run_member(place.agent, 1, discovery, **own)
 
 
 def task_environment(place: Place | None, environment: Mapping[str, str]) -> dict[str, str]:

@@ -47,7 +47,7 @@ def _line(event: Event) -> str | tuple[str, str] | None:
         case "let_go":
             return f"{event['agent']} is let go"
         case "wanted_back":
-            return f"{event['agent']} is wanted back", "warning"
+            return f"{event['agent']} is being preempted", "warning"
         case "missing":
             events = f"{event['events']:,} event{'s' if event['events'] != 1 else ''}"
             return f"{events} could not be written here: {event['reason']}", "warning"

@@ -44,7 +44,7 @@ class Phase(enum.IntEnum):
     TRACING = 4  # in a first step
     PAUSE = 5  # saving, or what callbacks do when an epoch ends
     LOOP = 6  # between two commits of a loop of the script's own, or after the last one
-    MEETING = 7  # in TensorFlow's start, which waits for all the others, without any end
+    TENSORFLOW_START = 7  # in TensorFlow's start, which waits for all the others, without any end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +131,9 @@ class Progress:
         yield from self._meanwhile(Phase.STEP, set(Phase) - {Phase.OTHER, Phase.TRACING})
 
     @contextlib.contextmanager
-    def meeting(self) -> Iterator[None]:
+    def tensorflow_start(self) -> Iterator[None]:
         """For TensorFlow's start."""
-        yield from self._meanwhile(Phase.MEETING, set(Phase))
+        yield from self._meanwhile(Phase.TENSORFLOW_START, set(Phase))
 
     @contextlib.contextmanager
     def pausing(self) -> Iterator[None]:
@@ -244,10 +244,10 @@ def pausing() -> contextlib.AbstractContextManager[None]:
     return mine.pausing() if mine else contextlib.nullcontext()
 
 
-def meeting() -> contextlib.AbstractContextManager[None]:
+def tensorflow_start() -> contextlib.AbstractContextManager[None]:
     """While it lasts TensorFlow waits for all workers to start."""
     mine = own()
-    return mine.meeting() if mine else contextlib.nullcontext()
+    return mine.tensorflow_start() if mine else contextlib.nullcontext()
 
 
 def in_collective() -> contextlib.AbstractContextManager[None]:

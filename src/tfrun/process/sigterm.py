@@ -1,4 +1,4 @@
-"""SIGTERM to a worker: its machine is wanted back. It says so and goes on working.
+"""Takes SIGTERM in a worker, a preemption: it tells the agent and goes on working.
 
 Slurm, Kubernetes and spot machines send it to every process. What follows is not for one worker
 to decide, and Python runs a signal's handler only between two instructions of the main thread,

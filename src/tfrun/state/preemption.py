@@ -44,7 +44,7 @@ class Moving(Exception):
 
 
 class Training:
-    """A training of the script, as pre-emption sees it; open until `close`.
+    """A training of the script, as preemption sees it; open until `close`.
 
     Args:
       what: gives what it becomes in a TensorFlow checkpoint.

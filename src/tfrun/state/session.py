@@ -171,7 +171,7 @@ class Session(Generic[K]):
         leaving.leave_to_regroup(self.keep)
 
     def save_if_wanted(self) -> None:
-        """Between any two steps: the system may want the machine back."""
+        """Between any two steps: the machine may be being preempted."""
         if self.keeper is not None and self._training is not None:
             self._training.at_boundary(self.keeper.state)
 

@@ -17,7 +17,7 @@ from tfrun.data import errors
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.order import global_batch
 from tfrun.engine import own_steps, step_clock
-from tfrun.engine.agree import mean_over_workers, meet, multi_worker_strategy
+from tfrun.engine.agree import check_same_call, mean_over_workers, multi_worker_strategy
 from tfrun.engine.local_mode import (
     alone,
     forget_functions,
@@ -60,7 +60,7 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
     if strategy is not None:
         if in_local_mode():
             raise refused("model.fit")
-        meet(strategy)
+        check_same_call(strategy)
     trial = None if on_servers or in_local_mode() else running()
     if trial is not None:
         trial.arrange(call, strategy)
@@ -270,7 +270,7 @@ def _run_loop(
     call = inspect.signature(original).bind(model, *args, **kwargs)
     if isinstance(call.arguments.get("callbacks"), keras.callbacks.CallbackList):
         return original(*call.args, **call.kwargs), strategy  # fit's own: arranged already
-    meet(strategy)
+    check_same_call(strategy)
     verbose = _verbose(call)
     given = _flat(call.arguments.get("callbacks"))
     (decides,) = before_call(strategy, call, [callback_kinds.acts_on_batches(given, batch_hooks)])

@@ -108,8 +108,8 @@ class Notice(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WantedBack(Message):
-    """The agent was sent SIGTERM: its machine is wanted back. It works on until it is told."""
+class Preempted(Message):
+    """The agent was sent SIGTERM: its machine is being preempted. It works on until it is told."""
 
     kind: ClassVar[str] = "wanted_back"
     agent: str
@@ -243,7 +243,7 @@ class Parted(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Save(Message):
-    """Have the training's state saved to disk at the next step: the machine is wanted back."""
+    """Have the training's state saved to disk at the next step: the machine is being preempted."""
 
     kind: ClassVar[str] = "save"
     round: int
@@ -312,7 +312,7 @@ class StopRound(Message):
 class Shutdown(Message):
     """The job is over, or goes on without this machine: clean up and leave.
 
-    `preempted`: because the machine is wanted back; nothing is lost by its end.
+    `preempted`: because the machine is being preempted; nothing is lost by its end.
     `lost`: it was given up already, and may come anew.
     """
 

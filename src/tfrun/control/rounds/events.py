@@ -113,7 +113,7 @@ class Interrupt:
 class Regroup:
     """The workers shall leave between two steps.
 
-    `agents`: machines that stand by to be taken in, or are wanted back. `within`: after so many
+    `agents`: machines that stand by to be taken in, or are being preempted. `within`: after so many
     seconds no step's end is waited for; None means ever.
     """
 

@@ -72,7 +72,7 @@ class Round:
       regrouping: the machines, coming or going, for which the workers were asked to leave.
       resumes: its scripts go on from a state in the machines' memory.
       resumed: the chief has restored it.
-      preempting: the system wants the machines back; the training's state is being saved.
+      preempting: the machines are being preempted; the training's state is being saved.
       preempted: it has been saved, or there was nothing to save.
       in_memory: what is to be saved is in the machines' memory, and in no process.
       saved_step: the step that has been saved for that.

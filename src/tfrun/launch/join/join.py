@@ -89,8 +89,8 @@ class Join:
         if self._process and self._process.stdin:
             self._process.stdin.close()
 
-    def wanted_back(self) -> None:
-        """The system wants this machine back: the job saves first, if it can."""
+    def preempted(self) -> None:
+        """This machine is being preempted: the job saves first, if it can."""
         if self._process is None or self._process.returncode is not None:
             self._left = True
         else:

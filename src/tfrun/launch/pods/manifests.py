@@ -1,4 +1,4 @@
-"""What Kubernetes is asked for: one pod after the other the same, and how they meet.
+"""Kubernetes manifests of a job: its pods, and how they find each other.
 
 Pure: from a `Deployment` to manifests as plain dictionaries, of which `tfrun render kubernetes`
 makes YAML.
@@ -165,7 +165,7 @@ def _job_spec(what: Deployment, prefix: str, subdomain: str = "") -> Manifest:
 
 def _pod(what: Deployment, prefix: str) -> Manifest:
     hosts = f"{prefix}[0-{what.pods - 1}].{what.name}"
-    meeting = {
+    variables = {
         pods.HOSTS: hosts,
         pods.PORT: str(CONTROL_PORT),
         pods.TOKEN_FILE: f"{TOKEN_DIR}/token",
@@ -173,7 +173,7 @@ def _pod(what: Deployment, prefix: str) -> Manifest:
     }
     fields = {pods.INDEX: INDEX_FIELD, pods.ADDRESS: "status.podIP"}
     container = _container(what)
-    container["env"] += [{"name": name, "value": value} for name, value in meeting.items()]
+    container["env"] += [{"name": name, "value": value} for name, value in variables.items()]
     container["env"] += [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
         for name, path in fields.items()

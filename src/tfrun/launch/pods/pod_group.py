@@ -10,11 +10,11 @@ from tfrun.control.protocol.tls import Certificate, pem_of
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import Job
+from tfrun.launch.prestarted.discovery import Found
 from tfrun.launch.prestarted.group import group_job
-from tfrun.launch.prestarted.rendezvous import Found
 
 
-class FixedMeeting:
+class FixedDiscovery:
     """The launcher is where the environment says."""
 
     def __init__(self, group: Group, certificate: Certificate | None = None) -> None:
@@ -56,6 +56,6 @@ def pods_job(spec: JobSpec, group: Group, certificate: Certificate | None) -> Jo
     """
     pairs = zip(group.agents, group.hosts, strict=True)
     sites = [Site(agent=agent, host=host, slots=group.slots) for agent, host in pairs]
-    meeting = FixedMeeting(group, certificate)
+    discovery = FixedDiscovery(group, certificate)
     own = {"returns": True, "address": group.address, "certificate": certificate}
-    return group_job(spec, sites, group.agent, meeting, **own)
+    return group_job(spec, sites, group.agent, discovery, **own)

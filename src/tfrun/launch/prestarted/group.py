@@ -2,7 +2,7 @@
 
 Slurm's `srun tfrun train.py` and Kubernetes' pods are such groups. Each process becomes an agent;
 the first one is the launcher too, and the others look for it. They connect to its control port
-over the network, with the job's token: a `Meeting` is how they come by both.
+over the network, with the job's token: a `Discovery` is how they come by both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tfrun.control.protocol import tls
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import AgentEnd, Door, Job
 from tfrun.launch.local.backend import LOOPBACK, LocalBackend
-from tfrun.launch.prestarted.rendezvous import Meeting
+from tfrun.launch.prestarted.discovery import Discovery
 
 ANY_INTERFACE = "0.0.0.0"
 
@@ -26,7 +26,7 @@ def group_job(
     spec: JobSpec,
     sites: Sequence[Site],
     own: str,
-    meeting: Meeting,
+    discovery: Discovery,
     *,
     returns: bool,
     address: str = "",
@@ -38,7 +38,7 @@ def group_job(
       spec: the job.
       sites: all agents of the group, in rank order.
       own: this process's.
-      meeting: how the others find it.
+      discovery: how the others find it.
       returns: somebody starts the others again when they end.
       address: where the others reach this machine; by default at its name.
       certificate: what the control port shows; None is without TLS.
@@ -48,8 +48,8 @@ def group_job(
     """
     (site,) = (site for site in sites if site.agent == own)
     plan = make_plan(spec, sites)
-    door = Door.showing(certificate, port=meeting.port, token=meeting.token)
-    backend = GroupBackend(site, sites, spec, meeting, returns=returns, certificate=certificate)
+    door = Door.showing(certificate, port=discovery.port, token=discovery.token)
+    backend = GroupBackend(site, sites, spec, discovery, returns=returns, certificate=certificate)
     if address:
         backend.whereabouts.addresses[own] = address
     return Job(spec=spec, plan=plan, backend=backend, door=door)
@@ -65,22 +65,22 @@ class GroupBackend:
         own: Site,
         sites: Sequence[Site],
         spec: JobSpec,
-        meeting: Meeting,
+        discovery: Discovery,
         *,
         returns: bool,
         certificate: tls.Certificate | None,
     ) -> None:
-        self._meeting, self._pem = meeting, tls.pem_of(certificate)
+        self._discovery, self._pem = discovery, tls.pem_of(certificate)
         self._local = LocalBackend(own)
         others = {site.agent for site in sites} - {own.agent}
         self.whereabouts = Whereabouts(
-            waiting=dict.fromkeys(others, meeting.why),
+            waiting=dict.fromkeys(others, discovery.why),
             expected=set(others) if returns else set(),
             by_connection=True,
         )
 
     async def start(self, port: int, config: dict[str, Any]) -> None:
-        await asyncio.to_thread(self._meeting.announce, port, config["token"], self._pem)
+        await asyncio.to_thread(self._discovery.announce, port, config["token"], self._pem)
         if self._pem:
             own = {"url": f"https://{LOOPBACK}:{port}/agent", "tls": tls.only(self._pem)}
             config = {**config, **own}
@@ -91,7 +91,7 @@ class GroupBackend:
 
     async def close(self, timeout: float) -> None:
         await self._local.close(timeout)
-        await asyncio.to_thread(self._meeting.close)
+        await asyncio.to_thread(self._discovery.close)
 
 
 def write_config(process: asyncio.subprocess.Process, config: dict[str, Any]) -> None:

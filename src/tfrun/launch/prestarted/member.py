@@ -20,8 +20,8 @@ from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.launch import health
 from tfrun.launch.join.refusal import why_not_in
+from tfrun.launch.prestarted.discovery import Discovery, Found
 from tfrun.launch.prestarted.group import write_config
-from tfrun.launch.prestarted.rendezvous import Found, Meeting
 from tfrun.launch.waiting import Waiting
 from tfrun.process import lineage, sigterm
 from tfrun.process.descendants import kill_descendants
@@ -33,7 +33,7 @@ POLL_SECONDS = 0.25
 def run_member(
     agent: str,
     slots: int,
-    meeting: Meeting,
+    discovery: Discovery,
     *,
     timeout: float,
     environment: Mapping[str, str],
@@ -44,7 +44,7 @@ def run_member(
     Args:
       agent: this process's name.
       slots: how many workers it takes.
-      meeting: how the launcher is found.
+      discovery: how the launcher is found.
       timeout: seconds within which it has to be there.
       environment: what the agent gets.
       shows: the certificate with which it says that it lives; None is without TLS.
@@ -58,20 +58,20 @@ def run_member(
     """
 
     async def live() -> int:
-        async with health.served(meeting.port, shows):
-            return await _serve(agent, slots, meeting, timeout, environment)
+        async with health.served(discovery.port, shows):
+            return await _serve(agent, slots, discovery, timeout, environment)
 
     return asyncio.run(live())
 
 
 async def _serve(
-    agent: str, slots: int, meeting: Meeting, timeout: float, environment: Mapping[str, str]
+    agent: str, slots: int, discovery: Discovery, timeout: float, environment: Mapping[str, str]
 ) -> int:
     loop = asyncio.get_running_loop()
-    wanted_back = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, wanted_back.set)
-    looking = asyncio.create_task(_look(meeting, timeout))
-    ended = asyncio.create_task(wanted_back.wait())
+    preempted = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, preempted.set)
+    looking = asyncio.create_task(_look(discovery, timeout))
+    ended = asyncio.create_task(preempted.wait())
     await asyncio.wait({looking, ended}, return_when=asyncio.FIRST_COMPLETED)
     if not looking.done():
         looking.cancel()
@@ -106,12 +106,12 @@ async def _serve(
         await asyncio.to_thread(kill_descendants)
 
 
-async def _look(meeting: Meeting, timeout: float) -> tuple[Found, dict[str, Any]]:
+async def _look(discovery: Discovery, timeout: float) -> tuple[Found, dict[str, Any]]:
     """Asks again and again, until the launcher answers."""
     waiting = Waiting("the launcher", timeout, _say)
-    reason = meeting.why
+    reason = discovery.why
     while not waiting.is_over:
-        found = await asyncio.to_thread(meeting.find)
+        found = await asyncio.to_thread(discovery.find)
         if found:
             try:
                 job = await _ask(found)

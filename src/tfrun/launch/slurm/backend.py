@@ -25,8 +25,8 @@ from tfrun.job import files
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import AgentEnd, Door, Job
+from tfrun.launch.prestarted.discovery import FileDiscovery
 from tfrun.launch.prestarted.group import ANY_INTERFACE, write_config
-from tfrun.launch.prestarted.rendezvous import FileMeeting
 from tfrun.launch.remote_agent import FAILURE, GREETING
 from tfrun.launch.slurm.commands import agent_environment, labelled, srun_agents
 
@@ -77,7 +77,7 @@ class SlurmBackend:
         pem: the certificate that the control port shows, in PEM; "" is without TLS.
         """
         path = Path(spec.run_dir, f".slurm-agents-{host}-{os.getpid()}.json")
-        self._meeting, self._pem = FileMeeting(path, host), pem
+        self._discovery, self._pem = FileDiscovery(path, host), pem
         self._tasks, self._spec, self._host = tasks, spec, host
         self._process: asyncio.subprocess.Process | None = None
         self._reading: list[asyncio.Task[None]] = []
@@ -91,8 +91,8 @@ class SlurmBackend:
 
     async def start(self, port: int, config: dict[str, Any]) -> None:
         if self._pem:
-            await asyncio.to_thread(self._meeting.announce, port, config["token"], self._pem)
-            config = {"meeting": str(self._meeting.path), "spec": config["spec"]}
+            await asyncio.to_thread(self._discovery.announce, port, config["token"], self._pem)
+            config = {"discovery": str(self._discovery.path), "spec": config["spec"]}
         self._process = process = await asyncio.create_subprocess_exec(
             *srun_agents(list(self._tasks)),
             stdin=subprocess.PIPE,
@@ -122,7 +122,7 @@ class SlurmBackend:
 
     async def close(self, timeout: float) -> None:
         if self._pem:
-            await asyncio.to_thread(self._meeting.close)
+            await asyncio.to_thread(self._discovery.close)
         if self._process is None:
             return
         assert self._process.stdin is not None

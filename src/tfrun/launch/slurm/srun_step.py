@@ -14,15 +14,15 @@ from tfrun.control.placement import Site
 from tfrun.control.protocol.tls import Certificate
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import Job
+from tfrun.launch.prestarted.discovery import FileDiscovery
 from tfrun.launch.prestarted.group import group_job
-from tfrun.launch.prestarted.rendezvous import FileMeeting
 
 
-def meeting_of(step: Step, run_dir: Path) -> FileMeeting:
-    """Returns how the tasks of a step meet; the same for all of them."""
+def discovery_of(step: Step, run_dir: Path) -> FileDiscovery:
+    """Returns how the tasks of a step find their launcher; the same for all of them."""
     name = f".slurm-{step.job}.{step.step}.{step.restarts}.json"
     why = f"its task has not come, or does not see {run_dir}"
-    return FileMeeting(run_dir / name, step.here, why)
+    return FileDiscovery(run_dir / name, step.here, why)
 
 
 def step_job(spec: JobSpec, step: Step, certificate: Certificate | None) -> Job:
@@ -32,6 +32,6 @@ def step_job(spec: JobSpec, step: Step, certificate: Certificate | None) -> Job:
       UsageError: TFRUN-103 when there are fewer tasks than workers.
     """
     sites = [Site(agent=agent, host=node, slots=1) for agent, node in step.agents]
-    meeting = meeting_of(step, Path(spec.run_dir))
+    discovery = discovery_of(step, Path(spec.run_dir))
     own = {"returns": False, "certificate": certificate}
-    return replace(group_job(spec, sites, step.agent, meeting, **own), requeued=step.restarts)
+    return replace(group_job(spec, sites, step.agent, discovery, **own), requeued=step.restarts)

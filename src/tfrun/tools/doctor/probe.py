@@ -25,7 +25,7 @@ import psutil
 
 import tfrun
 from tfrun.collective.form_collective import Where, form
-from tfrun.collective.rendezvous import Meeting
+from tfrun.collective.peer_listener import PeerListener
 from tfrun.job.supported_versions import version_of
 from tfrun.launch.remote_agent import own_address
 from tfrun.process.python import usable_cores
@@ -34,7 +34,7 @@ from tfrun.tools.doctor import large_packets
 PREFIX = "tfrun-doctor "
 DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "numpy")
 NVIDIA_SECONDS = 15.0
-MEET_SECONDS = 10.0
+CONNECT_SECONDS = 10.0
 BACKLOG = 64
 Answer = dict[str, Any]
 
@@ -161,7 +161,7 @@ class Probe:
 
     def __init__(self) -> None:
         self._listening: socket.socket | None = None
-        self._meeting: Meeting | None = None
+        self._listener: PeerListener | None = None
 
     def answer(self, question: str, values: dict[str, Any]) -> Answer:
         known: dict[str, Callable[..., Answer]] = {
@@ -182,8 +182,8 @@ class Probe:
 
     def _meet(self, rank: int, world: int, key: str) -> Answer:
         """Opens the port at which the other machines of a sum find this one."""
-        self._meeting = Meeting(rank, world, key)
-        return {"port": self._meeting.port}
+        self._listener = PeerListener(rank, world, key)
+        return {"port": self._listener.port}
 
     def _sum(
         self, rank: int, world: int, peers: list[tuple[str, int]], count: int, times: int
@@ -200,11 +200,11 @@ class Probe:
         Returns:
           "seconds": of the fastest time; "right": the sum is.
         """
-        assert self._meeting is not None
+        assert self._listener is not None
         where = [Where(host=host, port=port, memory="") for host, port in peers]
         mine, expected = np.full(count, rank + 1, np.float32), world * (world + 1) / 2
         seconds, right = float("inf"), True
-        group = form(self._meeting, rank, world, where.__getitem__, seconds=MEET_SECONDS)
+        group = form(self._listener, rank, world, where.__getitem__, seconds=CONNECT_SECONDS)
         with contextlib.closing(group):
             for _ in range(times + 1):  # the first one warms up
                 began = time.perf_counter()

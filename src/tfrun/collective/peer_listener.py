@@ -1,4 +1,4 @@
-"""How the workers of a round find each other: each listens, the lower rank calls the higher one."""
+"""Connects the workers of a round: each listens, and the lower rank calls the higher one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ RETRY_SECONDS = 0.05
 CALLS = 3  # to a peer that hangs up: it may have been in a hurry
 
 
-class Meeting:
-    """A worker's listening port, for as long as it meets its peers.
+class PeerListener:
+    """The port at which the other workers of a round connect to this one, until all have.
 
     Args:
       me: this worker's rank.
@@ -38,7 +38,7 @@ class Meeting:
         self._changed = threading.Condition()
         self._came: dict[int, socket.socket] = {}
         self._closed = False
-        threading.Thread(target=self._accept, name="tfrun meeting", daemon=True).start()
+        threading.Thread(target=self._accept, name="tfrun peer listener", daemon=True).start()
 
     @property
     def port(self) -> int:

@@ -1,4 +1,4 @@
-"""How the others of a group find its launcher: what they need, and a file that says it.
+"""How processes that were started together find their launcher: by what they know, or a file.
 
 Only the file's owner can read it, and it is gone when the job is: neither the arguments nor the
 environment of any process ever have the token.
@@ -37,7 +37,7 @@ class Found:
         return tls.only(self.certificate)
 
 
-class Meeting(Protocol):
+class Discovery(Protocol):
     """How the others of a group find the launcher.
 
     Attributes:
@@ -63,8 +63,8 @@ class Meeting(Protocol):
         ...
 
 
-class FileMeeting:
-    """A meeting by a file in a directory that all see."""
+class FileDiscovery:
+    """The launcher says where it is in a file that all see."""
 
     def __init__(self, path: Path, host: str = "", why: str = "") -> None:
         """Args:
