@@ -1,1 +1,1 @@
-"""The agent: one process a machine, between the controller and the machine's workers."""
+"""The agent: one process per machine, between the controller and the machine's workers."""

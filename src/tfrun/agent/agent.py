@@ -1,4 +1,4 @@
-"""The agent: one process a machine, between the controller and the machine's workers.
+"""The agent: one process per machine, between the controller and the machine's workers.
 
 It starts TensorFlow's import at once, while the machines still find each other. Its standard
 input carries its configuration as one line of JSON and then stays open: when it closes, the

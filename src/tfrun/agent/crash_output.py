@@ -1,4 +1,4 @@
-"""What Python writes when a signal such as SIGSEGV ends a process, in a few lines. Pure."""
+"""Shortens what Python writes when a signal such as SIGSEGV ends a process to a few lines. Pure."""
 
 from __future__ import annotations
 

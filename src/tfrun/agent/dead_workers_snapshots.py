@@ -1,4 +1,4 @@
-"""An agent saves to disk what its machine's memory holds, when no worker is left to do it."""
+"""Saves the snapshots in a machine's memory to disk when no worker is left to do it."""
 
 from __future__ import annotations
 

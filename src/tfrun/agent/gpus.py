@@ -1,4 +1,4 @@
-"""Which GPUs each worker of a machine sees. Only tried without real GPUs so far."""
+"""Decides which GPUs each worker of a machine sees. So far tried without real GPUs only."""
 
 from __future__ import annotations
 

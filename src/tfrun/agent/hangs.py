@@ -1,4 +1,4 @@
-"""Which workers of a machine stand still, from what they show of their progress: pure decisions."""
+"""Decides which workers of a machine hang, from the progress that they show. Pure."""
 
 from __future__ import annotations
 

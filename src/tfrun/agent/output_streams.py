@@ -1,4 +1,4 @@
-"""What workers print: into their log file, and from there to whoever shows it."""
+"""Writes what workers print to their log files, and passes it on to whoever shows it."""
 
 from __future__ import annotations
 

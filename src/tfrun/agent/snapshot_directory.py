@@ -1,4 +1,4 @@
-"""The directory in memory in which the workers of a machine keep their snapshots.
+"""The directory in shared memory in which the workers of a machine keep their snapshots.
 
 It belongs to one agent, which removes it at its end. One that was killed leaves it: the launcher
 removes the directory of a local agent, and every agent those that nobody holds any more.

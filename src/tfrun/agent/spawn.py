@@ -1,4 +1,4 @@
-"""How an agent brings worker processes to life: forks of a zygote, or fresh processes."""
+"""Starts worker processes: as forks of a zygote, or as fresh processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first moments of an agent's process: TensorFlow's import begins before the agent's own.
+"""Starts an agent's process: TensorFlow's import begins before the agent's own imports.
 
 `main` of a process with the argument ZYGOTE, in JSON: "log", "script" and "variables", what the
 workers' environment has besides the process's own; or null when the workers will be no forks.

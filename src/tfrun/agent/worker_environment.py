@@ -1,4 +1,4 @@
-"""The environment that worker processes get, as a pure function."""
+"""Puts together the environment of a worker process. Pure."""
 
 from __future__ import annotations
 

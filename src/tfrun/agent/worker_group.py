@@ -1,4 +1,4 @@
-"""The workers of one round on one machine: started together, watched, and gone before the next."""
+"""Starts, watches and ends the workers of one round on one machine."""
 
 from __future__ import annotations
 

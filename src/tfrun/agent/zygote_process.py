@@ -1,4 +1,4 @@
-"""A zygote as its agent sees it: a process, and the socket between the two.
+"""The agent's side of a zygote: the process, and the socket between the two.
 
 This imports next to nothing: nobody waits for what a zygote imports as long as for TensorFlow, so
 an agent starts one before it imports what it needs itself (`agent.start`).

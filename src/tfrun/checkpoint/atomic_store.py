@@ -1,4 +1,4 @@
-"""A directory of checkpoints, each whole or not there.
+"""A directory of checkpoints, each of which is complete or absent.
 
     checkpoints/
       checkpoint            TensorFlow's own pointer to the newest one

@@ -1,4 +1,4 @@
-"""Checkpoints are written by a thread of their own, while training goes on.
+"""Writes checkpoints in a thread of its own, while training goes on.
 
 At most one waits while another is being written; a newer one takes its place. Nothing here raises
 into training: what goes wrong is said through a callback, once, until it works again.

@@ -1,4 +1,4 @@
-"""Which agents may still bring a state to a directory of checkpoints: each holds a claim on it.
+"""Tracks which agents may still write a state to a directory of checkpoints: each holds a claim.
 
 An agent that has lost its launcher saves what its machine's memory holds before it ends. The same
 command, started again meanwhile, waits for that: it would begin with an older state otherwise.

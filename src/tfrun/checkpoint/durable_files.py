@@ -1,4 +1,4 @@
-"""Files that are whole, and on the disk when a function returns, or not there at all."""
+"""Writes files so that they are complete and on disk when a function returns, or absent."""
 
 from __future__ import annotations
 

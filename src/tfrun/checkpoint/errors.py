@@ -1,4 +1,4 @@
-"""The coded errors of the checkpoint room."""
+"""The errors about checkpoints, with their codes."""
 
 from __future__ import annotations
 

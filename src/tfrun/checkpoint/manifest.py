@@ -1,4 +1,4 @@
-"""The manifest: what belongs to a checkpoint, with sizes and checksums; written last.
+"""A checkpoint's manifest: its files with their sizes and checksums; written last.
 
     {"manifest": {"format": 1, "step": 500, "sequence": 12, "time": 1764000000.0,
                   "files": {"state.json": {"bytes": 812, "blake2b": "…"}, …}},

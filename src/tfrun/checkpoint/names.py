@@ -1,4 +1,4 @@
-"""The names in a directory of checkpoints; a `ckpt-*` in it is never incomplete.
+"""The file names in a directory of checkpoints; a `ckpt-*` there is always complete.
 
 What is being written, was replaced by another checkpoint of the same step, or is being removed,
 has a hidden name meanwhile. A crash leaves it behind, and `tidy` clears up.

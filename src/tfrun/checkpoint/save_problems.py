@@ -1,4 +1,4 @@
-"""What is not being saved, and since when: each kind of trouble is said once until it is over."""
+"""Reports what cannot be saved, and since when: once for each kind of trouble until it is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not a variable of the model: state.json for people, extra.safetensors for arrays."""
+"""A checkpoint's state.json, for people, and extra.safetensors, for arrays outside the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph of objects that a TensorFlow checkpoint is about: who has which child and value."""
+"""The object graph of a TensorFlow checkpoint: which object has which children and values."""
 
 from __future__ import annotations
 

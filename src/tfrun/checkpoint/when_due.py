@@ -1,4 +1,4 @@
-"""When a checkpoint is due: every so many steps, every so many seconds, or after each epoch."""
+"""Decides when a checkpoint is due: after some steps, some seconds, or each epoch."""
 
 from __future__ import annotations
 

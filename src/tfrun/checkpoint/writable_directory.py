@@ -1,4 +1,4 @@
-"""Whether checkpoints can be written to a directory: asked before anything is trained."""
+"""Checks before training whether checkpoints can be written to a directory."""
 
 from __future__ import annotations
 

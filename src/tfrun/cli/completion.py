@@ -1,4 +1,4 @@
-"""Completion in the shell: verbs where a script may stand, and then the verb's own options."""
+"""Completes commands in the shell: verbs where a script may stand, then the verb's options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tfrun drill [options] SCRIPT …`: what becomes of a script's training when workers die."""
+"""`tfrun drill [options] SCRIPT …`: does a script's training survive the death of workers?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which run a verb is about: a directory, or a name in tfrun-runs, by default the newest."""
+"""Finds the run that a command is about: by its directory or name; by default the newest."""
 
 from __future__ import annotations
 

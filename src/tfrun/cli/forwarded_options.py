@@ -1,4 +1,4 @@
-"""What `tfrun` will be told in a queue or a pod: refused here, before anybody waits for it."""
+"""Checks the options that `tfrun` will get in a queue or a pod, before anybody waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that say which machines: -H, --hostfile, --cluster and what goes with them."""
+"""The options that name the machines: -H, --hostfile, --cluster and what goes with them."""
 
 from __future__ import annotations
 

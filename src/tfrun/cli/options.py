@@ -1,4 +1,4 @@
-"""The command line of `tfrun`: the job that it states, and what else starting that job takes."""
+"""The options of `tfrun`: the job that they describe, and what else its start needs."""
 
 from __future__ import annotations
 

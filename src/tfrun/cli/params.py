@@ -1,4 +1,4 @@
-"""What the commands' options share: click's settings, and numbers that can be counted with."""
+"""What the options of several commands share: click's settings, and types of numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an earlier job in a run directory has left off, and what of it the disk has."""
+"""Tells where an earlier job in a run directory stopped, and what of its state is on disk."""
 
 from __future__ import annotations
 

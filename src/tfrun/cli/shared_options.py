@@ -1,4 +1,4 @@
-"""What the verbs share that run a script several times: options, a directory, JSON, lines."""
+"""What the verbs that run a script several times share: options, a directory, JSON, messages."""
 
 from __future__ import annotations
 

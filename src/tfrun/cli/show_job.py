@@ -1,4 +1,4 @@
-"""Runs a job and shows a person how it goes, and how it went."""
+"""Runs a job, and shows a person its progress and how it ended."""
 
 from __future__ import annotations
 

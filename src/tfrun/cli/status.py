@@ -1,4 +1,4 @@
-"""`tfrun status [RUN]`: how a job is, or how it ended."""
+"""`tfrun status [RUN]`: how far a job is, or how it ended."""
 
 from __future__ import annotations
 

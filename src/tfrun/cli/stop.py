@@ -1,4 +1,4 @@
-"""`tfrun stop [RUN]`: has a job save its state and end."""
+"""`tfrun stop [RUN]`: makes a job save its state and end."""
 
 from __future__ import annotations
 

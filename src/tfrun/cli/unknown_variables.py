@@ -1,4 +1,4 @@
-"""Variables of the environment that look like options: those that are none are named."""
+"""Names variables of the environment that look like options of tfrun and are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster that somebody else made: TF_CONFIG was in the environment already."""
+"""A cluster that somebody else has set up: TF_CONFIG is in the environment already."""
 
 from __future__ import annotations
 

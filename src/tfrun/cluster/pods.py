@@ -1,4 +1,4 @@
-"""A group of pods or containers that were started together, as their environment tells: pure.
+"""Reads from the environment which pods or containers were started together. Pure.
 
 The manifests of `tfrun render kubernetes` set these variables; so may anything else that starts
 the same command on several machines:

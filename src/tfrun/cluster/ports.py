@@ -1,4 +1,4 @@
-"""Ports that no other job can get while this one lives. The only file of the room with I/O.
+"""Reserves ports that no other job gets while this one lives. The only file of the room with I/O.
 
 A reservation is a bound socket that does not listen. On Linux another bind to "any port", an
 outgoing connection and a bind without SO_REUSEADDR all avoid it, but TensorFlow's server, which

@@ -1,4 +1,4 @@
-"""What Slurm's environment says about where this process is: a pure function.
+"""Reads from Slurm's environment where this process is in its allocation. Pure.
 
 Hosts come in the order of `scontrol show hostnames`, which is that of Slurm's own task numbers.
 TensorFlow's `SlurmClusterResolver` sorts them as strings, so that on n[1-11] ten of eleven ranks

@@ -1,4 +1,4 @@
-"""Who is where: roles, tasks and their addresses."""
+"""A cluster's roles, tasks and their addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a worker waits for in TensorFlow's start: pure, but for the look at their ports.
+"""Tells for whom a worker waits in TensorFlow's start. Pure, but for the look at their ports.
 
 TensorFlow itself waits there without a word and without an end, and holds Python's lock meanwhile.
 Whoever has started the worker can look at its peers' ports all the same: each of them listens as

@@ -1,4 +1,4 @@
-"""JSON objects that do not hide mistakes: repeated keys and misspelt ones."""
+"""Reads JSON objects strictly: repeated and misspelt keys are errors."""
 
 from __future__ import annotations
 

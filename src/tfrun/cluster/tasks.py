@@ -1,4 +1,4 @@
-"""Which task runs where: ranks, hosts, and the environment of each task's process."""
+"""Assigns tasks to machines: ranks, hosts, and the environment of each task's process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TF_CONFIG, the variable in which TensorFlow finds its cluster: reading and writing it.
+"""Reads and writes TF_CONFIG, the variable in which TensorFlow finds its cluster.
 
 The rules are those of `tf.distribute.cluster_resolver.TFConfigClusterResolver`,
 `tf.train.ClusterSpec` and tensorflow/python/distribute/multi_worker_util.py. What TensorFlow

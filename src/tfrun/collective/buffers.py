@@ -1,4 +1,4 @@
-"""Memory for batches that is used again when nothing refers to the last ones any more.
+"""Reuses the memory of batches that nothing refers to any more.
 
 Fresh memory of this size comes from the kernel page by page, which takes several times as long as
 the copying of the samples into it.

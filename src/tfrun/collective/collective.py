@@ -1,4 +1,4 @@
-"""The workers of a round as one: what the code above calls."""
+"""The collective of a round's workers: the sums and gathers that the code above calls."""
 
 from __future__ import annotations
 

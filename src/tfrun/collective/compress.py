@@ -1,4 +1,4 @@
-"""Gradients in half the bytes, with error feedback.
+"""Compresses gradients to half the bytes, with error feedback.
 
 What is rounded off on the way is added to what the same worker sends at the next step, so that it
 comes late, and is not lost (Seide et al. 2014; Karimireddy et al. 2019, algorithm 2). In a ring a

@@ -1,4 +1,4 @@
-"""What can go wrong in a collective, for the code that calls it."""
+"""The errors of a collective, for the code that calls it."""
 
 from __future__ import annotations
 

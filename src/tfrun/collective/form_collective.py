@@ -1,4 +1,4 @@
-"""How the workers of a round become a `Collective`: who is where, who connects with whom."""
+"""Forms a round's workers into a `Collective`: who is where, who connects with whom."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each worker's tensors as one block of bytes, for gathering."""
+"""Packs each worker's tensors into one block of bytes, for gathering."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections to peers, and how long a silent one is waited for."""
+"""Connections to other workers, and how long a silent one is waited for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files in the machine's memory."""
+"""Files in shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many tensors in few arrays: where each stands, and in which dtype it is added up."""
+"""Packs many tensors into few arrays: where each stands, and in which dtype it is summed."""
 
 from __future__ import annotations
 

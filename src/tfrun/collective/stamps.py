@@ -1,4 +1,4 @@
-"""What travels before each collective's bytes: which one it is, so that no two are mixed up.
+"""Stamps each collective's bytes with which one it is, so that no two are mixed up.
 
 And where the script stands, for the person who reads that two were about to be.
 """

@@ -1,1 +1,1 @@
-"""The controller: one a job; decides who takes part in each round and what follows a failure."""
+"""The controller: one per job; decides who takes part in each round and what follows a failure."""

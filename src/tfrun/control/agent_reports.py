@@ -1,4 +1,4 @@
-"""What a worker's report, or an agent's, means for its round. Pure."""
+"""Turns the reports of workers and agents into events of their round. Pure."""
 
 from __future__ import annotations
 

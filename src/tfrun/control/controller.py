@@ -1,4 +1,4 @@
-"""The controller: one a job. Feeds what it hears of the agents into the round.
+"""The controller: one per job. Feeds what it hears from the agents into the round.
 
 A round that has failed recoverably is followed by the next one, as `control.recovery` decides.
 """

@@ -1,4 +1,4 @@
-"""What a failure has cost, in steps and in words. Pure."""
+"""Computes what a failure has cost, in steps and in words. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which machines the next round has: wait for one that is missing, go on without it, or grow. Pure.
+"""Decides which machines the next round has: wait for one, go on without it, or grow. Pure.
 
 A job with `-n MIN:MAX` that has lost a machine goes on with fewer workers after
 `--rejoin-timeout`; one that needs the machine waits for it. A machine that returns, or comes late,

@@ -1,4 +1,4 @@
-"""From a job and its agents to the tasks of a round: who runs what, where, with which settings."""
+"""Places the tasks of a round on machines: who runs what, where, with which settings."""
 
 from __future__ import annotations
 

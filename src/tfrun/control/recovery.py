@@ -1,4 +1,4 @@
-"""From a failed round to the next one: may there be one, where, and what a person is told. Pure."""
+"""Decides whether and where a failed job goes on, and describes that to a person. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log files of machines that do not see the launcher's disk: read there, written here as well.
+"""Copies the logs of machines that do not share the launcher's disk.
 
 The launcher leaves a file in its logs/. An agent that finds it shares the disk, and has nothing to
 send; it looks each time, for a shared disk may show a new file late.

@@ -1,4 +1,4 @@
-"""Carries out what the job's rounds ask for, and opens the next one."""
+"""Carries out what the job's rounds ask for, and opens the next round."""
 
 from __future__ import annotations
 

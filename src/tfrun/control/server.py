@@ -1,4 +1,4 @@
-"""The job's one port: agents speak WebSocket here, with the job's token."""
+"""The job's control port: agents connect over WebSocket, with the job's token."""
 
 from __future__ import annotations
 

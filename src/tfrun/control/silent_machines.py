@@ -1,4 +1,4 @@
-"""Which machines that say nothing are lost, and when it is the launcher that is cut off. Pure.
+"""Decides which silent machines are lost, or whether the launcher is cut off itself. Pure.
 
 One machine that is silent while others are heard is lost after `heartbeat_timeout`. When none of
 the round's machines is heard, the launcher's own network has broken, most likely: they train on,

@@ -1,4 +1,4 @@
-"""What a person asks of a running job over the control port: to stop, for stacks, for traces."""
+"""Answers what a person asks of a running job over the control port: stop, stacks, traces."""
 
 from __future__ import annotations
 

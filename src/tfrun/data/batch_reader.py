@@ -1,4 +1,4 @@
-"""What the pipeline calls in Python: reads a group of batches, or finds a share's bounds."""
+"""Reads batches in Python for the pipeline, a group at a time, or finds a share's bounds."""
 
 from __future__ import annotations
 

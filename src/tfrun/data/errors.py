@@ -1,4 +1,4 @@
-"""The coded errors of the data room."""
+"""The errors about data, with their codes."""
 
 from __future__ import annotations
 

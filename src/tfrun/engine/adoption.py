@@ -1,4 +1,4 @@
-"""What a script has made outside the strategy's scope becomes the strategy's.
+"""Brings what a script has made outside the strategy's scope under the strategy.
 
 A metric, a model or an optimizer that was made above `with strategy.scope():` has variables of
 this worker alone: each worker would count, or train, for itself. `strangers_of` says what of a

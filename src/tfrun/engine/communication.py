@@ -1,4 +1,4 @@
-"""How workers talk: collective implementation, pack size, heartbeat."""
+"""Chooses how workers communicate: collective implementation, pack size, heartbeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--compress`: which gradients travel in half the bytes, and what they are known by."""
+"""`--compress`: chooses which gradients travel in half the bytes, and names them."""
 
 from __future__ import annotations
 

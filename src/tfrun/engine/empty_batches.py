@@ -1,4 +1,4 @@
-"""A worker without a sample in a short batch traces its step as for any number of samples."""
+"""Lets a worker without a sample in a short batch trace its step for any number of samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes back what the first dataset made of Python code does to a process's allocator."""
+"""Undoes what the first dataset made of Python code does to a process's allocator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients are reduced first, then everything else happens.
+"""Makes optimizers sum the gradients of all replicas before anything else happens.
 
 Keras 3 clips, accumulates and checks for infinities the *local* gradients and reduces them last:
 N workers then compute something else than one worker, and a condition that differs between

@@ -1,4 +1,4 @@
-"""TensorFlow's strategies reduce, gather and broadcast through the host collective.
+"""Lets TensorFlow's strategies reduce, gather and broadcast through the host collective.
 
 `CrossDeviceOps` is where TensorFlow lets others do the work: what `fit`, custom loops, `reduce`,
 `gather` and metrics do ends there. Calls to Python in the graph take their place, see

@@ -1,4 +1,4 @@
-"""Layer state (BatchNorm's moving statistics) is the same on every replica after a step.
+"""Keeps layer state (BatchNorm's moving statistics) the same on every replica after a step.
 
 Keras assigns such a variable on each replica for itself and nobody ever averages it, so workers
 drift apart (keras-team/keras#18366 asks for the aggregation that Keras 2 had). Here the local

@@ -1,4 +1,4 @@
-"""Which line of the script computed a tensor."""
+"""Finds the line of the script that computed a tensor."""
 
 from __future__ import annotations
 

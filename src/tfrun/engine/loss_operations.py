@@ -1,4 +1,4 @@
-"""The operations that losses are put together with, and how to do them once more.
+"""The operations that losses are made with, and how to repeat them.
 
 `ADDITIVE` ones give the sum of what they would give for parts of their operands; means and sums
 over the samples are told from each other behind them. All others of `MATHEMATICS` have to be given

@@ -1,4 +1,4 @@
-"""Who computed a tensor: read off a graph, or recorded while TensorFlow executes eagerly."""
+"""Finds who computed a tensor: in a graph, or as recorded while TensorFlow executes eagerly."""
 
 from __future__ import annotations
 

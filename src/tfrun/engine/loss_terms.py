@@ -1,4 +1,4 @@
-"""What a loss is made of: means or sums over the samples, numbers that only weights decide.
+"""Splits a loss into its terms: means or sums over samples, and numbers that only weights decide.
 
 N replicas have a part of the batch each, and their gradients are added up. What a replica's term
 then has to be multiplied with, to be one worker's together, follows from how it was computed: a

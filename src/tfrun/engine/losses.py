@@ -1,4 +1,4 @@
-"""One replica's losses in a step of Keras's, as parts of one worker's loss.
+"""One replica's losses in a step of Keras, as parts of one worker's loss.
 
 A `train_step` that a script writes for `fit` is written for one machine: what it computes from its
 samples it takes for the loss of all of them, and N such gradients added up are N times too large.

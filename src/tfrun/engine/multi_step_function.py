@@ -1,4 +1,4 @@
-"""A train function that makes as many steps in one call as it is told to at that call.
+"""A train function that makes as many steps in one call as that call says.
 
 Keras's `steps_per_execution` is a constant of the graph. Here it is a variable: no execution has to
 go over the end of an epoch, or over a step after which something is due, and another number needs

@@ -1,4 +1,4 @@
-"""Each replica draws random numbers of its own: one noise for all samples of the global batch.
+"""Gives each replica random numbers of its own: one noise for all samples of the global batch.
 
 Keras's seed generators and TensorFlow's random ops give every replica the same numbers, so that N
 replicas would see one replica's dropout masks, latent vectors and augmentations N times. Here the

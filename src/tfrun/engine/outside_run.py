@@ -1,4 +1,4 @@
-"""Training steps that a script makes outside `strategy.run`.
+"""Handles training steps that a script makes outside `strategy.run`.
 
 Only in a run does TensorFlow know whose gradients are summed with whose. Elsewhere it fails in
 words about `.handle` and `merge_call`; or, with an optimizer that has its variables already, each

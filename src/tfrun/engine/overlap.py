@@ -1,4 +1,4 @@
-"""Sums that begin while the backward pass still runs: `--overlap`.
+"""`--overlap`: begins sums while the backward pass still runs.
 
 The gradients of the last layers are there first. They are handed to a thread, which talks to the
 other workers while TensorFlow computes the rest; the step asks for all sums at its end, before

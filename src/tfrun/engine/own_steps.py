@@ -1,4 +1,4 @@
-"""Building a model that trains by a `train_step` of its own, before its first step.
+"""Builds a model that has a `train_step` of its own before its first step.
 
 Keras builds a model under a strategy by calling it on a symbolic batch. A step of the script's own
 need not call the model as a whole, or not with the batch: a GAN has no `call`. What Keras without a

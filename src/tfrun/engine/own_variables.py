@@ -1,4 +1,4 @@
-"""Tells of TensorFlow variables that each worker has for itself, and that a step makes differ.
+"""Warns of TensorFlow variables that each worker has for itself, and that a step makes differ.
 
 A variable that is made outside the scope is a number of each worker's own. A step may count in it,
 for all count alike; but what it makes of the data is of this worker's part, and nothing else would

@@ -1,4 +1,4 @@
-"""Leaving a strategy's scope for a while, which TensorFlow itself does not offer."""
+"""Leaves a strategy's scope for a while, which TensorFlow itself does not offer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which line of the script is being traced or executed, for messages: `train.py:31`."""
+"""Finds the line of the script that is being traced or executed, for messages: `train.py:31`."""
 
 from __future__ import annotations
 

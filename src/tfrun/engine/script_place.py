@@ -1,4 +1,4 @@
-"""Where the script stands: which of its calls needs every worker, and in which line that is.
+"""Tells which call of the script that needs every worker is running, and in which line.
 
 What waits there in vain fails by an error of TensorFlow's or of the host collective's; the script
 gets to see one that names the call.

@@ -1,4 +1,4 @@
-"""Where the time of a traced step goes: clocks in the graph that cost a few microseconds.
+"""Measures where the time of a traced step goes, by clocks in the graph that cost microseconds.
 
 TensorFlow runs a whole step as one call, so Python cannot see when its batch was there or when it
 began to wait for other workers. `tf.timestamp` can: one as soon as the step's arguments are there,

@@ -1,4 +1,4 @@
-"""Do all workers hold the same model? A debug check over every bit of every variable."""
+"""Checks that all workers hold the same model, in every bit of every variable. For debugging."""
 
 from __future__ import annotations
 

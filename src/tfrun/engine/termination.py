@@ -1,4 +1,4 @@
-"""TensorFlow's server takes SIGTERM for itself: Python's handlers are put back."""
+"""Restores Python's handlers of SIGTERM, which TensorFlow's server replaces."""
 
 from __future__ import annotations
 

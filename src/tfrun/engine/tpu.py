@@ -1,4 +1,4 @@
-"""`TPUStrategy`, or a clear word within seconds. Only the word was tried: there was no TPU."""
+"""`TPUStrategy`, or a clear error within seconds. Only the error was tried: there was no TPU."""
 
 from __future__ import annotations
 

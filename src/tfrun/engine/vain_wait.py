@@ -1,4 +1,4 @@
-"""What a worker does when it hears that it waits for others in vain.
+"""Makes a worker's collectives fail once it hears that it waits for others in vain.
 
 What needs no other worker goes on. A collective fails, for it would wait for ever: the host
 collective's at once, because its calls are counted; TensorFlow's own after a while, in which the

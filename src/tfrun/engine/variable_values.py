@@ -1,4 +1,4 @@
-"""This worker's copies of a model's variables: read, held, and given other values."""
+"""Reads, holds and sets this worker's copies of a model's variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where all workers' scripts stand when TensorFlow's collectives say that they have parted.
+"""Finds where all workers' scripts stand once TensorFlow's collectives no longer match.
 
 TensorFlow's error is the same on all workers and names none of them. Each tells the others, by the
 coordination service of TensorFlow's cluster, where it has met it.

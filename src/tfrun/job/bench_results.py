@@ -1,4 +1,4 @@
-"""What `tfrun bench` has measured on some machines, for later jobs on the same ones.
+"""Keeps what `tfrun bench` has measured on some machines, for later jobs on the same ones.
 
 One file for each user, `~/.cache/tfrun/bench.json` (or under XDG_CACHE_HOME), with the newest
 measurement of each set of machines. One counts for jobs of as many workers on these machines, under

@@ -1,4 +1,4 @@
-"""How a running job is reached: control.json in its run directory, which only its user can read."""
+"""The file control.json, which says how to reach a running job; only its user can read it."""
 
 from __future__ import annotations
 

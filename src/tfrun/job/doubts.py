@@ -1,4 +1,4 @@
-"""Doubts: what a job does that is probably not what was meant, though nothing fails by it.
+"""Warnings about what a job does that is probably not what was meant, though nothing fails.
 
 A worker reports one by its code; the job believes it when all workers that run the script have, or
 when it says that it alone can know. A person is told then and once more at the end. With --strict

@@ -1,4 +1,4 @@
-"""How a process ended, and what a person is told about it."""
+"""Says how a process ended, and what a person is told about it."""
 
 from __future__ import annotations
 

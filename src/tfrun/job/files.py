@@ -1,4 +1,4 @@
-"""Opens and replaces files: what another user has put in their place is not followed.
+"""Opens and replaces files without following what another user has put in their place.
 
 He could leave a symbolic link under the name of a log that is about to be made, and have it
 written over a file of ours; or a pipe, which would be waited for.

@@ -1,4 +1,4 @@
-"""A file that is appended to, over a disk that is full for a while: a mark says what is missing.
+"""Appends to a file over a disk that is full for a while, and marks what is missing.
 
 Training is worth more than what is written of it: it goes on, and so does the file once there is
 room again.

@@ -1,4 +1,4 @@
-"""How a learning rate follows the global batch: the rules, as plain arithmetic."""
+"""The rules by which a learning rate follows the global batch, as plain arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One writer: a lock on a file that the kernel gives back however its holder ends."""
+"""A lock on a file for one writer, which the kernel gives back however its holder ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be known to be wrong before anything is started."""
+"""Checks what can be known to be wrong before anything is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that contradict each other, and those that would change nothing in this job: refused.
+"""Refuses options that contradict each other, or would change nothing in this job.
 
 Of what would change nothing only what stands on the command line counts, because who writes that
 expects something. A variable of the environment is stated for all jobs of a person or a site, and

@@ -1,4 +1,4 @@
-"""The restart policy: which failures a new round may mend, and when it is enough."""
+"""The restart policy: which failures a new round may mend, and when to give up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to run: the program, how many workers, with which settings."""
+"""A job's specification: the program, how many workers, with which settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The versions of TensorFlow and Keras that tfrun works with: what its own tests have run with.
+"""The versions of TensorFlow and Keras that tfrun works with: those that its tests have run with.
 
 tfrun repairs parts of both that are not public, so that each end is a fact and no guess. An older
 one is refused; a newer one is tried, and said to be so.

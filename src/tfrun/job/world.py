@@ -1,4 +1,4 @@
-"""Who this process is in its job, read from the environment."""
+"""This process's place in its job, read from the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers whoever asks whether this process lives, as Kubernetes does of its pods."""
+"""Answers health checks, as Kubernetes makes them of its pods."""
 
 from __future__ import annotations
 

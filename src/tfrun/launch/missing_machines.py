@@ -1,4 +1,4 @@
-"""Says who is missing while a round forms, and why: no job hangs in silence."""
+"""Tells who is missing while a round forms, and why, so that no job waits in silence."""
 
 from __future__ import annotations
 

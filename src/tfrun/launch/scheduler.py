@@ -1,4 +1,4 @@
-"""Which scheduler has started this process, and what follows from it for the job."""
+"""Finds which scheduler has started this process, and what follows from it for the job."""
 
 from __future__ import annotations
 

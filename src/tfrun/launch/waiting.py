@@ -1,4 +1,4 @@
-"""Waiting for somebody who is not there yet: a line for a person now and then, and an end."""
+"""Waits for somebody who is not there yet: a line for a person now and then, and an end."""
 
 from __future__ import annotations
 

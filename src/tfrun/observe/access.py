@@ -1,4 +1,4 @@
-"""Who may look at a job: whoever shows its status token, came with its link, or is its user.
+"""Decides who may watch a job: whoever has its token, came with its link, or is its user.
 
 What agents show is another token: nobody becomes an agent by what is given out here.
 """

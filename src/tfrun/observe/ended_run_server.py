@@ -1,4 +1,4 @@
-"""Serves what can be watched on a port of its own, for a run that has ended."""
+"""Serves the page of a run that has ended, on a port of its own."""
 
 from __future__ import annotations
 

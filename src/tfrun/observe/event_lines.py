@@ -1,4 +1,4 @@
-"""An event as one line for people. Pure."""
+"""Describes an event in one line for people. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an exception says, in the few lines that matter. Pure.
+"""Shortens what an exception says to the few lines that matter. Pure.
 
 Keras puts the arguments of a call below its message, TensorFlow the places of a graph above it: the
 last line of either is no error. What Python shows below a message (notes, causes, the exceptions of

@@ -1,4 +1,4 @@
-"""The report of a job's failure: what failed first, how, and what only followed from it. Pure."""
+"""Reports a job's failure: what failed first, how, and what only followed from it. Pure."""
 
 from __future__ import annotations
 

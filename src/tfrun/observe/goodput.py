@@ -1,4 +1,4 @@
-"""Where the wall time of a job went: which share of it made steps that were kept. Pure."""
+"""Computes where a job's wall time went: which share made steps that were kept. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines before and after a job."""
+"""The lines that are printed before and after a job."""
 
 from __future__ import annotations
 

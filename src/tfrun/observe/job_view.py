@@ -1,4 +1,4 @@
-"""From a job's events, and its workers' newest reports, to what a person sees of it.
+"""Builds what a person sees of a job from its events and its workers' newest reports.
 
 `JobView.to_json()` is the status of a job everywhere: `GET /status`, `tfrun status --json`, the
 page, the terminal. docs/observe.md describes its fields.

@@ -1,4 +1,4 @@
-"""Failures that many have had before: how they look, what they most likely mean, what helps."""
+"""Explains failures that many have had: how they look, what they likely mean, what helps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the workers have answered to `tfrun profile`. Pure."""
+"""Collects the workers' answers to `tfrun profile`. Pure."""
 
 from __future__ import annotations
 

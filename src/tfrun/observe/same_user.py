@@ -1,4 +1,4 @@
-"""Whose process is at the other end of a connection over loopback? Linux only."""
+"""Finds whose process is at the other end of a connection over loopback. Linux only."""
 
 from __future__ import annotations
 

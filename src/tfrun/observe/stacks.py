@@ -1,4 +1,4 @@
-"""Python stacks of many workers, equal ones folded together. Pure."""
+"""Folds equal Python stacks of many workers together. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker's report of its steps says. Pure."""
+"""Reads a worker's report of its steps. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is slow, and at what: pure decisions about the workers' own times.
+"""Finds slow workers, and what they are slow at, from the workers' own times. Pure.
 
 Workers that train together take equally long for a step, because the fast ones wait. What tells
 the slow one from them is its own time: what it did not spend on waiting for others. The time that

@@ -1,4 +1,4 @@
-"""`--tensorboard DIR`: the job's events as TensorBoard shows them."""
+"""`--tensorboard DIR`: writes the job's events for TensorBoard."""
 
 from __future__ import annotations
 

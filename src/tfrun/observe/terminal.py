@@ -1,4 +1,4 @@
-"""What a person sees on the terminal: the chief's output, live, and one report at the end."""
+"""Shows a job on the terminal: the chief's output, live, and one report at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers over time in bounded memory: the longer it goes, the more points one bucket holds."""
+"""Stores numbers over time in bounded memory: the longer it goes, the coarser they get."""
 
 from __future__ import annotations
 

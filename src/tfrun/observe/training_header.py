@@ -1,4 +1,4 @@
-"""The line that says with which batch and learning rate a training begins. Pure."""
+"""Writes the line that says with which batch and learning rate a training begins. Pure."""
 
 from __future__ import annotations
 

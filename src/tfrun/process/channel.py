@@ -1,4 +1,4 @@
-"""The line between a worker's process and its agent: JSON lines over a socket pair.
+"""The connection between a worker's process and its agent: JSON lines over a socket pair.
 
 Up go reports ("error", "done", "fit_end", …), down come single words ("release", "go", "leave",
 "save", "regroup", "keep"), one with a text after it ("ended"). In a process that tfrun did not

@@ -1,4 +1,4 @@
-"""All that a process has started, and what they have started."""
+"""Finds and ends all processes that a process has started, and those that they have started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Process ancestry: nothing may outlive the launcher, however it ends.
+"""Ties processes to those that started them: nothing outlives the launcher, however it ends.
 
 On Linux the kernel does it (`PR_SET_PDEATHSIG`, child subreapers). Elsewhere the pipes that each
 process holds from its parent tell it by closing.

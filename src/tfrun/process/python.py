@@ -1,4 +1,4 @@
-"""How tfrun starts its own Python processes, and how many cores one may use."""
+"""Starts tfrun's own Python processes, and counts the cores that one may use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's Python stacks on demand: it writes them to a file when its agent signals it.
+"""Writes a worker's Python stacks to a file when its agent signals it.
 
 Python's faulthandler does it in the signal's handler, so it works while the worker stands in
 TensorFlow, in a lock or in an endless loop. It writes the main thread's stack, which stands still

@@ -1,4 +1,4 @@
-"""The coded errors of training on parameter servers."""
+"""The errors of training on parameter servers, with their codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data that workers make for themselves: the chief only says which batch.
+"""Data that workers read for themselves: the chief only says which batch.
 
 A feed places what it needs once on each worker (`resource`), again on one that was started again,
 and describes in a graph how a worker makes a batch of it.

@@ -1,4 +1,4 @@
-"""Reading files by position in a graph: a worker of a parameter-server job runs no Python."""
+"""Reads files by position in a graph, as workers of a parameter-server job run no Python."""
 
 from __future__ import annotations
 

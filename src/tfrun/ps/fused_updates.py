@@ -1,4 +1,4 @@
-"""Dense updates for which TensorFlow has one op: no copies, and the slots under the same lock.
+"""Updates dense variables by one op of TensorFlow's: no copies, and slots under the same lock.
 
 The ops compute what Keras's `update_step` does. `use_locking` makes two of them on the same
 variables come one after the other. Adam's is not among them: ResourceApplyAdam takes 1 - beta_2 in

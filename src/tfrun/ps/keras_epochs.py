@@ -1,4 +1,4 @@
-"""Keras's loop runs unchanged: what it takes for an iterator of batches gives it results of steps.
+"""Gives Keras's unchanged loop the results of steps where it expects batches.
 
 `fit`, `evaluate` and `predict` of Keras ask an epoch iterator for batches and call a function of
 the model on each. Here the iterator begins steps on workers and yields once for each that has

@@ -1,4 +1,4 @@
-"""Workers that each run the whole of a pipeline, for a part of it, have to agree on its order."""
+"""Makes workers that each run a whole pipeline, for a part of it, agree on its order."""
 
 from __future__ import annotations
 

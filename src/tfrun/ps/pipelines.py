@@ -1,4 +1,4 @@
-"""A `tf.data` pipeline, or a function that makes one, run by each worker."""
+"""Runs a `tf.data` pipeline, or a function that makes one, on each worker."""
 
 from __future__ import annotations
 

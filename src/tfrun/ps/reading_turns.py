@@ -1,4 +1,4 @@
-"""Who reads the next element of a pipeline: each worker reads its own part, in order."""
+"""Decides who reads the next element of a pipeline: each worker reads its own part, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of single rows: only they cross the wire, of whole and of sharded tables."""
+"""Reads single rows of whole and of sharded tables: only they cross the network."""
 
 from __future__ import annotations
 

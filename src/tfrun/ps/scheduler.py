@@ -1,4 +1,4 @@
-"""The chief's part of a pass: it schedules steps and hears of each one that has ended."""
+"""Schedules a pass's steps on the chief, and hears of each one that has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step of a worker on the servers: each server's part is one op, done once, as a whole.
+"""A worker's step on the servers: each server's part is one op, done once, as a whole.
 
 A closure that TensorFlow's coordinator retries, because its worker died, has perhaps been applied
 on some servers. Each server therefore remembers the numbers of the steps that it has applied, in a

@@ -1,4 +1,4 @@
-"""An optimizer's own `update_step`, run on values, so that what it changes is known as differences.
+"""Runs an optimizer's own `update_step` on values, to record what it changes as differences.
 
 A difference is added in one atomic op, and so it can be that of a few rows: to the optimizer, rows
 of a table are a small variable.

@@ -1,4 +1,4 @@
-"""What the variables of a parameter-server strategy are, and how they are changed atomically.
+"""The variables of a parameter-server strategy, and how they are changed atomically.
 
 TensorFlow's `assign_add` of a whole variable is atomic. `scatter_add` is not: two of them on one
 row may lose one, because its kernel takes no exclusive lock

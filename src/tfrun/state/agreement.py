@@ -1,4 +1,4 @@
-"""Which state all workers go on from, and how those get it that do not have it."""
+"""Decides which state all workers go on from, and gives it to those that do not have it."""
 
 from __future__ import annotations
 

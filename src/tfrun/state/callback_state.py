@@ -1,4 +1,4 @@
-"""What callbacks remember, taken out and put back.
+"""Saves and restores what callbacks remember.
 
 A callback with `get_state()` and `set_state(state)` says itself what it remembers. Of any other
 one it is the attributes that hold plain data: numbers, texts, arrays, and lists, tuples and

@@ -1,4 +1,4 @@
-"""Trainings that are done: what `fit` returned, and the model as it stood.
+"""Keeps the results of finished trainings: what `fit` returned, and the model as it stood.
 
 A script that runs again passes them by: `fit` returns at once, a `TrainState` has no steps left.
 """

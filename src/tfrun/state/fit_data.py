@@ -1,4 +1,4 @@
-"""Where one `fit` stands in its data and its validations', and how it gets there again."""
+"""Tracks where one `fit` stands in its data and its validation data, and takes it there again."""
 
 from __future__ import annotations
 

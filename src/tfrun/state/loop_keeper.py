@@ -1,4 +1,4 @@
-"""Knows at every moment of a custom loop which state a successor can go on from.
+"""Keeps, at every moment of a custom loop, a state that a successor can go on from.
 
 As fit_keeper.py for `fit`; but the step is the script's own, so less is known of it. Weights and
 slots are trusted to stand between two steps when the loop's steps have so far been one update

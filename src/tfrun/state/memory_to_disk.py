@@ -1,4 +1,4 @@
-"""Writes what a machine's memory holds to the job's checkpoints, without the script.
+"""Writes the snapshots in a machine's memory to the job's checkpoints, without the script.
 
 A program of its own, which an agent starts: `FOLDER CHECKPOINTS KEEP`; it prints one JSON object.
 The checkpoint has no part for plain TensorFlow, which needs the script's objects.

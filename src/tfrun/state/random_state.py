@@ -1,4 +1,4 @@
-"""The state of Python's and numpy's random generators, as a part of a snapshot."""
+"""Saves the state of Python's and numpy's random generators in a snapshot."""
 
 from __future__ import annotations
 

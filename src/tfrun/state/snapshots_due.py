@@ -1,4 +1,4 @@
-"""When the next snapshot is due."""
+"""Decides when the next snapshot is due."""
 
 from __future__ import annotations
 

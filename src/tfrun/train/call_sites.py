@@ -1,4 +1,4 @@
-"""Where in the script a call stands: by that workers know what the others do in its place."""
+"""Identifies a call by its place in the script, so that workers know what others do there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which callbacks write, and which could act on a single batch: pure decisions."""
+"""Decides which callbacks write, and which could act on a single batch. Pure."""
 
 from __future__ import annotations
 

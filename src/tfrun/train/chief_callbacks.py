@@ -1,4 +1,4 @@
-"""Callbacks that run on the chief alone."""
+"""Runs callbacks on the chief alone."""
 
 from __future__ import annotations
 

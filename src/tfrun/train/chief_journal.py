@@ -1,4 +1,4 @@
-"""What the chief tells the other workers of its saves and loads, in their order.
+"""Tells the other workers of the chief's saves and loads, in their order.
 
 The chief writes an entry when a save begins and one when it has ended, when it comes to a load, and
 when it waits in a collective; the others read them when they have to know. Nobody waits for a

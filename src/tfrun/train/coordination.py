@@ -1,4 +1,4 @@
-"""The callbacks that `fit` adds around the user's: workers decide together.
+"""Adds callbacks around the user's in `fit`, by which workers decide together.
 
 First stands `SharedLogs`, then come the user's callbacks, then `SharedStop`. Between them a
 callback may decide from its own worker's clock or data; what leaves the list is agreed.

@@ -1,4 +1,4 @@
-"""The evaluator: a process aside that runs the script, and evaluates where the others train.
+"""The evaluator: a separate process that runs the script, and evaluates where others train.
 
 As TensorFlow's `SidecarEvaluator`, but the script stays what it is: its `fit` returns when the
 chief's is done, and has evaluated each checkpoint of it that it came to, with `validation_data`.

@@ -1,4 +1,4 @@
-"""What `fit` reports to the launcher: steps, samples, seconds, metrics of each epoch and in all."""
+"""Reports a `fit` to the launcher: steps, samples, seconds, metrics of each epoch and in all."""
 
 from __future__ import annotations
 

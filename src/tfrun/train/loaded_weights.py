@@ -1,4 +1,4 @@
-"""Weights that only some workers have loaded are noticed when a training begins."""
+"""Notices, when a training begins, weights that only some workers have loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all workers load may be what the chief alone has just saved, or is about to.
+"""Has all workers wait for what they load, if the chief has just saved it or is about to.
 
 `if rank == 0: model.save(path)`, and then all load the path: the others are there first. So who
 loads something waits for the chief to come to the same load, for then it has done all that stands

@@ -1,4 +1,4 @@
-"""How long this process's sending is held up by the network, as Linux's TCP tells of it.
+"""Measures how long the network holds up this process's sending, as Linux's TCP tells.
 
 In a ring all workers wait for the slowest link, so no worker's own clocks can tell a narrow network
 from a peer that comes late. The kernel can: it keeps, of each connection, how fast its last

@@ -1,4 +1,4 @@
-"""Tells how far a loop of the script's own is, where it saves and restores by itself.
+"""Tells how far a loop of the script's own is that saves and restores by itself.
 
 Nobody sees the steps of a loop that uses neither `fit` nor a `tfrun.TrainState`. What it puts into
 a `tf.train.Checkpoint` mostly counts them: an optimizer's `iterations`, a variable of its own. So

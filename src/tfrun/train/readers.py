@@ -1,4 +1,4 @@
-"""The batches of a custom loop, from any place in the data on."""
+"""Reads the batches of a custom loop, from any place in the data on."""
 
 from __future__ import annotations
 

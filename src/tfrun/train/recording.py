@@ -1,4 +1,4 @@
-"""What each step of a trial has made of losses, metrics and variables, in files."""
+"""Records the losses, metrics and variables of each step of a trial in files."""
 
 from __future__ import annotations
 

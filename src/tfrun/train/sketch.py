@@ -1,4 +1,4 @@
-"""A variable in at most 1,024 numbers, from which the distance of two variables can be told.
+"""Sketches a variable in at most 1,024 numbers, which tell how far two variables differ.
 
 Small ones are kept as they are. Of a large one each number is the sum of every 1,024th value, with
 random signs, the same for all variables of a size (a count sketch: Charikar, Chen, Farach-Colton

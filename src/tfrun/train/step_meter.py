@@ -1,4 +1,4 @@
-"""Where a worker's time goes, step by step, told once a second.
+"""Measures where a worker's time goes, step by step, and tells once a second.
 
 A step costs a few additions; once a second they are sent as one report of the kind "progress".
 Its parts, in seconds, of the steps since the report before:

@@ -1,4 +1,4 @@
-"""How many steps of a `fit` go into one execution: `--steps-per-execution`.
+"""`--steps-per-execution`: decides how many steps of a `fit` go into one execution.
 
 Between two calls of the train function Python takes about a millisecond for Keras's and tfrun's
 bookkeeping, in which the worker's core computes nothing. A small model's step is not much longer.

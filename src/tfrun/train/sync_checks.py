@@ -1,4 +1,4 @@
-"""`--sync-check`: all variables of all workers are compared every so many steps of a training."""
+"""`--sync-check`: compares all variables of all workers every so many steps of a training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training begins: its learning rate gets to know the batch, and a person sees both."""
+"""Begins a training: tells its learning rate the global batch, and a person both."""
 
 from __future__ import annotations
 

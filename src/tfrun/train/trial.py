@@ -1,4 +1,4 @@
-"""A trial (see job/trial.py) in its workers: training ends after some steps, timed or recorded."""
+"""Ends the training of a trial after some steps, timed or recorded (see job/trial.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One worker's life, from its fresh process (fork or exec) to `os._exit`."""
+"""Runs one worker, from its fresh process (fork or exec) to `os._exit`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every worker process does before its script: import TensorFlow, repair, seed.
+"""Prepares a worker process before its script: imports TensorFlow, repairs it, seeds.
 
 `preload` runs in the zygote and must execute no op: one `tf.constant` there would make every
 fork fail with "Collective ops must be configured at program startup".

@@ -1,4 +1,4 @@
-"""Which packages a script imports, as far as its text and that of the files beside it say."""
+"""Finds which packages a script imports, from its text and that of the files beside it."""
 
 from __future__ import annotations
 

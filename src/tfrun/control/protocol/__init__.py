@@ -1,1 +1,1 @@
-"""How controller and agents speak: messages, their form on the wire, TLS, versions."""
+"""The protocol of controller and agents: messages, their form on the wire, TLS, versions."""

@@ -1,4 +1,4 @@
-"""The messages between controller and agents; `protocol.wire` is how they travel."""
+"""The messages between controller and agents; see `protocol.wire` for how they travel."""
 
 from __future__ import annotations
 

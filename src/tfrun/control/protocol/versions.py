@@ -1,4 +1,4 @@
-"""The versions of what computes, on each machine: those of one job have to be the same.
+"""Compares the versions of what computes on each machine: in one job they have to be the same.
 
 Workers with different ones mostly understand each other, and fail, or compute something else, much
 later and with a message that says nothing of it.

@@ -1,4 +1,4 @@
-"""How messages travel: each as one WebSocket text frame, `{"v": 1, "kind": "hello", …fields}`."""
+"""Sends messages as WebSocket text frames, `{"v": 1, "kind": "hello", …fields}`."""
 
 from __future__ import annotations
 

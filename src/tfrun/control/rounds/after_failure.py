@@ -1,4 +1,4 @@
-"""What a round knows after a failure; may the next round mend it? Pure."""
+"""Says what a round knows after a failure, and whether the next round may mend it. Pure."""
 
 from __future__ import annotations
 

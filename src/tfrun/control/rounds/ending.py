@@ -1,4 +1,4 @@
-"""How a round ends: its tasks are stopped, and it is over when no process is left.
+"""Ends a round: stops its tasks, and finishes once no process is left.
 
 What the machines' memory alone holds is saved after that, where nobody will go on from it.
 """

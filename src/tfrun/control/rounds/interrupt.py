@@ -1,4 +1,4 @@
-"""What a round does when the job shall end at once: Ctrl-C, or the second SIGTERM."""
+"""Ends a round at once: after Ctrl-C, or the second SIGTERM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round's life as a state machine: pure, without clocks, sockets or processes.
+"""The state machine of a round: pure, without clocks, sockets or processes.
 
 A round is one fixed world: its number, its tasks and where each one runs.
 

@@ -1,4 +1,4 @@
-"""What a round does when a task ends that another process can replace: pure.
+"""Handles the end of a task that another process can replace. Pure.
 
 TensorFlow's coordinator gives the work of a worker that has gone to another one and waits for it
 to be back at its address. A parameter server is not replaced in this way: what it held is gone.

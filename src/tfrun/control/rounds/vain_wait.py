@@ -1,4 +1,4 @@
-"""What a round does when some of its workers wait for others in vain. Pure.
+"""Ends the wait of workers that wait for others in vain. Pure.
 
 That some scripts have ended while others go on needs not be wrong: the chief may have more to do
 after the training. But who comes to a collective now waits for ever, so those that go on are told

@@ -1,4 +1,4 @@
-"""Arrays that are passed to `fit` in a job become a `tfrun.Dataset`.
+"""Turns arrays that are passed to `fit` in a job into a `tfrun.Dataset`.
 
 Keras shuffles arrays by a random op inside `tf.data`. How often that op has been called when an
 epoch begins depends on how far threads had read ahead in iterators that were dropped, so workers,

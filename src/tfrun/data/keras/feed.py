@@ -1,4 +1,4 @@
-"""Keras and `tf.distribute` take a `tfrun.Dataset` wherever they take a `tf.data.Dataset`."""
+"""Lets Keras and `tf.distribute` take a `tfrun.Dataset` where they take a `tf.data.Dataset`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that are all full are of one size, and TensorFlow is told so.
+"""Tells TensorFlow the batch size of data whose batches are all full.
 
 `Dataset.batch(n)` without `drop_remainder` has batches of unknown size, because the last one may be
 short. Under a strategy each worker then has to ask all others in each step how many samples they

@@ -1,4 +1,4 @@
-"""A plain `tf.data` pipeline over arrays in memory is read by rows, and only the worker's own.
+"""Reads only the worker's own rows of a plain `tf.data` pipeline over arrays in memory.
 
 `from_tensor_slices(arrays).shuffle(n).repeat().batch(b)` copies each sample for itself, twice, and
 each worker does so for the samples of all. But none of these operations looks into a sample. So the

@@ -1,4 +1,4 @@
-"""What `fit` and strategies make of a plain `tf.data` pipeline: the same samples, in less time."""
+"""Speeds up plain `tf.data` pipelines in `fit` and under strategies: the same samples, sooner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that Python makes (generators, `PyDataset`, loaders): each is given once, in one order.
+"""Batches that Python makes (generators, `PyDataset`, loaders): each is given once, in order.
 
 TensorFlow reads them in a thread of its own, as far ahead as there is time. What that thread has
 read when its iterator is dropped is lost, a different number of batches on each worker, and behind

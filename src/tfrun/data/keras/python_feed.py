@@ -1,4 +1,4 @@
-"""`fit`, `evaluate` and `predict` of batches that Python makes: every worker takes part in each.
+"""Lets `fit`, `evaluate` and `predict` share each batch that Python makes among all workers.
 
 Each worker runs the whole generator and takes its rows of each batch: all of one batch in one
 step, however fast each of them is.

@@ -1,4 +1,4 @@
-"""The proof from a ledger: did every sample of every epoch change the weights exactly once?
+"""Proves from a ledger that every sample of every epoch changed the weights exactly once.
 
 A step counts when it is in the weights. A round that goes on in a training at some place says so:
 all steps before it are in the state that it goes on from, and what earlier rounds did from there

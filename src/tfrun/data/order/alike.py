@@ -1,4 +1,4 @@
-"""Do all workers pass the same arrays to `fit`, `evaluate` or `predict`?
+"""Checks whether all workers pass the same arrays to `fit`, `evaluate` or `predict`.
 
 Each worker makes the data by running the script and takes its own rows of each batch. Where no
 seed makes it the same on all, or the script has divided it by rank, some rows are trained twice and

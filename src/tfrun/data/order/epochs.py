@@ -1,4 +1,4 @@
-"""How a dataset is read: which samples a worker has in each global batch, from any place on."""
+"""Computes which samples a worker has in each global batch, from any place in the data on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which steps of an epoch a `fit` makes in one call of its train function."""
+"""Plans which steps of an epoch a `fit` makes in one call of its train function."""
 
 from __future__ import annotations
 

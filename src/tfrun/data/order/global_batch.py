@@ -1,4 +1,4 @@
-"""What a global batch and an epoch of some data are, as far as that shows before it is read."""
+"""Finds the global batch and the epoch of some data, as far as that is possible before reading."""
 
 from __future__ import annotations
 

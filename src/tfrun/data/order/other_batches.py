@@ -1,4 +1,4 @@
-"""Where training goes on in data that is read in other batches now than when its state was kept.
+"""Finds where training goes on when the data has other batches now than when it was saved.
 
 A person may resume with another batch size, and a script that takes so many samples a worker has
 another one as soon as the number of workers changes. The place is then one in samples.

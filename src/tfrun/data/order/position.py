@@ -1,4 +1,4 @@
-"""A place in the data: the epoch, the step in it, and what is done of that step's batch."""
+"""A position in the data: the epoch, the step in it, and what is done of that step's batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline reads, and for whom: values that everything in this room shares."""
+"""Describes what a pipeline reads, and for whom: values that everything in this room shares."""
 
 from __future__ import annotations
 

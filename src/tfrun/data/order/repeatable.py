@@ -1,4 +1,4 @@
-"""Does a `tf.data` pipeline give the same elements when a script makes it again?
+"""Checks whether a `tf.data` pipeline gives the same elements when a script makes it again.
 
 After a failure the script runs again, under the same global seed, and its pipeline is passed by or
 read up to the place where training was. What then comes is what would have come only if nothing in

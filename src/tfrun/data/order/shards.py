@@ -1,4 +1,4 @@
-"""Which part of a global batch belongs to which replica: pure functions."""
+"""Computes which part of a global batch belongs to which replica. Pure."""
 
 from __future__ import annotations
 

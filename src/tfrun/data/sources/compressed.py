@@ -1,4 +1,4 @@
-"""How many records a compressed TFRecord file has: counted once, and kept as an index is.
+"""Counts the records of a compressed TFRecord file, once: the number is kept as an index is.
 
 Not by TensorFlow's reader, for which a file that was cut off just ends.
 """

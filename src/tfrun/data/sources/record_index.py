@@ -1,4 +1,4 @@
-"""Where the records of a TFRecord file begin: found once, kept beside the file.
+"""Finds where the records of a TFRecord file begin, once, and keeps that beside the file.
 
 A record is its length (8 bytes, little endian), the length's checksum (4), the data, and the
 data's checksum (4); see tensorflow/core/lib/io/record_writer.h. The kept index is an int64 .npy

@@ -1,4 +1,4 @@
-"""One copy of the arrays for all workers of a machine.
+"""Keeps one copy of arrays for all workers of a machine.
 
 The worker that takes the lock first writes the arrays into a memory file and all map it. The
 file has no name, so nothing is left when the processes end, however they end; and it is not under

@@ -1,4 +1,4 @@
-"""Where samples come from: things with a length that can be read at any index."""
+"""Sources of samples: things with a length that can be read at any index."""
 
 from __future__ import annotations
 

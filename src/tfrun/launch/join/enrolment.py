@@ -1,4 +1,4 @@
-"""Machines that join a job by hand: who they are, and whether they may."""
+"""Admits machines that join a job by hand, and gives them their names."""
 
 from __future__ import annotations
 

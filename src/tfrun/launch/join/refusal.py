@@ -1,4 +1,4 @@
-"""Why a machine was not let in, in words, and whether to try again. Pure."""
+"""Explains why a machine was not let in, and whether to try again. Pure."""
 
 from __future__ import annotations
 

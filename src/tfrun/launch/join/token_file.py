@@ -1,4 +1,4 @@
-"""The file that a job's token travels in: for its owner's eyes only."""
+"""The file with a job's token, which only its owner can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person asks of Kubernetes, refused where a pod would only fail in the queue. Pure."""
+"""Checks what a person asks of Kubernetes before a pod would fail in the queue. Pure."""
 
 from __future__ import annotations
 

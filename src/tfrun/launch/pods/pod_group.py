@@ -1,4 +1,4 @@
-"""A group with a control port and a secret that all know beforehand: Kubernetes' pods."""
+"""Kubernetes' pods as a group whose control port and secret all of them know beforehand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that somebody else has started together, of which the first launches the job.
+"""The launcher of a group of processes that somebody else has started together.
 
 Slurm's `srun tfrun train.py` and Kubernetes' pods are such groups. Each process becomes an agent;
 the first one is the launcher too, and the others look for it. They connect to its control port

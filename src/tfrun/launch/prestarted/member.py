@@ -1,4 +1,4 @@
-"""A process of a group that is not its launcher: finds the launcher and becomes an agent."""
+"""A process of such a group that is not the launcher: finds it and becomes an agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slurm's commands as tfrun calls them: the words, and what they say. Pure, but for `hostnames`."""
+"""Slurm's commands: their arguments, and how to read their output. Pure, but for `hostnames`."""
 
 from __future__ import annotations
 

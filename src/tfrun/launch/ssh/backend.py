@@ -1,4 +1,4 @@
-"""Agents on other machines, over the system's OpenSSH client.
+"""Starts agents on other machines over the system's OpenSSH client.
 
 Each host has one ssh process. The control connection runs through it, as a port that is forwarded
 back, so no port is opened to the network and SSH does the encryption. Its standard input carries

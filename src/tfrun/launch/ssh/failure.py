@@ -1,4 +1,4 @@
-"""Why an ssh command has ended, in words, and whether to try again: a pure function of its output.
+"""Explains why an ssh command has ended, and whether to try again, from its output. Pure.
 
 The texts are OpenSSH's own (sshconnect.c, clientloop.c, readconf.c), which are not translated, and
 the shells' for a command that is not there.

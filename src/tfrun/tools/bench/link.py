@@ -1,4 +1,4 @@
-"""What the link between neighbouring workers gives at most: both directions at once, raw TCP.
+"""Measures what the link between neighbouring workers gives at most: raw TCP, both directions.
 
 A ring is bound by just this: each worker sends to the next one while it hears from the one before.
 """

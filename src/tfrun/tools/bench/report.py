@@ -1,4 +1,4 @@
-"""What was measured, and what follows from it: the tables, the settings, JSON."""
+"""Reports what was measured, and what follows from it: tables, settings, JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes as people write them, and how often each is measured. Pure."""
+"""Reads sizes as people write them, and decides how often each is measured. Pure."""
 
 from __future__ import annotations
 

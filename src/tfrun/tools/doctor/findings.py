@@ -1,4 +1,4 @@
-"""What is wrong with machines, from what they have said: pure functions."""
+"""Finds what is wrong with machines, from their answers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a way between two machines carry large packets? Some swallow them, and nobody says so.
+"""Checks whether large packets get from one machine to another: some networks lose them silently.
 
 A switch, a tunnel or a VPN whose MTU is smaller than that of the machines' interfaces drops what is
 too large. Where no ICMP message comes back, connections are made and then stand still for ever

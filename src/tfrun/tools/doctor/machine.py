@@ -1,4 +1,4 @@
-"""A machine that is asked: its probe, over SSH or as a child process."""
+"""One machine that is asked: its probe, over SSH or as a child process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job's events say about a fault: who ran, who noticed, when it went on. Pure."""
+"""Reads in a job's events what came of a fault: who ran, who noticed, when it went on. Pure."""
 
 from __future__ import annotations
 

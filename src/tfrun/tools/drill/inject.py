@@ -1,4 +1,4 @@
-"""Sends a fault into a running job, at a moment that chance decides."""
+"""Injects a fault into a running job, at a random moment."""
 
 from __future__ import annotations
 

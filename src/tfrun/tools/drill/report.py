@@ -1,4 +1,4 @@
-"""What a person, or a program, gets of a drill: a table, and JSON."""
+"""Reports a drill: a table for a person, JSON for a program."""
 
 from __future__ import annotations
 

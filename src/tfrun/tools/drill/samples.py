@@ -1,4 +1,4 @@
-"""Which samples a job has lost or repeated, by its ledger."""
+"""Finds the samples that a job has lost or repeated, by its ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Was every promise kept? From a job's events and its undisturbed twin's. Pure."""
+"""Decides from a job's events and its undisturbed twin's whether every promise was kept. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Was every promise kept by a job that was ended as a whole, or whose disk was full? Pure."""
+"""Decides the same for a job that was ended as a whole, or whose disk was full. Pure."""
 
 from __future__ import annotations
 

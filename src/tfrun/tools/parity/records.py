@@ -1,4 +1,4 @@
-"""What a run of a script has left of each step: losses, metrics and sketches of its variables."""
+"""Reads what a run has recorded of each step: losses, metrics and sketches of its variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person, or a program, gets of a comparison: a table with advice, and JSON."""
+"""Reports a comparison: a table with advice for a person, JSON for a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person, or a program, gets of a tuning: the table, what follows, and JSON."""
+"""Reports a tuning: the table, what follows, and JSON."""
 
 from __future__ import annotations
 

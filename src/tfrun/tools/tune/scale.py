@@ -1,4 +1,4 @@
-"""What follows from a per-worker batch for more workers: global batch, steps, rate. Pure."""
+"""Computes what more workers make of a per-worker batch: global batch, steps, rate. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which batch to try next: doubling, then bisection. Pure."""
+"""Decides which batch to try next: doubling, then bisection. Pure."""
 
 from __future__ import annotations
 
