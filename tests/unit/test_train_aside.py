@@ -62,7 +62,7 @@ def test_one_worker_alone_tells_nothing_of_the_middle_of_a_step() -> None:
 )
 def test_two_looks_have_to_be_the_same(second: Snapshot | None, is_taken: bool) -> None:
     looks = [KEPT, second]
-    training = preemption.Training(lambda: pytest.fail("nothing is saved"), lambda: looks.pop(0))
+    training = preemption.Preemptible(lambda: pytest.fail("nothing is saved"), lambda: looks.pop(0))
     try:
         assert training.take() is None  # it rests: there is no step yet
         training.moves()

@@ -21,11 +21,11 @@ from tfrun.engine import variable_values
 from tfrun.state import random_state, snapshot
 from tfrun.state.keeper import Keeper
 from tfrun.state.snapshot import Place, Snapshot
-from tfrun.state.train_state_parts import Parts, strategy_of
+from tfrun.state.train_state_parts import LoopParts, strategy_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class LoopProgress:
     """How far a loop has come.
 
     Attributes:
@@ -73,17 +73,17 @@ class LoopKeeper(Keeper):
       call: the number of this training in the script.
     """
 
-    def __init__(self, parts: Parts, commit: commits.Commit | None, *, call: int) -> None:
+    def __init__(self, parts: LoopParts, commit: commits.Commit | None, *, call: int) -> None:
         super().__init__(commit)
         self._parts, self._call = parts, call
-        self._progress = self._after = Progress()
+        self._progress = self._after = LoopProgress()
         self._held: _Held | None = None
         self._counted: set[int] = set()  # updates that a step has had so far
         self._is_settled, self._recovers = False, snapshot.recovers()
 
     # --- what happens in the loop --------------------------------------------------------------
 
-    def step_begins(self, progress: Progress, after: Progress) -> None:
+    def step_begins(self, progress: LoopProgress, after: LoopProgress) -> None:
         """The script is about to do a step that leads from `progress` to `after`."""
         self._progress, self._after, self._in_step = progress, after, True
         if self._commit is None or not self._recovers:
@@ -92,7 +92,7 @@ class LoopKeeper(Keeper):
         self._held = self._hold(self._ungated if self._is_trusted else self._variables)
         self._step_began = self._count()
 
-    def step_ended(self, progress: Progress) -> None:
+    def step_ended(self, progress: LoopProgress) -> None:
         """The script has done all of its step."""
         if self._step_began is not None:
             self._counted.add(self._count() - self._step_began)
@@ -140,7 +140,7 @@ class LoopKeeper(Keeper):
         )
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> LoopProgress:
         """How far the loop has come, as of the state that was given back."""
         return self._progress
 
@@ -168,7 +168,7 @@ class LoopKeeper(Keeper):
         self._parts.put_back(kept.values["objects"], kept.arrays)
         found = dict(kept.values["progress"])
         found["data"] = {name: tuple(place) for name, place in found["data"].items()}
-        self._progress = Progress(**found)
+        self._progress = LoopProgress(**found)
 
     def _look_at_variables(self) -> None:
         if not self._is_settled:

@@ -29,7 +29,7 @@ State = Callable[[], Snapshot | None]
 _wanted = threading.Event()
 _saved = threading.Event()
 _saving = threading.Lock()
-_open: list[Training] = []
+_open: list[Preemptible] = []
 _has_trained = False
 _tried = 0.0  # when it last failed
 
@@ -43,7 +43,7 @@ class Moving(Exception):
     """A training goes on: it saves itself after the step."""
 
 
-class Training:
+class Preemptible:
     """A training of the script, as preemption sees it; open until `close`.
 
     Args:
@@ -142,7 +142,7 @@ def _see_to_it() -> None:
             _save(training, training.take if training else lambda: None)
 
 
-def _save(training: Training | None, state: State) -> None:
+def _save(training: Preemptible | None, state: State) -> None:
     """Brings a state to the disk and tells; once, but again after a failure."""
     global _tried
     with _saving:
@@ -162,7 +162,7 @@ def _save(training: Training | None, state: State) -> None:
             channel.emit("job_saved", step=step)
 
 
-def _to_disk(training: Training | None, kept: Snapshot | None) -> tuple[int | None, str]:
+def _to_disk(training: Preemptible | None, kept: Snapshot | None) -> tuple[int | None, str]:
     """Returns the step that is on the disk, and what went wrong."""
     saving = durable()
     if saving is None:

@@ -79,7 +79,7 @@ class Session(Generic[K]):
         self._recovers = snapshot.recovers() and not self.on_servers
         self._periodic = interval()
         self._target = calls.target(strategy, folder, on_servers=self.on_servers)
-        self._training: preemption.Training | None = None
+        self._training: preemption.Preemptible | None = None
         self.changing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
         self.has_stepped = False
 
@@ -110,8 +110,8 @@ class Session(Generic[K]):
         Returns:
           The state in which it was cut off; None when it has not been.
         """
-        self._training, target = preemption.Training(self._saved, self._state_aside), self._target
-        self.changing = self._training.changing
+        self._training = preemption.Preemptible(self._saved, self._state_aside)
+        self.changing, target = self._training.changing, self._target
         if target is None or target.call != self.number:
             return None
         path = snapshot.path_of(self._folder, target)

@@ -16,7 +16,7 @@ from tfrun.state import snapshot
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class LoopParts:
     """All that a custom loop changes.
 
     Attributes:
@@ -105,7 +105,7 @@ class Parts:
         return list({id(v): v for model in self.models for v in model.variables}.values())
 
 
-def collect(model: Any, optimizer: Any, metrics: Any, objects: Mapping[str, Any]) -> Parts:
+def collect(model: Any, optimizer: Any, metrics: Any, objects: Mapping[str, Any]) -> LoopParts:
     """Returns the parts of a `TrainState`.
 
     Args:
@@ -117,7 +117,7 @@ def collect(model: Any, optimizer: Any, metrics: Any, objects: Mapping[str, Any]
     Raises:
       UsageError: TFRUN-508 where something is missing, or is none of these.
     """
-    made = Parts(
+    made = LoopParts(
         models=_several(model),
         optimizers=_several(optimizer),
         metrics=_several(metrics),

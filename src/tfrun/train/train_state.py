@@ -15,7 +15,7 @@ from tfrun.job.world import world
 from tfrun.process import channel, progress
 from tfrun.state import leaving, numbered_calls, snapshot, train_state_parts
 from tfrun.state.durable_checkpoints import Saved
-from tfrun.state.loop_keeper import LoopKeeper, Progress
+from tfrun.state.loop_keeper import LoopKeeper, LoopProgress
 from tfrun.state.session import Session
 from tfrun.state.snapshot import Place, Snapshot
 from tfrun.train import readers, sync_checks, training_header, trial
@@ -51,7 +51,7 @@ class TrainState:
     def __init__(self, *, model: Any, optimizer: Any, metrics: Any = (), **objects: Any) -> None:
         self._parts = train_state_parts.collect(model, optimizer, metrics, objects)
         self._strategy = multi_worker_strategy(self._parts.models[0])
-        self._progress, self._after = Progress(), Progress()
+        self._progress, self._after = LoopProgress(), LoopProgress()
         self._kept: dict[str, tuple[int, ...]] = {}  # where to begin in each dataset
         self._in_step = self._is_done = self._is_closed = False
         self._shown = progress.own()
@@ -126,7 +126,7 @@ class TrainState:
                     data={**before.data, reader.name: place},
                 )
                 if self._session is not None:
-                    self._step_begins(self._session, before, self._after)
+                    self._step_begins(self._session, self._after)
                 self._in_step = True
                 if self._trial is not None:
                     self._trial.step_begins()
@@ -247,15 +247,14 @@ class TrainState:
 
     def _awaits_commit(self, session: Session[LoopKeeper]) -> None:
         """The loop may be one of those that say `commit`; if not, `steps` says so itself."""
-        after = replace(self._progress, step=self.step + 1)
-        self._step_begins(session, self._progress, after)
+        self._step_begins(session, replace(self._progress, step=self.step + 1))
 
-    def _step_begins(self, session: Session[LoopKeeper], before: Progress, after: Progress) -> None:
+    def _step_begins(self, session: Session[LoopKeeper], after: LoopProgress) -> None:
         session.step_begins()
         with session.changing:
-            self._keeper.step_begins(before, after)
+            self._keeper.step_begins(self._progress, after)
 
-    def _step_ended(self, after: Progress) -> None:
+    def _step_ended(self, after: LoopProgress) -> None:
         self._progress, session = after, self._session
         if self._trial is not None:
             self._trial.step_ended(after.step_in_epoch)

@@ -24,7 +24,7 @@ from tfrun.job import files, trial
 from tfrun.job.errors import UsageError
 from tfrun.job.world import world
 from tfrun.process import memory
-from tfrun.state.train_state_parts import Parts
+from tfrun.state.train_state_parts import LoopParts
 from tfrun.train import recording, training_header
 from tfrun.train.learning_rate import ScaledLearningRate, schedule_of
 
@@ -248,7 +248,7 @@ class LoopSteps:
       parts: what the loop changes.
     """
 
-    def __init__(self, running: Running, parts: Parts) -> None:
+    def __init__(self, running: Running, parts: LoopParts) -> None:
         self._running, self._parts = running, parts
         self._began: float | None = None
         running.begins(parts.variables())
