@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tfrun.tools.drill.samples import Samples
-from tfrun.tools.drill.verdict import Row, Run
-from tfrun.tools.drill.verdict_ended import judge_full_disk, judge_preempted
+from tfrun.tools.drill.verdict import Row, Run, judge_full_disk, judge_preempted
 
 WANTED = {0: frozenset({"a"})}
 WHOLE = Samples(lost=0, repeated=0)

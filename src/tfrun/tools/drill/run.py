@@ -7,14 +7,14 @@ import time
 from dataclasses import dataclass, replace
 
 from tfrun.job.errors import UsageError
+from tfrun.job.exits import EXIT_PREEMPTED
 from tfrun.tools.child_job import Experiment, Job, Say, ends_children_on_signals, failed
 from tfrun.tools.drill import events as reading
 from tfrun.tools.drill import full_disk, samples
 from tfrun.tools.drill.faults import FAULTS
 from tfrun.tools.drill.inject import EARLIEST, LATEST, Hit, inject
 from tfrun.tools.drill.report import Report
-from tfrun.tools.drill.verdict import Row, Run, judge
-from tfrun.tools.drill.verdict_ended import PREEMPTED, judge_full_disk, judge_preempted
+from tfrun.tools.drill.verdict import Row, Run, judge, judge_full_disk, judge_preempted
 
 EARLIER = 0.25  # of the training time, for the one repetition of a fault that came too late
 # Workers then report their weights' digest, and note which samples they have consumed.
@@ -130,7 +130,7 @@ def _preempt(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -
             job.preempt()
             say(f"preempt: told to end {told - job.began:.1f} s after the start")
         first = _finish(job, job.began)
-    if first.code == PREEMPTED:
+    if first.code == EXIT_PREEMPTED:
         with drill.drilled(name, again=True) as job:
             restarted = job.began
             again = _finish(job, restarted)
