@@ -11,12 +11,14 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+
+from tfrun.job.settings import WorkerSettings, settings
 
 # What a person's own machine has measured is not for the jobs of tests, nor theirs for it.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="tfrun-test-cache-")
@@ -159,6 +161,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False  # as they are collected: the shortest come last
     return ByFile(config, log)
+
+
+@pytest.fixture
+def work_under(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Makes this process a worker with such settings, as its agent would."""
+
+    def use(**stated: Any) -> None:
+        for name, value in WorkerSettings(**stated).variables().items():
+            monkeypatch.setenv(name, value)
+        settings.cache_clear()
+
+    settings.cache_clear()
+    yield use
+    settings.cache_clear()
 
 
 @pytest.fixture

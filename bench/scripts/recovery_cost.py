@@ -17,6 +17,7 @@ Both first of elapsed time, then as many of this worker's CPU time.
 import os
 import sys
 import time
+from dataclasses import replace
 
 import cnn
 import keras
@@ -25,6 +26,7 @@ import pinned
 import tensorflow as tf
 
 from tfrun.engine.agree import any_worker
+from tfrun.job.settings import settings
 from tfrun.state import session
 
 STEPS, SETTLED = 24, 4  # of a turn, and after how many of them the rest is taken
@@ -33,7 +35,7 @@ STEPS, SETTLED = 24, 4  # of a turn, and after how many of them the rest is take
 CHECKPOINT_STEPS = 50
 WHAT, SECONDS = sys.argv[1], float(sys.argv[2])
 BEGAN = time.monotonic()
-STATE = os.environ["TFRUN_STATE_DIR"]
+SETTINGS = settings()
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
 
@@ -93,10 +95,9 @@ def with_and_without_state() -> list[np.ndarray]:
     models = {"on": made(), "off": made(), "off again": made()}
 
     def turn(which: str) -> np.ndarray:
-        if which == "on":
-            os.environ["TFRUN_STATE_DIR"] = STATE
-        else:
-            os.environ.pop("TFRUN_STATE_DIR", None)
+        folder = SETTINGS.state_dir if which == "on" else ""
+        os.environ |= replace(SETTINGS, state_dir=folder).variables()
+        settings.cache_clear()
         steps = np.diff(train(models[which], 1, STEPS).steps[SETTLED:], axis=0)
         return np.percentile(steps, 25, axis=0)
 
@@ -116,7 +117,7 @@ def with_and_without_checkpoints() -> tuple[list[np.ndarray], float]:
     interval = session.interval
 
     def counted():
-        found = interval()
+        found = interval(settings().snapshots)
         done = found.done
         found.done = lambda cost: (costs.append(1000 * cost), done(cost))
         return found

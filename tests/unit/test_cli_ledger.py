@@ -25,7 +25,7 @@ class Data:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work_under) -> Path:
     """A directory with an older run of two whole epochs, and a newer one that lacks a step."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ledger, "_open", {})
@@ -34,14 +34,11 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder.mkdir(parents=True)
         (folder / "job.json").write_text("{}")
         os.utime(folder / "job.json", (len(name) + (name == "lacks"), 5 + (name == "lacks")))
-        monkeypatch.setenv("TFRUN_RUN_DIR", str(folder))
-        monkeypatch.setenv("TFRUN_LEDGER", "1")
+        work_under(run_dir=str(folder), ledger=1)
         tape = ledger.open_tape(Data(), Position())  # type: ignore[arg-type]
         for step in steps:
             tape.taken(*divmod(step, 3))
         tape.settle()
-    for variable in ("TFRUN_RUN_DIR", "TFRUN_LEDGER"):
-        monkeypatch.delenv(variable)
     return tmp_path / "tfrun-runs"
 
 
@@ -112,10 +109,9 @@ def test_nothing_trained_is_nothing_proved(
 
 
 def test_what_the_ledger_does_not_cover_is_said(
-    runs: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    runs: Path, capsys: pytest.CaptureFixture, work_under
 ) -> None:
-    monkeypatch.setenv("TFRUN_RUN_DIR", str(runs / "whole"))
-    monkeypatch.setenv("TFRUN_LEDGER", "2")
+    work_under(run_dir=str(runs / "whole"), ledger=2)
     for _ in range(2):
         ledger.not_covered("a pipeline", "use tfrun.Dataset")
     by_file = Data()

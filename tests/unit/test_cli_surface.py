@@ -461,7 +461,7 @@ def test_what_is_no_number_is_no_number_of_any_option() -> None:
 
 def test_every_variable_that_tfrun_knows_is_known() -> None:
     """Else a job of a job would be told that tfrun's own variables have no effect."""
-    from tfrun.cli.unknown_variables import unknown
+    from tfrun.cli.job_variables import unknown
 
     source = Path(tfrun.__file__).parent
     text = "".join(path.read_text() for path in source.rglob("*.py"))

@@ -8,7 +8,6 @@ import socket
 import pytest
 
 from tfrun.cluster.external_cluster import (
-    AWAIT_CHIEF,
     external_aside,
     external_environment,
     external_task,
@@ -60,7 +59,7 @@ def test_which_task_it_is(role: str, ps: bool, named: str, is_one: bool) -> None
     assert (task.runs == "server", bool(plan.serves)) == (is_one, is_one)
     assert task.replaceable == (ps and role == "worker")
     (message,) = start_messages(plan, spec, 0, {"local": ()}, None)["local"]
-    assert (AWAIT_CHIEF in message["environment"]) is is_one
+    assert ("await_chief" in message["settings"]) is is_one
     assert message["called"] == f"{role} {int(role == 'worker')}"
     assert plan.part == f"{message['called']} of a cluster of {4 if ps else 3}"
     waits = {"worker": 0 if ps else 2, "chief": 3 if ps else 2}.get(role, 0)
@@ -114,15 +113,13 @@ def test_malformed_and_contradictory(free_port, text, workers, code):
 
 def test_the_environment_of_the_task(free_port):
     text = tf_config(free_port)
-    assert external_environment(text, 2, "/run") == {
+    assert external_environment(text, 2) == {
         "TF_CONFIG": text,
         "RANK": "1",
         "WORLD_SIZE": "2",
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
         "TFRUN_ROUND": "2",
-        "TFRUN_RUN_DIR": "/run",
-        "TFRUN_COLLECTIVE_KEY": "",
     }
 
 
@@ -131,7 +128,7 @@ def test_only_evaluators_see_evaluators(role):
     roles = ("chief", "worker", "ps", "evaluator")
     cluster = {name: [f"10.0.0.{i}:2222"] for i, name in enumerate(roles)}
     text = json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}})
-    seen = json.loads(external_environment(text, 0, "/run")["TF_CONFIG"])
+    seen = json.loads(external_environment(text, 0)["TF_CONFIG"])
     assert seen["task"] == {"type": role, "index": 0}
     del cluster["evaluator"]
     assert {**seen["cluster"], **cluster} == seen["cluster"]

@@ -75,7 +75,7 @@ def addresses(count):
 
 def test_the_environment_of_a_worker():
     tasks = assign_tasks(2, slots_by_host=[("a", 1), ("b", 1)])
-    environment = environment_for(tasks[1], cluster_of(tasks, addresses(2)), 3, "/run", 2)
+    environment = environment_for(tasks[1], cluster_of(tasks, addresses(2)), 3, 2)
     assert json.loads(environment.pop("TF_CONFIG")) == {
         "cluster": {"worker": ["127.0.0.1:2000", "127.0.0.1:2001"]},
         "task": {"type": "worker", "index": 1},
@@ -86,18 +86,17 @@ def test_the_environment_of_a_worker():
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
         "TFRUN_ROUND": "3",
-        "TFRUN_RUN_DIR": "/run",
     }
 
 
 def test_a_parameter_server_has_no_rank():
     tasks = assign_tasks(1, 1, slots_by_host=[("a", 1)])
     cluster = cluster_of(tasks, addresses(3))
-    environment = environment_for(tasks[-1], cluster, 0, "/run", 2)
+    environment = environment_for(tasks[-1], cluster, 0, 2)
     assert "RANK" not in environment and "LOCAL_RANK" not in environment
     assert world_from_environment(environment).role == "ps"
     by_role = dict(cluster.roles)
-    assert environment_for(tasks[-1], by_role, 0, "/run", 2) == environment
+    assert environment_for(tasks[-1], by_role, 0, 2) == environment
 
 
 @pytest.mark.parametrize("ps", [0, 1])
@@ -105,7 +104,7 @@ def test_each_task_reads_its_own_place_from_its_environment(ps):
     tasks = assign_tasks(3, ps, slots_by_host=[("a", 2), ("b", 2)])
     cluster = cluster_of(tasks, addresses(len(tasks)))
     for task in tasks:
-        environment = environment_for(task, cluster, 5, "/run", 3 + ps)
+        environment = environment_for(task, cluster, 5, 3 + ps)
         world = world_from_environment(environment)
         assert (world.role, world.size, world.round) == (task.role, 3 + ps, 5)
         assert world.is_chief == (task.rank == 0)

@@ -132,16 +132,16 @@ def test_a_shuffle_that_somebody_has_looked_into_goes_on_as_it_is() -> None:
     assert own_rows.by_numbers(fixed) is not None
 
 
-@pytest.mark.parametrize(("switch", "is_read_by_rows"), [("", True), ("0", False)])
+@pytest.mark.parametrize("own_rows", [True, False])
 def test_one_worker_of_a_job_reads_by_rows(
-    monkeypatch: pytest.MonkeyPatch, switch: str, is_read_by_rows: bool
+    monkeypatch: pytest.MonkeyPatch, work_under, own_rows: bool
 ) -> None:
     data = source().batch(4)
     assert plain_pipelines.for_one(data) is data  # outside a job
     monkeypatch.setenv("TFRUN_ROUND", "0")
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["localhost:1"]}}')
-    monkeypatch.setenv(plain_pipelines.VARIABLE, switch)
-    assert (plain_pipelines.for_one(data) is not data) == is_read_by_rows
+    work_under(own_rows=own_rows)
+    assert (plain_pipelines.for_one(data) is not data) == own_rows
 
 
 @pytest.mark.parametrize(

@@ -62,10 +62,10 @@ def test_the_index_is_kept_and_made_anew_when_the_file_changes(path):
 
 
 def test_the_index_goes_to_the_run_directory_where_it_cannot_stand_beside_the_file(
-    path, tmp_path, monkeypatch
+    path, tmp_path, work_under
 ):
     (tmp_path / "run").mkdir()
-    monkeypatch.setenv("TFRUN_RUN_DIR", str(tmp_path / "run"))
+    work_under(run_dir=str(tmp_path / "run"))
     path.with_name(path.name + ".tfrun-index").mkdir()  # root could write into any directory
     expected = index_file(str(path))
     (kept,) = (tmp_path / "run" / "index").iterdir()

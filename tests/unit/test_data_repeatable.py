@@ -86,8 +86,8 @@ def test_a_cache_is_seen():
     assert not has_cache(base())
 
 
-def test_it_is_said_once_in_a_job(tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("TFRUN_STATE_DIR", str(tmp_path))
+def test_it_is_said_once_in_a_job(tmp_path, work_under, caplog):
+    work_under(state_dir=str(tmp_path))
     for _ in range(2):
         warn_once(not_deterministic())
     (record,) = caplog.records

@@ -7,57 +7,37 @@ from types import SimpleNamespace
 import pytest
 
 from tfrun.engine import communication
-from tfrun.job.errors import UsageError
 
-OURS = {"TFRUN_COLLECTIVE_KEY": "secret"}
+OURS = {"collective_key": "secret"}
 
 
-def uses_host(monkeypatch: pytest.MonkeyPatch, explicit=None, **environment: str) -> bool:
-    variables = ("COMMUNICATION", "COMPRESS", "PREFERRED", "COLLECTIVE_KEY")
-    for name in (f"TFRUN_{variable}" for variable in variables):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+def uses_host(explicit=None) -> bool:
     extended = SimpleNamespace(_num_workers=2, _local_device_type="CPU")
     return communication.uses_host(SimpleNamespace(extended=extended), explicit)
 
 
 @pytest.mark.parametrize(
-    ("environment", "wanted"),
+    ("stated", "wanted"),
     [
         ({}, False),  # a cluster that others have started
         (OURS, True),
-        ({**OURS, "TFRUN_COMMUNICATION": "auto"}, True),
-        ({**OURS, "TFRUN_COMMUNICATION": "ring"}, False),
-        ({"TFRUN_COMMUNICATION": "host"}, True),
-        ({**OURS, "TFRUN_PREFERRED": "ring"}, False),
-        ({"TFRUN_PREFERRED": "host"}, True),
-        ({**OURS, "TFRUN_PREFERRED": "host", "TFRUN_COMMUNICATION": "ring"}, False),
-        ({"TFRUN_COMPRESS": "bf16"}, True),
+        ({**OURS, "communication": "auto"}, True),
+        ({**OURS, "communication": "ring"}, False),
+        ({"communication": "host"}, True),
+        ({**OURS, "preferred": "ring"}, False),
+        ({"preferred": "host"}, True),
+        ({**OURS, "preferred": "host", "communication": "ring"}, False),
+        ({"compress": "bf16"}, True),
         # The ring was measured as faster, but it does not compress.
-        ({**OURS, "TFRUN_PREFERRED": "ring", "TFRUN_COMPRESS": "bf16"}, True),
+        ({**OURS, "preferred": "ring", "compress": "bf16"}, True),
     ],
 )
-def test_the_way_of_auto(monkeypatch, environment: dict[str, str], wanted: bool) -> None:
-    assert uses_host(monkeypatch, **environment) is wanted
+def test_the_way_of_auto(work_under, stated: dict[str, str], wanted: bool) -> None:
+    work_under(**stated)
+    assert uses_host() is wanted
 
 
-def test_what_a_script_names_is_taken(monkeypatch) -> None:
+def test_what_a_script_names_is_taken(work_under) -> None:
+    work_under(**OURS)
     named = communication.CommunicationOptions(implementation=communication.Implementation.RING)
-    assert not uses_host(monkeypatch, named, **OURS)
-
-
-@pytest.mark.parametrize(
-    ("variable", "ask"),
-    [
-        ("TFRUN_OVERLAP", communication.overlap),
-        ("TFRUN_COMPRESS", communication.compression.wanted),
-    ],
-)
-def test_a_setting_that_nobody_knows_is_named(monkeypatch, variable: str, ask) -> None:
-    monkeypatch.delenv(variable, raising=False)
-    assert ask() in ("auto", "")
-    monkeypatch.setenv(variable, "maybe")
-    with pytest.raises(UsageError) as caught:
-        ask()
-    assert caught.value.code == "TFRUN-105" and caught.value.where == variable
+    assert not uses_host(named)

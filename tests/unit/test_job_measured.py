@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import tfrun
-from tfrun.agent.worker_environment import worker_environment
 from tfrun.job import bench_results
 from tfrun.job.bench_results import Settings, machines_of
 from tfrun.job.spec import JobSpec, Program
@@ -96,14 +95,7 @@ def test_a_damaged_file_counts_as_nothing_and_is_replaced(cache: Path, text: str
 def test_a_job_uses_it_where_it_states_nothing_else() -> None:
     job = SETTINGS.on(spec())
     assert (job.communication, job.preferred) == ("auto", "ring")
-    environment = worker_environment({}, job, workers_here=2, cores=2)
-    wanted = {
-        "TFRUN_PREFERRED": "ring",
-        "TFRUN_SMALL_BYTES": "32768",
-        "TFRUN_PACK_BYTES": "1048576",
-    }
-    assert wanted.items() <= environment.items()
-    assert not wanted.keys() & worker_environment({}, spec(), workers_here=2, cores=2).keys()
+    assert (job.small_bytes, job.pack_bytes) == (32768, 1048576)
     said = "as measured by tfrun bench on 2026-11-22: --communication "
     assert SETTINGS.used_by(spec()) == f"{said}ring, packs of 1 MiB"
     stated = spec(communication="host")

@@ -8,9 +8,7 @@ import pytest
 
 import tfrun
 from tfrun.engine import local_mode
-from tfrun.job.errors import UsageError
 from tfrun.patches.apply import apply
-from tfrun.train import sync_checks
 
 x = np.random.RandomState(0).rand(16, 4).astype("float32")
 y = x.sum(axis=1, keepdims=True)
@@ -82,16 +80,3 @@ def test_saving_is_kerass_own(tmp_path):
     again = keras.models.load_model(tmp_path / "model.keras")
     again.load_weights(tmp_path / "model.weights.h5")
     np.testing.assert_array_equal(again.get_weights()[0], model.get_weights()[0])
-
-
-@pytest.mark.parametrize(("text", "steps"), [("", 0), ("0", 0), ("25", 25)])
-def test_sync_check_interval(text, steps):
-    assert sync_checks.interval({"TFRUN_SYNC_CHECK": text}) == steps
-    assert sync_checks.interval({}) == 0
-
-
-@pytest.mark.parametrize("text", ["-1", "2.5", "often"])
-def test_sync_check_interval_is_refused(text):
-    with pytest.raises(UsageError, match="TFRUN_SYNC_CHECK") as error:
-        sync_checks.interval({"TFRUN_SYNC_CHECK": text})
-    assert error.value.code == "TFRUN-105"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from tfrun.data.order.executions import together
 from tfrun.engine import multi_step_function
+from tfrun.job.settings import WorkerSettings
 from tfrun.patches.apply import apply
 from tfrun.patches.rows_keras import TRAINER
 from tfrun.train.steps_per_execution import (
@@ -49,12 +51,12 @@ def test_no_execution_goes_over_a_step_at_which_something_is_due() -> None:
 
 
 def test_what_is_due_is_read_from_the_options() -> None:
-    every = {"TFRUN_SNAPSHOT_EVERY": "6", "TFRUN_SYNC_CHECK": "4", "TFRUN_CHECKPOINT_EVERY": "9"}
+    every = WorkerSettings(snapshot_every="6", sync_check=4, checkpoint_every="9")
     assert every_so_many_steps(every) == [6, 4]
-    assert every_so_many_steps({**every, "TFRUN_CHECKPOINT_DIR": "/saved"}) == [6, 4, 9]
-    by_time = {"TFRUN_SNAPSHOT_EVERY": "auto", "TFRUN_CHECKPOINT_EVERY": "10m"}
-    assert every_so_many_steps({**by_time, "TFRUN_CHECKPOINT_DIR": "/saved"}) == []
-    assert every_so_many_steps({"TFRUN_SNAPSHOT_EVERY": "0"}) == []
+    assert every_so_many_steps(replace(every, checkpoint_dir="/saved")) == [6, 4, 9]
+    assert every_so_many_steps(replace(every, max_restarts=0)) == [4]
+    assert every_so_many_steps(WorkerSettings(checkpoint_dir="/saved")) == []  # both by time
+    assert every_so_many_steps(WorkerSettings(snapshot_every="0")) == []
 
 
 class Sizes:

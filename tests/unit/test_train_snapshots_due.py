@@ -13,7 +13,7 @@ def test_by_steps() -> None:
 
 
 def test_never() -> None:
-    every = interval({"TFRUN_SNAPSHOT_EVERY": "0"})
+    every = interval("0")
     assert not any(every.due() for _ in range(1000))
 
 

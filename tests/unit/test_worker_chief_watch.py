@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 
 from tfrun.cluster.address import Address
-from tfrun.cluster.external_cluster import AWAIT_CHIEF, CHIEF_AWAY
-from tfrun.job.errors import TfrunError, UsageError
+from tfrun.job.errors import TfrunError
+from tfrun.job.settings import WorkerSettings
 from tfrun.worker import chief_watch
 from tfrun.worker.chief_watch import (
     AWAY_SECONDS,
@@ -56,15 +57,13 @@ def tf_config(**cluster: list[str]) -> str:
 
 def test_where_the_chief_is() -> None:
     whole = tf_config(chief=["[::1]:22"], worker=["a:1"], ps=["b:1"])
-    found = chief_to_await({AWAIT_CHIEF: "60", "TF_CONFIG": whole})
+    served = WorkerSettings(await_chief=60)
+    found = chief_to_await(served, whole)
     assert found == Chief(address=Address(host="::1", port=22), seconds=60)
-    assert chief_to_await({"TF_CONFIG": whole}) is None
-    patient = chief_to_await({AWAIT_CHIEF: "60", CHIEF_AWAY: "300", "TF_CONFIG": whole})
+    assert chief_to_await(WorkerSettings(), whole) is None
+    patient = chief_to_await(replace(served, chief_away=300), whole)
     assert patient is not None and patient.away == 300
-    with pytest.raises(UsageError, match="TFRUN-105"):
-        chief_to_await({AWAIT_CHIEF: "60", CHIEF_AWAY: "long", "TF_CONFIG": whole})
-    nobody = tf_config(worker=["a:1"], ps=["b:1"])
-    assert chief_to_await({AWAIT_CHIEF: "60", "TF_CONFIG": nobody}) is None
+    assert chief_to_await(served, tf_config(worker=["a:1"], ps=["b:1"])) is None
 
 
 def test_a_chief_that_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:

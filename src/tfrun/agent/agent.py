@@ -19,6 +19,7 @@ import platform
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from tfrun.control.remote_logs import LAST_PIECES, SEND_SECONDS, RemoteLogs
 from tfrun.job import profile_request
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import EXIT_LOST, EXIT_PREEMPTED
+from tfrun.job.settings import STATE_DIR, WorkerSettings
 from tfrun.job.spec import JobSpec
 from tfrun.process import lineage, sigterm
 from tfrun.process.descendants import kill_descendants
@@ -79,11 +81,12 @@ class Agent:
         self.preempted, self.lost = False, True
         self._is_let_go = False
         self._own_state: StateDir | None = None
-        if "TFRUN_STATE_DIR" not in self._environment:
+        state = os.environ.get(STATE_DIR, "")
+        if not state:
             self._own_state = self._make_state_dir(config["token"], config.get("attempt", 0))
-            self._environment["TFRUN_STATE_DIR"] = str(self._own_state.path)
-        folder = Path(self._environment["TFRUN_STATE_DIR"])
-        self._memory = Memory(folder, self.spec, self.name)
+            state = str(self._own_state.path)
+        self._settings = WorkerSettings.of(self.spec, state_dir=state)
+        self._memory = Memory(Path(state), self.spec, self.name)
         self._spawner = self._new_spawner(zygote)
 
     def _environment_of(self, workers: int) -> dict[str, str]:
@@ -249,7 +252,8 @@ class Agent:
                 message.round,
                 self.spec,
                 logs=self._logs,
-                environment={**self._environment, "TFRUN_COLLECTIVE_KEY": key},
+                environment=self._environment,
+                settings=replace(self._settings, collective_key=key),
                 spawner=self._spawner,
                 send=self._send,
             )

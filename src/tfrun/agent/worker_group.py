@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tfrun.job import profile_request as profile
 from tfrun.job import vain_wait
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
+from tfrun.job.settings import WorkerSettings
 from tfrun.job.spec import JobSpec
 from tfrun.process import progress, stacks
 from tfrun.process.memory import oom_kills
@@ -41,11 +43,13 @@ class WorkerGroup:
         *,
         logs: Path,
         environment: Mapping[str, str],
+        settings: WorkerSettings,
         spawner: Spawner,
         send: Send,
     ) -> None:
         self.number, self.spec = number, spec
         self._logs, self._environment = logs, environment
+        self._settings, self._state = settings, Path(settings.state_dir)
         self._spawner, self._send = spawner, send
         self._workers: dict[str, WorkerProcess] = {}
         self._by_pid: dict[int, WorkerProcess] = {}
@@ -86,8 +90,7 @@ class WorkerGroup:
         name: str = task["task"]
         log = self._logs / f"{name.replace(':', '-')}.log"
         # What a worker of that name has shown in an earlier round is not this one's.
-        state = Path(self._environment["TFRUN_STATE_DIR"])
-        for path in (progress.path_of(state, name), stacks.path_of(state, name)):
+        for path in (progress.path_of(self._state, name), stacks.path_of(self._state, name)):
             path.unlink(missing_ok=True)
         title = f"--- round {self.number} ---" if self.number else ""
         if name in self._workers:
@@ -107,12 +110,11 @@ class WorkerGroup:
                         "is_module": program.is_module,
                         "args": program.args,
                     },
-                    "seed": self.spec.seed,
                     "environment": {
                         **self._environment,
                         **gpus,
                         **task["environment"],
-                        "TFRUN_TASK": name,
+                        **replace(self._settings, task=name, **task["settings"]).variables(),
                     },
                 },
                 show=task["show"],
@@ -139,7 +141,7 @@ class WorkerGroup:
 
     async def watch(self) -> None:
         """Has each worker that stands still show where, and ends it: the next round replaces it."""
-        folder, timeouts = Path(self._environment["TFRUN_STATE_DIR"]), self.spec.timeouts
+        folder, timeouts = self._state, self.spec.timeouts
         asked: dict[str, hangs.Asked] = {}
         stopped: dict[str, float] = {}  # since when
         while True:
@@ -197,7 +199,7 @@ class WorkerGroup:
 
     def profile(self, request: profile.Request) -> None:
         """Has each worker trace some of its steps."""
-        profile.write(Path(self._environment["TFRUN_STATE_DIR"]), request)
+        profile.write(self._state, request)
         for worker in self._workers.values():
             if not worker.serves:
                 worker.profile()
@@ -208,7 +210,7 @@ class WorkerGroup:
         await asyncio.gather(*(self._take_stacks(worker, threads) for worker in workers))
 
     async def _take_stacks(self, worker: WorkerProcess, threads: bool) -> None:
-        path = stacks.path_of(Path(self._environment["TFRUN_STATE_DIR"]), worker.name)
+        path = stacks.path_of(self._state, worker.name)
         text = await stacks.taken(path, worker.ask, threads=threads)
         self._send(messages.StacksTaken(round=self.number, task=worker.name, text=text))
 
@@ -257,9 +259,8 @@ class WorkerGroup:
         It does so with Python's lock held, so it hears nothing for seconds; and it has done
         nothing yet that could be lost.
         """
-        state = Path(self._environment["TFRUN_STATE_DIR"])
         for worker in workers:
-            reading = progress.read(progress.path_of(state, worker.name))
+            reading = progress.read(progress.path_of(self._state, worker.name))
             if reading and reading.phase is progress.Phase.TENSORFLOW_START:
                 worker.signal(signal.SIGKILL)
 
@@ -295,7 +296,6 @@ class WorkerGroup:
 
         The launcher is gone: there is nobody who could decide anything.
         """
-        state = Path(self._environment["TFRUN_STATE_DIR"])
         scripts = {worker for worker in self._workers.values() if not worker.serves}
         if self.spec.ps:
             self.save()  # by the chief, who reads it from the servers, which may be elsewhere
@@ -306,7 +306,7 @@ class WorkerGroup:
         self.leave()
         train = []
         for worker in scripts:
-            reading = progress.read(progress.path_of(state, worker.name))
+            reading = progress.read(progress.path_of(self._state, worker.name))
             if reading and reading.step:
                 train.append(worker)
             else:
@@ -363,7 +363,7 @@ class WorkerGroup:
     def on_exit(self, worker: WorkerProcess, when: float, status: ExitStatus) -> None:
         if not worker.serves:
             self._saved_or_not.set()
-        path = progress.path_of(Path(self._environment["TFRUN_STATE_DIR"]), worker.name)
+        path = progress.path_of(self._state, worker.name)
         if status.code and (reading := progress.read(path)) and reading.step:
             self.on_report(worker.name, {"kind": "ended_at", "step": reading.step})
         tail = worker.tail

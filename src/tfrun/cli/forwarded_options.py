@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from tfrun.cli.job_variables import PREFIX, unknown
 from tfrun.cli.main import VERBS, options_of, run
 from tfrun.cli.shared_options import say
-from tfrun.cli.unknown_variables import PREFIX, unknown
 from tfrun.job import options_without_effect
 from tfrun.job.errors import UsageError
 

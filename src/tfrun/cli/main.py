@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfrun import __version__
+from tfrun.cli.job_variables import of_a_job, unknown
 from tfrun.cli.params import SECONDS, Number, context
-from tfrun.cli.unknown_variables import unknown
 from tfrun.job.errors import TfrunError
+from tfrun.job.settings import leave_outer_job
 from tfrun.job.spec import (
     COMMUNICATIONS,
     COMPRESSIONS,
@@ -25,7 +26,6 @@ from tfrun.job.spec import (
     JobSpec,
 )
 from tfrun.job.timeouts import Timeouts
-from tfrun.job.world import leave_outer_job
 
 if TYPE_CHECKING:
     from tfrun.cli.options import Options
@@ -264,7 +264,8 @@ def options_of(
 
     here = click.core.ParameterSource.COMMANDLINE
     stated = {name for name in context.params if context.get_parameter_source(name) is here}
-    return Options.of(told, stated=stated, environment=environment)
+    variables = of_a_job(environment, run, VERBS)
+    return Options.of(told, stated=stated, environment=environment, variables=variables)
 
 
 def command_for(argv: Sequence[str]) -> tuple[click.Command, list[str], str]:

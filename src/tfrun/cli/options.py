@@ -30,6 +30,8 @@ class Options:
       hosts, hostfile, cluster: which machines; None is this one, or a scheduler's.
       remote_python, remote_dir, env, sync: how things are on other machines.
       tls_cert, tls_key: paths of a certificate and its key.
+      variables: the names of those that state something for this job, and for none that its script
+        starts.
     """
 
     spec: JobSpec
@@ -50,6 +52,7 @@ class Options:
     sync: bool = False
     tls_cert: str | None = None
     tls_key: str | None = None
+    variables: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -58,6 +61,7 @@ class Options:
         *,
         stated: Collection[str],
         environment: Mapping[str, str],
+        variables: Collection[str],
     ) -> Options:
         """Reads what click has parsed.
 
@@ -65,6 +69,7 @@ class Options:
           told: the values of the options and of SCRIPT, by the names that Python has for them.
           stated: those that stand on the command line.
           environment: which has variables that no option stands for.
+          variables: see the attribute.
 
         Raises:
           UsageError: TFRUN-103, 105 or 108.
@@ -95,5 +100,5 @@ class Options:
         }
         if told["checkpoint_every"] != "off":
             parse_interval(told["checkpoint_every"])  # what is malformed is to be known now
-        rest = {"spec": JobSpec(**job), "workers": workers}
+        rest = {"spec": JobSpec(**job), "workers": workers, "variables": frozenset(variables)}
         return cls(**{**named(cls), **rest})

@@ -97,6 +97,8 @@ def run(options: Options, serving: Serving | None = None) -> int:
         rooms = [(host.name, host.slots) for host in machines] or [("one machine", wanted.high)]
         tasks = assign_tasks(wanted.high, spec.ps, slots_by_host=rooms)
         option_checks.check_crowd([rooms[task.host_index][0] for task in tasks])
+    for name in options.variables:
+        os.environ.pop(name, None)
     if place and place.is_member:
         from tfrun.launch.scheduler import serve
 

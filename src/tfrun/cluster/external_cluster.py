@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from tfrun.cluster.ports import check_free
 from tfrun.cluster.spec import LEGACY_CHIEF, TaskKey
 from tfrun.cluster.tf_config import check_against, parse_tf_config
+from tfrun.job.settings import ROUND
 from tfrun.job.world import world_from_environment
-
-AWAIT_CHIEF = "TFRUN_AWAIT_CHIEF"  # to a server: end when the chief has; seconds that it may take
-CHIEF_AWAY = "TFRUN_CHIEF_AWAY"  # seconds after which a chief that is gone has ended
 
 
 def external_tf_config(
@@ -98,7 +96,7 @@ def external_name(tf_config: str) -> str:
     return f"{task.type}-{task.index}" if task else ""
 
 
-def external_environment(tf_config: str, round: int, run_dir: str) -> dict[str, str]:
+def external_environment(tf_config: str, round: int) -> dict[str, str]:
     """Returns the variables of the one task that tfrun starts in somebody else's cluster."""
     world = world_from_environment({"TF_CONFIG": tf_config})
     return {
@@ -107,10 +105,7 @@ def external_environment(tf_config: str, round: int, run_dir: str) -> dict[str, 
         "WORLD_SIZE": str(world.size),
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
-        "TFRUN_ROUND": str(round),
-        "TFRUN_RUN_DIR": run_dir,
-        # Each task is a job of its own, with a secret that the others do not know.
-        "TFRUN_COLLECTIVE_KEY": "",
+        ROUND: str(round),
     }
 
 

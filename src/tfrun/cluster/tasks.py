@@ -10,6 +10,7 @@ from tfrun.cluster.address import Address
 from tfrun.cluster.spec import ClusterSpec, TaskKey
 from tfrun.cluster.tf_config import render
 from tfrun.job.errors import UsageError
+from tfrun.job.settings import ROUND
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +143,6 @@ def environment_for(
     task: Task,
     addresses: ClusterSpec | Mapping[str, Sequence[Address]],
     round: int,
-    run_dir: str,
     world_size: int,
 ) -> dict[str, str]:
     """Returns the variables that tell a task's process who it is.
@@ -151,12 +151,11 @@ def environment_for(
       task: the task.
       addresses: the cluster of this round, or {role: addresses in the order of the indices}.
       round: the number of the round, from 0.
-      run_dir: the job's directory.
       world_size: the number of training tasks in this round.
 
     Returns:
-      `TF_CONFIG`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`, `TFRUN_ROUND`, `TFRUN_RUN_DIR`; for training
-      tasks also `RANK` and `LOCAL_RANK`.
+      `TF_CONFIG`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`, `TFRUN_ROUND`; for training tasks also `RANK`
+      and `LOCAL_RANK`.
     """
     cluster = addresses if isinstance(addresses, ClusterSpec) else ClusterSpec.of(addresses)
     if task.role == "evaluator":
@@ -167,8 +166,7 @@ def environment_for(
         "TF_CONFIG": render(cluster, task.key),
         "WORLD_SIZE": str(world_size),
         "LOCAL_WORLD_SIZE": str(task.local_size),
-        "TFRUN_ROUND": str(round),
-        "TFRUN_RUN_DIR": run_dir,
+        ROUND: str(round),
     }
     if task.rank is not None and task.local_rank is not None:
         environment["RANK"] = str(task.rank)

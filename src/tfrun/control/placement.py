@@ -11,7 +11,7 @@ from typing import Any
 
 from tfrun.cluster.address import Address
 from tfrun.cluster.cluster_file import lacks_chief, tasks_of, with_chief
-from tfrun.cluster.external_cluster import AWAIT_CHIEF, external_environment, external_task, serves
+from tfrun.cluster.external_cluster import external_environment, external_task, serves
 from tfrun.cluster.spec import ClusterSpec, TaskKey
 from tfrun.cluster.start_order import awaited
 from tfrun.cluster.tasks import (
@@ -247,11 +247,9 @@ def start_messages(
         peers = awaited(told.cluster if told else cluster, key, alone=told is not None)
         is_chief = planned.name == plan.chief
         if plan.external:
-            environment = external_environment(plan.external, round_number, spec.run_dir)
-            if planned.runs == "server":  # nobody here hears of the chief's end
-                environment[AWAIT_CHIEF] = str(spec.timeouts.join_timeout)
+            environment = external_environment(plan.external, round_number)
         else:
-            environment = environment_for(task, cluster, round_number, spec.run_dir, world_size)
+            environment = environment_for(task, cluster, round_number, world_size)
         result[planned.agent].append(
             {
                 "task": planned.name,
@@ -262,6 +260,19 @@ def start_messages(
                 "called": f"{key.type} {key.index}",
                 "awaits": peers,
                 "environment": environment,
+                "settings": _own_settings(planned, key, plan, spec),
             }
         )
     return result
+
+
+def _own_settings(planned: PlannedTask, key: TaskKey, plan: Plan, spec: JobSpec) -> dict[str, Any]:
+    """Returns in which settings a worker differs from the others of its machine."""
+    own: dict[str, Any] = {}
+    if key.type == "evaluator":  # keeps nothing for a successor, and shows no progress
+        own |= {"state_dir": "", "ledger": 0}
+    if plan.external:  # each task is a job, with a secret that the others do not know
+        own["collective_key"] = ""
+        if planned.runs == "server":  # nobody here hears of the chief's end
+            own["await_chief"] = spec.timeouts.join_timeout
+    return own

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +12,8 @@ from tensorflow.python.distribute.collective_all_reduce_strategy import coordina
 from tensorflow.python.eager import context
 
 from tfrun.engine import compression
-from tfrun.engine.choices import choice
 from tfrun.job.errors import UsageError
-from tfrun.job.spec import OVERLAPS
+from tfrun.job.settings import settings
 
 CommunicationOptions = tf.distribute.experimental.CommunicationOptions
 Implementation = tf.distribute.experimental.CommunicationImplementation
@@ -30,61 +28,20 @@ PROBE_TIMEOUT_SECONDS = 60
 
 
 def options(explicit=None):
-    """The options of a strategy: what the user states wins over TFRUN_COMMUNICATION.
+    """The options of a strategy: what the script states wins over --communication.
 
     Args:
-      explicit: the user's `tf.distribute.experimental.CommunicationOptions`, or None.
+      explicit: the script's `tf.distribute.experimental.CommunicationOptions`, or None.
 
     Returns:
-      `CommunicationOptions`, whose packs are tuned unless the user has stated their size.
-
-    Raises:
-      UsageError: TFRUN-105, when TFRUN_COMMUNICATION has another value than auto, host, ring or
-        nccl, or TFRUN_PACK_BYTES is no number.
+      `CommunicationOptions`, whose packs are tuned unless the script has stated their size.
     """
+    way, size = settings().communication, settings().pack_bytes
     return CommunicationOptions(
-        implementation=_from_environment(),
-        bytes_per_pack=bytes_from("TFRUN_PACK_BYTES", RING_BYTES_PER_PACK),
-    ).merge(explicit)
-
-
-def bytes_from(variable: str, default: int) -> int:
-    """A size that a bench has measured.
-
-    Raises:
-      UsageError: TFRUN-105, when the variable is no number.
-    """
-    text = os.environ.get(variable)
-    if not text:
-        return default
-    if not (text.isascii() and text.isdigit()):
-        raise UsageError(
-            "TFRUN-105", f"{text!r:.60} is no size", where=variable, expected="a number of bytes"
-        )
-    return int(text)
-
-
-def _from_environment():
-    name = os.environ.get("TFRUN_COMMUNICATION") or "auto"
-    try:
         # Where the host collective cannot be used, TensorFlow's ring can.
-        return Implementation("RING" if name == HOST else name.upper())
-    except ValueError:
-        raise UsageError(
-            "TFRUN-105",
-            f"{name!r} is not a way of communicating",
-            where="TFRUN_COMMUNICATION",
-            expected="auto, host, ring or nccl",
-        ) from None
-
-
-def overlap() -> str:
-    """Whether sums begin before the backward pass ends: "auto", "on" or "off".
-
-    Raises:
-      UsageError: TFRUN-105, when TFRUN_OVERLAP has another value.
-    """
-    return choice("TFRUN_OVERLAP", OVERLAPS, "does not say whether to overlap")
+        implementation=Implementation("RING" if way == HOST else way.upper()),
+        bytes_per_pack=RING_BYTES_PER_PACK if size is None else size,
+    ).merge(explicit)
 
 
 def uses_host(strategy, explicit) -> bool:
@@ -97,7 +54,7 @@ def uses_host(strategy, explicit) -> bool:
     Raises:
       UsageError: TFRUN-105, when the workers have GPUs.
     """
-    asked = os.environ.get("TFRUN_COMMUNICATION") or "auto"
+    asked = settings().communication
     if asked == "auto" and not _has_gpu(strategy):
         asked = _without_gpus()
     if asked != HOST or strategy.extended._num_workers == 1:
@@ -118,11 +75,11 @@ def _without_gpus() -> str:
     """What `auto` is between workers without GPUs."""
     if compression.wanted():
         return HOST  # nothing else compresses
-    if measured := os.environ.get("TFRUN_PREFERRED"):
+    if measured := settings().preferred:
         return measured
     # The host collective has a port of its own on each worker, which firewalls around a cluster
     # that tfrun has not started may not know.
-    return HOST if os.environ.get("TFRUN_COLLECTIVE_KEY") else "auto"
+    return HOST if settings().collective_key else "auto"
 
 
 def settle(strategy, probe: Callable[[Any], bool] | None = None):
@@ -149,7 +106,7 @@ def settle(strategy, probe: Callable[[Any], bool] | None = None):
         warnings.warn(
             f"NCCL does not work on {failures:.0f} of {strategy.extended._num_workers} workers; "
             "the job goes on with RING, which is slower between GPUs. "
-            "TFRUN_COMMUNICATION=ring asks for it without this warning; "
+            "--communication ring asks for it without this warning; "
             "NCCL_DEBUG=INFO shows in the workers' logs why NCCL failed.",
             RuntimeWarning,
             stacklevel=3,

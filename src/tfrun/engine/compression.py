@@ -8,22 +8,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.collective.compress import FORMATS
 from tfrun.engine import host_collective
-from tfrun.engine.choices import choice
 from tfrun.engine.host_collective_ops import Gradients
 from tfrun.job.errors import UsageError
-
-VARIABLE = "TFRUN_COMPRESS"
+from tfrun.job.settings import settings
 
 
 def wanted() -> str:
-    """As what gradients are to travel; "" is as they are.
-
-    Raises:
-      UsageError: TFRUN-105, when TFRUN_COMPRESS has another value than off, bf16 or fp16.
-    """
-    name = choice(VARIABLE, ("off", *FORMATS), "is no way of compressing")
+    """As what gradients are to travel; "" is as they are."""
+    name = settings().compress
     return "" if name == "off" else name
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,8 @@ from tfrun.collective.links import Patience
 from tfrun.collective.peer_listener import PeerListener
 from tfrun.engine.host_collective_ops import Calls, Empty, Gradients, Sum
 from tfrun.job.errors import UsageError
+from tfrun.job.settings import settings
+from tfrun.job.world import world
 from tfrun.process import channel
 
 ALIVE_MILLISECONDS = 2000
@@ -138,15 +139,13 @@ def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
 def _connect(extended: Any, compress: str, small_bytes: int) -> Collective:
     """Exchanges addresses through TensorFlow's coordination service, and connects."""
     eager: Any = context.context()
-    rank, world = extended._id_in_cluster, extended._num_workers
-    number = os.environ.get("TFRUN_ROUND", "0")
+    rank, size = extended._id_in_cluster, extended._num_workers
+    own, number = settings(), str(world().round)
     tasks = _tasks(extended)
     host = extended._cluster_spec.task_address(*tasks[rank]).rpartition(":")[0].strip("[]")
-    key = os.environ.get("TFRUN_COLLECTIVE_KEY") or _shared_key(eager, rank, number)
-    state = os.environ.get("TFRUN_STATE_DIR")
-    shares = os.environ.get("TFRUN_SHARED_MEMORY") != "0"
-    folder = Path(state) if state and shares else None
-    listener = PeerListener(rank, world, key, host)
+    key = own.collective_key or _shared_key(eager, rank, number)
+    folder = own.state_path if own.shared_memory else None
+    listener = PeerListener(rank, size, key, host)
 
     @functools.cache
     def where(peer: int) -> Where:
@@ -158,13 +157,13 @@ def _connect(extended: Any, compress: str, small_bytes: int) -> Collective:
     return form(
         listener,
         rank,
-        world,
+        size,
         where,
         folder=folder,
         patience=Patience(check=_alive_check(tasks), tell=_tell_where),
         compress=compress,
         small_bytes=small_bytes,
-        residuals=Path(state) if state else None,
+        residuals=own.state_path,
     )
 
 

@@ -24,6 +24,7 @@ from tfrun.engine.generator_allocator import undo_generator_patch
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.job import vain_wait
 from tfrun.job.errors import TfrunError, UsageError
+from tfrun.job.settings import settings
 from tfrun.process import progress
 
 
@@ -103,9 +104,9 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         termination.give_back_sigterm()
         if communication.uses_host(self, communication_options):
             with progress.tensorflow_start():
-                small = communication.bytes_from("TFRUN_SMALL_BYTES", SMALL_BYTES)
-                overlap = communication.overlap()
-                host_collective.adopt(self, compression.wanted(), small, overlap)
+                mine = settings()
+                small = SMALL_BYTES if mine.small_bytes is None else mine.small_bytes
+                host_collective.adopt(self, compression.wanted(), small, mine.overlap)
         else:
             compression.check_is_host(self)
             communication.settle(self)

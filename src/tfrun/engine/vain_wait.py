@@ -8,7 +8,6 @@ last one that all have made is over.
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from typing import Any
@@ -17,6 +16,7 @@ import tensorflow as tf
 
 from tfrun.engine import host_collective, multi_worker
 from tfrun.job import vain_wait
+from tfrun.job.settings import settings
 from tfrun.process import channel
 
 # Counted, not measured: a process that was stopped has its time when it goes on.
@@ -41,7 +41,7 @@ def last_collective() -> int | None:
 
 def _hear_places() -> None:
     places = json.loads(channel.text_of(vain_wait.PARTED))
-    host_collective.end(vain_wait.marked(vain_wait.parted(places, os.environ["TFRUN_TASK"])))
+    host_collective.end(vain_wait.marked(vain_wait.parted(places, settings().task)))
 
 
 def _hear() -> None:

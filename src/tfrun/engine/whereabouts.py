@@ -7,7 +7,6 @@ coordination service of TensorFlow's cluster, where it has met it.
 from __future__ import annotations
 
 import functools
-import os
 import time
 from typing import Any
 
@@ -43,7 +42,7 @@ def _task(rank: int) -> str:
 
 
 def _name(rank: int) -> str:
-    return f"tfrun/{os.environ.get('TFRUN_ROUND', '0')}/stands/{rank}"
+    return f"tfrun/{world().round}/stands/{rank}"
 
 
 @functools.cache  # a name can be given once, and it is the first error that counts

@@ -7,8 +7,9 @@ import functools
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tfrun.job.errors import UsageError
@@ -16,6 +17,12 @@ from tfrun.job.trial import Trial
 
 VARIABLE = "TFRUN_WORKER_SETTINGS"  # of a worker: its settings, in JSON
 ROUND, RUN_DIR, STATE_DIR = "TFRUN_ROUND", "TFRUN_RUN_DIR", "TFRUN_STATE_DIR"
+CHIEF_AWAY = "TFRUN_CHIEF_AWAY"
+# Who a worker is and what has started its job; a job that it starts itself has its own of it.
+_OF_THE_JOB = (
+    *("TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", ROUND),
+    *("SLURM_JOB_ID", "TFRUN_GROUP", "TFRUN_HEALTH_PORT"),
+)
 # No more digits than any training needs: int() refuses some thousands. And not "0s".
 _SNAPSHOT_EVERY = re.compile(r"auto|[0-9]{1,9}|(?=.*[1-9])[0-9]{1,9}(\.[0-9]{1,9})?s")
 _STEPS_PER_EXECUTION = re.compile(r"script|auto|[1-9][0-9]{0,4}")
@@ -107,6 +114,11 @@ class TrainingSettings:
         """False in a job that ends with its first failure: only its checkpoints need a state."""
         return self.max_restarts > 0
 
+    @property
+    def snapshots(self) -> str:
+        """`snapshot_every`, or "0" where nobody would read one."""
+        return self.snapshot_every if self.recovers else "0"
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings(TrainingSettings):
@@ -133,10 +145,16 @@ class WorkerSettings(TrainingSettings):
         names = [field.name for field in dataclasses.fields(TrainingSettings)]
         return cls(**{name: getattr(stated, name) for name in names} | own)
 
+    @property
+    def state_path(self) -> Path | None:
+        """`state_dir` as a path; None when nobody would read what is there."""
+        return Path(self.state_dir) if self.state_dir else None
+
     def variables(self) -> dict[str, str]:
         """The variable that a worker finds them in, and those that its script may read."""
-        found = {VARIABLE: json.dumps(dataclasses.asdict(self)), RUN_DIR: self.run_dir}
-        return found | ({STATE_DIR: self.state_dir} if self.state_dir else {})
+        text = json.dumps(dataclasses.asdict(self))
+        found = {VARIABLE: text, RUN_DIR: self.run_dir, STATE_DIR: self.state_dir}
+        return {name: value for name, value in found.items() if value}
 
     @classmethod
     def from_json(cls, text: str) -> WorkerSettings:
@@ -164,7 +182,7 @@ def settings() -> WorkerSettings:
 
 # Variables that people, or tfrun's own verbs, set for a job, and that no option stands for.
 _STATED_BY_VARIABLE = {
-    "TFRUN_CHIEF_AWAY": ("chief_away", lambda text: _seconds(text, "TFRUN_CHIEF_AWAY")),
+    CHIEF_AWAY: ("chief_away", lambda text: _seconds(text, CHIEF_AWAY)),
     "TFRUN_DRILL": ("drill", bool),
     "TFRUN_OWN_ROWS": ("own_rows", lambda text: text != "0"),
     "TFRUN_SHARED_MEMORY": ("shared_memory", lambda text: text != "0"),
@@ -184,6 +202,21 @@ def from_variables(environment: Mapping[str, str]) -> dict[str, Any]:
         for variable, (field, read) in _STATED_BY_VARIABLE.items()
         if environment.get(variable)
     }
+
+
+def leave_outer_job(environment: MutableMapping[str, str]) -> None:
+    """Removes what makes this process a worker: a job that it starts is a job of its own.
+
+    What its script has set for that job stays.
+    """
+    if VARIABLE not in environment:
+        return
+    outer = WorkerSettings.from_json(environment.pop(VARIABLE))
+    for name in _OF_THE_JOB:
+        environment.pop(name, None)
+    for name, value in ((RUN_DIR, outer.run_dir), (STATE_DIR, outer.state_dir)):
+        if environment.get(name) == value:
+            del environment[name]
 
 
 def _check(form: re.Pattern[str], text: str, otherwise: str, *, where: str, expected: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,12 +42,6 @@ class Trial:
     def parse(cls, text: str) -> Trial:
         """Reads what the variable says."""
         return cls(**json.loads(text))
-
-
-def from_environment(environment: Mapping[str, str]) -> Trial | None:
-    """Returns the trial that this process is a part of, if it is."""
-    text = environment.get(VARIABLE)
-    return Trial.parse(text) if text else None
 
 
 def folder(run_dir: str | Path) -> Path:

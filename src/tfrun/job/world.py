@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from tfrun.job.settings import ROUND
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ def world_from_environment(environment: Mapping[str, str]) -> World:
     trainers = chiefs + workers
     rank = index + (chiefs if role == "worker" else 0)
     is_chief = role == "chief" or (role == "worker" and index == 0 and not chiefs)
-    by_tfrun = "TFRUN_ROUND" in environment
+    by_tfrun = ROUND in environment
     return World(
         rank=int(environment.get("RANK", rank)) if by_tfrun else rank,
         size=int(environment.get("WORLD_SIZE", trainers)) if by_tfrun else max(trainers, 1),
@@ -59,25 +61,6 @@ def world_from_environment(environment: Mapping[str, str]) -> World:
         local_size=int(environment.get("LOCAL_WORLD_SIZE", 1)) if by_tfrun else 1,
         role=role,
         is_chief=is_chief or (not cluster and role != "evaluator"),
-        round=int(environment.get("TFRUN_ROUND", 0)),
+        round=int(environment.get(ROUND, 0)),
         in_job=by_tfrun or bool(cluster),
     )
-
-
-# What a worker finds in its environment because it is one.
-WORKER_VARIABLES = (
-    *("TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    *("TFRUN_ROUND", "TFRUN_RUN_DIR", "TFRUN_COMMUNICATION", "TFRUN_SYNC_CHECK"),
-    *("TFRUN_STATE_DIR", "TFRUN_SNAPSHOT_EVERY", "TFRUN_RECOVERS", "TFRUN_DETERMINISTIC"),
-    *("TFRUN_LEDGER", "TFRUN_TENSORBOARD", "TFRUN_TRIAL", "TFRUN_GROUP", "SLURM_JOB_ID"),
-    *("TFRUN_CHECKPOINT_DIR", "TFRUN_CHECKPOINT_EVERY", "TFRUN_KEEP", "TFRUN_TASK"),
-    *("TFRUN_AWAIT_CHIEF", "TFRUN_COLLECTIVE_KEY", "TFRUN_TLS_CERT", "TFRUN_TLS_KEY"),
-    "TFRUN_STEPS_PER_EXECUTION",
-)
-
-
-def leave_outer_job(environment: MutableMapping[str, str]) -> None:
-    """Removes what makes this process a worker: a job that it starts is a job of its own."""
-    if "TFRUN_ROUND" in environment:
-        for name in WORKER_VARIABLES:
-            environment.pop(name, None)

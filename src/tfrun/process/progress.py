@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfrun.job.settings import settings
 from tfrun.process import channel
 
 # Not SIGUSR1 or SIGUSR2, which scripts and schedulers use.
@@ -222,9 +223,9 @@ def dump_stacks_on_signal() -> None:
 @functools.cache
 def own() -> Progress | None:
     """This worker's progress; None outside a job."""
-    folder, task = os.environ.get("TFRUN_STATE_DIR"), os.environ.get("TFRUN_TASK")
+    folder, task = settings().state_path, settings().task
     try:
-        made = Progress(path_of(Path(folder), task)) if folder and task else None
+        made = Progress(path_of(folder, task)) if folder and task else None
     except OSError:
         return None  # the memory is full: nobody watches
     if made is not None:

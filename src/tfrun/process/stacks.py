@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
-import os
 import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from tfrun.job.settings import settings
 
 # As progress.DUMP_SIGNAL, which ends up in the worker's log.
 STACK_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + 8
@@ -34,10 +35,10 @@ def path_of(folder: Path, task: str) -> Path:
 
 def write_on_signal() -> None:
     """Has this worker's process write its stack, or all its threads', when it is asked for it."""
-    folder, task = os.environ.get("TFRUN_STATE_DIR"), os.environ.get("TFRUN_TASK")
+    folder, task = settings().state_path, settings().task
     if not folder or not task:
         return
-    path = path_of(Path(folder), task)
+    path = path_of(folder, task)
     hidden = path.with_name(f".{path.name}")
     try:
         file = hidden.open("ab")

@@ -13,9 +13,8 @@ from tensorflow.python.distribute import parameter_server_strategy_v2 as upstrea
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from tfrun.job.errors import UsageError
+from tfrun.job.settings import settings
 from tfrun.process import progress
-
-MAX_STALENESS = "TFRUN_MAX_STALENESS"
 
 
 class ParameterServerExtended(upstream.ParameterServerStrategyV2Extended):
@@ -85,7 +84,7 @@ class ParameterServer(upstream.ParameterServerStrategyV2):
         logging.getLogger("tensorflow").addFilter(_as_information)
         with progress.tensorflow_start():
             super().__init__(cluster_resolver, variable_partitioner)
-        self.max_staleness = _bound(max_staleness, os.environ.get(MAX_STALENESS))
+        self.max_staleness = _bound(max_staleness)
         extended = ParameterServerExtended(self, cluster_resolver, variable_partitioner)
         # Upstream's __init__ has made upstream's `extended`.
         self._extended = extended
@@ -103,24 +102,22 @@ class ParameterServer(upstream.ParameterServerStrategyV2):
         return [f"/job:ps/replica:0/task:{task}/device:CPU:0" for task in range(count)]
 
 
-def _bound(given: Any, stated: str | None) -> int | None:
+def _bound(given: Any) -> int | None:
     """Returns the bound of staleness: what the script says, else the job.
 
     Raises:
       UsageError: TFRUN-105.
     """
-    where = "tfrun.strategy, max_staleness" if given is not None else MAX_STALENESS
-    value = given if given is not None else stated or None
-    if value is None:
-        return None
-    if isinstance(value, bool) or not str(value).isdecimal():
+    if given is None:
+        return settings().max_staleness
+    if isinstance(given, bool) or not str(given).isdecimal():
         raise UsageError(
             "TFRUN-105",
-            f"{value!r} is not a number of updates",
-            where=where,
+            f"{given!r} is not a number of updates",
+            where="tfrun.strategy, max_staleness",
             expected="a whole number from 0",
         )
-    return int(value)
+    return int(given)
 
 
 def _as_information(record: logging.LogRecord) -> bool:

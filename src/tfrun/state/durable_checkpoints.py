@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -22,12 +21,12 @@ from tfrun.checkpoint.names import look
 from tfrun.checkpoint.tf_format import Layout
 from tfrun.checkpoint.when_due import Every, Moment, due, parse
 from tfrun.job import doubts
+from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.state import finished_calls, no_room, snapshot
 from tfrun.state.snapshot import Place, Snapshot
 
-DIRECTORY, EVERY, KEEP = finished_calls.CHECKPOINT_DIRECTORY, "TFRUN_CHECKPOINT_EVERY", "TFRUN_KEEP"
 END_SECONDS = 30.0  # how long the end of the script waits for the last one
 LAYOUTS = 8  # of so many models TensorFlow's part is remembered
 
@@ -149,11 +148,10 @@ def durable() -> Durable | None:
 
 def _make() -> Durable | None:
     if not _durable:
-        directory = os.environ.get(DIRECTORY)
-        made = None
-        if directory and world().is_chief:
-            every = parse(os.environ.get(EVERY) or "10m")
-            made = Durable(Path(directory), every, int(os.environ.get(KEEP) or 5))
+        mine, made = settings(), None
+        if mine.checkpoint_dir and world().is_chief:
+            every = parse(mine.checkpoint_every)
+            made = Durable(Path(mine.checkpoint_dir), every, mine.keep)
         _durable.append(made)
     return _durable[0]
 
@@ -171,7 +169,7 @@ def fetch_into(folder: Path, *, rather_disk: bool = False) -> None:
       TfrunError: TFRUN-702 when there is no room for it: nobody wants to begin anew unasked.
       UsageError: TFRUN-701 when the job has only begun and could save nothing there.
     """
-    directory = os.environ.get(DIRECTORY)
+    directory = settings().checkpoint_dir
     if not directory or not world().is_chief:
         return
     if world().round == 0:

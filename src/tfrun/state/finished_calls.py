@@ -5,7 +5,6 @@ A script that runs again passes them by: `fit` returns at once, a `TrainState` h
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,11 +18,12 @@ from safetensors import SafetensorError
 from tfrun.data.dataset import Dataset
 from tfrun.data.order.position import Position
 from tfrun.engine import variable_values
+from tfrun.job.settings import settings
 from tfrun.process import channel
 from tfrun.state import callback_state, fit_keeper, no_room, random_state, snapshot
 from tfrun.state.snapshot import Place, Snapshot
 
-CHECKPOINT_DIRECTORY, CALLS = "TFRUN_CHECKPOINT_DIR", "calls"
+CALLS = "calls"
 BUDGET = 1 << 30  # bytes of shared memory for the models of all calls
 
 
@@ -156,8 +156,8 @@ def _stay_within_budget(folder: Path, newest: int) -> None:
 
 def on_disk(name: str) -> Path | None:
     """The call's file beside the checkpoints, if it is there."""
-    directory = os.environ.get(CHECKPOINT_DIRECTORY)
-    path = Path(directory or "", CALLS, name)
+    directory = settings().checkpoint_dir
+    path = Path(directory, CALLS, name)
     return path if directory and path.exists() else None
 
 

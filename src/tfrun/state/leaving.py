@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfrun.engine import host_collective
+from tfrun.job.settings import settings
 from tfrun.process import channel
 from tfrun.process.peers_left import PeersLeft
 from tfrun.state import preemption, snapshot
@@ -164,12 +165,12 @@ def _leave_at_rest() -> None:
 def _keep_aside() -> bool:
     """Keeps the state of a training that does not move; False when it does, or may."""
     try:
-        kept, folder = preemption.state_at_rest(), snapshot.state_dir()
+        kept, folder = preemption.state_at_rest(), settings().state_path
     except preemption.Moving:
         return False
     except RuntimeError:  # what a callback remembers has changed while it was looked at
         return False
-    if kept is not None and folder is not None and snapshot.recovers():
+    if kept is not None and folder is not None and settings().recovers:
         snapshot.write_and_tell(folder, kept)
     return True
 

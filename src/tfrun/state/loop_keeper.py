@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
-from tfrun.state import random_state, snapshot
+from tfrun.job.settings import settings
+from tfrun.state import random_state
 from tfrun.state.keeper import Keeper
 from tfrun.state.snapshot import Place, Snapshot
 from tfrun.state.train_state_parts import LoopParts, strategy_of
@@ -79,7 +80,7 @@ class LoopKeeper(Keeper):
         self._progress = self._after = LoopProgress()
         self._held: _Held | None = None
         self._counted: set[int] = set()  # updates that a step has had so far
-        self._is_settled, self._recovers = False, snapshot.recovers()
+        self._is_settled, self._recovers = False, settings().recovers
 
     # --- what happens in the loop --------------------------------------------------------------
 

@@ -9,7 +9,6 @@ is told, to the agent and to the script's next run, which passes it by.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -17,6 +16,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import variable_values
 from tfrun.engine.sync_check import check_in_sync
+from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.state import agreement, finished_calls, leaving, preemption, snapshot
@@ -76,8 +76,8 @@ class Session(Generic[K]):
         self.number = calls.begin()
         self.keeper: K | None = None
         self._strategy, self._folder, self._meter, self._saved = strategy, folder, meter, saved
-        self._recovers = snapshot.recovers() and not self.on_servers
-        self._periodic = interval()
+        self._recovers = settings().recovers and not self.on_servers
+        self._periodic = interval(settings().snapshots)
         self._target = calls.target(strategy, folder, on_servers=self.on_servers)
         self._training: preemption.Preemptible | None = None
         self.changing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
@@ -230,7 +230,7 @@ class Session(Generic[K]):
                 saving.keep_call(path)
             if is_there:
                 self._tell_done(step)
-        if os.environ.get("TFRUN_DRILL") and world().is_chief:
+        if settings().drill and world().is_chief:
             digest = variable_values.digest(self._saved().variables.values())
             channel.emit("weights", call=self.number, digest=digest)
 

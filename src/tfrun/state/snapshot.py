@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import re
 import time
 import zlib
@@ -31,7 +30,6 @@ from tfrun.state import no_room
 
 KEPT = 2
 _found_whole: dict[Path, tuple[object, Snapshot]] = {}  # by `latest`, until somebody reads it
-VARIABLE, RECOVERS = "TFRUN_STATE_DIR", "TFRUN_RECOVERS"
 _NAME = re.compile(r"state-(\d+)-(\d+)-(\d+)\.safetensors")
 
 
@@ -72,17 +70,6 @@ class Snapshot:
     def meta(self) -> dict[str, Any]:
         """All but the arrays, as JSON."""
         return {"place": list(self.place), "values": self.values}
-
-
-def state_dir() -> Path | None:
-    """The machine's directory for this job's snapshots; None when nobody would read them."""
-    path = os.environ.get(VARIABLE)
-    return Path(path) if path else None
-
-
-def recovers() -> bool:
-    """False in a job that ends with its first failure: only its checkpoints need a state."""
-    return os.environ.get(RECOVERS) != "0"
 
 
 def write(folder: Path, snapshot: Snapshot) -> bool:

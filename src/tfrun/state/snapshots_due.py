@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 SHARE = 0.005  # of the time, by default
-VARIABLE = "TFRUN_SNAPSHOT_EVERY"
 
 
 class Interval:
@@ -42,9 +40,8 @@ class Interval:
             self._wait = max(1.0, cost / SHARE)
 
 
-def interval(environment: Mapping[str, str] = os.environ) -> Interval:
-    """Reads TFRUN_SNAPSHOT_EVERY: "100" steps, "30s" seconds, "0" never, "auto"."""
-    text = environment.get(VARIABLE) or "auto"
+def interval(text: str) -> Interval:
+    """Reads `WorkerSettings.snapshots`: "100" steps, "30s" seconds, "0" never, "auto"."""
     if text == "auto":
         return Interval()
     if text.endswith("s"):

@@ -6,7 +6,6 @@ chief's is done, and has evaluated each checkpoint of it that it came to, with `
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from tfrun.checkpoint.atomic_store import Store
 from tfrun.engine import variable_values
 from tfrun.job.errors import TfrunError
+from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.state import finished_calls, numbered_calls, snapshot
@@ -95,7 +95,7 @@ def _evaluate(model: Any, arrays: Mapping[str, NDArray], data: Mapping[str, Any]
 
 def _states(number: int) -> Iterator[tuple[int, Mapping[str, NDArray]]]:
     """Yields the steps and the variables of a training, the newest each time, until its end."""
-    directory = os.environ.get(finished_calls.CHECKPOINT_DIRECTORY)
+    directory = settings().checkpoint_dir
     if not directory:
         raise TfrunError(
             "TFRUN-509",

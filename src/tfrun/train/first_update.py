@@ -20,6 +20,7 @@ from tfrun.engine import script_place
 from tfrun.engine.gradient_sums import at_first_update
 from tfrun.engine.vain_wait import last_collective
 from tfrun.job import doubts
+from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.state import numbered_calls
@@ -40,7 +41,7 @@ def watch() -> None:
     config = os.environ.get("TF_CONFIG", "")
     if here.size > 1 and not json.loads(config or "{}").get("cluster", {}).get("ps"):
         at_first_update.append(lambda: _tell_alone(here.size, config))
-    stated = os.environ.get("TFRUN_STATED", "").split()
+    stated = settings().stated
     if without := [option for option in OPTIONS if option in stated]:
         at_first_update.append(lambda: _tell_own_loop(without))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -25,12 +24,12 @@ from tfrun.engine.local_mode import (
     on_own_batch,
     refused,
 )
+from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
 from tfrun.ps import keras_methods as parameter_server
 from tfrun.state.fit_session import FitSession
 from tfrun.state.leaving import keeping_state
-from tfrun.state.snapshot import state_dir
 from tfrun.train import (
     callback_kinds,
     evaluator,
@@ -67,7 +66,10 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
     plan, optimizer = _plan(model, call.arguments, on_servers), getattr(model, "optimizer", None)
     if not on_servers:
         training_header.bind(optimizer, plan.reads)
-    folder, is_apart = state_dir(), strategy is None and not on_servers and world().size > 1
+    folder, is_apart = (
+        settings().state_path,
+        strategy is None and not on_servers and world().size > 1,
+    )
     if folder is None or in_local_mode() or is_apart:
         return _fit(original, model, call, plan, strategy, lambda callbacks, _: callbacks)
     meter = StepMeter(step_clock.of(strategy), fetches=True)
@@ -161,7 +163,7 @@ def _fit(
     callbacks += _defaults(given, verbose)
     if own_steps.has_own(model, own_steps.LOGGING):
         callbacks.insert(0, SharedLogs(strategy))
-    if every := sync_checks.interval(os.environ):
+    if every := settings().sync_check:
         callbacks.append(sync_checks.SyncCheck(every))
     callbacks += [counter, steps, stop]
     if channel.is_open() and world().is_chief:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import threading
 from pathlib import Path
 
 from tfrun.job import profile_request
+from tfrun.job.settings import settings
 from tfrun.process import channel, progress
 from tfrun.process.allocator import filling_freed_memory
 
@@ -53,8 +53,8 @@ class Profiler:
                 self._answer(request, request.first, request.first, "the training was over before")
 
     def _asked(self) -> None:
-        state = os.environ.get("TFRUN_STATE_DIR")
-        request = profile_request.read(Path(state)) if state else None
+        state = settings().state_path
+        request = profile_request.read(state) if state else None
         # The channel repeats to a second training what was said to the first one.
         if request is not None and self._request is None and request.name != self._last:
             self._request, self._last = request, request.name
@@ -113,7 +113,7 @@ def _collect(found: Path, traces: Path) -> None:
     if not files:
         raise FileNotFoundError("TensorFlow has written no trace")
     traces.mkdir(parents=True, exist_ok=True)
-    name = os.environ.get("TFRUN_TASK", "worker").replace(":", "-")
+    name = (settings().task or "worker").replace(":", "-")
     shutil.move(files[-1], traces / f"{name}.xplane.pb")
 
 

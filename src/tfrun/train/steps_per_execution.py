@@ -7,10 +7,9 @@ bookkeeping, in which the worker's core computes nothing. A small model's step i
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -22,13 +21,12 @@ from tfrun.engine.agree import from_chief
 from tfrun.engine.local_mode import in_local_mode
 from tfrun.engine.multi_step_function import Executions
 from tfrun.engine.scopes import default_strategy
+from tfrun.job.settings import WorkerSettings, settings
 from tfrun.job.world import world
 from tfrun.ps import keras_methods as parameter_server
-from tfrun.state import snapshots_due
 from tfrun.state.callback_state import inner
 from tfrun.train import callback_kinds, trial
 
-VARIABLE = "TFRUN_STEPS_PER_EXECUTION"
 SCRIPT, AUTO = "script", "auto"
 
 UNTIMED, TIMED = 4, 24  # executions of one step: at first the caches are cold
@@ -137,14 +135,12 @@ class Pace:
             self._steps = int(steps[0])
 
 
-def every_so_many_steps(environment: Mapping[str, str] = os.environ) -> list[int]:
+def every_so_many_steps(mine: WorkerSettings) -> list[int]:
     """Returns after which multiples of steps something is due that wants to see the state."""
-    found = [environment.get(name) or "" for name in (snapshots_due.VARIABLE, "TFRUN_SYNC_CHECK")]
-    steps = [int(text) for text in found if text.isdecimal() and int(text)]
-    saved = environment.get("TFRUN_CHECKPOINT_EVERY") or "off"
-    if environment.get("TFRUN_CHECKPOINT_DIR") and saved != "off":
-        steps += [n for n in [when_due.parse(saved).steps] if n]
-    return steps
+    steps = [int(mine.snapshots) if mine.snapshots.isdecimal() else 0, mine.sync_check]
+    if mine.checkpoint_dir and mine.checkpoint_every != "off":
+        steps.append(when_due.parse(mine.checkpoint_every).steps or 0)
+    return [n for n in steps if n]
 
 
 def pace_of(model: Any, strategy: Any | None, *, sees_steps: bool) -> Pace | None:
@@ -155,7 +151,7 @@ def pace_of(model: Any, strategy: Any | None, *, sees_steps: bool) -> Pace | Non
       strategy: its multi-worker strategy, None for one worker alone.
       sees_steps: some callback of some worker does something at single steps.
     """
-    text = os.environ.get(VARIABLE) or SCRIPT
+    text = settings().steps_per_execution
     is_auto = text == AUTO
     is_elsewhere = in_local_mode() or parameter_server.strategy_of(model) is not None
     wanted = text != SCRIPT and trial.running() is None and not is_elsewhere
@@ -166,5 +162,5 @@ def pace_of(model: Any, strategy: Any | None, *, sees_steps: bool) -> Pace | Non
         return None
     with default_strategy():
         counted = executions.give(model)
-    every = every_so_many_steps()
+    every = every_so_many_steps(settings())
     return Pace(counted, strategy, None if is_auto else int(text), every)

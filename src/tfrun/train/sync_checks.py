@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 
 from tfrun.engine.sync_check import check_in_sync
-from tfrun.job.errors import UsageError
-
-
-def interval(environment: Mapping[str, str]) -> int:
-    """Returns the steps between two sync checks, 0 for none.
-
-    Raises:
-      UsageError: TFRUN-105 where TFRUN_SYNC_CHECK is not a whole number.
-    """
-    text = environment.get("TFRUN_SYNC_CHECK") or "0"
-    if not text.isdecimal():
-        raise UsageError(
-            "TFRUN-105",
-            f"{text!r} is not a number of steps",
-            where="TFRUN_SYNC_CHECK",
-            expected="a whole number, 0 to switch the check off",
-        )
-    return int(text)
+from tfrun.job.settings import settings
 
 
 def of_loop(variables: Callable[[], Mapping[str, Any]]) -> Callable[[int], None]:
@@ -35,7 +17,7 @@ def of_loop(variables: Callable[[], Mapping[str, Any]]) -> Callable[[int], None]
     Args:
       variables: gives those that are compared, by name.
     """
-    every = interval(os.environ)
+    every = settings().sync_check
 
     def done(step: int) -> None:
         if every and step % every == 0:
@@ -45,7 +27,7 @@ def of_loop(variables: Callable[[], Mapping[str, Any]]) -> Callable[[int], None]
 
 
 class SyncCheck(keras.callbacks.Callback):
-    """Compares all variables of all workers every `every` steps (TFRUN_SYNC_CHECK)."""
+    """Compares all variables of all workers every `every` steps."""
 
     def __init__(self, every: int) -> None:
         super().__init__()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from typing import Any
 
 import keras
+
+from tfrun.job.settings import settings
 
 
 class EpochLogs(keras.callbacks.TensorBoard):
@@ -22,7 +23,7 @@ def wanted(given: list[Any]) -> list[Any]:
     Args:
       given: the script's callbacks.
     """
-    folder = os.environ.get("TFRUN_TENSORBOARD")
+    folder = settings().tensorboard
     if not folder or any(isinstance(one, keras.callbacks.TensorBoard) for one in given):
         return []
     if importlib.util.find_spec("tensorboard") is None:

@@ -11,9 +11,10 @@ from tfrun.data.ledger import writer as ledger
 from tfrun.engine import commit as commits
 from tfrun.engine import step_clock
 from tfrun.engine.agree import multi_worker_strategy
+from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
-from tfrun.state import leaving, numbered_calls, snapshot, train_state_parts
+from tfrun.state import leaving, numbered_calls, train_state_parts
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.loop_keeper import LoopKeeper, LoopProgress
 from tfrun.state.session import Session
@@ -59,7 +60,7 @@ class TrainState:
         self._meter = StepMeter(step_clock.of(self._strategy), fetches=False)
         running = trial.running()
         self._trial = trial.LoopSteps(running, self._parts) if running else None
-        folder, is_apart = snapshot.state_dir(), self._strategy is None and world().size > 1
+        folder, is_apart = settings().state_path, self._strategy is None and world().size > 1
         self._session: Session[LoopKeeper] | None = None
         if folder is not None and not is_apart:  # else workers have no state in common
             self._session = Session(self._strategy, folder, self._meter, self._saved)

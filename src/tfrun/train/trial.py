@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from tfrun.data.order.other_batches import NOTHING_KNOWN, Reads
 from tfrun.engine import variable_values
 from tfrun.job import files, trial
 from tfrun.job.errors import UsageError
+from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import memory
 from tfrun.state.train_state_parts import LoopParts
@@ -288,7 +288,7 @@ class LoopSteps:
 @functools.cache
 def running() -> Running | None:
     """The trial that this process is a part of; None in an ordinary run."""
-    wanted, run_dir = trial.from_environment(os.environ), os.environ.get("TFRUN_RUN_DIR")
+    wanted, run_dir = settings().trial, settings().run_dir
     return Running(wanted, trial.folder(run_dir)) if wanted and run_dir else None
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from tfrun.job.first_failure import is_peer_error
+from tfrun.job.settings import settings
 from tfrun.job.spec import Program
-from tfrun.job.trial import from_environment
 from tfrun.job.world import world
 from tfrun.process import channel, memory, progress, sigterm, stacks
 from tfrun.process.peers_left import PeersLeft
@@ -26,11 +26,12 @@ def live(task: Mapping[str, Any]) -> NoReturn:
     """Runs a task and ends the process.
 
     Args:
-      task: "runs" ("script" or "server"), "program" (target, is_module, args), "seed", and
+      task: "runs" ("script" or "server"), "program" (target, is_module, args) and
         "environment", which replaces the process's own. The channel is open already.
     """
     os.environ.clear()
     os.environ.update(task["environment"])
+    settings.cache_clear()
     for stream in (sys.stdout, sys.stderr):
         # Live logs: a pipe would be block-buffered and show a step minutes later.
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
@@ -45,10 +46,10 @@ def live(task: Mapping[str, Any]) -> NoReturn:
 
             serve(chief_watch.for_this_process())
         else:
-            if (trial := from_environment(os.environ)) and trial.memory:
-                memory.limit(trial.memory)
-            _set_aside()
-            _seed(task["seed"])
+            mine = settings()
+            if mine.trial and mine.trial.memory:
+                memory.limit(mine.trial.memory)
+            _seed(mine.seed, deterministic=mine.deterministic)
             _listen()
             progress.dump_stacks_on_signal()
             stacks.write_on_signal()
@@ -168,14 +169,7 @@ def _listen() -> None:
     first_update.watch()
 
 
-def _set_aside() -> None:
-    """An evaluator keeps nothing for a successor, and shows no progress of the training."""
-    if world().role == "evaluator":
-        for name in ("TFRUN_STATE_DIR", "TFRUN_LEDGER"):
-            os.environ.pop(name, None)
-
-
-def _seed(seed: int) -> None:
+def _seed(seed: int, *, deterministic: bool) -> None:
     """Gives all workers the same random state.
 
     Keras draws the seeds of its layers from Python's generator, and TensorFlow's sharding
@@ -185,7 +179,7 @@ def _seed(seed: int) -> None:
     from tfrun.worker.preload import set_global_seed
 
     set_global_seed(seed)
-    if os.environ.get("TFRUN_DETERMINISTIC") == "1":
+    if deterministic:
         import tensorflow as tf
 
         tf.config.experimental.enable_op_determinism()

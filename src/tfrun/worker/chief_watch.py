@@ -11,13 +11,13 @@ import functools
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tfrun.cluster.address import Address
-from tfrun.cluster.external_cluster import AWAIT_CHIEF, CHIEF_AWAY
 from tfrun.cluster.tf_config import TaskKey, parse_tf_config
-from tfrun.job.errors import TfrunError, UsageError
+from tfrun.job.errors import TfrunError
+from tfrun.job.settings import WorkerSettings, settings
 
 LOOK_SECONDS = 1.0
 COMING_SECONDS = 0.1  # a script that does little listens for half a second only
@@ -78,34 +78,24 @@ class Chief:
     away: float = AWAY_SECONDS
 
 
-def chief_to_await(environment: Mapping[str, str]) -> Chief | None:
+def chief_to_await(mine: WorkerSettings, tf_config: str) -> Chief | None:
     """Returns the chief whose end is this server's; None where somebody else ends the server.
 
     A coordinator that the cluster does not name has no address: nobody can see its end.
     """
-    seconds = environment.get(AWAIT_CHIEF)
-    cluster = parse_tf_config(environment.get("TF_CONFIG") or "{}").cluster
-    if not seconds or not cluster.count("chief"):
+    cluster = parse_tf_config(tf_config).cluster
+    if mine.await_chief is None or not cluster.count("chief"):
         return None
     return Chief(
         address=cluster.address(TaskKey(type="chief", index=0)),
-        seconds=float(seconds),
-        away=_seconds(environment.get(CHIEF_AWAY)),
+        seconds=mine.await_chief,
+        away=AWAY_SECONDS if mine.chief_away is None else mine.chief_away,
     )
-
-
-def _seconds(text: str | None) -> float:
-    try:
-        return float(text) if text else AWAY_SECONDS
-    except ValueError:
-        raise UsageError(
-            "TFRUN-105", f"{text!r:.60} is no time", where=CHIEF_AWAY, expected="seconds"
-        ) from None
 
 
 def for_this_process() -> Callable[[], None] | None:
     """Returns what ends when this server shall; None where somebody else ends it."""
-    chief = chief_to_await(os.environ)
+    chief = chief_to_await(settings(), os.environ.get("TF_CONFIG") or "{}")
     return functools.partial(await_chief, chief) if chief else None
 
 

@@ -1,15 +1,14 @@
 """The sync check: silent while all is well, and it names what differs on one worker."""
 
-import os
-
 import keras
 import numpy as np
 from callbacks_common import RANK, dataset, finish, model_of
+from restated import restate
 
 import tfrun
 
 model = model_of()
-os.environ["TFRUN_SYNC_CHECK"] = "2"
+restate(sync_check=2)
 steps = len(model.fit(dataset(), epochs=1).history["loss"])
 
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 keras.config.set_floatx("float64")
 RANK = int(os.environ.get("RANK", "0"))
-if os.environ.get("TFRUN_TASK"):
+if "TFRUN_ROUND" in os.environ:
     scope = tf.distribute.MultiWorkerMirroredStrategy().scope
 else:
     scope = contextlib.nullcontext
@@ -150,7 +150,7 @@ fit("the first order of a shuffle", pairs.shuffle(83, seed=3).batch(16), epochs=
 
 # Plain Keras loses what its iterators have read ahead, a different number each time, and raises
 # "generator already executing" where its thread still reads: these are what it would give if not.
-if os.environ.get("TFRUN_TASK"):
+if "TFRUN_ROUND" in os.environ:
     keras.utils.set_random_seed(7)
     made, data = model(), counted()
     made.set_weights([np.zeros_like(weight) for weight in made.get_weights()])

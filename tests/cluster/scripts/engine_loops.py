@@ -15,12 +15,13 @@ import tensorflow as tf
 from tfrun.engine import communication
 from tfrun.engine.sync_check import check_in_sync
 from tfrun.job.errors import TfrunError
+from tfrun.job.settings import settings
 
 with warnings.catch_warnings(record=True) as CAUGHT:
     warnings.simplefilter("always")
     ways = tf.distribute.experimental.CommunicationImplementation
     strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy(
-        communication=ways.AUTO if os.environ["TFRUN_COMMUNICATION"] == "host" else ways.NCCL
+        communication=ways.AUTO if settings().communication == "host" else ways.NCCL
     )
 RANK, WORKERS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 rng = np.random.RandomState(0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from restated import restate
 
 import tfrun
 from tfrun.engine import host_collective
@@ -65,7 +66,7 @@ def endless(switch):
 
     Each worker has 8 samples: by another number TensorFlow divides in another way once it is known.
     """
-    os.environ["TFRUN_OWN_ROWS"] = switch
+    restate(own_rows=switch)
     model, counter = made(), Counter()
     data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).shuffle(96).repeat().batch(16)
     model.fit(data, epochs=1, steps_per_epoch=20, verbose=0, callbacks=[counter])
@@ -80,6 +81,6 @@ steps = np.diff(np.array(counter.seen), axis=0)
 if RANK == 0:
     # Some steps also report how far they are.
     print("ROUND", ROUND, "COUNTS", [*steps.max(axis=0).tolist()[:3], int(np.median(steps[:, 3]))])
-(own, weights), (all_rows, wanted) = endless("1"), endless("0")
+(own, weights), (all_rows, wanted) = endless(True), endless(False)
 if RANK == 0:
     print("ENDLESS", all_rows - own, "less, same bits", weights == wanted)

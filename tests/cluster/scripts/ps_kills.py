@@ -20,6 +20,7 @@ import tensorflow as tf
 
 import tfrun
 from tfrun.data.ledger.proof import examine
+from tfrun.job.settings import settings
 
 KILLS = int(os.environ.get("TEST_KILLS", 0))
 SERVER_IN, CHIEF_IN = os.environ.get("TEST_SERVER_IN"), os.environ.get("TEST_CHIEF_IN")
@@ -145,7 +146,7 @@ for kind in os.environ.get("TEST_DATA", "arrays").split():
         "servers": sorted({table.embeddings._value.device for table in visits}),
     }
     print(kind, json.dumps(results[kind]), flush=True)
-if os.environ.get("TFRUN_LEDGER"):
+if settings().ledger:
     report = examine(RUN)
     names = ("data", "epoch", "consumed", "exact")
     results["ledger"] = [[getattr(epoch, name) for name in names] for epoch in report.epochs]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import tensorflow as tf
 
 from tfrun.data.keras import own_rows
 from tfrun.data.pipeline import map_in_this_thread
+from tfrun.job.settings import settings
 from tfrun.job.world import world
-
-VARIABLE = "TFRUN_OWN_ROWS"
 
 
 def copied(dataset: tf.data.Dataset) -> Any:
@@ -45,4 +43,4 @@ def for_one(dataset: Any) -> Any:
 
 
 def is_wanted() -> bool:
-    return world().in_job and os.environ.get(VARIABLE) != "0"
+    return world().in_job and settings().own_rows

@@ -38,9 +38,9 @@ from typing import Any, Literal, Protocol
 
 from tfrun.data.order.position import Position
 from tfrun.data.order.shards import Replicas
+from tfrun.job.settings import settings
 from tfrun.job.world import world
 
-SWITCH = "TFRUN_LEDGER"  # the number of the job in its run directory; empty or 0 is no ledger
 FOLDER = "ledger"
 LACKS = "lacks"
 WIDTH = 128  # divides a page: the system writes such a line as a whole
@@ -313,11 +313,11 @@ def left_out(source: int, index: int) -> None:
 
 
 def _file() -> _File | None:
-    run_dir, number = os.environ.get("TFRUN_RUN_DIR"), os.environ.get(SWITCH, "")
-    if not run_dir or not number.isdecimal() or not int(number):
+    run_dir, number = settings().run_dir, settings().ledger
+    if not run_dir or not number:
         return None
     here = world()
-    name = f"{int(number):04}-{here.round:05}-{here.rank:05}.jsonl"
+    name = f"{number:04}-{here.round:05}-{here.rank:05}.jsonl"
     path = str(Path(run_dir, FOLDER, name))
     if path not in _open:
         _open[path] = _File(Path(path))

@@ -9,13 +9,13 @@ while elements are made. That is read from the pipeline's graph.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from tfrun.job.settings import settings
 from tfrun.job.world import world
 
 _log = logging.getLogger("tfrun")
@@ -128,7 +128,7 @@ def warn_once(dataset: Any) -> None:
     reasons = why_not(dataset) if world().is_chief else []
     if not reasons:
         return
-    if folder := os.environ.get("TFRUN_STATE_DIR"):
+    if folder := settings().state_path:
         try:
             Path(folder, "warned-about-position").touch(exist_ok=False)
         except FileExistsError:

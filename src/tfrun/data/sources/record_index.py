@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tfrun.data import errors
 from tfrun.job import files
+from tfrun.job.settings import settings
 
 FRAME = 16  # bytes of a record that are not its data
 _LENGTH = struct.Struct("<Q")
@@ -107,7 +108,7 @@ def _is_record(file: io.BufferedReader, size: int) -> bool:
 def _places(path: str, what: str) -> list[Path]:
     """Where the index may be kept: beside the file, else in the run directory."""
     places = [Path(f"{path}.tfrun-{what}")]
-    if run_dir := os.environ.get("TFRUN_RUN_DIR"):
+    if run_dir := settings().run_dir:
         name = hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:32]
         places.append(Path(run_dir, "index", f"{name}.tfrun-{what}"))
     return places

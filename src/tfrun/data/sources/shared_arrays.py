@@ -25,23 +25,21 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.data import errors
+from tfrun.job.settings import settings
 from tfrun.job.world import World
 
 PAGE = 4096
-KEY = "TFRUN_COLLECTIVE_KEY"  # another one in each round of each job
 _FINGERPRINT_ROWS = 16
 _calls = itertools.count()
 _kept: list[Any] = []
 
 
-def share_arrays(
-    load: Callable[[], Any], run_dir: str | None, world: World, *, own: Any = None
-) -> Any:
+def share_arrays(load: Callable[[], Any], run_dir: str, world: World, *, own: Any = None) -> Any:
     """Returns the arrays that `load` gives, in one copy for the workers of this machine.
 
     Args:
       load: returns a nest (tuples, dictionaries) of arrays. Called by one worker of the machine.
-      run_dir: the job's directory; None outside a job, where nothing is shared.
+      run_dir: the job's directory; "" outside a job, where nothing is shared.
       world: this process's place.
       own: this worker's own arrays, if it has them: they must be those that were loaded.
 
@@ -53,10 +51,10 @@ def share_arrays(
       TfrunError: TFRUN-609 where `own` is something else than the shared arrays.
     """
     number = next(_calls)
-    if run_dir is None or world.local_size == 1:
+    if not run_dir or world.local_size == 1:
         return load()
     # Of this very round: an earlier job's process may have had the number that the path tells.
-    of = _digest(f"{os.environ.get(KEY)} {os.path.realpath(run_dir)} {world.round}")
+    of = _digest(f"{settings().collective_key} {os.path.realpath(run_dir)} {world.round}")
     # Workers of other machines may see the same run directory. One file for all rounds.
     lock = Path(run_dir, "shared", f"arrays-{number}-{socket.gethostname()}.json")
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 from contextlib import nullcontext
 from threading import Lock
 from typing import Any, Protocol
@@ -19,6 +18,7 @@ from tfrun.data import errors
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.sources.shared_arrays import share_arrays
 from tfrun.job.errors import TfrunError
+from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel
 
@@ -84,7 +84,7 @@ class ArraySource:
 
 def array_source(arrays: Any) -> ArraySource:
     """Returns a source of arrays, or of what a function returns, shared within the machine."""
-    run_dir, here = os.environ.get("TFRUN_RUN_DIR"), world()
+    run_dir, here = settings().run_dir, world()
     if callable(arrays):
         return ArraySource(share_arrays(lambda: ArraySource(arrays()).nest, run_dir, here))
     source = ArraySource(arrays)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tfrun.cluster import pods
-from tfrun.cluster.external_cluster import CHIEF_AWAY
 from tfrun.job.errors import UsageError
+from tfrun.job.settings import CHIEF_AWAY
 from tfrun.launch.pods.deployment import RUN_MOUNT, Deployment
 
 KINDS = ("job", "jobset", "tfjob")

@@ -1,4 +1,4 @@
-"""Names variables of the environment that look like options of tfrun and are none."""
+"""Knows the variables that state a job, and names those that only look as if they did."""
 
 from __future__ import annotations
 
@@ -9,29 +9,15 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from tfrun.cluster import external_cluster, pods
+from tfrun.cluster import pods
 from tfrun.job import settings
-from tfrun.job.world import WORKER_VARIABLES
 
 PREFIX = "TFRUN_"
-# What tfrun gives its own processes besides WORKER_VARIABLES, and what is no option.
+# What tfrun gives its own processes, and what is no option.
 _OWN = {
-    *(
-        "TFRUN_DRILL",
-        "TFRUN_OWN_ROWS",
-        "TFRUN_PACK_BYTES",
-        "TFRUN_PREFERRED",
-        "TFRUN_SHARED_MEMORY",
-    ),
-    *(
-        "TFRUN_SMALL_BYTES",
-        "TFRUN_STATED",
-        external_cluster.CHIEF_AWAY,
-        pods.HEALTH_PORT,
-        pods.HOSTS,
-    ),
-    settings.VARIABLE,
-    *(pods.INDEX, pods.PORT, pods.SLOTS, pods.TOKEN_FILE, pods.ADDRESS),
+    *(settings.VARIABLE, settings.ROUND, settings.STATE_DIR, *settings.WITHOUT_OPTION),
+    *(pods.HEALTH_PORT, pods.HOSTS, pods.INDEX, pods.PORT, pods.SLOTS, pods.TOKEN_FILE),
+    pods.ADDRESS,
 }
 # Of image builders, of our own tests, and of Kubernetes for a Service of the name "tfrun".
 _OTHERS = re.compile(r"TFRUN_(VERSION|HELP|(HOST_)?TESTS?(_.*)?|PORT(_.*)?|SERVICE_.*)")
@@ -45,7 +31,7 @@ def unknown(names: Iterable[str], run: click.Command, verbs: Iterable[str]) -> I
       run: the command whose options are meant.
       verbs: those that have options of their own, `TFRUN_<VERB>_…`.
     """
-    known = _variables(run, PREFIX) | _OWN | set(WORKER_VARIABLES)
+    known = _variables(run, PREFIX) | _OWN
     for name in sorted(names):
         if not name.startswith(PREFIX) or name in known or _OTHERS.fullmatch(name):
             continue
@@ -59,6 +45,19 @@ def unknown(names: Iterable[str], run: click.Command, verbs: Iterable[str]) -> I
         near = difflib.get_close_matches(name.removeprefix(PREFIX), rests, n=1, cutoff=0.7)
         more = f"; did you mean {PREFIX}{near[0]}?" if near else ""
         yield f"the variable {name:.80} has no effect: no option of tfrun is called so{more}"
+
+
+def of_a_job(names: Iterable[str], run: click.Command, verbs: Iterable[str]) -> set[str]:
+    """Returns those that state something for a job: its scripts' own jobs are not meant.
+
+    Args:
+      names: the environment's.
+      run: the command that starts a job.
+      verbs: those that may have started it, with options of their own.
+    """
+    known = _variables(run, PREFIX) | settings.WITHOUT_OPTION
+    of_verbs = tuple(f"{PREFIX}{verb.upper()}_" for verb in verbs)
+    return {name for name in names if name in known or name.startswith(of_verbs)}
 
 
 def _of_verb(verb: str) -> set[str]:
