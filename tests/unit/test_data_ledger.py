@@ -58,9 +58,9 @@ class Run:
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(tmp_path, monkeypatch, work_under):
     monkeypatch.setattr(ledger, "_open", {})
-    yield Run(tmp_path, monkeypatch)
+    yield Run(tmp_path, monkeypatch, work_under)
     ledger._unsettled.clear()
 
 
