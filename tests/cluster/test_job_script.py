@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
 from conftest import Jobs
+from tfrun.cli.main import run
+from tfrun.job.spec import JobSpec, Program
 
 START_METHODS = ["fork", "fresh"]
 
@@ -189,19 +195,54 @@ def test_plain_python_and_tfrun_agree_on_exit_codes(jobs: Jobs) -> None:
         assert jobs.run("train.py").returncode == plain.returncode, end
 
 
-def test_a_job_inside_a_worker_is_a_job_of_its_own(jobs: Jobs) -> None:
+# What a job of workers alone on this machine can be told, by variables; another value than the
+# default. What else there is says which machines or roles, or how to show the job.
+TOLD = {
+    **{"workers": "2", "join_timeout": "300", "rejoin_timeout": "20", "launcher_timeout": "40"},
+    **{"grace": "60", "communication": "host", "compress": "bf16", "overlap": "on"},
+    **{"measured": "0", "threads_per_worker": "1", "start_method": "fork", "seed": "7"},
+    **{"sync_check": "10", "strict": "1", "max_restarts": "5", "hang_timeout": "50"},
+    **{"snapshot_every": "30s", "steps_per_execution": "auto", "checkpoint_dir": "saved"},
+    **{"checkpoint_every": "epoch", "keep": "2", "fresh": "1", "deterministic": "1"},
+    **{"ledger": "1", "log_all": "1", "tensorboard": "boards", "run_dir": "outer"},
+}
+OF_OTHERS = {
+    *("hosts", "hostfile", "cluster", "remote_python", "remote_dir", "env", "sync", "tls_cert"),
+    *("tls_key", "ps", "max_staleness", "evaluator", "module", "page", "plain"),
+}
+SWITCHES = {"TFRUN_OWN_ROWS": "0", "TFRUN_SHARED_MEMORY": "0", "TFRUN_DRILL": "1"}
+
+
+def test_a_job_inside_a_worker_inherits_nothing_but_what_its_script_sets(jobs: Jobs) -> None:
+    options = {p.name for p in run.params if isinstance(p, click.Option) and p.expose_value}
+    assert options == TOLD.keys() | OF_OTHERS, "a new option belongs into one of the two"
     jobs.script("import os\nprint('inner', os.environ['WORLD_SIZE'])", "inner.py")
     jobs.script(
         "import os, subprocess, sys\n"
         "from pathlib import Path\n"
         "if os.environ['RANK'] == '0':\n"
         "    tfrun = Path(sys.executable).with_name('tfrun')\n"
-        "    command = [tfrun, '-n', '1', 'inner.py']\n"
-        "    print(subprocess.run(command, capture_output=True, text=True).stdout, end='')\n"
+        "    subprocess.run([tfrun, 'inner.py'], check=True)\n"
+        "    os.environ |= {'TFRUN_COMPRESS': 'fp16', 'TFRUN_RUN_DIR': 'mine'}\n"
+        "    subprocess.run([tfrun, 'inner.py'], check=True)\n"
     )
-    result = jobs.run("-n", 2, "--run-dir", "run", "train.py")
-    assert result.stdout == "inner 1\n", result.stderr
-    assert [
-        path.name.rpartition("-")[0].startswith("inner")
-        for path in (jobs.directory / "tfrun-runs").iterdir()
-    ] == [True]
+    told = {f"TFRUN_{name.upper()}": value for name, value in TOLD.items()}
+    result = jobs.run("train.py", env={**told, **SWITCHES})
+    assert result.stdout == "[worker 0] inner 1\n" * 2, result.stdout + result.stderr
+    assert not re.search("TFRUN_[A-Z_]* has no effect", result.stderr), result.stderr
+    outer, mine = (_stated(jobs.directory / name) for name in ("outer", "mine"))
+    (inner,) = map(_stated, (jobs.directory / "tfrun-runs").iterdir())
+    plain = {**JobSpec(program=Program(target="inner.py")).to_json(), **_LEFT_OUT}
+    plain["stated"] = ["script"]
+    assert inner == json.loads(json.dumps(plain))
+    assert mine == {**inner, "compress": "fp16"}
+    differ = {name for name in outer if outer[name] != inner[name]}
+    assert differ >= {"communication", "overlap", "max_restarts", "keep", "own_rows", "drill"}
+
+
+# Paths, and what each job draws anew.
+_LEFT_OUT = dict.fromkeys(("run_dir", "checkpoint_dir", "seed", "started", "pid"))
+
+
+def _stated(run_dir: Path) -> dict[str, Any]:
+    return json.loads((run_dir / "job.json").read_text()) | _LEFT_OUT

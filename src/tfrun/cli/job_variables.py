@@ -71,4 +71,5 @@ def _variables(command: click.Command, prefix: str) -> set[str]:
 
 
 def _options(command: click.Command) -> list[click.Parameter]:
-    return [param for param in command.params if isinstance(param, click.Option)]
+    found = [param for param in command.params if isinstance(param, click.Option)]
+    return [param for param in found if param.expose_value]  # not --version, whose variable is none
