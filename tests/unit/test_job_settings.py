@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 import pytest
 
+from tfrun.cli.job_variables import of_a_job
 from tfrun.cli.main import VERBS, run
-from tfrun.cli.variables import of_a_job
-from tfrun.cluster.external import external_environment
-from tfrun.cluster.group import group_of, health_port
+from tfrun.cluster.external_cluster import external_environment
+from tfrun.cluster.pods import group_of, health_port
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import (
     VARIABLE,
