@@ -20,8 +20,8 @@ import steps
 from harness import SCRIPTS, CannotInstall, DidNotRun, numbers, record
 from steps import BETWEEN, STEPS_AN_EPOCH, Recovery
 
-from tfrun.tools.child_job import Job
-from tfrun.tools.drill import events as reading
+from tfrun.tools.child_job import ChildJob
+from tfrun.tools.drill import fault_events as reading
 from tfrun.tools.drill.run import DRILLED
 
 RUN_SECONDS = 600.0
@@ -57,7 +57,7 @@ def under_tfrun(kills: int) -> list[Recovery]:
         with tempfile.TemporaryDirectory() as folder:
             options = ["-n", "2", "--seed", "1", str(SCRIPTS / "recovery.py"), "keras3", epochs]
             shared = {**harness._environment(), "BENCH_STEPS": folder}
-            with Job(
+            with ChildJob(
                 options,
                 Path(folder, "run"),
                 timeout=RUN_SECONDS,
@@ -75,7 +75,7 @@ def under_tfrun(kills: int) -> list[Recovery]:
     return found
 
 
-def _kill(job: Job, folder: Path, rank: int) -> Recovery:
+def _kill(job: ChildJob, folder: Path, rank: int) -> Recovery:
     """Kills a worker once both have made some steps, and waits for the first new one."""
     workers = job.until(lambda events: _both(reading.running(events), folder))
     if not workers:
@@ -89,7 +89,9 @@ def _kill(job: Job, folder: Path, rank: int) -> Recovery:
     return steps.recovery(folder, known, now, first)
 
 
-def _both(workers: Mapping[str, reading.Worker], folder: Path) -> Mapping[str, reading.Worker]:
+def _both(
+    workers: Mapping[str, reading.WorkerRun], folder: Path
+) -> Mapping[str, reading.WorkerRun]:
     """Returns the workers when there are two that have made enough steps, else none."""
     made = {steps.process(path)[1]: found for path, found in steps.read(folder).items()}
     ready = all(len(made.get(worker.pid, ())) >= BETWEEN for worker in workers.values())

@@ -18,7 +18,7 @@ from tfrun.observe.access import Access
 from tfrun.observe.ended_run_server import PageServer
 from tfrun.observe.events import EventLog
 from tfrun.observe.monitor import Monitor
-from tfrun.observe.page_server import Watch
+from tfrun.observe.page_server import WatchRoutes
 
 STEP_SECONDS = 0.2
 MOST_UPDATES = 20  # in a second
@@ -119,7 +119,9 @@ class SimulatedJob:
             page_server.STATUS_SECONDS = page_server.LOOK_SECONDS = self._second / 2
         self.monitor = Monitor(self._events, run_dir)
         access = Access("the-token", knows_users=True)
-        self.server = PageServer(Watch(run_dir, lambda heat: self.monitor.view(heat=heat), access))
+        self.server = PageServer(
+            WatchRoutes(run_dir, lambda heat: self.monitor.view(heat=heat), access)
+        )
         self.busy = 0.0  # seconds of the last second's reports
 
     async def run(self) -> None:

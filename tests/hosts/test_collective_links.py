@@ -23,7 +23,7 @@ import sys, time
 from pathlib import Path
 import numpy as np
 from tfrun.collective.errors import PeerGone
-from tfrun.collective.form_collective import Where, form
+from tfrun.collective.form_collective import WorkerAddress, form
 from tfrun.collective.peer_listener import PeerListener
 net, rank, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
 def said(name, text):
@@ -35,7 +35,7 @@ def where(peer):
     path = folder / f"port-{peer}"
     while not path.exists():
         time.sleep(0.01)
-    return Where(host=f"{net}.{peer + 1}", port=int(path.read_text()), memory="")
+    return WorkerAddress(host=f"{net}.{peer + 1}", port=int(path.read_text()), memory="")
 group = form(listener, rank, 3, where)
 small, large = np.full(10, rank + 1.0), np.full(100_000, rank + 1.0, np.float32)
 for number in range(1_000_000):

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfrun.checkpoint import tf_format
 from tfrun.checkpoint.atomic_store import Store
-from tfrun.checkpoint.tf_format import Layout
+from tfrun.checkpoint.tf_format import CheckpointLayout
 from tfrun.job.errors import TfrunError
 
 
@@ -25,7 +25,7 @@ class Twins(tf.Module):
         self.me = self
 
 
-def arrays_of(layout: Layout) -> dict[str, np.ndarray]:
+def arrays_of(layout: CheckpointLayout) -> dict[str, np.ndarray]:
     return {name: np.asarray(v.numpy()) for name, v in layout.variables.items()}
 
 
@@ -34,14 +34,14 @@ def small(step: int) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture
-def layout() -> Layout:
+def layout() -> CheckpointLayout:
     model = tf.Module()
     model.v = tf.Variable(tf.zeros(1000), name="v")  # pyright: ignore
-    return Layout.of(model)
+    return CheckpointLayout.of(model)
 
 
 def test_names_differ():
-    layout = Layout.of(Twins(), other=tf.Variable(1.0, name="mine"))
+    layout = CheckpointLayout.of(Twins(), other=tf.Variable(1.0, name="mine"))
     assert sorted(layout.variables) == ["model/same", "model/same#2", "model/text", "other/mine"]
     assert layout.keys == {
         "model/same": "model/a/.ATTRIBUTES/VARIABLE_VALUE",
@@ -53,7 +53,7 @@ def test_names_differ():
 
 def test_tensorflow_reads_what_was_given_not_what_is_in_the_variables(tmp_path):
     model = Twins()
-    layout = Layout.of(model)
+    layout = CheckpointLayout.of(model)
     values = {
         "model/same": np.array([5, 6], np.float32),
         "model/same#2": np.array([7, 8], np.int32),
@@ -81,7 +81,7 @@ def test_several_models_and_optimizers_of_a_loop(tmp_path):
     for number, each in enumerate(made):
         each.v = tf.Variable([float(number)])  # pyright: ignore
     names = {str(number): each.v for number, each in enumerate(made)}  # pyright: ignore
-    layout = Layout.of(models, optimizers, names=names)
+    layout = CheckpointLayout.of(models, optimizers, names=names)
     layout.write(tmp_path / "c", {k: v.numpy() + 10 for k, v in names.items()})
     named = {str(name): model for name, model in models.items()}
     status = tf.train.Checkpoint(model=named, optimizer=optimizers).restore(str(tmp_path / "c"))
@@ -92,7 +92,7 @@ def test_several_models_and_optimizers_of_a_loop(tmp_path):
 def test_the_caller_names_the_variables_and_leaves_some_out(tmp_path):
     model = Twins()
     elsewhere = tf.Variable(0.0)
-    layout = Layout.of(model, names={"first": model.a, "elsewhere": elsewhere})
+    layout = CheckpointLayout.of(model, names={"first": model.a, "elsewhere": elsewhere})
     assert dict(layout.keys) == {"first": "model/a/.ATTRIBUTES/VARIABLE_VALUE"}
     layout.write(tmp_path / "ckpt", {"first": np.zeros(2, np.float32)})
     again = Twins()
@@ -107,7 +107,7 @@ def test_the_caller_names_the_variables_and_leaves_some_out(tmp_path):
     ids=["missing", "shape", "dtype"],
 )
 def test_a_value_that_does_not_fit(tmp_path, wrong):
-    layout = Layout.of(Twins())
+    layout = CheckpointLayout.of(Twins())
     values = arrays_of(layout)
     del values["model/same"]
     if wrong is not None:

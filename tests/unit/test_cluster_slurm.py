@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfrun.cluster.slurm import Allocation, Step, own_gpus, parse_tasks, slurm_place
+from tfrun.cluster.slurm import Allocation, SlurmStep, own_gpus, parse_tasks, slurm_place
 from tfrun.job.errors import TfrunError
 from tfrun.launch.slurm.commands import agent_environment, hostnames, labelled, srun_agents
 
@@ -68,11 +68,11 @@ def test_a_requeued_job_knows_how_often():
 
 def test_a_task_of_a_step():
     place = slurm_place(STEP, expand)
-    assert place == Step(
+    assert place == SlurmStep(
         **{"job": "2", "step": "3", "nodes": (("n2", 2), ("n10", 1))},
         **{"rank": 2, "here": "n10", "local": 0},
     )
-    assert isinstance(place, Step)
+    assert isinstance(place, SlurmStep)
     assert place.agents == (("n2.0", "n2"), ("n2.1", "n2"), ("n10", "n10"))
     assert place.agent == "n10"
 

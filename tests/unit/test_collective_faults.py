@@ -18,7 +18,7 @@ from test_collective_sums import at_once, collectives
 from tfrun.collective import handshake, peer_listener, stamps
 from tfrun.collective.collective import Collective
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
-from tfrun.collective.form_collective import Where, form, memory_name
+from tfrun.collective.form_collective import WorkerAddress, form, memory_name
 from tfrun.collective.links import Patience
 from tfrun.collective.peer_listener import PeerListener
 from tfrun.job.first_failure import is_peer_error
@@ -27,12 +27,12 @@ PEER = """
 import sys
 from pathlib import Path
 import numpy as np
-from tfrun.collective.form_collective import Where, form, memory_name
+from tfrun.collective.form_collective import WorkerAddress, form, memory_name
 from tfrun.collective.peer_listener import PeerListener
 port, count = int(sys.argv[1]), int(sys.argv[2])
 folder = Path(sys.argv[3]) if sys.argv[3] else None
 listener = PeerListener(0, 2, "secret", "127.0.0.1")
-peer = Where(host="127.0.0.1", port=port, memory=memory_name(folder))
+peer = WorkerAddress(host="127.0.0.1", port=port, memory=memory_name(folder))
 group = form(listener, 0, 2, lambda rank: peer, folder=folder)
 tensor = np.ones(count, np.float32)
 while True:
@@ -54,7 +54,7 @@ class Peer:
             listener,
             1,
             2,
-            lambda rank: Where(host="127.0.0.1", port=0, memory=memory_name(mine)),
+            lambda rank: WorkerAddress(host="127.0.0.1", port=0, memory=memory_name(mine)),
             folder=mine,
             patience=patience,
         )
@@ -171,13 +171,13 @@ def test_workers_that_do_different_things_are_told(count: int, other: str) -> No
 def test_workers_in_other_calls_are_told_where(monkeypatch: pytest.MonkeyPatch) -> None:
     """What they sum may be of one size: nothing else would ever tell."""
     made = stamps.stamp(1, 2, 3)
-    monkeypatch.setattr(stamps, "_place", stamps.Place(phase=2, call=2, line=14))
+    monkeypatch.setattr(stamps, "_place", stamps.ScriptPlace(phase=2, call=2, line=14))
     mine = stamps.stamp(1, 2, 3)
     with pytest.raises(Disagreement, match=r"worker 1 is in a collective, and this one in model\."):
         stamps.agree(mine, made, 1)
-    monkeypatch.setattr(stamps, "_place", stamps.Place(phase=2, call=2, line=99))
+    monkeypatch.setattr(stamps, "_place", stamps.ScriptPlace(phase=2, call=2, line=99))
     stamps.agree(mine, stamps.stamp(1, 2, 3), 1)  # the same call in another line
-    monkeypatch.setattr(stamps, "_place", stamps.Place(phase=3, call=3, line=16))
+    monkeypatch.setattr(stamps, "_place", stamps.ScriptPlace(phase=3, call=3, line=16))
     told = (
         r"TFRUN-406: worker 1 is in model.predict \(line 16\), and this one in model.evaluate \(l"
     )
@@ -266,7 +266,7 @@ def test_strangers_are_not_let_in_and_do_not_delay() -> None:
     noise.sendall(os.urandom(1000))
     wrong = socket.create_connection(address)
     wrong.settimeout(5)
-    with pytest.raises(handshake.Refused, match="secret"):
+    with pytest.raises(handshake.HandshakeRefused, match="secret"):
         handshake.call(wrong, "another secret", me=0, peer=1, world=2)
     earlier = socket.create_connection(address)
     earlier.settimeout(5)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_collective_sums import at_once, collectives
 
 from tfrun.collective.collective import Collective
-from tfrun.collective.form_collective import Where, memory_name
+from tfrun.collective.form_collective import WorkerAddress, memory_name
 from tfrun.collective.shared_memory_sums import barrier_partners
 from tfrun.collective.tcp_sums import doubling_partners, partners
 
@@ -26,8 +26,8 @@ def sums(groups: list[Collective], count: int = 200_000) -> None:
 @pytest.mark.parametrize("host", ["10.0.0.1", "fe80::1", "node-1.example"])
 @pytest.mark.parametrize("memory", ["", "boot:1:2"])
 def test_where_a_worker_is_survives_its_text(host: str, memory: str) -> None:
-    where = Where(host=host, port=1234, memory=memory)
-    assert Where.of(where.text()) == where
+    where = WorkerAddress(host=host, port=1234, memory=memory)
+    assert WorkerAddress.of(where.text()) == where
 
 
 def test_memory_has_a_name_of_its_own(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tfrun.collective import shared_memory_sums as shared_module
 from tfrun.collective.collective import SMALL_BYTES, Collective
-from tfrun.collective.form_collective import Where, form, memory_name
+from tfrun.collective.form_collective import WorkerAddress, form, memory_name
 from tfrun.collective.links import Patience
 from tfrun.collective.peer_listener import PeerListener
 
@@ -58,7 +58,7 @@ def collectives(
         for path in folders:
             path.mkdir(exist_ok=True)
     places = [
-        Where(host="127.0.0.1", port=listener.port, memory=memory_name(path))
+        WorkerAddress(host="127.0.0.1", port=listener.port, memory=memory_name(path))
         for listener, path in zip(listeners, folders, strict=True)
     ]
 

@@ -28,7 +28,7 @@ from tfrun.observe.access import Access
 from tfrun.observe.ask_job import NoAnswer
 from tfrun.observe.events import EventLog
 from tfrun.observe.monitor import Monitor
-from tfrun.observe.page_server import Watch
+from tfrun.observe.page_server import WatchRoutes
 from tfrun.observe.terminal import Terminal
 
 STATUS_TOKEN = "another-token"
@@ -57,7 +57,7 @@ def with_job(folder: Path, test: Callable[[], Any], stacks: str = "") -> list[st
         controller = Controller(spec, plan, events, terminal, monitor=monitor)
         controller.interrupt = signals.append  # type: ignore[method-assign]
         access = Access(STATUS_TOKEN, knows_users=False)
-        watch = Watch(folder, lambda heat: monitor.view(heat=heat), access)
+        watch = WatchRoutes(folder, lambda heat: monitor.view(heat=heat), access)
         more = user_requests.routes(controller, monitor)
         server = ControlServer(controller, TOKEN, watch=watch, more=more)
         await server.start("127.0.0.1")

@@ -14,7 +14,7 @@ from tfrun.control import server
 from tfrun.control.protocol import messages, wire
 from tfrun.control.rounds.machine import State
 from tfrun.observe.access import Access
-from tfrun.observe.page_server import Watch
+from tfrun.observe.page_server import WatchRoutes
 
 
 async def untouched(served: Served) -> None:
@@ -220,7 +220,7 @@ def test_who_may_look_becomes_no_agent(tmp_path: Path) -> None:
 
     async def test(served: Served) -> None:
         access = Access("the-status-token", knows_users=True)
-        watch = Watch(tmp_path, lambda heat: {"state": "training"}, access)
+        watch = WatchRoutes(tmp_path, lambda heat: {"state": "training"}, access)
         shown = server.ControlServer(served.controller, TOKEN, watch=watch)
         await shown.start("127.0.0.1")
         url = f"http://127.0.0.1:{shown.port}"

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfrun.data.dataset import Dataset
 from tfrun.data.order.global_batch import reads_of, reads_of_fit
-from tfrun.data.order.other_batches import Reads, Where, where
+from tfrun.data.order.other_batches import Reads, ResumePoint, where
 from tfrun.data.order.position import Position
 from tfrun.data.order.shards import Replicas
 from tfrun.job.errors import UsageError
@@ -84,19 +84,19 @@ def test_where(name: str) -> None:
         assert found.doubt
         assert 0 <= found.step <= (now.steps or found.step)
     else:
-        assert found == Where(*expected)
+        assert found == ResumePoint(*expected)
 
 
 def test_a_state_of_an_older_tfrun_goes_on_at_its_step() -> None:
-    assert where({}, ARRAYS, step=5) == Where(5)
+    assert where({}, ARRAYS, step=5) == ResumePoint(5)
 
 
 def test_cut_off_twice_before_a_step_of_the_new_size_is_done() -> None:
     first = where(ARRAYS.kept(70), reads("9 of 100"), step=5)
     then = reads("9 of 100").kept(70)
-    assert where(then, reads("9 of 100"), step=first.step) == first == Where(7, 7)
-    assert where(then, ARRAYS, step=first.step) == Where(5, 0)
-    assert where(then, reads("20 of 100"), step=first.step) == Where(3, 10)
+    assert where(then, reads("9 of 100"), step=first.step) == first == ResumePoint(7, 7)
+    assert where(then, ARRAYS, step=first.step) == ResumePoint(5, 0)
+    assert where(then, reads("20 of 100"), step=first.step) == ResumePoint(3, 10)
 
 
 X = np.arange(100)

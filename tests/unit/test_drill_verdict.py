@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tfrun.tools.drill import events as reading
-from tfrun.tools.drill.events import Lost, Worker
+from tfrun.tools.drill import fault_events as reading
+from tfrun.tools.drill.fault_events import Lost, WorkerRun
 from tfrun.tools.drill.inject import Hit
-from tfrun.tools.drill.verdict import Row, Run, judge
+from tfrun.tools.drill.verdict import EndedRun, Row, judge
 
 WANTED = {0: frozenset({"a"}), 1: frozenset({"b"})}
 
@@ -54,7 +54,7 @@ KILLED = [
     report(16, "weights", call=0, digest="a"),
     report(20, "weights", call=1, digest="b"),
 ]
-HIT = Hit(time=10.0, victims=(Worker(task="worker:1", pid=101, round=0),))
+HIT = Hit(time=10.0, victims=(WorkerRun(task="worker:1", pid=101, round=0),))
 
 
 def without(kind: str, events: list[dict[str, Any]] = KILLED) -> list[dict[str, Any]]:
@@ -65,15 +65,15 @@ def without(kind: str, events: list[dict[str, Any]] = KILLED) -> list[dict[str, 
 
 
 def row(events: list[dict[str, Any]] = KILLED, **changes: Any) -> Row:
-    run = Run(events=events, code=changes.pop("code", 0), timed_out=False, seconds=20)
+    run = EndedRun(events=events, code=changes.pop("code", 0), timed_out=False, seconds=20)
     given = {"hits": [HIT], "wanted": WANTED, "workers": 2, **changes}
     return judge("kill", "there", run, **given)
 
 
 def test_what_the_events_say() -> None:
     assert reading.running(KILLED[:2]) == {
-        "worker:0": Worker(task="worker:0", pid=100, round=0),
-        "worker:1": Worker(task="worker:1", pid=101, round=0),
+        "worker:0": WorkerRun(task="worker:0", pid=100, round=0),
+        "worker:1": WorkerRun(task="worker:1", pid=101, round=0),
     }
     assert reading.running(KILLED[:8]) == {}
     assert {w.pid for w in reading.running(KILLED).values()} == {200, 201}
@@ -121,7 +121,7 @@ def test_a_limit_that_is_kept() -> None:
 
 
 def test_nobody_left_to_keep_the_state_breaks_no_promise() -> None:
-    both = Hit(time=10.0, victims=(*HIT.victims, Worker(task="worker:0", pid=100, round=0)))
+    both = Hit(time=10.0, victims=(*HIT.victims, WorkerRun(task="worker:0", pid=100, round=0)))
     unkept = [e for e in KILLED if e["time"] != 10.2]
     found = row(unkept, hits=[both])
     assert found.ok and not found.steps_lost_exact

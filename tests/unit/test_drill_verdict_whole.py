@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tfrun.tools.drill.samples import Samples
-from tfrun.tools.drill.verdict import Row, Run, judge_full_disk, judge_preempted
+from tfrun.tools.drill.verdict import EndedRun, Row, judge_full_disk, judge_preempted
 
 WANTED = {0: frozenset({"a"})}
 WHOLE = Samples(lost=0, repeated=0)
@@ -18,8 +18,8 @@ def report(time: float, kind: str, **fields: Any) -> dict[str, Any]:
     return {"time": time, "event": "worker_report", "task": "worker:0", "report": told}
 
 
-def run(*events: dict[str, Any], code: int = 0, samples: Samples | None = WHOLE) -> Run:
-    return Run(events=events, code=code, timed_out=False, seconds=9.0, samples=samples)
+def run(*events: dict[str, Any], code: int = 0, samples: Samples | None = WHOLE) -> EndedRun:
+    return EndedRun(events=events, code=code, timed_out=False, seconds=9.0, samples=samples)
 
 
 FIRST = [report(2, "first_step", step=1), report(5.5, "job_saved", step=40)]

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from tfrun.engine.loss_reader import Reader, Recorder
+from tfrun.engine.loss_reader import EagerRecorder, LossReader
 from tfrun.engine.loss_terms import MeanOver, Term, Walk
 
 W = tf.Variable([[1.0], [2.0]])
@@ -70,7 +70,7 @@ GRAPHS = {
 
 
 def walk_of(x, recorder=None):
-    return Walk(Reader(recorder), [x], x.shape[0], {})
+    return Walk(LossReader(recorder), [x], x.shape[0], {})
 
 
 @pytest.mark.parametrize("name", [*KINDS, *GRAPHS])
@@ -92,14 +92,14 @@ def test_kinds_in_a_graph(name: str) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_kinds_of_what_is_executed_eagerly(name: str) -> None:
     function, kind = KINDS[name]
-    x, recorder = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), Recorder()
+    x, recorder = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), EagerRecorder()
     with recorder.records(), tf.GradientTape():
         loss = function(x)
     assert walk_of(x, recorder).kind(loss) is kind
 
 
 def test_rows_that_a_mask_has_chosen_are_no_batch() -> None:
-    x, recorder = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), Recorder()
+    x, recorder = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), EagerRecorder()
     with recorder.records():
         loss = tf.reduce_mean(tf.boolean_mask(rows(x), x[:, 0] > 2.0))
     kind = walk_of(x, recorder).kind(loss)
@@ -108,7 +108,7 @@ def test_rows_that_a_mask_has_chosen_are_no_batch() -> None:
 
 
 def test_rows_over_the_sum_of_weights_are_a_mean_by_weight() -> None:
-    x, recorder = tf.constant([[1.0, 2.0], [3.0, 4.0]]), Recorder()
+    x, recorder = tf.constant([[1.0, 2.0], [3.0, 4.0]]), EagerRecorder()
     with recorder.records():
         loss = tf.reduce_sum(rows(x) * x[:, 0] / tf.reduce_sum(x[:, 0]))
     kind = walk_of(x, recorder).kind(loss)
@@ -119,7 +119,7 @@ def test_rows_over_the_sum_of_weights_are_a_mean_by_weight() -> None:
 def test_what_somebody_has_said_is_not_looked_up() -> None:
     x = tf.constant([[1.0, 2.0]])
     loss = tf.reduce_mean(x)
-    walk = Walk(Reader(), [x], 1, {id(loss): (loss, Term.SUM)})
+    walk = Walk(LossReader(), [x], 1, {id(loss): (loss, Term.SUM)})
     assert walk.kind(loss) is Term.SUM
 
 

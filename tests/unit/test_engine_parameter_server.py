@@ -14,7 +14,7 @@ from keras.src.backend.tensorflow import numpy as keras_numpy
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from tfrun.ps import fused_updates, row_lookup, server_step, updates, variables
-from tfrun.ps.update_recorder import Recorder, recording
+from tfrun.ps.update_recorder import UpdateRecorder, recording
 
 HERE = "/job:localhost/replica:0/task:0/device:CPU:0"
 
@@ -29,7 +29,7 @@ def mark(number: int, place: int | None = None) -> tf.Tensor:
 
 
 def test_a_step_is_applied_once_however_often_it_is_tried() -> None:
-    ledger = server_step.Ledger([HERE], totals=1)
+    ledger = server_step.AppliedSteps([HERE], totals=1)
     weight = tf.Variable([0.0, 0.0])
 
     @marked
@@ -52,7 +52,7 @@ def test_a_step_is_applied_once_however_often_it_is_tried() -> None:
 
 
 def test_counts_of_many_threads_are_exact() -> None:
-    ledger = server_step.Ledger([HERE], totals=300)
+    ledger = server_step.AppliedSteps([HERE], totals=300)
     table = tf.Variable(tf.zeros([50, 8]))
     rows = tf.range(50, dtype=tf.int64)
 
@@ -77,7 +77,7 @@ def test_counts_of_many_threads_are_exact() -> None:
 
 def test_each_worker_numbers_the_elements_of_its_own_part() -> None:
     """A place each: whoever is far behind is not taken for a step that comes again."""
-    ledger = server_step.Ledger([HERE], totals=0)
+    ledger = server_step.AppliedSteps([HERE], totals=0)
     seen = tf.Variable(tf.zeros([3]))
 
     @marked
@@ -146,7 +146,7 @@ def test_recorded_changes_are_the_optimizers_own(name: str) -> None:
         optimizers[0].apply_gradients([(gradient, made[0])])
         ours, rate = optimizers[1], optimizers[1].learning_rate
         known = {id(v): tf.identity(v._value) for v in ours.variables if v.shape.rank == 0}
-        recorder = Recorder(ours, made[1], 0, tf.range(4, dtype=tf.int64), known)
+        recorder = UpdateRecorder(ours, made[1], 0, tf.range(4, dtype=tf.int64), known)
         with recording(ours, recorder):
             ours.update_step(gradient, recorder.target, rate)
         for target, delta in recorder.changes():

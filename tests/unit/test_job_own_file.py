@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tfrun.agent.output_streams import LogFile
+from tfrun.agent.output_streams import WorkerLog
 from tfrun.checkpoint import manifest
 from tfrun.checkpoint.manifest import Damaged
 from tfrun.cli.main import main
@@ -97,7 +97,7 @@ def test_a_link_that_comes_later_is_not_followed(run: Path, victim: Path) -> Non
     link = run / "logs/worker-0.log"
     link.symlink_to(victim)
     said: list[str] = []
-    log = LogFile(link, said.append)
+    log = WorkerLog(link, said.append)
     log.write(b"x")
     log.close()
     assert said == [f"{link} is not written: it is a symbolic link"]

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tfrun.cli.submit import submit
-from tfrun.cluster.slurm import Step
+from tfrun.cluster.slurm import SlurmStep
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import WorkerRange
 from tfrun.launch.prestarted.discovery import Found
@@ -118,8 +118,8 @@ def test_only_a_running_batch_job_is_requeued(job, reason):
     assert (reason in why_not(job)) if reason else not why_not(job)
 
 
-def step(rank: int) -> Step:
-    return Step(
+def step(rank: int) -> SlurmStep:
+    return SlurmStep(
         **{"job": "2", "step": "0", "nodes": (("n1", 1), ("n2", 1))},
         **{"rank": rank, "here": f"n{rank + 1}", "local": 0},
     )

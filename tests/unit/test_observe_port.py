@@ -19,7 +19,7 @@ from test_control_tls import certificate
 from tfrun.control.protocol import tls as trust
 from tfrun.observe import public_port as ports
 from tfrun.observe.access import Access
-from tfrun.observe.page_server import Watch
+from tfrun.observe.page_server import WatchRoutes
 from tfrun.observe.public_port import Port
 
 OWNER = {"Authorization": "Bearer x"}
@@ -107,7 +107,7 @@ def test_what_a_stranger_sends_is_not_heard_of(tmp_path: Path) -> None:
         assert await asked(port) == 200
 
     with_port(test)
-    watch = Watch(tmp_path, lambda heat: {}, Access("x", knows_users=True))
+    watch = WatchRoutes(tmp_path, lambda heat: {}, Access("x", knows_users=True))
     with_port(test, Port(watch.routes(), watch.access.admits))
 
 

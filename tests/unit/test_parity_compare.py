@@ -14,8 +14,8 @@ from tfrun.cli.params import numbers_of_workers
 from tfrun.job.errors import UsageError
 from tfrun.tools.parity.advice import advice
 from tfrun.tools.parity.compare import compare, distance
-from tfrun.tools.parity.records import Record
 from tfrun.tools.parity.report import Report, print_report
+from tfrun.tools.parity.step_records import Record
 from tfrun.train.sketch import WIDTH, sketch
 
 RNG = np.random.default_rng(0)

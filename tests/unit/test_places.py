@@ -55,7 +55,7 @@ def test_places_of_a_script():
 
 def _below(place, function):
     start = next(i for i, frame in enumerate(place.frames) if frame.function == function)
-    return call_sites.Place(place.frames[start:], place.files[start:])
+    return call_sites.CallPlace(place.frames[start:], place.files[start:])
 
 
 def test_libraries_are_no_place():

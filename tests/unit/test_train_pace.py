@@ -19,7 +19,7 @@ from tfrun.train.steps_per_execution import (
     MOST,
     TIMED,
     UNTIMED,
-    Pace,
+    FitPace,
     chosen,
     every_so_many_steps,
     room,
@@ -167,7 +167,7 @@ class Counted:
 
 def test_auto_measures_and_then_chooses() -> None:
     counted: Any = Counted()
-    pace = Pace(counted, None, None, [40], clock=lambda: 0.002 * counted.done)
+    pace = FitPace(counted, None, None, [40], clock=lambda: 0.002 * counted.done)
     assert pace.most() == 1  # not traced
     counted.is_made = True
     sizes = []

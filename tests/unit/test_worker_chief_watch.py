@@ -18,15 +18,15 @@ from tfrun.worker.chief_watch import (
     SILENT_SECONDS,
     Answer,
     Chief,
-    Verdict,
-    Watch,
+    ChiefVerdict,
+    ChiefWatch,
     await_chief,
     chief_to_await,
 )
 
 
-def verdict(*looks: tuple[float, Answer], until: float = 100.0) -> Verdict:
-    watch, found = Watch(until=until), Verdict.GO_ON
+def verdict(*looks: tuple[float, Answer], until: float = 100.0) -> ChiefVerdict:
+    watch, found = ChiefWatch(until=until), ChiefVerdict.GO_ON
     for now, answer in looks:
         watch, found = watch.after(answer, now)
     return found
@@ -35,19 +35,19 @@ def verdict(*looks: tuple[float, Answer], until: float = 100.0) -> Verdict:
 @pytest.mark.parametrize(
     ("looks", "found"),
     [
-        ([(0, Answer.REFUSED), (99, Answer.SILENT)], Verdict.GO_ON),
-        ([(0, Answer.REFUSED), (100, Answer.REFUSED)], Verdict.NEVER_CAME),
-        ([(5, Answer.THERE), (500, Answer.THERE)], Verdict.GO_ON),
-        ([(5, Answer.THERE), (5 + AWAY_SECONDS - 1, Answer.REFUSED)], Verdict.GO_ON),
-        ([(5, Answer.THERE), (5 + AWAY_SECONDS, Answer.REFUSED)], Verdict.ENDED),
+        ([(0, Answer.REFUSED), (99, Answer.SILENT)], ChiefVerdict.GO_ON),
+        ([(0, Answer.REFUSED), (100, Answer.REFUSED)], ChiefVerdict.NEVER_CAME),
+        ([(5, Answer.THERE), (500, Answer.THERE)], ChiefVerdict.GO_ON),
+        ([(5, Answer.THERE), (5 + AWAY_SECONDS - 1, Answer.REFUSED)], ChiefVerdict.GO_ON),
+        ([(5, Answer.THERE), (5 + AWAY_SECONDS, Answer.REFUSED)], ChiefVerdict.ENDED),
         # started anew in between
         ([(0, Answer.THERE), (4, Answer.REFUSED), (5, Answer.THERE), (8, Answer.REFUSED)],
-         Verdict.GO_ON),
-        ([(0, Answer.THERE), (SILENT_SECONDS - 1, Answer.SILENT)], Verdict.GO_ON),
-        ([(0, Answer.THERE), (SILENT_SECONDS, Answer.SILENT)], Verdict.ENDED),
+         ChiefVerdict.GO_ON),
+        ([(0, Answer.THERE), (SILENT_SECONDS - 1, Answer.SILENT)], ChiefVerdict.GO_ON),
+        ([(0, Answer.THERE), (SILENT_SECONDS, Answer.SILENT)], ChiefVerdict.ENDED),
     ],
 )  # fmt: skip
-def test_what_follows_from_looks(looks: list[tuple[float, Answer]], found: Verdict) -> None:
+def test_what_follows_from_looks(looks: list[tuple[float, Answer]], found: ChiefVerdict) -> None:
     assert verdict(*looks) is found
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tfrun.agent.output_streams import TAIL_LINES, LogFile, NoiseFilter, Pump
+from tfrun.agent.output_streams import TAIL_LINES, NoiseFilter, OutputPump, WorkerLog
 
 SECONDS = 20
 NOISE = "I0000 00:00:1763640000.123456    1234 port.cc:153] oneDNN custom operations are on.\n"
@@ -26,7 +26,7 @@ class Sink:
     def __init__(self, path: Path) -> None:
         self.shown: list[str] = []
         self.complaints: list[str] = []
-        self.log = LogFile(path, self.complaints.append)
+        self.log = WorkerLog(path, self.complaints.append)
 
     @property
     def text(self) -> str:
@@ -45,7 +45,7 @@ def pumped(
     async def run() -> tuple[Sink, str]:
         ours, theirs = open_pair()
         sink = Sink(path)
-        pump = Pump(ours, sink.log, sink.shown.append, hide_noise=hide_noise)
+        pump = OutputPump(ours, sink.log, sink.shown.append, hide_noise=hide_noise)
 
         def work() -> None:
             write(theirs)
@@ -158,7 +158,7 @@ def test_a_hidden_stream_goes_to_the_log_only(tmp_path: Path) -> None:
     async def run() -> Sink:
         ours, theirs = os.pipe()
         sink = Sink(tmp_path / "log")
-        pump = Pump(ours, sink.log, sink.shown.append, hide_noise=False)
+        pump = OutputPump(ours, sink.log, sink.shown.append, hide_noise=False)
         pump.hide()
         os.write(theirs, b"news\n")
         os.close(theirs)
@@ -176,7 +176,7 @@ def test_closing_reads_what_is_still_there(tmp_path: Path) -> None:
     async def run() -> str:
         ours, theirs = os.pipe()
         sink = Sink(tmp_path / "log")
-        pump = Pump(ours, sink.log, sink.shown.append, hide_noise=True)
+        pump = OutputPump(ours, sink.log, sink.shown.append, hide_noise=True)
         os.write(theirs, b"a\nb\n12")
         pump.close()  # before the loop had a chance to read
         pump.close()
@@ -192,7 +192,7 @@ def test_closing_does_not_wait_for_one_that_writes_for_ever(tmp_path: Path) -> N
     async def run() -> float:
         ours, theirs = os.pipe()
         sink = Sink(tmp_path / "log")
-        pump = Pump(ours, sink.log, None, hide_noise=True)
+        pump = OutputPump(ours, sink.log, None, hide_noise=True)
         writers = [subprocess.Popen(["yes"], stdout=theirs) for _ in range(2)]
         os.close(theirs)
 
@@ -218,9 +218,9 @@ def test_closing_does_not_wait_for_one_that_writes_for_ever(tmp_path: Path) -> N
 
 
 def test_both_streams_share_a_log(tmp_path: Path) -> None:
-    log = LogFile(tmp_path / "log", pytest.fail)
+    log = WorkerLog(tmp_path / "log", pytest.fail)
     log.write(b"a\n")
-    other = LogFile(tmp_path / "log", pytest.fail)
+    other = WorkerLog(tmp_path / "log", pytest.fail)
     other.write(b"b\n")
     log.write(b"c\n")
     log.close()

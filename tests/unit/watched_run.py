@@ -14,7 +14,7 @@ import aiohttp
 from tfrun.observe.access import Access
 from tfrun.observe.ended_run_server import PageServer
 from tfrun.observe.events import EventLog
-from tfrun.observe.page_server import Watch
+from tfrun.observe.page_server import WatchRoutes
 
 TOKEN = "the-status-token"
 OWNER = {"Authorization": f"Bearer {TOKEN}"}
@@ -28,7 +28,7 @@ class Watched:
     run_dir: Path
     events: EventLog
     view: dict[str, Any]
-    watch: Watch
+    watch: WatchRoutes
     session: aiohttp.ClientSession
     port: int
 
@@ -51,7 +51,7 @@ async def serving(directory: Path, *, knows_users: bool) -> AsyncIterator[Watche
     run_dir = directory / "run"
     (run_dir / "logs").mkdir(parents=True)
     view: dict[str, Any] = {"version": 1, "name": "small", "state": "training"}
-    watch = Watch(run_dir, lambda heat: dict(view), Access(TOKEN, knows_users=knows_users))
+    watch = WatchRoutes(run_dir, lambda heat: dict(view), Access(TOKEN, knows_users=knows_users))
     server = PageServer(watch)
     events = EventLog(run_dir / "events.jsonl")
     await server.start("127.0.0.1")

@@ -94,7 +94,7 @@ class Memory:
             return -1, f"{MODULE} ended with {process.returncode}: {last:.200}"
 
     async def close(self) -> None:
-        """Whoever waits for this agent need not any more."""
+        """Nobody has to wait for this agent any more."""
         with contextlib.suppress(OSError):
             await self._ask(Claim.release)
 

@@ -49,7 +49,7 @@ def hung(
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """That a worker was asked whether it goes on: of which phase, since when, and how often."""
+    """The question to a worker whether it goes on: in which phase, since when, and how often."""
 
     of: float
     since: float

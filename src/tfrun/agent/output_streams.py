@@ -96,7 +96,7 @@ def _may_become_noise(text: str) -> bool:
     return known or _MAYBE_NOISE.fullmatch(text) is not None
 
 
-class LogFile:
+class WorkerLog:
     """A worker's log, appended to by both of its streams, over a full disk as well."""
 
     def __init__(self, path: Path, complain: Callable[[str], None]) -> None:
@@ -115,7 +115,7 @@ class LogFile:
             self._file.close()
 
 
-class Pump:
+class OutputPump:
     """Moves one stream of a worker from its pipe (or terminal) to its log and to `show`.
 
     Attributes:
@@ -126,7 +126,7 @@ class Pump:
     def __init__(
         self,
         fd: int,
-        log: LogFile,
+        log: WorkerLog,
         show: Callable[[str], None] | None,
         *,
         hide_noise: bool,

@@ -11,7 +11,7 @@ from tfrun.cluster.address import parse_address
 
 
 class StartWatch:
-    """One worker's start."""
+    """Watches one worker's TensorFlow start."""
 
     def __init__(self, called: str, peers: Sequence[Sequence[str]]) -> None:
         """Args:

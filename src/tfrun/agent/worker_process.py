@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from tfrun.agent.output_streams import LogFile, Pump
+from tfrun.agent.output_streams import OutputPump, WorkerLog
 from tfrun.agent.spawn import Spawner
 from tfrun.job import profile_request as profile
 from tfrun.job.exits import ExitStatus
@@ -63,10 +63,10 @@ class WorkerProcess:
         self.exited = asyncio.Event()
         self.kept = asyncio.Event()
         self._listener = listener
-        self._log = LogFile(log, listener.on_notice)
+        self._log = WorkerLog(log, listener.on_notice)
         if title:
             self._log.write(f"\n{title}\n".encode())
-        self._pumps: list[Pump] = []
+        self._pumps: list[OutputPump] = []
         self._line: socket.socket | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -110,7 +110,7 @@ class WorkerProcess:
 
     def _listen(self, out: int, err: int, *, show: bool, muted: bool) -> None:
         self._pumps = [
-            Pump(fd, self._log, self._shower(stream) if show else None, hide_noise=hide)
+            OutputPump(fd, self._log, self._shower(stream) if show else None, hide_noise=hide)
             for fd, stream, hide in ((out, "stdout", False), (err, "stderr", True))
         ]
         for pump in self._pumps:
@@ -172,7 +172,7 @@ class WorkerProcess:
         self._say("regroup")
 
     def tell_ended(self, tasks: Mapping[str, int | None]) -> None:
-        """Tells it whose scripts have ended: nobody meets them any more."""
+        """Tells it whose scripts have ended: they take part in no collective any more."""
         self._say(f"{ENDED} {json.dumps(tasks)}")
 
     def tell_parted(self, places: Mapping[str, str]) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 from tfrun.checkpoint import durable_files, manifest, names, side_files, tf_format
 from tfrun.checkpoint.errors import cannot_write, other_writer
 from tfrun.checkpoint.manifest import Damaged, Manifest
-from tfrun.checkpoint.tf_format import Layout
+from tfrun.checkpoint.tf_format import CheckpointLayout
 from tfrun.job.lock import WriterLock
 
 _log = logging.getLogger("tfrun")
@@ -87,7 +87,7 @@ class Store:
         step: int,
         meta: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
-        layout: Layout | None = None,
+        layout: CheckpointLayout | None = None,
     ) -> Path:
         """Writes a checkpoint and returns its directory; the disk has it then.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tfrun.checkpoint.atomic_store import Store
 from tfrun.checkpoint.save_problems import Problems
-from tfrun.checkpoint.tf_format import Layout
+from tfrun.checkpoint.tf_format import CheckpointLayout
 from tfrun.job.errors import TfrunError
 
 _SLOW_SECONDS = 5.0  # no shorter write is called slow, however often one is due
@@ -27,7 +27,7 @@ class _Snapshot:
     step: int
     meta: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray]
-    layout: Layout | None
+    layout: CheckpointLayout | None
     number: int  # counts the calls of submit
 
 
@@ -78,7 +78,7 @@ class BackgroundWriter:
         step: int,
         meta: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
-        layout: Layout | None = None,
+        layout: CheckpointLayout | None = None,
     ) -> None:
         """Hands over a snapshot, for `Store.write`; returns at once.
 

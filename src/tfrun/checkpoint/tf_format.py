@@ -2,9 +2,9 @@
 
 `tf.train.Checkpoint(model=model, optimizer=optimizer).save` reads the variables, so training
 would have to wait for it, and under a strategy on all workers. Here the graph of objects is taken
-once (`Layout.of`), and any thread can then write any set of values (`Layout.write`). All of it is
-public: the graph is walked with `tf.train.TrackableView`, described with TensorFlow's protocol
-buffer, and the tensors are written with `tf.raw_ops.SaveV2`.
+once (`CheckpointLayout.of`), and any thread can then write any set of values (its `write`). All
+of it is public: the graph is walked with `tf.train.TrackableView`, described with TensorFlow's
+protocol buffer, and the tensors are written with `tf.raw_ops.SaveV2`.
 
 What a walk does not reach has no place in such a file: seed generators and Keras metrics are no
 trackable objects. Their arrays are side files (side_files.py).
@@ -27,7 +27,7 @@ _GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"  # tensorflow/python/trackable/base.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class CheckpointLayout:
     """How the variables of some objects stand in a TensorFlow checkpoint.
 
     Attributes:
@@ -48,7 +48,7 @@ class Layout:
         *,
         names: Mapping[str, Any] | None = None,
         **others: Any,
-    ) -> Layout:
+    ) -> CheckpointLayout:
         """Returns the layout of `tf.train.Checkpoint(model=model, optimizer=optimizer, …)`.
 
         Reads no variable and runs no collective. Both have to be built: what is made later, such
@@ -124,7 +124,7 @@ class Layout:
 
 
 def read(prefix: Path, keys: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Returns name → value of a checkpoint, for the names in `keys` (see `Layout.keys`).
+    """Returns name → value of a checkpoint, for the names in `keys` (see `CheckpointLayout.keys`).
 
     Raises:
       OSError: TensorFlow cannot read it.

@@ -43,11 +43,11 @@ def doctor(
     """
     from tfrun.tools.doctor.examine import examine
     from tfrun.tools.doctor.findings import fails
-    from tfrun.tools.doctor.machine import Machine
+    from tfrun.tools.doctor.probed_machine import ProbedMachine
 
     python = remote_python or sys.executable
-    machines = [Machine(host, python) for host in stated_hosts(hosts, hostfile)]
-    machines = machines or [Machine(None, sys.executable)]
+    machines = [ProbedMachine(host, python) for host in stated_hosts(hosts, hostfile)]
+    machines = machines or [ProbedMachine(None, sys.executable)]
     found = asyncio.run(
         examine(
             machines,

@@ -50,11 +50,13 @@ async def _serve(folder: Path, port: int) -> int:
     from tfrun.observe.access import Access
     from tfrun.observe.ended_run_server import PageServer
     from tfrun.observe.monitor import view_of
-    from tfrun.observe.page_server import Watch
+    from tfrun.observe.page_server import WatchRoutes
 
     view = view_of(folder)  # it changes no more
     access = Access(secrets.token_urlsafe(32), knows_users=True)
-    server = PageServer(Watch(folder, lambda heat: view.to_json(time.time(), heat=heat), access))
+    server = PageServer(
+        WatchRoutes(folder, lambda heat: view.to_json(time.time(), heat=heat), access)
+    )
     try:
         await server.start("127.0.0.1", port)
     except OSError as error:

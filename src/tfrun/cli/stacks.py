@@ -19,7 +19,7 @@ def stacks(*, run: str | None, threads: bool) -> int:
     """Show where the workers of a running job stand now; equal stacks are folded together."""
     folder = found(run)
     from tfrun.observe import ask_job
-    from tfrun.observe.stacks import fold, lines
+    from tfrun.observe.folded_stacks import fold, lines
 
     try:
         answer = ask_job.ask(folder, "/stacks", {"threads": threads}, seconds=15)

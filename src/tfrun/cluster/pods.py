@@ -29,7 +29,7 @@ HEALTH_PORT = "TFRUN_HEALTH_PORT"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class PodGroup:
     """This process's group.
 
     Attributes:
@@ -64,7 +64,7 @@ class Group:
         return short if len(set(short)) == len(short) else self.hosts
 
 
-def group_of(environment: Mapping[str, str]) -> Group | None:
+def group_of(environment: Mapping[str, str]) -> PodGroup | None:
     """Returns the group that this process is one of; None without one.
 
     Raises:
@@ -77,7 +77,7 @@ def group_of(environment: Mapping[str, str]) -> Group | None:
     token_file = environment.get(TOKEN_FILE, "")
     if not token_file:
         raise UsageError("TFRUN-212", "it is not set", where=TOKEN_FILE)
-    return Group(
+    return PodGroup(
         hosts=hosts,
         index=_number(environment, INDEX, 0, len(hosts) - 1),
         port=_number(environment, PORT, 1, 65535),

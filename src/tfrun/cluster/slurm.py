@@ -55,7 +55,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class SlurmStep:
     """A job step of several tasks, `srun tfrun …`: this process is one of them.
 
     Attributes:
@@ -102,7 +102,9 @@ def agent_name(node: str, local: int, tasks: int) -> str:
     return node if tasks == 1 else f"{node}.{local}"
 
 
-def slurm_place(environment: Mapping[str, str], hostnames: Hostnames) -> Allocation | Step | None:
+def slurm_place(
+    environment: Mapping[str, str], hostnames: Hostnames
+) -> Allocation | SlurmStep | None:
     """Returns where in Slurm this process is; None outside, and in a step of one task.
 
     A step of one task is `srun --pty bash` or `srun -n1 tfrun`: one process, as without Slurm.
@@ -141,7 +143,7 @@ def slurm_place(environment: Mapping[str, str], hostnames: Hostnames) -> Allocat
         if here not in names:
             what = f"this node, {here!r:.80}, is not in {node_list!r:.200}"
             raise TfrunError("TFRUN-211", what, where="SLURMD_NODENAME")
-        return Step(
+        return SlurmStep(
             job=job,
             step=step,
             nodes=nodes,

@@ -26,7 +26,7 @@ class TaskKey:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSpec:
-    """Who is where.
+    """The addresses of all tasks, by role.
 
     Attributes:
       roles: (role, addresses in the order of the indices) for each role that has tasks, in the

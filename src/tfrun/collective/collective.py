@@ -16,7 +16,7 @@ from tfrun.collective.duplex_transfer import Own, Pump
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
 from tfrun.collective.gather_blocks import Blocks
 from tfrun.collective.links import Link, Patience
-from tfrun.collective.packing import Packer, Reader, layout_of
+from tfrun.collective.packing import Packer, PackingReader, layout_of
 from tfrun.collective.shared_memory_sums import Shared
 from tfrun.collective.stamps import checksum_of, stamp
 from tfrun.collective.tcp_sums import Flat
@@ -115,7 +115,7 @@ class Collective:
         with _Call(self):
             packs = self._packer.empty(layout)
             for i, numbers in enumerate(packs):
-                own = Reader(tensors, layout, i)
+                own = PackingReader(tensors, layout, i)
                 compressed = None
                 if gradients is not None and i == layout.compressed:
                     compressed = self._compressed(gradients, numbers)

@@ -27,7 +27,7 @@ _NOTHING = -1
 
 
 class Residuals:
-    """A worker's.
+    """What compression has rounded off of one worker's gradients.
 
     Args:
       dtype: as what sums travel.

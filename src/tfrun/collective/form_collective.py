@@ -25,8 +25,8 @@ _WAYS = ("", *FORMATS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Where:
-    """Where a worker is.
+class WorkerAddress:
+    """Where a worker's peers reach it.
 
     Attributes:
       host: the address that its peers reach it at.
@@ -43,13 +43,13 @@ class Where:
         return f"{self.port} {self.memory or '-'} {self.host}"
 
     @classmethod
-    def of(cls, text: str) -> Where:
+    def of(cls, text: str) -> WorkerAddress:
         port, memory, host = text.split(" ", 2)
         return cls(host=host, port=int(port), memory="" if memory == "-" else memory)
 
 
 def memory_name(folder: Path | None) -> str:
-    """The name of the memory behind a directory, for `Where.memory`."""
+    """The name of the memory behind a directory, for `WorkerAddress.memory`."""
     if folder is None:
         return ""
     try:
@@ -65,7 +65,7 @@ def form(
     listener: PeerListener,
     rank: int,
     world: int,
-    where: Callable[[int], Where],
+    where: Callable[[int], WorkerAddress],
     *,
     folder: Path | None = None,
     patience: Patience | None = None,
@@ -117,7 +117,7 @@ def form(
 def _share(
     group: Collective,
     folder: Path | None,
-    where: Callable[[int], Where],
+    where: Callable[[int], WorkerAddress],
     connect: Callable[[set[int]], Mapping[int, Link]],
     pump: Pump,
     settings: tuple[str, int],
@@ -164,7 +164,9 @@ def _agree(what: str, wanted: Sequence[str]) -> None:
             raise Disagreement(f"rank 0 wants {what} {wanted[0]}, and rank {rank} wants {other}")
 
 
-def _members(rank: int, world: int, memory: str, where: Callable[[int], Where]) -> list[int]:
+def _members(
+    rank: int, world: int, memory: str, where: Callable[[int], WorkerAddress]
+) -> list[int]:
     """The ranks next to each other that share this worker's memory, itself among them.
 
     Workers of a machine are neighbours in rank (cluster/tasks.py), so nobody else is asked.

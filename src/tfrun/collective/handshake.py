@@ -25,11 +25,11 @@ def key_of(token: str, round: int) -> str:
     return hmac.new(token.encode(), message.encode(), hashlib.sha256).hexdigest()
 
 
-class Refused(ConnectionError):
+class HandshakeRefused(ConnectionError):
     """The other side is not who it should be."""
 
 
-class HungUp(Refused):
+class HungUp(HandshakeRefused):
     """The other side has closed the connection: it is no peer, or was in a hurry."""
 
 
@@ -45,7 +45,7 @@ def call(connection: socket.socket, key: str, *, me: int, peer: int, world: int)
     answer = _read(connection, NONCE_BYTES + PROOF_BYTES)
     challenge, proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
     if not hmac.compare_digest(proof, _prove(key, b"answer", hello, challenge)):
-        raise Refused(f"what listens for rank {peer} does not know this job's secret")
+        raise HandshakeRefused(f"what listens for rank {peer} does not know this job's secret")
     connection.sendall(_prove(key, b"caller", hello, challenge))
 
 
@@ -54,12 +54,12 @@ def answer(connection: socket.socket, key: str, *, me: int, world: int) -> int:
     hello = _read(connection, _HELLO.size)
     magic, their_world, peer, meant, _ = _HELLO.unpack(hello)
     if magic != MAGIC or their_world != world or meant != me or peer >= world:
-        raise Refused("it is no worker of this round")
+        raise HandshakeRefused("it is no worker of this round")
     challenge = secrets.token_bytes(NONCE_BYTES)
     connection.sendall(challenge + _prove(key, b"answer", hello, challenge))
     proof = _read(connection, PROOF_BYTES)
     if not hmac.compare_digest(proof, _prove(key, b"caller", hello, challenge)):
-        raise Refused("it does not know this job's secret")
+        raise HandshakeRefused("it does not know this job's secret")
     return peer
 
 

@@ -24,7 +24,7 @@ def sum_dtype(dtype: np.dtype) -> np.dtype:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TensorPlace:
     """Where a tensor stands.
 
     Attributes:
@@ -54,7 +54,7 @@ class Layout:
       compressed: the array that travels compressed; None: all travel as they are.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[TensorPlace, ...]
     packs: tuple[tuple[np.dtype, int], ...]
     compressed: int | None = None
 
@@ -81,7 +81,9 @@ def layout_of(tensors: Sequence[NDArray], compressed: Collection[int] = ()) -> L
         pack = order.setdefault((dtype, i in compressed), len(order))
         if pack == len(lengths):
             lengths.append(0)
-        places.append(Place(pack=pack, start=lengths[pack], shape=tensor.shape, dtype=tensor.dtype))
+        places.append(
+            TensorPlace(pack=pack, start=lengths[pack], shape=tensor.shape, dtype=tensor.dtype)
+        )
         step = max(1, ALIGNMENT // dtype.itemsize)
         lengths[pack] += -(-tensor.size // step) * step
     packs = tuple((dtype, length) for (dtype, _), length in zip(order, lengths, strict=True))
@@ -114,7 +116,7 @@ class Packer:
         ]
 
 
-class Reader:
+class PackingReader:
     """Tensors as the array that they are packed into, without packing them: `pump.Own`.
 
     Attributes:

@@ -101,7 +101,7 @@ class PeerListener:
                     raise
             except OSError as error:  # a full backlog, or a network that is being set up
                 hung_up += isinstance(error, handshake.HungUp)
-                again = not isinstance(error, handshake.Refused) or (
+                again = not isinstance(error, handshake.HandshakeRefused) or (
                     isinstance(error, handshake.HungUp) and hung_up < CALLS
                 )
                 if not again or left < RETRY_SECONDS:

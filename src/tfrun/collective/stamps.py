@@ -20,7 +20,7 @@ _TOLD = struct.Struct("<HI")  # call, line
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ScriptPlace:
     """Where a worker's script stands.
 
     Attributes:
@@ -35,17 +35,17 @@ class Place:
 
 
 # One for the process, as the order of its collectives.
-_place = Place()
+_place = ScriptPlace()
 
 
-def stand(place: Place) -> Place:
+def stand(place: ScriptPlace) -> ScriptPlace:
     """Says where the script stands from now on; returns where it stood."""
     global _place
     before, _place = _place, place
     return before
 
 
-def standing() -> Place:
+def standing() -> ScriptPlace:
     """Where the script stands."""
     return _place
 

@@ -18,7 +18,7 @@ from tfrun.control.machines import Away, Member, Send
 from tfrun.control.placement import Site
 from tfrun.control.protocol import messages, versions, wire
 from tfrun.control.recovery import step_of
-from tfrun.control.round_runner import Conductor
+from tfrun.control.round_runner import RoundRunner
 from tfrun.control.rounds import actions, events
 from tfrun.control.rounds.model import State
 from tfrun.control.silent_machines import Silence, told_of
@@ -33,7 +33,7 @@ LEAST_SLEEP = 0.02
 OPEN = (State.JOINING, State.PREPARING, State.RUNNING, State.LEAVING)
 
 
-class Controller(Conductor):
+class Controller(RoundRunner):
     """Hears agents and signals."""
 
     _silence = Silence()

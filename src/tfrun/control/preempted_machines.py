@@ -15,8 +15,8 @@ from tfrun.job.spec import JobSpec
 SPARED_AFTER = 2.0
 
 
-class Departures:
-    """Who is leaving, with a clock."""
+class PreemptedMachines:
+    """The machines that are being preempted, and since when."""
 
     def __init__(self, spec: JobSpec, members: Members) -> None:
         self._spec, self._members = spec, members

@@ -18,7 +18,7 @@ ONE_REQUEST_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Preemption:
-    """What is remembered of signals.
+    """What is remembered of the signals that ask the job to end.
 
     Attributes:
       asked: when SIGTERM came to the launcher, in seconds; None before.

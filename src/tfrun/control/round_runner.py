@@ -11,7 +11,7 @@ from typing import Any
 from tfrun.control import membership, preemption, recovery
 from tfrun.control.agent_orders import order_of
 from tfrun.control.placement import Plan, Whereabouts, start_messages
-from tfrun.control.preempted_machines import Departures
+from tfrun.control.preempted_machines import PreemptedMachines
 from tfrun.control.protocol import messages, wire
 from tfrun.control.rendezvous import Rendezvous, Verdict
 from tfrun.control.rounds import actions, ending, events, machine, model
@@ -30,7 +30,7 @@ GOES_ON = (State.RUNNING, State.RELEASING)
 DEPARTURE_PART = 0.5  # of a machine's grace period that the end of a step is waited for
 
 
-class Conductor:
+class RoundRunner:
     """Owns the job's rounds, one after the other.
 
     Attributes:
@@ -72,7 +72,7 @@ class Conductor:
         self._known = whereabouts or Whereabouts()
         self._rendezvous = Rendezvous(spec, self._known)
         self._members = self._rendezvous.members
-        self._departures = Departures(spec, self._members)
+        self._departures = PreemptedMachines(spec, self._members)
         self._saver, self._started = "", time.monotonic()
         self._timers = Timers()
         self._closed: list[asyncio.TimerHandle] = []

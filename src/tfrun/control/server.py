@@ -14,7 +14,7 @@ from tfrun.control.controller import Controller
 from tfrun.control.protocol import messages, wire
 from tfrun.job.errors import TfrunError
 from tfrun.observe.access import REFUSED, shows_token
-from tfrun.observe.page_server import Watch
+from tfrun.observe.page_server import WatchRoutes
 from tfrun.observe.public_port import Port
 
 HELLO_SECONDS = 10.0
@@ -36,7 +36,7 @@ class ControlServer:
         token: str,
         desk: Desk | None = None,
         *,
-        watch: Watch | None = None,
+        watch: WatchRoutes | None = None,
         more: Sequence[web.RouteDef] = (),
     ) -> None:
         """Args:

@@ -17,7 +17,7 @@ MISSED_BEATS = 2  # one may be late
 
 @dataclass(frozen=True, kw_only=True)
 class Silence:
-    """What is known of it; all times are those of one clock, in seconds.
+    """What is known of silent machines; all times are those of one clock, in seconds.
 
     Attributes:
       since: when the last of the round's machines was heard, as long as none is.

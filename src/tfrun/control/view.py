@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 
 class View(Protocol):
-    """Who shows a person what happens."""
+    """Shows a person what happens."""
 
     def output(self, task: str, stream: str, text: str) -> None: ...
     def report(self, task: str, report: dict[str, Any]) -> None: ...

@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tfrun.data.order.groups import Group, Groups
+from tfrun.data.order.groups import BatchGroup, Groups
 from tfrun.data.order.permutation import sample_keys
-from tfrun.data.order.reading_plan import Plan
+from tfrun.data.order.reading_plan import ReadingPlan
 from tfrun.data.order.shards import Replicas
 from tfrun.data.sources.source import Tolerant
 from tfrun.data.sources.stream import check_batch
@@ -20,7 +20,7 @@ STEPS, BYTES = 256, 4 << 20  # at most so many steps, and so much data, in a gro
 BLOCK = 8192
 
 
-class Reader:
+class BatchReader:
     """Reads the share of some replicas in the steps [start, stop).
 
     Args:
@@ -35,7 +35,9 @@ class Reader:
       dtypes: what `read` returns.
     """
 
-    def __init__(self, plan: Plan, replicas: Replicas, start: int, stop: int, skip: int) -> None:
+    def __init__(
+        self, plan: ReadingPlan, replicas: Replicas, start: int, stop: int, skip: int
+    ) -> None:
         self._plan, self._replicas, self._skip = plan, replicas, skip
         self._groups = Groups(
             samples=plan.order.samples,
@@ -96,7 +98,7 @@ class Reader:
         keys = self.keys(np.arange(begin, end), epoch)
         return np.int64(begin - first), np.int64(end - first), keys
 
-    def _indices(self, group: Group) -> NDArray[np.int64]:
+    def _indices(self, group: BatchGroup) -> NDArray[np.int64]:
         """The samples of a group: [elements, samples]."""
         order, block = self._plan.order, self._groups.block(group, BLOCK)
         if not order.shuffle or block == group:
@@ -118,7 +120,7 @@ class Reader:
         return keys
 
 
-def _steps_together(plan: Plan, replicas: Replicas) -> int:
+def _steps_together(plan: ReadingPlan, replicas: Replicas) -> int:
     if isinstance(plan.source, Tolerant):
         return 0  # nobody knows how many samples will be left of each element
     sample: Any = plan.source.sample_bytes

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.data.batch_reader import Reader
-from tfrun.data.order.reading_plan import Plan, Stage
+from tfrun.data.batch_reader import BatchReader
+from tfrun.data.order.reading_plan import ReadingPlan, Stage
 from tfrun.data.order.shards import Replicas, constant_share
 from tfrun.data.sources.file_shards import FileShards
 from tfrun.data.sources.source import Tolerant, batch_spec
@@ -18,7 +18,7 @@ FOREVER = 1 << 62
 
 
 def batches(
-    plan: Plan, replicas: Replicas, start: int, stop: int, skip: int = 0
+    plan: ReadingPlan, replicas: Replicas, start: int, stop: int, skip: int = 0
 ) -> tf.data.Dataset:
     """Returns the batches of these replicas for the steps [start, stop), counted over epochs.
 
@@ -40,11 +40,11 @@ def batches(
     return made.with_options(_options())
 
 
-def _batches(plan: Plan, replicas: Replicas, start: int, stop: int, skip: int = 0) -> Any:
+def _batches(plan: ReadingPlan, replicas: Replicas, start: int, stop: int, skip: int = 0) -> Any:
     varies = bool(skip) or isinstance(plan.source, Tolerant | FileShards)
     size = None if varies else _static_size(plan, replicas.total)
     spec = batch_spec(plan.source.spec, size)
-    reader = Reader(plan, replicas, start, stop, skip)
+    reader = BatchReader(plan, replicas, start, stop, skip)
     if isinstance(plan.source, StreamSource):
         made = _of_stream(plan, replicas, reader, spec, start, stop)
     elif isinstance(plan.source, FileShards):
@@ -63,7 +63,7 @@ def as_endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.concatenate(_zeros(dataset.element_spec).repeat())
 
 
-def _of_groups(plan: Plan, reader: Reader, spec: Any) -> Any:
+def _of_groups(plan: ReadingPlan, reader: BatchReader, spec: Any) -> Any:
     """The batches; with stages, tuples of a batch and, if one is random, its samples' seeds."""
     begin, end = reader.numbers
     numbers = tf.data.Dataset.range(begin, min(end, FOREVER))
@@ -93,7 +93,9 @@ def _of_groups(plan: Plan, reader: Reader, spec: Any) -> Any:
     return numbers.flat_map(read_and_split)
 
 
-def _of_stream(plan: Plan, replicas: Replicas, reader: Reader, spec: Any, start: int, stop: int):
+def _of_stream(
+    plan: ReadingPlan, replicas: Replicas, reader: BatchReader, spec: Any, start: int, stop: int
+):
     """The same of a source without random access: this worker's rows of its global batches."""
     count = replicas.count
     numbers = tf.data.Dataset.range(start * count, min(stop * count, FOREVER))
@@ -113,7 +115,7 @@ def _of_stream(plan: Plan, replicas: Replicas, reader: Reader, spec: Any, start:
     return map_in_this_thread(tf.data.Dataset.zip((numbers, made)), read)
 
 
-def _of_files(plan: Plan, replicas: Replicas, reader: Reader, start: int, stop: int):
+def _of_files(plan: ReadingPlan, replicas: Replicas, reader: BatchReader, start: int, stop: int):
     """The same of files that each replica reads whole."""
     source: Any = plan.source
     stop = min(stop, FOREVER // replicas.count)
@@ -134,7 +136,7 @@ def _of_files(plan: Plan, replicas: Replicas, reader: Reader, start: int, stop: 
     return map_in_this_thread(made, with_keys)
 
 
-def _map_samples(batches, plan: Plan, size: int | None) -> tf.data.Dataset:
+def _map_samples(batches, plan: ReadingPlan, size: int | None) -> tf.data.Dataset:
     """Applies the stages sample by sample, several steps at a time, in order."""
     functions = [stage_function(stage, number) for number, stage in enumerate(plan.stages)]
 
@@ -197,7 +199,7 @@ def map_in_this_thread(dataset: tf.data.Dataset, function) -> Any:
     return map_op._MapDataset(dataset, function, use_inter_op_parallelism=False)
 
 
-def _static_size(plan: Plan, total: int) -> int | None:
+def _static_size(plan: ReadingPlan, total: int) -> int | None:
     return constant_share(plan.order.samples, plan.batch, total)
 
 

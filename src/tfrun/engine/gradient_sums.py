@@ -25,7 +25,7 @@ from tfrun.engine import (
     replica,
     step_clock,
 )
-from tfrun.engine.host_collective_ops import Empty, Gradients
+from tfrun.engine.host_collective_ops import Empty, GraphGradients
 
 # Called when an optimizer of this process updates something for the first time.
 at_first_update: list[Callable[[], None]] = []
@@ -86,7 +86,7 @@ def apply_deferred(run: replica.ReplicaRun) -> None:
 def all_reduce_sum(
     run: replica.ReplicaRun,
     values: Sequence,
-    gradients: Gradients | None = None,
+    gradients: GraphGradients | None = None,
     empty: Empty | None = None,
 ) -> list:
     """Sums each of `values` over the replicas, in as few reductions as there can be.

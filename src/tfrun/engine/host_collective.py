@@ -23,10 +23,10 @@ from tensorflow.python.eager import context
 
 from tfrun.collective.collective import SMALL_BYTES, Collective
 from tfrun.collective.errors import Disagreement, PeerGone
-from tfrun.collective.form_collective import CONNECT_SECONDS, Where, form, memory_name
+from tfrun.collective.form_collective import CONNECT_SECONDS, WorkerAddress, form, memory_name
 from tfrun.collective.links import Patience
 from tfrun.collective.peer_listener import PeerListener
-from tfrun.engine.host_collective_ops import Calls, Empty, Gradients, Sum
+from tfrun.engine.host_collective_ops import Calls, Empty, GraphGradients, Sum
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
 from tfrun.job.world import world
@@ -148,11 +148,11 @@ def _connect(extended: Any, compress: str, small_bytes: int) -> Collective:
     listener = PeerListener(rank, size, key, host)
 
     @functools.cache
-    def where(peer: int) -> Where:
+    def where(peer: int) -> WorkerAddress:
         name = f"tfrun/{number}/host/{peer}"
-        return Where.of(eager.get_config_key_value(name, int(1000 * CONNECT_SECONDS)))
+        return WorkerAddress.of(eager.get_config_key_value(name, int(1000 * CONNECT_SECONDS)))
 
-    mine = Where(host=host, port=listener.port, memory=memory_name(folder))
+    mine = WorkerAddress(host=host, port=listener.port, memory=memory_name(folder))
     eager.set_config_key_value(f"tfrun/{number}/host/{rank}", mine.text())
     return form(
         listener,
@@ -215,7 +215,7 @@ def _alive_check(tasks: Sequence[tuple[str, int]]) -> Callable[[int], str]:
 def sum_all(
     calls: Calls,
     values: Sequence[Any],
-    gradients: Gradients | None = None,
+    gradients: GraphGradients | None = None,
     empty: Empty | None = None,
     *,
     mean: int | None = None,

@@ -24,7 +24,7 @@ OnArrays = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gradients:
+class GraphGradients:
     """Those of some tensors that may travel compressed; see this class in collective.py.
 
     Attributes:
@@ -62,7 +62,7 @@ class Sum:
     """
 
     tensors: Sequence[Any]
-    gradients: Gradients | None = None
+    gradients: GraphGradients | None = None
     empty: Empty | None = None
 
     def part(self, which: Sequence[int], name: str) -> Sum:

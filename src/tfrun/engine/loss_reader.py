@@ -30,7 +30,7 @@ class Op:
     outputs: Sequence[Any]
 
 
-class Recorder:
+class EagerRecorder:
     """Remembers what one thread computes eagerly, for as long as a step lasts."""
 
     def __init__(self) -> None:
@@ -70,14 +70,14 @@ class Recorder:
             op_callbacks.add_op_callback(self)
 
 
-class Reader:
+class LossReader:
     """Finds who computed a tensor.
 
     Args:
       recorder: of what is executed eagerly.
     """
 
-    def __init__(self, recorder: Recorder | None = None) -> None:
+    def __init__(self, recorder: EagerRecorder | None = None) -> None:
         self._recorder = recorder
         self._captures: dict[int, tuple[int, dict[int, Any]]] = {}
 

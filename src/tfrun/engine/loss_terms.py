@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.engine.loss_operations import ADDITIVE, MATHEMATICS, REDUCTIONS, operands
-from tfrun.engine.loss_reader import Op, Reader, function_of, is_eager, known
+from tfrun.engine.loss_reader import LossReader, Op, function_of, is_eager, known
 
 
 class Term(enum.Enum):
@@ -54,7 +54,7 @@ class MeanOver:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Parts:
+class LossParts:
     """What samples have, divided by what all of them have: its sum is a mean.
 
     Attributes:
@@ -64,7 +64,7 @@ class Parts:
     mean: Term | MeanOver
 
 
-Kind = Term | MeanOver | Parts
+Kind = Term | MeanOver | LossParts
 
 
 class Walk:
@@ -79,7 +79,7 @@ class Walk:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: LossReader,
         data: Collection[Any],
         batch: int | None,
         marked: Mapping[int, tuple[Any, Kind]],
@@ -134,13 +134,13 @@ class Walk:
     def _of_reduction(self, op: Op) -> Kind:
         reduced = op.inputs[0]
         kind = self.kind(reduced)
-        if kind is not Term.ROWS and not isinstance(kind, Parts):
+        if kind is not Term.ROWS and not isinstance(kind, LossParts):
             return _combined(op.type, [kind])
         axis, rank = self._rows_axis(reduced) or 0, reduced.shape.rank
         axes = known(op.inputs[1]) if len(op.inputs) > 1 else None
         if axes is not None and rank and axis not in [int(a) % rank for a in axes.flat]:
             return kind
-        if isinstance(kind, Parts):
+        if isinstance(kind, LossParts):
             return kind.mean if op.type == "Sum" else Term.UNKNOWN
         if op.type == "Mean":
             chosen = self._chosen(reduced)
@@ -158,9 +158,9 @@ class Walk:
                 return Term.MEAN
         if divides and kinds[0] is Term.ROWS:
             if kinds[1] is Term.COUNT:
-                return Parts(mean=Term.MEAN)
+                return LossParts(mean=Term.MEAN)
             if kinds[1] is Term.SUM:
-                return Parts(mean=MeanOver(count=lambda: inputs[1]))
+                return LossParts(mean=MeanOver(count=lambda: inputs[1]))
         if op.type in ADDITIVE:  # nothing is added
             zeros = [k is Term.FIXED and _is_zero(t) for t, k in zip(inputs, kinds, strict=True)]
             kinds = [k for k, zero in zip(kinds, zeros, strict=True) if not zero] or kinds
@@ -221,7 +221,7 @@ class Walk:
 
 def _combined(operation: str, kinds: Sequence[Kind]) -> Kind:
     """The kind of what `operation` makes of tensors of these kinds."""
-    parts = next((kind for kind in kinds if isinstance(kind, Parts)), None)
+    parts = next((kind for kind in kinds if isinstance(kind, LossParts)), None)
     if parts is not None or Term.ROWS in kinds:
         return parts or Term.ROWS
     others = list(dict.fromkeys(kind for kind in kinds if kind is not Term.FIXED))

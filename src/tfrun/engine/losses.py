@@ -21,8 +21,8 @@ import tensorflow as tf
 from tfrun.engine import replica, step_clock
 from tfrun.engine.loss_lines import line_of
 from tfrun.engine.loss_operations import ADDITIVE, again, operands
-from tfrun.engine.loss_reader import Reader, Recorder
-from tfrun.engine.loss_terms import Kind, MeanOver, Parts, Term, Walk
+from tfrun.engine.loss_reader import EagerRecorder, LossReader
+from tfrun.engine.loss_terms import Kind, LossParts, MeanOver, Term, Walk
 
 _log = logging.getLogger("tfrun")
 _warned: set[str] = set()
@@ -101,12 +101,12 @@ class Losses:
         self._marked: dict[int, tuple[Any, Kind]] = {}
         self._whole: dict[tuple[int, str], tuple[Any, Any]] = {}
         self._unweighed: dict[int, tuple[Any, Any]] = {}
-        self._recorder = Recorder() if tf.executing_eagerly() else None
+        self._recorder = EagerRecorder() if tf.executing_eagerly() else None
         leaves = tf.nest.flatten(data, expand_composites=True)
         tensors = [leaf for leaf in leaves if tf.is_tensor(leaf)]
         sizes = [t.shape[0] for t in tensors if t.shape.rank]
         batch = next((size for size in sizes if size is not None), None)
-        self._walk = Walk(Reader(self._recorder), tensors, batch, self._marked)
+        self._walk = Walk(LossReader(self._recorder), tensors, batch, self._marked)
 
     def count_once(self) -> None:
         """Has the samples counted, where a test step turns out to need their number."""
@@ -282,7 +282,7 @@ class Losses:
         if kind in _AS_IT_IS:
             return 1.0
         dtype = part.dtype if part.dtype.is_floating else tf.float32
-        mean = kind.mean if isinstance(kind, Parts) else kind
+        mean = kind.mean if isinstance(kind, LossParts) else kind
         if isinstance(mean, MeanOver) and self._can_sum():
             count = tf.cast(mean.count(), dtype if dtype.size > 4 else tf.float32)
             return tf.math.divide_no_nan(count, self._summed(part, count, "count"))

@@ -45,8 +45,10 @@ def calling(call: str) -> Iterator[None]:
     number, line = vain_wait.CALLS.index(call), frame.f_lineno if frame else 0
     # A step that one calls in `strategy.run`, another one may call in a `tf.function`.
     own = None if call == "strategy.run" else number
-    before = stamps.stand(stamps.Place())
-    stamps.stand(stamps.Place(phase=before.phase if own is None else own, call=number, line=line))
+    before = stamps.stand(stamps.ScriptPlace())
+    stamps.stand(
+        stamps.ScriptPlace(phase=before.phase if own is None else own, call=number, line=line)
+    )
     _standing.append(_named(frame, line))
     try:
         yield

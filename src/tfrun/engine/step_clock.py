@@ -70,8 +70,8 @@ def of(strategy: Any) -> StepClock | None:
     return getattr(strategy, "step_clock", None)
 
 
-class Step(NamedTuple):
-    """A step that is measured, perhaps.
+class TimedStep(NamedTuple):
+    """A step whose time may be measured.
 
     Attributes:
       args: what it is to be called with.
@@ -83,7 +83,7 @@ class Step(NamedTuple):
 
 
 @contextlib.contextmanager
-def around_step(run: replica.ReplicaRun, args: Any) -> Iterator[Step]:
+def around_step(run: replica.ReplicaRun, args: Any) -> Iterator[TimedStep]:
     """Measures the block if it turns out to be a training step.
 
     Args:
@@ -92,10 +92,10 @@ def around_step(run: replica.ReplicaRun, args: Any) -> Iterator[Step]:
     """
     clock, results = _clock(run), []
     if clock is None:
-        yield Step(args, results)
+        yield TimedStep(args, results)
         return
     began = _when(tf.nest.flatten(args, expand_composites=True))
-    yield Step(_after(began, args), results)
+    yield TimedStep(_after(began, args), results)
     if run.reduced:
         here = tf.compat.v1.get_default_graph()
         counts = [op for op in run.counts if getattr(op, "graph", None) is here]

@@ -19,7 +19,7 @@ REPORT = "doubt"
 
 @dataclass(frozen=True, kw_only=True)
 class Doubt:
-    """One that is believed.
+    """A doubt that is believed.
 
     Attributes:
       code: a key of `CODES`.

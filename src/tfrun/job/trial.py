@@ -18,7 +18,7 @@ VARIABLE = "TFRUN_TRIAL"
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What to do.
+    """What a trial does.
 
     Attributes:
       steps: training steps of the script in all; each `fit` after that makes one more.

@@ -30,7 +30,7 @@ from tfrun.observe.access import Access
 from tfrun.observe.events import EventLog
 from tfrun.observe.failure_report import end_of
 from tfrun.observe.monitor import Monitor
-from tfrun.observe.page_server import Watch
+from tfrun.observe.page_server import WatchRoutes
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -112,12 +112,12 @@ async def run_job(
     return outcome
 
 
-def _watch_of(spec: JobSpec, monitor: Monitor, backend: Backend) -> tuple[Watch, str]:
+def _watch_of(spec: JobSpec, monitor: Monitor, backend: Backend) -> tuple[WatchRoutes, str]:
     """Who looks at the job, and the token that they need."""
     token = secrets.token_urlsafe(32)
     # What comes over SSH's forwarded ports seems to be our own user's as well.
     access = Access(token, knows_users=isinstance(backend, LocalBackend))
-    return Watch(Path(spec.run_dir), lambda heat: monitor.view(heat=heat), access), token
+    return WatchRoutes(Path(spec.run_dir), lambda heat: monitor.view(heat=heat), access), token
 
 
 def _contact(backend: Backend, port: int, token: str, door: Door) -> control_contact.Contact:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfrun.cluster.pods import Group, group_of
-from tfrun.cluster.slurm import Allocation, Step, own_gpus, slurm_place
+from tfrun.cluster.pods import PodGroup, group_of
+from tfrun.cluster.slurm import Allocation, SlurmStep, own_gpus, slurm_place
 from tfrun.control.protocol.tls import Certificate
 from tfrun.job.run_dir import safe_name
 from tfrun.job.spec import JobSpec
@@ -21,7 +21,7 @@ from tfrun.launch.slurm.requeue import requeue
 from tfrun.launch.slurm.srun_step import discovery_of, step_job
 from tfrun.process.python import usable_cores
 
-Place = Allocation | Step | Group
+Place = Allocation | SlurmStep | PodGroup
 
 
 def place_of(environment: Mapping[str, str]) -> Place | None:
@@ -40,7 +40,7 @@ def slots_of(place: Place, workers: int | None) -> int:
       place: the place.
       workers: the value of -n, None when it is not given.
     """
-    if isinstance(place, Group):
+    if isinstance(place, PodGroup):
         return place.slots * len(place.hosts)
     nodes = place.slots(workers) if isinstance(place, Allocation) else place.nodes
     return sum(slots for _, slots in nodes)
@@ -48,9 +48,9 @@ def slots_of(place: Place, workers: int | None) -> int:
 
 def run_dir_of(place: Place, program: str) -> str:
     """Returns the default run directory: the same one for all tasks, and when it is requeued."""
-    if isinstance(place, Group):
+    if isinstance(place, PodGroup):
         return str(Path("tfrun-runs", f"{safe_name(program)}-{place.agents[0]}"))
-    step = f".{place.step}" if isinstance(place, Step) and place.step != "0" else ""
+    step = f".{place.step}" if isinstance(place, SlurmStep) and place.step != "0" else ""
     return str(Path("tfrun-runs", f"{safe_name(program)}-slurm-{place.job}{step}"))
 
 
@@ -68,9 +68,9 @@ def job_of(
     Raises:
       UsageError: TFRUN-103 when there is no place for so many workers.
     """
-    if isinstance(place, Group):
+    if isinstance(place, PodGroup):
         return pods_job(spec, place, certificate)
-    if isinstance(place, Step):
+    if isinstance(place, SlurmStep):
         return step_job(spec, place, certificate)
     if [name for name, _ in place.nodes] == [place.here]:
         return local_job(spec)
@@ -84,18 +84,18 @@ def serve(place: Place, run_dir: str, timeout: float, certificate: Certificate |
       TfrunError: TFRUN-306 when that one is not found.
     """
     own = {"timeout": timeout, "environment": os.environ}
-    if isinstance(place, Group):
+    if isinstance(place, PodGroup):
         shows = certificate.context if certificate else None
         discovery = FixedDiscovery(place, certificate)
         return run_member(place.agent, place.slots, discovery, shows=shows, **own)
-    assert isinstance(place, Step)
+    assert isinstance(place, SlurmStep)
     discovery = discovery_of(place, Path(run_dir).absolute())
     return run_member(place.agent, 1, discovery, **own)
 
 
 def task_environment(place: Place | None, environment: Mapping[str, str]) -> dict[str, str]:
     """Returns what one of several tasks on a machine takes of it, where Slurm does not say it."""
-    if not isinstance(place, Step) or place.tasks_here == 1:
+    if not isinstance(place, SlurmStep) or place.tasks_here == 1:
         return {}
     own = {}
     if (gpus := own_gpus(environment)) is not None:
@@ -110,6 +110,6 @@ def task_environment(place: Place | None, environment: Mapping[str, str]) -> dic
 
 def preempted(place: Place) -> str:
     """Asks for the job to be run again, and returns what to tell a person; "" for nothing."""
-    if isinstance(place, Group):
+    if isinstance(place, PodGroup):
         return ""  # whoever has started it sees the exit code
     return requeue(place.job)

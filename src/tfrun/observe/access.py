@@ -49,7 +49,7 @@ def _marked(handler: Handler, mark: str) -> Handler:
 
 
 class Access:
-    """Decides who may look."""
+    """Decides who may watch the job."""
 
     def __init__(self, token: str, *, knows_users: bool) -> None:
         """Args:

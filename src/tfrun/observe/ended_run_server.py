@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tfrun.observe.access import REFUSED
-from tfrun.observe.page_server import Watch
+from tfrun.observe.page_server import WatchRoutes
 from tfrun.observe.public_port import Port
 
 
 class PageServer:
     """Serves a run on a TCP port; `port` is set once it listens."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: WatchRoutes) -> None:
         self._watch = watch
         self._port = Port(watch.routes(), watch.access.admits, refusal=REFUSED)
 

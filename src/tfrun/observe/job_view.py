@@ -17,7 +17,7 @@ from tfrun.observe.step_reports import PARTS, Numbers
 from tfrun.observe.time_series import number
 from tfrun.observe.view_rounds import Rounds
 from tfrun.observe.view_tasks import Workers
-from tfrun.observe.view_training import Training
+from tfrun.observe.view_training import TrainingView
 
 VERSION = 1
 MAX_EVENTS = 200
@@ -33,7 +33,7 @@ class JobView:
 
     def __init__(self, run_dir: str = "") -> None:
         self._run_dir = run_dir
-        self.training = Training()
+        self.training = TrainingView()
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
         self._begin({})
 

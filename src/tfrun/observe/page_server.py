@@ -50,7 +50,7 @@ _TYPES = {
 View = Callable[[bool], dict[str, Any]]  # with the heat map, or without
 
 
-class Watch:
+class WatchRoutes:
     """The routes by which a job is watched."""
 
     def __init__(self, run_dir: Path, view: View, access: Access) -> None:

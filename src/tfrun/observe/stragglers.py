@@ -57,7 +57,7 @@ class Usual:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class StragglerVerdict:
     """A worker has become a straggler, or has ceased to be one.
 
     Attributes:
@@ -78,7 +78,7 @@ class Verdict:
 
 def judge(
     task: str, before: Suspicion, latest: Mapping[str, Numbers]
-) -> tuple[Suspicion, Verdict | None]:
+) -> tuple[Suspicion, StragglerVerdict | None]:
     """Returns what is known against a worker after its newest report.
 
     Args:
@@ -112,7 +112,7 @@ def judge(
     if now.steps < STEPS or now.reports < REPORTS:
         return now, None
     cause = CAUSES[max(zip(PARTS, now.lost, strict=True), key=lambda pair: pair[1])[0]]
-    verdict = Verdict(
+    verdict = StragglerVerdict(
         slow=not before.named,
         factor=round(factor, 2),
         own_seconds=own,

@@ -12,7 +12,7 @@ MAX_ROUNDS = 200
 
 @dataclass(kw_only=True)
 class Rounds:
-    """All of a job's, the newest ones in full."""
+    """All rounds of a job, the newest ones in full."""
 
     rounds: list[dict[str, Any]] = field(default_factory=list)
     recoveries: list[dict[str, Any]] = field(default_factory=list)

@@ -12,7 +12,7 @@ Event = Mapping[str, Any]
 
 
 @dataclass(kw_only=True)
-class Worker:
+class TaskView:
     """One task, in the newest round that it took part in.
 
     Attributes:
@@ -34,10 +34,10 @@ class Worker:
 
 @dataclass(kw_only=True)
 class Workers:
-    """All of a job's; `agents` are the machines by their agents' names."""
+    """All workers of a job; `agents` are the machines by their agents' names."""
 
     agents: dict[str, dict[str, Any]] = field(default_factory=dict)
-    tasks: dict[str, Worker] = field(default_factory=dict)
+    tasks: dict[str, TaskView] = field(default_factory=dict)
     _round: int = -1
     _names: list[str] | None = None
 
@@ -83,7 +83,7 @@ class Workers:
             # A new round: those without a place in it are no workers any more.
             self._round, self.tasks = event["round"], {}
         self._names = None
-        self.tasks[event["task"]] = Worker(
+        self.tasks[event["task"]] = TaskView(
             task=event["task"],
             agent=str(event.get("agent") or next(iter(self.agents), "")),
             pid=event["pid"],
@@ -93,12 +93,12 @@ class Workers:
         )
 
     @staticmethod
-    def _reported(worker: Worker, kind: Any, time: float) -> None:
+    def _reported(worker: TaskView, kind: Any, time: float) -> None:
         state = {"first_step": "running", "done": "done", "error": "failed"}.get(kind)
         if state:
             worker.state, worker.since = state, time
 
-    def in_order(self) -> list[Worker]:
+    def in_order(self) -> list[TaskView]:
         """Returns the tasks in rank order."""
         return [self.tasks[name] for name in self.names]
 
@@ -121,7 +121,7 @@ class Workers:
         ]
 
     def _json_of(
-        self, rank: int, worker: Worker, numbers: Numbers | None, batch: float | None
+        self, rank: int, worker: TaskView, numbers: Numbers | None, batch: float | None
     ) -> dict[str, Any]:
         seconds = numbers.step_seconds if numbers else None
         rate = 1 / seconds if seconds else None

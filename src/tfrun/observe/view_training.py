@@ -14,7 +14,7 @@ MAX_EPOCHS = 1000
 HEAT_COLUMNS = 128
 
 
-class Training:
+class TrainingView:
     """The training that runs, and the curves of all in the run directory."""
 
     def __init__(self) -> None:

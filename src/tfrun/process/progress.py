@@ -62,7 +62,7 @@ class Reading:
 
 
 class Progress:
-    """A worker's side."""
+    """Shows this worker's progress to its agent."""
 
     def __init__(self, path: Path) -> None:
         with path.open("wb+") as file:

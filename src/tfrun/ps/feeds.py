@@ -25,7 +25,7 @@ from tfrun.ps.server_step import MARK
 Arguments = list[np.ndarray]
 
 
-class Feed(Protocol):
+class BatchFeed(Protocol):
     """Batches of one pass after the other.
 
     Attributes:

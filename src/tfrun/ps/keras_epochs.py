@@ -31,16 +31,16 @@ from tfrun.data.order.shards import Replicas
 from tfrun.engine.own_steps import LOGGING, has_own
 from tfrun.ps import server_step
 from tfrun.ps.errors import cannot_be_made, no_steps
-from tfrun.ps.feeds import Feed, PositionFeed
+from tfrun.ps.feeds import BatchFeed, PositionFeed
 from tfrun.ps.pipelines import PipelineFeed
-from tfrun.ps.scheduler import Rate, Run
+from tfrun.ps.step_scheduler import PassRun, Rate
 from tfrun.ps.worker_step import Kind, StepFunction
 
 ALONE = Replicas(first=0, count=1, total=1)  # the chief names the batches: its ledger is whole
 LOG_SECONDS = 0.25  # logs of a step are the metrics as of then, read at most so often
 
 
-class Ended:
+class StepResult:
     """What Keras gets for a batch: the result of a step that has ended."""
 
     def __init__(self, result: Any) -> None:
@@ -49,7 +49,7 @@ class Ended:
     def __next__(self) -> Any:
         return self.result
 
-    def __iter__(self) -> Ended:
+    def __iter__(self) -> StepResult:
         return self
 
 
@@ -64,7 +64,7 @@ class Workspace:
     def __init__(self, model: Any) -> None:
         sizes = [int(np.prod(v.shape)) for v in model.metrics_variables]
         strategy = model.distribute_strategy
-        self.ledger = server_step.Ledger(strategy.servers, sum(sizes))
+        self.ledger = server_step.AppliedSteps(strategy.servers, sum(sizes))
         self.next_number = 0
 
     @staticmethod
@@ -81,7 +81,7 @@ class Workspace:
         return found[key]
 
 
-class Epochs:
+class KerasEpochs:
     """The epoch iterator of one `fit`, `evaluate` or `predict`.
 
     Args:
@@ -103,12 +103,12 @@ class Epochs:
         plan = fit_plan.of_training(self) if self.kind == "train" else FitPlan()
         self._resume = plan.resume
         self._given = options.get("steps_per_epoch")
-        self.feed: Feed = _feed(options, self.kind, self._strategy.workers, self._resume)
+        self.feed: BatchFeed = _feed(options, self.kind, self._strategy.workers, self._resume)
         self._dataset = self.feed.dataset if isinstance(self.feed, PositionFeed) else None
         self.num_batches: int | None = self._given or self.feed.steps
         self._function: StepFunction | None = None
         self._workspace: Workspace | None = None
-        self._run: Run | None = None
+        self._run: PassRun | None = None
         self._epoch = itertools.count()
         self._rate = Rate(LOG_SECONDS)
         self._logs: Any = {}
@@ -146,7 +146,7 @@ class Epochs:
     def catch_stop_iteration(self) -> Iterator[None]:
         yield
 
-    def __iter__(self) -> Iterator[tuple[int, int, Ended]]:
+    def __iter__(self) -> Iterator[tuple[int, int, StepResult]]:
         first, self._step = self._step, 0
         steps = self.num_batches
         trained, self._trained = self._trained, False
@@ -158,7 +158,7 @@ class Epochs:
         self._is_running = True
         try:
             for number, result in self._in_order(run.results()):
-                yield ended, ended, Ended(self._result(number, result))
+                yield ended, ended, StepResult(self._result(number, result))
                 ended += 1
         except GeneratorExit:  # `stop_training`: what has begun counts
             self._finish(run)
@@ -200,7 +200,7 @@ class Epochs:
 
     # -----------------------------------------------------------------------------------------
 
-    def _start(self, first: int) -> Run:
+    def _start(self, first: int) -> PassRun:
         model = self._model
         work = Workspace.of(model, self.kind)
         number = work.next_number if work is not None else 0
@@ -215,7 +215,7 @@ class Epochs:
         self._base = None if carried is None else np.asarray(carried, np.float64)
         left = None if self.num_batches is None else self.num_batches - first
         turns = self.feed.turns(left)
-        self._run = Run(
+        self._run = PassRun(
             self._coordinator,
             self._function.concrete,
             self.feed,
@@ -259,7 +259,7 @@ class Epochs:
                     expected += 1
         yield from sorted([*waiting.items(), *self._take_late()], key=lambda one: one[0])
 
-    def _finish(self, run: Run) -> None:
+    def _finish(self, run: PassRun) -> None:
         run.stop()
         self._advance(run)
         self.publish()
@@ -268,7 +268,7 @@ class Epochs:
         late, self._late = self._late, []
         return late
 
-    def _advance(self, run: Run) -> None:
+    def _advance(self, run: PassRun) -> None:
         if self._dataset is not None and self.kind == "train":
             steps = self._dataset.steps_per_epoch
             count = self._dataset.position.count(steps) + run.applied
@@ -322,7 +322,9 @@ def _plain(value: Any) -> Any:
     return array.item() if array.size == 1 else array
 
 
-def _feed(options: dict[str, Any], kind: Kind, workers: int, done: Resume | None = None) -> Feed:
+def _feed(
+    options: dict[str, Any], kind: Kind, workers: int, done: Resume | None = None
+) -> BatchFeed:
     data, weights = options.get("x"), options.get("class_weight")
     function = make_class_weight_map_fn(weights) if weights is not None else None
     steps = options.get("steps_per_epoch")
@@ -349,6 +351,6 @@ def _feed(options: dict[str, Any], kind: Kind, workers: int, done: Resume | None
     return PipelineFeed(data, steps, workers, function, done)
 
 
-def symbolic_batch(epochs: Epochs) -> Any:
+def symbolic_batch(epochs: KerasEpochs) -> Any:
     """A batch's shapes and dtypes, to build a model from; (x, y, sample_weight)."""
     return data_adapter_utils.unpack_x_y_sample_weight(epochs.feed.spec)

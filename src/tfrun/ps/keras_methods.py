@@ -23,8 +23,8 @@ def plan_of(model: Any, **planned: Any) -> FitPlan:
     """
 
     def make(strategy: Any, options: dict[str, Any]) -> Any | None:
-        from tfrun.ps.keras_epochs import Epochs  # most jobs have no servers
+        from tfrun.ps.keras_epochs import KerasEpochs  # most jobs have no servers
 
-        return Epochs(model, options) if strategy is model.distribute_strategy else None
+        return KerasEpochs(model, options) if strategy is model.distribute_strategy else None
 
     return FitPlan(make_iterator=make, **planned)

@@ -43,7 +43,7 @@ class Work:
 
 
 @dataclass(kw_only=True)
-class Step:
+class ServerStep:
     """The step that is being traced: collects what it does to the servers."""
 
     works: list[Work] = field(default_factory=list)
@@ -52,14 +52,14 @@ class Step:
 _here = threading.local()
 
 
-def current() -> Step | None:
+def current() -> ServerStep | None:
     """The step of `fit` that is traced in this thread; None in a custom loop."""
     return getattr(_here, "step", None)
 
 
 @contextlib.contextmanager
-def step() -> Iterator[Step]:
-    before, _here.step = current(), Step()
+def step() -> Iterator[ServerStep]:
+    before, _here.step = current(), ServerStep()
     try:
         yield _here.step
     finally:
@@ -97,7 +97,7 @@ def _by_device(works: Sequence[Work]) -> list[tuple[str, list[Work]]]:
     return list(found.items())
 
 
-class Ledger:
+class AppliedSteps:
     """What the servers remember of the steps that were applied.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tfrun.engine import variable_values
 from tfrun.process import channel
-from tfrun.ps.scheduler import Rate
+from tfrun.ps.step_scheduler import Rate
 from tfrun.state.fit_keeper import FitKeeper
 from tfrun.state.fit_session import FitSession
 from tfrun.state.snapshot import Snapshot

@@ -45,7 +45,7 @@ class Target:
         return tf.convert_to_tensor(self.value, dtype=dtype, name=name)
 
 
-class Recorder(backend.StatelessScope):
+class UpdateRecorder(backend.StatelessScope):
     """Records what `update_step` does to one variable, or shard, and to its slots.
 
     Args:
@@ -140,7 +140,7 @@ class Recorder(backend.StatelessScope):
 
 
 @contextlib.contextmanager
-def recording(optimizer: Any, recorder: Recorder) -> Iterator[None]:
+def recording(optimizer: Any, recorder: UpdateRecorder) -> Iterator[None]:
     """Has the optimizer's assignments go to `recorder`."""
     names = ("assign", "assign_add", "assign_sub")
     for name in names:

@@ -24,7 +24,7 @@ from tfrun.job.errors import TfrunError
 from tfrun.ps import fused_updates, variables
 from tfrun.ps.row_lookup import ShardGradients
 from tfrun.ps.server_step import Work, current, run_now
-from tfrun.ps.update_recorder import Recorder, recording
+from tfrun.ps.update_recorder import UpdateRecorder, recording
 
 # They look at a variable as a whole: at its norm, its rows and columns, its singular values.
 _WHOLE: tuple[type, ...] = tuple(
@@ -111,7 +111,7 @@ def _work(
             ops = fused_updates.update(optimizer, variable, part, summed, rate)
             if ops is not None:
                 return ops
-        recorder = Recorder(optimizer, variable, part, rows, values)
+        recorder = UpdateRecorder(optimizer, variable, part, rows, values)
         with recording(optimizer, recorder):
             _decay(optimizer, recorder, rate)
             optimizer.update_step(summed, recorder.target, rate)
@@ -124,7 +124,7 @@ def _work(
     return Work(device=target.device, inputs=inputs, run=run)
 
 
-def _decay(optimizer: Any, recorder: Recorder, rate: tf.Tensor) -> None:
+def _decay(optimizer: Any, recorder: UpdateRecorder, rate: tf.Tensor) -> None:
     decays = optimizer.weight_decay is not None
     if decays and optimizer._use_weight_decay(variables.raw(recorder.target.variable)):
         value = recorder.target.value
@@ -132,7 +132,7 @@ def _decay(optimizer: Any, recorder: Recorder, rate: tf.Tensor) -> None:
         recorder.assign_sub(recorder.target, value * factor)
 
 
-def _average(optimizer: Any, variable: Any, recorder: Recorder) -> None:
+def _average(optimizer: Any, variable: Any, recorder: UpdateRecorder) -> None:
     if not optimizer.use_ema:
         return
     average = optimizer._model_variables_moving_average[optimizer._get_variable_index(variable)]

@@ -17,7 +17,7 @@ from keras.src import backend
 
 from tfrun.engine.own_steps import LOGGING, has_own
 from tfrun.ps import server_step, variables
-from tfrun.ps.feeds import Feed
+from tfrun.ps.feeds import BatchFeed
 
 Kind = Literal["train", "test", "predict"]
 
@@ -90,7 +90,7 @@ class StepFunction:
     """
 
     def __init__(
-        self, model: Any, kind: Kind, feed: Feed, ledger: server_step.Ledger | None
+        self, model: Any, kind: Kind, feed: BatchFeed, ledger: server_step.AppliedSteps | None
     ) -> None:
         self._model, self._kind, self._feed, self._ledger = model, kind, feed, ledger
         self._metrics = [(v, start_of(v)) for v in model.metrics_variables]

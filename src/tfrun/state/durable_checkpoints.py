@@ -18,7 +18,7 @@ from tfrun.checkpoint import durable_files, writable_directory
 from tfrun.checkpoint.atomic_store import Store
 from tfrun.checkpoint.background_writer import BackgroundWriter
 from tfrun.checkpoint.names import look
-from tfrun.checkpoint.tf_format import Layout
+from tfrun.checkpoint.tf_format import CheckpointLayout
 from tfrun.checkpoint.when_due import Every, Moment, due, parse
 from tfrun.job import doubts
 from tfrun.job.settings import settings
@@ -60,7 +60,7 @@ class Durable:
         self._writer = BackgroundWriter(self._store, _log.warning)
         self._last = Moment(now=time.monotonic(), step=0)
         self._call = self._asked = 0  # the training and the step that were asked about last
-        self._layouts: dict[tuple[int, ...], tuple[Any, Layout]] = {}
+        self._layouts: dict[tuple[int, ...], tuple[Any, CheckpointLayout]] = {}
         self._unsaved: dict[str, Path] = {}
         atexit.register(self._writer.close, END_SECONDS)
 
@@ -128,12 +128,12 @@ class Durable:
         """Tries again what `keep_call` could not do; returns what fails still."""
         return next(filter(None, map(self.keep_call, tuple(self._unsaved.values()))), "")
 
-    def _layout(self, what: Saved, names: dict[str, Any]) -> Layout:
+    def _layout(self, what: Saved, names: dict[str, Any]) -> CheckpointLayout:
         key = tuple(map(id, names.values()))
         if key not in self._layouts:
             if len(self._layouts) == LAYOUTS:
                 self._layouts.clear()
-            made = Layout.of(what.model, what.optimizer, names=names)
+            made = CheckpointLayout.of(what.model, what.optimizer, names=names)
             self._layouts[key] = what, made  # as long as `what` lives, these numbers are its own
         return self._layouts[key][1]
 

@@ -50,7 +50,7 @@ class FitData:
         """Has Keras go past so many epochs of this `fit`, all of those that it had."""
         self._plan.resume = self._passing(kept, epochs, whole=True)
 
-    def go_on(self, kept: Snapshot) -> other_batches.Where:
+    def go_on(self, kept: Snapshot) -> other_batches.ResumePoint:
         """Has `fit` begin where a state was kept, and returns where in the data that is now.
 
         Raises:
@@ -76,7 +76,7 @@ class FitData:
         """
         self._random = random_state.take()
 
-    def _where(self, kept: Snapshot) -> other_batches.Where:
+    def _where(self, kept: Snapshot) -> other_batches.ResumePoint:
         place, values = kept.place, kept.values
         then = values.get("reads", {})
         found = other_batches.where(
@@ -106,7 +106,7 @@ class FitData:
         )
 
 
-def tell_doubt(at: other_batches.Where, where: str) -> None:
+def tell_doubt(at: other_batches.ResumePoint, where: str) -> None:
     """Says that samples will be trained twice or not at all.
 
     A job that others depend on goes on when workers come and go, and says so; a person who has

@@ -13,7 +13,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.data.keras.fit_plan import FitPlan
-from tfrun.data.order.other_batches import Where
+from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
 from tfrun.state import callback_state, random_state, snapshot
@@ -65,7 +65,7 @@ class FitKeeper(Keeper):
         self._held_random: list[Any] | None = None  # from before the first step
         self._unbuilt: list[Any] = []  # optimizers that their first step builds
 
-    def goes_on(self, place: Place, at: Where) -> None:
+    def goes_on(self, place: Place, at: ResumePoint) -> None:
         """A state was restored.
 
         Args:

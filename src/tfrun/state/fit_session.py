@@ -11,7 +11,7 @@ import keras
 
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.ledger import writer as ledger
-from tfrun.data.order.other_batches import Where
+from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
 from tfrun.engine.trained_model import build_first, resume_with_logs, set_initial_epoch
@@ -56,7 +56,7 @@ class FitSession(Session[FitKeeper]):
         self._reads = FitData(model, call.arguments, plan, on_servers=self.on_servers)
         self._callbacks: Sequence[Any] = ()
         self._kept: Snapshot | None = None
-        self._at = Where(0)  # the place of `_kept` in the data
+        self._at = ResumePoint(0)  # the place of `_kept` in the data
         self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
         self._together = 1  # steps of the last execution
         self._progress = None if self.on_servers else progress.own()

@@ -35,7 +35,7 @@ _OWN = ("TFRUN_CHECKPOINT_DIR", "TFRUN_HOSTS", "TFRUN_HOSTFILE", "TFRUN_MODULE",
 END_SECONDS = 10.0  # what Ctrl-C gives the workers, the agent and the launcher to leave, and more
 
 
-class Job:
+class ChildJob:
     """One run of the script; a context manager that leaves nothing of it behind.
 
     Attributes:
@@ -82,7 +82,7 @@ class Job:
                 preexec_fn=_die_with_us(),
             )
 
-    def __enter__(self) -> Job:
+    def __enter__(self) -> ChildJob:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -198,12 +198,14 @@ class Experiment:
     folder: Path
     timeout: float
 
-    def job(self, name: str, *options: str, wanted: Mapping[str, str], again: bool = False) -> Job:
-        """Starts one that writes into `name`; the arguments are as those of `Job`."""
+    def job(
+        self, name: str, *options: str, wanted: Mapping[str, str], again: bool = False
+    ) -> ChildJob:
+        """Starts one that writes into `name`; the arguments are as those of `ChildJob`."""
         stated = ["--seed", str(self.seed), *["--deterministic"] * self.deterministic]
         command = [*options, *stated, "--", *self.program]
         folder = self.folder / name
-        return Job(command, folder, timeout=self.timeout, again=again, wanted=wanted)
+        return ChildJob(command, folder, timeout=self.timeout, again=again, wanted=wanted)
 
 
 @contextlib.contextmanager
@@ -221,7 +223,7 @@ def ends_children_on_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def failed(job: Job, code: int, what: str) -> TfrunError:
+def failed(job: ChildJob, code: int, what: str) -> TfrunError:
     """The error for a job that should not have failed.
 
     Args:

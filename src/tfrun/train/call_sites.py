@@ -29,7 +29,7 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class CallPlace:
     """The lines of the script that have led to a call, the outermost first."""
 
     frames: tuple[Frame, ...]
@@ -52,7 +52,7 @@ class Place:
         return f"{last.file}:{last.line}" if last else "the script"
 
 
-def here() -> Place:
+def here() -> CallPlace:
     """The place at which the script stands now; without any frames in a library's own thread."""
     frames, files = [], []
     frame = sys._getframe(1)
@@ -63,7 +63,7 @@ def here() -> Place:
             frames.append(Frame(name, code.co_name, code.co_firstlineno, frame.f_lineno))
             files.append(code.co_filename)
         frame = frame.f_back
-    return Place(tuple(reversed(frames)), tuple(reversed(files)))
+    return CallPlace(tuple(reversed(frames)), tuple(reversed(files)))
 
 
 def in_other_branch(source: str, line: int, other: int) -> bool:

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import world
-from tfrun.train.call_sites import Frame, Place, here
+from tfrun.train.call_sites import CallPlace, Frame, here
 
 # Workers reach the same line within a step's time; the largest models take minutes to write.
 START_SECONDS = 60.0
@@ -29,9 +29,9 @@ WRITE_SECONDS = 1800.0
 _SLICE_SECONDS = 1.0  # in between, Python looks after its signals
 
 _lock = threading.RLock()
-_at_place: Counter[Place] = Counter()
+_at_place: Counter[CallPlace] = Counter()
 _to_path: Counter[str] = Counter()
-_loads_at: Counter[Place] = Counter()
+_loads_at: Counter[CallPlace] = Counter()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Call:
       path_nth: the number of the call that shall write this path, from 1.
     """
 
-    place: Place
+    place: CallPlace
     nth: int
     path: str
     path_nth: int
@@ -72,7 +72,7 @@ class Load(Come):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Save(Come):
+class ChiefSave(Come):
     """A save of the chief's that has begun."""
 
     number: int
@@ -97,7 +97,7 @@ def call_to_load(path: str) -> Call:
 
 
 class Writer:
-    """The chief's side."""
+    """Writes the journal, on the chief."""
 
     def __init__(self) -> None:
         self._entries = self._saves = 0
@@ -132,12 +132,12 @@ class Writer:
             self._entries += 1
 
 
-class Reader:
-    """The others' side."""
+class JournalReader:
+    """Reads the journal, on the other workers."""
 
     def __init__(self) -> None:
         self._entries = 0
-        self._begun: list[Save] = []
+        self._begun: list[ChiefSave] = []
         self._ended: dict[int, dict[str, Any]] = {}
         self._loads: list[Load] = []
         self._stood = self._before = 0  # before: so many saves come before the last load here
@@ -172,7 +172,7 @@ class Reader:
                 return True
         return self._stood > stood
 
-    def find(self, wanted: Callable[[Save], bool], seconds: float) -> Save | None:
+    def find(self, wanted: Callable[[ChiefSave], bool], seconds: float) -> ChiefSave | None:
         """Waits for a save to begin; None when none has in this time."""
         deadline, looked_at = time.monotonic() + seconds, 0
         while True:
@@ -183,7 +183,7 @@ class Reader:
             if not self._read_on(deadline):
                 return None
 
-    def result(self, save: Save) -> dict[str, Any]:
+    def result(self, save: ChiefSave) -> dict[str, Any]:
         """Waits for a save to end; returns what the chief tells of it.
 
         Raises:
@@ -198,7 +198,7 @@ class Reader:
             raise _like(kind, text, save.path)
         return entry["result"]
 
-    def wait(self, save: Save) -> bool:
+    def wait(self, save: ChiefSave) -> bool:
         """Waits for a save to end, well or not; False when it has not."""
         deadline = time.monotonic() + WRITE_SECONDS
         while save.number not in self._ended:
@@ -230,7 +230,7 @@ class Reader:
             return
         frames = tuple(Frame(*frame) for frame in entry["frames"])
         self._begun.append(
-            Save(
+            ChiefSave(
                 number=entry["save"],
                 frames=frames,
                 nth=entry["nth"],
@@ -240,7 +240,7 @@ class Reader:
         )
 
 
-writer, reader = Writer(), Reader()
+writer, reader = Writer(), JournalReader()
 
 
 def arrive(made: Call) -> None:

@@ -40,13 +40,21 @@ from tfrun.train import (
     training_header,
 )
 from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, Watched
-from tfrun.train.fit_report import Report, SampleCounter, StepCounter
+from tfrun.train.fit_report import FitReport, SampleCounter, StepCounter
 from tfrun.train.same_data import before_call
 from tfrun.train.step_meter import StepMeter
 from tfrun.train.trial import running
 
 Method = Callable[..., Any]
-_OURS = (SharedLogs, SharedStop, sync_checks.SyncCheck, SampleCounter, StepCounter, Report, Watched)
+_OURS = (
+    SharedLogs,
+    SharedStop,
+    sync_checks.SyncCheck,
+    SampleCounter,
+    StepCounter,
+    FitReport,
+    Watched,
+)
 
 
 def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -136,7 +144,7 @@ def _fit(
         if channel.is_open() and world().is_chief and not in_local_mode():
             counter, steps = SampleCounter(), StepCounter()
             given += [*_defaults(given, _verbose(call)), counter, steps]
-            given.append(Report(lambda: counter.samples, steps))
+            given.append(FitReport(lambda: counter.samples, steps))
             sees_steps = steps_per_execution.sees_every_step(given)
             plan.pace = steps_per_execution.pace_of(model, None, sees_steps=sees_steps)
             _set_callbacks(call, arrange(given, steps.executed))
@@ -167,7 +175,7 @@ def _fit(
         callbacks.append(sync_checks.SyncCheck(every))
     callbacks += [counter, steps, stop]
     if channel.is_open() and world().is_chief:
-        callbacks.append(Report(lambda: stop.samples, steps))
+        callbacks.append(FitReport(lambda: stop.samples, steps))
     _set_callbacks(call, arrange(callbacks, steps.executed))
     forget_functions(model)
     scope = "global" if global_logs or test else "local"

@@ -88,7 +88,7 @@ def tracked_samples(model: Any) -> float:
     return sum(float(copy.numpy()) for copy in variable_values.copies(tracker.count))
 
 
-class Report(keras.callbacks.Callback):
+class FitReport(keras.callbacks.Callback):
     """Sends "fit_begin", "epoch_end" and "fit_end" up the worker's channel.
 
     Args:

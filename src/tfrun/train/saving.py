@@ -27,7 +27,7 @@ from tfrun.engine.local_mode import in_local_mode, local_mode, variables_distrib
 from tfrun.job.world import world
 from tfrun.process import progress
 from tfrun.train import chief_journal
-from tfrun.train.chief_journal import Call, Save
+from tfrun.train.chief_journal import Call, ChiefSave
 
 _log = logging.getLogger("tfrun")
 _asked: dict[str, Call] = {}  # by path, how this worker was asked to save it last
@@ -107,7 +107,7 @@ def wait_until_written(path: Any) -> bool:
         return bool(asked)
 
 
-def _written_by_chief(call: Call) -> Save:
+def _written_by_chief(call: Call) -> ChiefSave:
     reader, seconds = chief_journal.reader, chief_journal.START_SECONDS
     save = reader.find(_meets(call), seconds) or reader.find(
         lambda save: (save.path, save.path_nth) == (call.path, call.path_nth), 0
@@ -130,7 +130,7 @@ def _copy(written: str, path: str) -> None:
         shutil.copy2(written, temporary)
 
 
-def _meets(call: Call) -> Callable[[Save], bool]:
+def _meets(call: Call) -> Callable[[ChiefSave], bool]:
     return lambda save: save.meets(call)
 
 

@@ -75,7 +75,7 @@ def sees_every_step(callbacks: Iterable[Any]) -> bool:
     return False
 
 
-class Pace:
+class FitPace:
     """The executions of one `fit`, see data/order/executions.py.
 
     Args:
@@ -143,7 +143,7 @@ def every_so_many_steps(mine: WorkerSettings) -> list[int]:
     return [n for n in steps if n]
 
 
-def pace_of(model: Any, strategy: Any | None, *, sees_steps: bool) -> Pace | None:
+def pace_of(model: Any, strategy: Any | None, *, sees_steps: bool) -> FitPace | None:
     """The pace of a `fit` that is about to begin; None for Keras's own.
 
     Args:
@@ -163,4 +163,4 @@ def pace_of(model: Any, strategy: Any | None, *, sees_steps: bool) -> Pace | Non
     with default_strategy():
         counted = executions.give(model)
     every = every_so_many_steps(settings())
-    return Pace(counted, strategy, None if is_auto else int(text), every)
+    return FitPace(counted, strategy, None if is_auto else int(text), every)

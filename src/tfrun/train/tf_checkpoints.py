@@ -25,13 +25,13 @@ from tfrun.job.errors import TfrunError
 from tfrun.job.world import world
 from tfrun.process import progress
 from tfrun.train import chief_journal, own_saves
-from tfrun.train.call_sites import Place
-from tfrun.train.chief_journal import Call, Save
+from tfrun.train.call_sites import CallPlace
+from tfrun.train.chief_journal import Call, ChiefSave
 from tfrun.train.saving import key_of, telling
 
 Write = Callable[..., Any]
 _log = logging.getLogger("tfrun")
-_alone: set[Place] = set()  # at which this worker saves and the chief does not
+_alone: set[CallPlace] = set()  # at which this worker saves and the chief does not
 _said: list[bool] = []
 
 
@@ -156,7 +156,7 @@ def _shared(
             return learn(chief_journal.reader.result(save))
 
 
-def _of_chief(call: Call) -> Save | None:
+def _of_chief(call: Call) -> ChiefSave | None:
     """What the chief saves at this place; None when it does not come here."""
     find, seconds = chief_journal.reader.find, chief_journal.START_SECONDS
     if call.place in _alone and not find(lambda save: call.place.is_met_by(save.frames), 0):

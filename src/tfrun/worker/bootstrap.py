@@ -42,7 +42,7 @@ def live(task: Mapping[str, Any]) -> NoReturn:
         stacks.write_on_crash()
         sigterm.listen()
         if task["runs"] == "server":
-            from tfrun.ps.server import serve
+            from tfrun.ps.server_process import serve
 
             serve(chief_watch.for_this_process())
         else:

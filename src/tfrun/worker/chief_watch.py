@@ -33,7 +33,7 @@ class Answer(enum.Enum):
     SILENT = "silent"
 
 
-class Verdict(enum.Enum):
+class ChiefVerdict(enum.Enum):
     """What follows from it."""
 
     GO_ON = "go on"
@@ -42,7 +42,7 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watch:
+class ChiefWatch:
     """What is known of the chief; times are those of one clock, in seconds.
 
     Attributes:
@@ -57,16 +57,16 @@ class Watch:
     seen: float | None = None
     answered: float = 0.0
 
-    def after(self, answer: Answer, now: float) -> tuple[Watch, Verdict]:
+    def after(self, answer: Answer, now: float) -> tuple[ChiefWatch, ChiefVerdict]:
         """Returns what is known after a look, and what follows."""
         if answer is Answer.THERE:
-            return replace(self, seen=now, answered=now), Verdict.GO_ON
+            return replace(self, seen=now, answered=now), ChiefVerdict.GO_ON
         if self.seen is None:
-            return self, Verdict.NEVER_CAME if now >= self.until else Verdict.GO_ON
+            return self, ChiefVerdict.NEVER_CAME if now >= self.until else ChiefVerdict.GO_ON
         refused = answer is Answer.REFUSED and now - self.seen >= self.away
         watch = replace(self, answered=now) if answer is Answer.REFUSED else self
         silent = now - watch.answered >= max(SILENT_SECONDS, self.away)
-        return watch, Verdict.ENDED if refused or silent else Verdict.GO_ON
+        return watch, ChiefVerdict.ENDED if refused or silent else ChiefVerdict.GO_ON
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +105,12 @@ def await_chief(chief: Chief) -> None:
     Raises:
       TfrunError: TFRUN-303 when it has not come in time.
     """
-    watch = Watch(until=time.monotonic() + chief.seconds, away=chief.away)
+    watch = ChiefWatch(until=time.monotonic() + chief.seconds, away=chief.away)
     while True:
         watch, verdict = watch.after(_look(chief.address), time.monotonic())
-        if verdict is Verdict.ENDED:
+        if verdict is ChiefVerdict.ENDED:
             return
-        if verdict is Verdict.NEVER_CAME:
+        if verdict is ChiefVerdict.NEVER_CAME:
             what = f"the chief did not come to {chief.address} in {chief.seconds:.0f} s"
             fix = "Start it there, or give it more time with --join-timeout"
             raise TfrunError("TFRUN-303", what, where="TF_CONFIG cluster.chief", fix=fix)

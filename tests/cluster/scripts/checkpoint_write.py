@@ -15,7 +15,7 @@ import tensorflow as tf
 import tfrun
 from tfrun.checkpoint.atomic_store import Store
 from tfrun.checkpoint.background_writer import BackgroundWriter
-from tfrun.checkpoint.tf_format import Layout
+from tfrun.checkpoint.tf_format import CheckpointLayout
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 here = tfrun.world()
@@ -29,7 +29,7 @@ for name in models.chosen():
         model = models.compiled(name)
     models.train(model)
     variables = models.named(model)
-    layout = Layout.of(model, model.optimizer, names=variables)
+    layout = CheckpointLayout.of(model, model.optimizer, names=variables)
     arrays = {name: models.local(v) for name, v in variables.items()}
     values = models.listed(arrays)
     # The ranks take turns, and nobody else trains meanwhile: an all-reduce would hang here.

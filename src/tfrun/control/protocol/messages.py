@@ -222,7 +222,7 @@ class Release(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Ended(Message):
-    """These tasks' scripts have ended while others go on: nobody meets them any more.
+    """These tasks' scripts have ended while others go on: they join no collective any more.
 
     Each with the number of its last host collective; null where it has met nobody.
     """

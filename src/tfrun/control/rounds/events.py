@@ -123,7 +123,7 @@ class Regroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Preempt:
-    """The system wants the job's machines back: the state is saved first."""
+    """The job's machines are being preempted: the state is saved first."""
 
 
 @dataclass(frozen=True, kw_only=True)

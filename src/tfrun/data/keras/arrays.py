@@ -27,7 +27,7 @@ from keras.src.utils.rng_utils import get_random_seed
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
 from tfrun.data.order.permutation import Order
-from tfrun.data.order.reading_plan import Plan
+from tfrun.data.order.reading_plan import ReadingPlan
 from tfrun.data.sources.source import ArraySource
 
 _numbers = itertools.count()
@@ -56,7 +56,7 @@ def as_dataset(options: Mapping[str, Any]) -> Dataset | None:
     # All workers draw the same numbers, and so does the script when it runs again.
     seed = ((get_random_seed() or 0) << 20) + next(_numbers)
     order = Order(samples=len(source), seed=seed, shuffle=bool(shuffle))
-    return Dataset(Plan(source=source, order=order, batch=batch))
+    return Dataset(ReadingPlan(source=source, order=order, batch=batch))
 
 
 def batch_of(samples: int, batch_size: int | None, steps_per_epoch: int | None) -> int:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfrun.data import errors
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.position import Position
-from tfrun.data.order.reading_plan import CodedErrors, Plan
+from tfrun.data.order.reading_plan import CodedErrors, ReadingPlan
 from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import batches
 from tfrun.data.sources.file_shards import FileShards
@@ -25,7 +25,7 @@ _numbers = itertools.count()
 class Epochs:
     """The reading side of `tfrun.Dataset`: everything but how it is made."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ReadingPlan) -> None:
         self._plan = plan
         self._position = Position()
         self._sought = False
@@ -33,7 +33,7 @@ class Epochs:
         self.name = f"data{next(_numbers)}"
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> ReadingPlan:
         """All that decides what is read."""
         return self._plan
 

@@ -12,7 +12,7 @@ from tfrun.data.order.shards import share_of_step, steps_per_epoch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class BatchGroup:
     """Steps [first, last) of an epoch for `replicas` replicas from number `replica` on.
 
     All its elements, one for each step and replica, have the same number of samples.
@@ -66,7 +66,7 @@ class Groups:
         """Steps of an epoch."""
         return steps_per_epoch(self.samples, self.batch)
 
-    def group(self, number: int) -> Group:
+    def group(self, number: int) -> BatchGroup:
         """Returns the group of this number; it may have no step."""
         epoch, place = divmod(max(number, self._first), self._per_epoch)
         begin, end = self.start, self.stop
@@ -77,9 +77,9 @@ class Groups:
         first, last, replica, replicas = self._at(place)
         passed = epoch * self.steps
         first, last = max(first, begin - passed), min(last, end - passed)
-        return Group(epoch=epoch, first=first, last=last, replica=replica, replicas=replicas)
+        return BatchGroup(epoch=epoch, first=first, last=last, replica=replica, replicas=replicas)
 
-    def positions(self, group: Group) -> NDArray[np.int64]:
+    def positions(self, group: BatchGroup) -> NDArray[np.int64]:
         """Returns the positions in the epoch's order of each element: [elements, samples]."""
         rank, last_rank = self.first + group.replica, self.first + group.replica + group.replicas
         sizes = self.samples, self.batch
@@ -91,7 +91,7 @@ class Groups:
         width = (end - begin) // group.replicas
         return positions.reshape(len(steps) * group.replicas, width)
 
-    def block(self, group: Group, indices: int) -> Group:
+    def block(self, group: BatchGroup, indices: int) -> BatchGroup:
         """Returns the group with its neighbours, as far as they make up about `indices` samples.
 
         All groups of a block have the same block, but for the first step: that is to come soon.

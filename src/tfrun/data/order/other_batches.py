@@ -52,7 +52,7 @@ class Reads:
 NOTHING_KNOWN = Reads()
 
 
-class Where(NamedTuple):
+class ResumePoint(NamedTuple):
     """Where an epoch goes on.
 
     Attributes:
@@ -68,7 +68,7 @@ class Where(NamedTuple):
 
 def where(
     then: Mapping[str, Any], now: Reads, *, step: int, epochs: int = 0, trained: bool = False
-) -> Where:
+) -> ResumePoint:
     """Returns where to go on.
 
     Args:
@@ -89,14 +89,14 @@ def where(
     )
     if same:
         done = before.seen(step)
-        return Where(step, max(seen - done, 0) if seen and done is not None else 0)
+        return ResumePoint(step, max(seen - done, 0) if seen and done is not None else 0)
     near = _near(seen, now, step)
     if not (before.whole and now.whole) and (epochs or step):
         return near._replace(doubt=_changed(before, now) + ", and epochs have a number of steps")
     if trained:
-        return Where(now.steps if now.steps is not None else step)
+        return ResumePoint(now.steps if now.steps is not None else step)
     if not step and not seen:
-        return Where(0)
+        return ResumePoint(0)
     if _other_amount(before, now) or not (before.ordered and now.ordered):
         return near._replace(doubt=_changed(before, now) + ", in the middle of an epoch")
     if seen is None or now.batch is None:
@@ -106,14 +106,14 @@ def where(
         text = (
             f"{seen:,} samples of the epoch are done, no whole number of batches of {now.batch:,}"
         )
-        return Where(done, doubt=text)
-    return Where(done, skip)
+        return ResumePoint(done, doubt=text)
+    return ResumePoint(done, skip)
 
 
-def _near(seen: int | None, now: Reads, step: int) -> Where:
+def _near(seen: int | None, now: Reads, step: int) -> ResumePoint:
     """About as far, for who wants to go on nevertheless."""
     done = step if seen is None or not now.batch else seen // now.batch
-    return Where(done if now.steps is None else min(done, now.steps))
+    return ResumePoint(done if now.steps is None else min(done, now.steps))
 
 
 def _other_amount(before: Reads, now: Reads) -> bool:

@@ -36,7 +36,7 @@ def _last_failures() -> deque[Exception]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ReadingPlan:
     """All that decides what the pipeline yields, but for the place to start and the replicas.
 
     Attributes:
@@ -104,7 +104,9 @@ class CodedErrors:
                 raise failure from error
 
 
-def make_plan(source: Source, batch_size: int, shuffle: bool, seed: int, on_error: OnError) -> Plan:
+def make_plan(
+    source: Source, batch_size: int, shuffle: bool, seed: int, on_error: OnError
+) -> ReadingPlan:
     """Returns the plan for what a person has asked for.
 
     Raises:
@@ -121,4 +123,4 @@ def make_plan(source: Source, batch_size: int, shuffle: bool, seed: int, on_erro
         raise errors.batch_too_large(batch_size, samples, where)
     order = Order(samples=samples, seed=seed, shuffle=shuffle)
     chosen = Tolerant(source) if on_error == "skip" else source
-    return Plan(source=chosen, order=order, batch=batch_size)
+    return ReadingPlan(source=chosen, order=order, batch=batch_size)

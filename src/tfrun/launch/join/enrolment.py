@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """One that has been let in; `attempt` counts how often its agent was started before."""
+    """A machine that has been let in; `attempt` counts the earlier starts of its agent."""
 
     identity: str
     slots: int
@@ -65,7 +65,7 @@ def choose(
 
 @dataclass(kw_only=True, eq=False)
 class Enrolment:
-    """Answers them.
+    """Answers machines that ask to join.
 
     Attributes:
       controller: the job's.

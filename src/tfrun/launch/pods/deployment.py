@@ -33,7 +33,7 @@ MAX_LABEL, MAX_NAME = 63, 253
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """What runs where.
+    """What a person asks of Kubernetes.
 
     Attributes:
       name: of everything that is made.

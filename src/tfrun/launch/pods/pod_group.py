@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfrun.cluster.pods import TOKEN_FILE, Group
+from tfrun.cluster.pods import TOKEN_FILE, PodGroup
 from tfrun.control.placement import Site
 from tfrun.control.protocol.tls import Certificate, pem_of
 from tfrun.job.errors import UsageError
@@ -17,7 +17,7 @@ from tfrun.launch.prestarted.group import group_job
 class FixedDiscovery:
     """The launcher is where the environment says."""
 
-    def __init__(self, group: Group, certificate: Certificate | None = None) -> None:
+    def __init__(self, group: PodGroup, certificate: Certificate | None = None) -> None:
         """Args:
         group: this process's group.
         certificate: what the launcher shows, which all have; None is without TLS.
@@ -48,7 +48,7 @@ class FixedDiscovery:
         pass
 
 
-def pods_job(spec: JobSpec, group: Group, certificate: Certificate | None) -> Job:
+def pods_job(spec: JobSpec, group: PodGroup, certificate: Certificate | None) -> Job:
     """Returns the job of a group whose first process this is.
 
     Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tfrun.cluster.slurm import Step
+from tfrun.cluster.slurm import SlurmStep
 from tfrun.control.placement import Site
 from tfrun.control.protocol.tls import Certificate
 from tfrun.job.spec import JobSpec
@@ -18,14 +18,14 @@ from tfrun.launch.prestarted.discovery import FileDiscovery
 from tfrun.launch.prestarted.group import group_job
 
 
-def discovery_of(step: Step, run_dir: Path) -> FileDiscovery:
+def discovery_of(step: SlurmStep, run_dir: Path) -> FileDiscovery:
     """Returns how the tasks of a step find their launcher; the same for all of them."""
     name = f".slurm-{step.job}.{step.step}.{step.restarts}.json"
     why = f"its task has not come, or does not see {run_dir}"
     return FileDiscovery(run_dir / name, step.here, why)
 
 
-def step_job(spec: JobSpec, step: Step, certificate: Certificate | None) -> Job:
+def step_job(spec: JobSpec, step: SlurmStep, certificate: Certificate | None) -> Job:
     """Returns the job of a step whose task 0 this process is.
 
     Raises:

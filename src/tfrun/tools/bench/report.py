@@ -16,7 +16,7 @@ from tfrun.tools.bench.sizes import written
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sum:
+class MeasuredSum:
     """All-reduces of one size.
 
     Attributes:
@@ -58,7 +58,7 @@ class Way:
     """
 
     name: str
-    sums: tuple[Sum, ...]
+    sums: tuple[MeasuredSum, ...]
     step: float
     small_bytes: int | None = None
     pack_bytes: int | None = None
@@ -121,7 +121,8 @@ class Report:
 def way_of(name: str, found: Mapping[str, Any]) -> Way:
     """Reads what a job has reported."""
     sums = tuple(
-        Sum(bytes=one["bytes"], seconds=tuple(one["seconds"])) for one in found["all_reduce"]
+        MeasuredSum(bytes=one["bytes"], seconds=tuple(one["seconds"]))
+        for one in found["all_reduce"]
     )
     return Way(
         name=name,

@@ -11,14 +11,14 @@ from typing import Any
 from tfrun.job.errors import TfrunError
 from tfrun.tools.bench import KIND
 from tfrun.tools.bench.report import Report, fastest_first, way_of
-from tfrun.tools.child_job import QUIET, Job, Say, ends_children_on_signals, failed
+from tfrun.tools.child_job import QUIET, ChildJob, Say, ends_children_on_signals, failed
 
 MODULE = "tfrun.tools.bench.worker"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What to do.
+    """What a benchmark measures.
 
     Attributes:
       where: the options that say which workers, on which machines.
@@ -83,7 +83,7 @@ def _measured(bench: Bench, name: str, options: list[str]) -> Mapping[str, Any]:
     sizes = ",".join(map(str, bench.sizes))
     numbers = [str(number) for number in (bench.model, bench.batch, bench.steps)]
     command = [*options, *QUIET, "--no-measured", "-m", MODULE, sizes, *numbers]
-    with Job(command, bench.folder / name, timeout=bench.timeout, wanted={}) as job:
+    with ChildJob(command, bench.folder / name, timeout=bench.timeout, wanted={}) as job:
         code = job.wait()
     reports = [event["report"] for event in job.events() if "report" in event]
     measured = [report for report in reports if report.get("kind") == KIND]

@@ -12,7 +12,7 @@ from typing import Any
 
 from tfrun.tools.doctor import findings
 from tfrun.tools.doctor.findings import ERROR, WARNING, Finding
-from tfrun.tools.doctor.machine import Machine, Silent
+from tfrun.tools.doctor.probed_machine import ProbedMachine, Silent
 
 CONNECT_SECONDS = 3.0
 ALL_PAIRS = 16  # machines; of more, neighbours in the ring and the first with each
@@ -55,7 +55,7 @@ class Examination:
 
 
 async def examine(
-    machines: Sequence[Machine], say: Say, *, directory: str, run_dir: str
+    machines: Sequence[ProbedMachine], say: Say, *, directory: str, run_dir: str
 ) -> Examination:
     """Examines machines, and leaves nothing on them.
 
@@ -79,11 +79,11 @@ async def examine(
 
 
 async def _facts(
-    machines: Sequence[Machine], found: Examination, places: Mapping[str, str]
-) -> list[Machine]:
+    machines: Sequence[ProbedMachine], found: Examination, places: Mapping[str, str]
+) -> list[ProbedMachine]:
     names = [machine.name for machine in machines] if len(machines) > 1 else []
 
-    async def ask(machine: Machine) -> dict[str, Any] | Finding:
+    async def ask(machine: ProbedMachine) -> dict[str, Any] | Finding:
         try:
             await machine.start()
             return await machine.ask("facts", names=names, **places)
@@ -112,7 +112,7 @@ def _cannot_be_asked(name: str, why: str) -> Finding:
     )
 
 
-async def _together(machines: Sequence[Machine], found: Examination, say: Say) -> None:
+async def _together(machines: Sequence[ProbedMachine], found: Examination, say: Say) -> None:
     facts = found.machines
     found.findings += findings.of_versions(facts)
     found.findings += findings.of_gpus(facts)
@@ -154,7 +154,7 @@ def pairs_that_matter(names: Sequence[str]) -> list[Pair]:
     return [pair for a, b in both for pair in ((a, b), (b, a))]
 
 
-async def _clock(machine: Machine) -> tuple[float, float]:
+async def _clock(machine: ProbedMachine) -> tuple[float, float]:
     """Returns how many seconds its clock is ahead of ours, and how uncertain that is."""
     before = time.time()
     there = (await machine.ask("clock"))["time"]
@@ -163,14 +163,14 @@ async def _clock(machine: Machine) -> tuple[float, float]:
 
 
 async def _connect(
-    machines: Sequence[Machine],
+    machines: Sequence[ProbedMachine],
     pairs: Sequence[Pair],
     facts: Mapping[str, Mapping[str, Any]],
     ports: Mapping[str, int],
 ) -> dict[Pair, dict[str, Any]]:
     verdicts: dict[Pair, dict[str, Any]] = {}
 
-    async def ask(machine: Machine) -> None:
+    async def ask(machine: ProbedMachine) -> None:
         guess = 0  # of what is narrow to one, the rest is mostly, too
         for source, target in pairs:
             if source == machine.name:
@@ -183,7 +183,7 @@ async def _connect(
     return {pair: verdicts[pair] for pair in pairs}
 
 
-async def _speeds(machines: Sequence[Machine], found: Examination, say: Say) -> None:
+async def _speeds(machines: Sequence[ProbedMachine], found: Examination, say: Say) -> None:
     say(f"timing a sum over {len(machines)} machines")
     seconds = await _sum(machines, found.machines, SMALL)
     speed = _bytes_of(len(machines)) / await _sum(machines, found.machines, LARGE)
@@ -217,7 +217,7 @@ def _bytes_of(world: int) -> float:
 
 
 async def _sum(
-    machines: Sequence[Machine], facts: Mapping[str, Mapping[str, Any]], count: int
+    machines: Sequence[ProbedMachine], facts: Mapping[str, Mapping[str, Any]], count: int
 ) -> float:
     """Returns the seconds that the slowest machine needed for the fastest sum."""
     key, world = secrets.token_hex(16), len(machines)

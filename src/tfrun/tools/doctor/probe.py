@@ -24,7 +24,7 @@ import numpy as np
 import psutil
 
 import tfrun
-from tfrun.collective.form_collective import Where, form
+from tfrun.collective.form_collective import WorkerAddress, form
 from tfrun.collective.peer_listener import PeerListener
 from tfrun.job.supported_versions import version_of
 from tfrun.launch.remote_agent import own_address
@@ -201,7 +201,7 @@ class Probe:
           "seconds": of the fastest time; "right": the sum is.
         """
         assert self._listener is not None
-        where = [Where(host=host, port=port, memory="") for host, port in peers]
+        where = [WorkerAddress(host=host, port=port, memory="") for host, port in peers]
         mine, expected = np.full(count, rank + 1, np.float32), world * (world + 1) / 2
         seconds, right = float("inf"), True
         group = form(self._listener, rank, world, where.__getitem__, seconds=CONNECT_SECONDS)

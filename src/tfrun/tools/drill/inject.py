@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfrun.tools.child_job import Job
-from tfrun.tools.drill import events as reading
-from tfrun.tools.drill.events import Event, Worker
+from tfrun.tools.child_job import ChildJob
+from tfrun.tools.drill import fault_events as reading
+from tfrun.tools.drill.fault_events import Event, WorkerRun
 from tfrun.tools.drill.faults import FAULTS, choose
 
 # A fault comes in this part of the training: after the beginning, and early enough that a run
@@ -28,10 +28,12 @@ class Hit:
     """A fault that was sent: when, in seconds since the epoch, and to whom."""
 
     time: float
-    victims: tuple[Worker, ...]
+    victims: tuple[WorkerRun, ...]
 
 
-def inject(job: Job, fault: str, *, times: int, seconds: float, chance: random.Random) -> list[Hit]:
+def inject(
+    job: ChildJob, fault: str, *, times: int, seconds: float, chance: random.Random
+) -> list[Hit]:
     """Sends the fault, and returns what was sent: fewer than `times` when the job ended before.
 
     Args:
@@ -68,10 +70,10 @@ def inject(job: Job, fault: str, *, times: int, seconds: float, chance: random.R
     return hits
 
 
-def _send(job: Job, fault: str, hits: Sequence[Hit], chance: random.Random) -> Hit | None:
+def _send(job: ChildJob, fault: str, hits: Sequence[Hit], chance: random.Random) -> Hit | None:
     struck = {worker.pid for hit in hits for worker in hit.victims}  # whose end may be no news yet
 
-    def alive(events: Sequence[Event]) -> dict[str, Worker]:
+    def alive(events: Sequence[Event]) -> dict[str, WorkerRun]:
         found = reading.running(events).items()
         return {task: worker for task, worker in found if worker.pid not in struck}
 

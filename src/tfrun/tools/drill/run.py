@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from tfrun.job.errors import UsageError
 from tfrun.job.exits import EXIT_PREEMPTED
-from tfrun.tools.child_job import Experiment, Job, Say, ends_children_on_signals, failed
-from tfrun.tools.drill import events as reading
+from tfrun.tools.child_job import ChildJob, Experiment, Say, ends_children_on_signals, failed
+from tfrun.tools.drill import fault_events as reading
 from tfrun.tools.drill import full_disk, samples
 from tfrun.tools.drill.faults import FAULTS
 from tfrun.tools.drill.inject import EARLIEST, LATEST, Hit, inject
 from tfrun.tools.drill.report import Report
-from tfrun.tools.drill.verdict import Row, Run, judge, judge_full_disk, judge_preempted
+from tfrun.tools.drill.verdict import EndedRun, Row, judge, judge_full_disk, judge_preempted
 
 EARLIER = 0.25  # of the training time, for the one repetition of a fault that came too late
 # Workers then report their weights' digest, and note which samples they have consumed.
@@ -24,7 +24,7 @@ NOT_SAVED = "No checkpoint is being saved"  # checkpoint/save_problems.py says i
 
 @dataclass(frozen=True, kw_only=True)
 class Drill(Experiment):
-    """What to do; the moments and the victims hang on the seed too.
+    """What a drill does; the moments and the victims depend on the seed too.
 
     Attributes:
       workers: how many at most.
@@ -42,7 +42,7 @@ class Drill(Experiment):
     kills: int
     limit: float | None = None
 
-    def drilled(self, name: str, *options: str, again: bool = False) -> Job:
+    def drilled(self, name: str, *options: str, again: bool = False) -> ChildJob:
         """Starts a job that tells what a drill wants to know, as `job` does."""
         stated = ("-n", self.range, *self.hosts, *options)
         return self.job(name, *stated, wanted=DRILLED, again=again)
@@ -69,7 +69,7 @@ def run_drill(drill: Drill, say: Say) -> Report:
     )
 
 
-def _row(drill: Drill, fault: str, undisturbed: Run, say: Say) -> Row:
+def _row(drill: Drill, fault: str, undisturbed: EndedRun, say: Say) -> Row:
     if reason := _why_not(drill, fault):
         say(f"{fault}: skipped: {reason}")
         return Row(fault=fault, run_dir=str(drill.folder / fault), skipped=reason)
@@ -82,7 +82,7 @@ def _row(drill: Drill, fault: str, undisturbed: Run, say: Say) -> Row:
 
 
 def _run_fault(
-    drill: Drill, fault: str, name: str, undisturbed: Run, seconds: float, say: Say
+    drill: Drill, fault: str, name: str, undisturbed: EndedRun, seconds: float, say: Say
 ) -> Row:
     # Each fault has chances of its own: they do not change when others are left out.
     chance = random.Random(f"{drill.seed} {name}")
@@ -119,7 +119,7 @@ def _why_not(drill: Drill, fault: str) -> str:
     return ""
 
 
-def _preempt(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -> Row:
+def _preempt(drill: Drill, name: str, undisturbed: EndedRun, wait: float, say: Say) -> Row:
     """SIGTERM to the launcher; then the same command again, in the same run directory."""
     wanted = reading.weights(undisturbed.events)
     told = again = None
@@ -139,7 +139,7 @@ def _preempt(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -
     )
 
 
-def _fill_disk(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -> Row:
+def _fill_disk(drill: Drill, name: str, undisturbed: EndedRun, wait: float, say: Say) -> Row:
     """The checkpoints' file system has no room any more."""
     small, filled, warned = drill.folder / f"{name}-disk", None, None
     with full_disk.small(small):
@@ -157,7 +157,7 @@ def _fill_disk(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say)
     )
 
 
-def _cut(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -> Row:
+def _cut(drill: Drill, name: str, undisturbed: EndedRun, wait: float, say: Say) -> Row:
     """The connection to the last host breaks: to both sides a host that has gone."""
     hits: list[Hit] = []
     with drill.drilled(name) as job:
@@ -173,15 +173,15 @@ def _cut(drill: Drill, name: str, undisturbed: Run, wait: float, say: Say) -> Ro
     return judge("cut", str(job.run_dir), run, hits, wanted, workers=drill.workers)
 
 
-def _reached(job: Job, wait: float) -> bool:
+def _reached(job: ChildJob, wait: float) -> bool:
     """Waits until the job has trained for so many seconds; False when it ends before."""
     began = job.until(reading.first_step_at)
     return began is not None and job.lasts_until(began + wait)
 
 
-def _finish(job: Job, began: float) -> Run:
+def _finish(job: ChildJob, began: float) -> EndedRun:
     code = job.wait()
-    return Run(
+    return EndedRun(
         events=tuple(job.events()),
         code=code,
         timed_out=job.timed_out,
@@ -190,7 +190,7 @@ def _finish(job: Job, began: float) -> Run:
     )
 
 
-def _check(undisturbed: Run, job: Job) -> None:
+def _check(undisturbed: EndedRun, job: ChildJob) -> None:
     if undisturbed.code != 0:
         raise failed(job, undisturbed.code, "without any fault the job")
     if reading.first_step_at(undisturbed.events) is None:

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfrun.job.exits import EXIT_PREEMPTED
-from tfrun.tools.drill import events as reading
-from tfrun.tools.drill.events import Event, Lost
+from tfrun.tools.drill import fault_events as reading
+from tfrun.tools.drill.fault_events import Event, Lost
 from tfrun.tools.drill.inject import Hit
 from tfrun.tools.drill.samples import Samples
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class EndedRun:
     """A job that is over.
 
     Attributes:
@@ -82,7 +82,7 @@ class Row:
 def judge(
     fault: str,
     run_dir: str,
-    run: Run,
+    run: EndedRun,
     hits: Sequence[Hit],
     wanted: Mapping[int, frozenset[str]],
     *,
@@ -141,7 +141,7 @@ def judge(
     )
 
 
-def samples_broken(run: Run) -> list[str]:
+def samples_broken(run: EndedRun) -> list[str]:
     if run.code != 0 or run.samples is None:
         return []
     counts = (("lost", run.samples.lost), ("repeated", run.samples.repeated))
@@ -162,7 +162,7 @@ def _lost_too_much(lost: Lost, survivors: bool) -> list[str]:
     return [] if lost.exact else ["no survivor has kept its state"]
 
 
-def _noticed_at(run: Run, hit: Hit) -> float | None:
+def _noticed_at(run: EndedRun, hit: Hit) -> float | None:
     return reading.noticed_at(run.events, hit.time, {worker.task for worker in hit.victims})
 
 
@@ -178,8 +178,8 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 def judge_preempted(
     run_dir: str,
-    first: Run,
-    again: Run | None,
+    first: EndedRun,
+    again: EndedRun | None,
     told: float | None,
     restarted: float,
     wanted: Mapping[int, frozenset[str]],
@@ -239,7 +239,7 @@ def judge_preempted(
 
 def judge_full_disk(
     run_dir: str,
-    run: Run,
+    run: EndedRun,
     filled: float | None,
     warned: float | None,
     wanted: Mapping[int, frozenset[str]],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tfrun.tools.parity.records import Record
+from tfrun.tools.parity.step_records import Record
 
 # Below this (root mean square) a variable's own size is no measure: a bias that begins at zero, or
 # one whose gradient is nothing but rounding.

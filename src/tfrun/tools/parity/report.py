@@ -88,7 +88,7 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def name_of(difference: Difference) -> str:
-    """How a person calls it."""
+    """The name by which a person knows it."""
     if difference.kind == "optimizer":
         return f"{difference.name} (optimizer)"
     return difference.name

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from tfrun.job.trial import Trial, no_step
 from tfrun.tools.child_job import QUIET, Experiment, Say, ends_children_on_signals, failed
 from tfrun.tools.parity.compare import compare
-from tfrun.tools.parity.records import Record, read
 from tfrun.tools.parity.report import Report
+from tfrun.tools.parity.step_records import Record, read
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parity(Experiment):
-    """What to do.
+    """What a parity check runs.
 
     Attributes:
       worlds: the numbers of workers; the first one is what the others are compared with.

@@ -21,7 +21,7 @@ LOG_BYTES = 20_000
 
 @dataclass(frozen=True, kw_only=True)
 class Tune(Experiment):
-    """What to do.
+    """What a tuning runs.
 
     Attributes:
       workers: on how many each batch is tried.

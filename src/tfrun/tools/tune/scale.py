@@ -11,7 +11,7 @@ from tfrun.job.learning_rate_rules import factor
 
 @dataclass(frozen=True, kw_only=True)
 class Scaled:
-    """A number of workers.
+    """What a number of workers makes of a per-worker batch.
 
     Attributes:
       workers: how many.

@@ -13,7 +13,7 @@ _TRAINED = ("epoch_end", "fit_end")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Worker:
+class WorkerRun:
     """A worker process of one round."""
 
     task: str
@@ -35,13 +35,13 @@ class Lost:
     exact: bool = True
 
 
-def running(events: Sequence[Event]) -> dict[str, Worker]:
+def running(events: Sequence[Event]) -> dict[str, WorkerRun]:
     """Returns the workers that have started and not ended, by task."""
-    workers: dict[str, Worker] = {}
+    workers: dict[str, WorkerRun] = {}
     for event in events:
         if event["event"] == "worker_started":
             task = event["task"]
-            workers[task] = Worker(task=task, pid=event["pid"], round=event["round"])
+            workers[task] = WorkerRun(task=task, pid=event["pid"], round=event["round"])
         elif event["event"] == "worker_exited":
             workers.pop(event["task"], None)
     return workers

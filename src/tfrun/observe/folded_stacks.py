@@ -13,7 +13,7 @@ _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
 
 @dataclass(frozen=True)
-class Frame:
+class StackFrame:
     """A call that has not returned yet."""
 
     file: str
@@ -21,17 +21,17 @@ class Frame:
     function: str
 
 
-Stack = tuple[Frame, ...]  # the outermost call first
+Stack = tuple[StackFrame, ...]  # the outermost call first
 
 
 def read(text: str) -> list[Stack]:
     """Returns the stacks in what faulthandler has written; the main thread's first."""
-    stacks: list[list[Frame]] = []
+    stacks: list[list[StackFrame]] = []
     for line in text.splitlines():
         if _HEAD.match(line):
             stacks.append([])
         elif stacks and (frame := _FRAME.match(line)):
-            stacks[-1].append(Frame(frame[1], int(frame[2]), frame[3]))
+            stacks[-1].append(StackFrame(frame[1], int(frame[2]), frame[3]))
     # faulthandler begins with the newest thread, and with the newest call.
     return [tuple(reversed(stack)) for stack in reversed(stacks)]
 

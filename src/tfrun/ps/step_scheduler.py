@@ -10,7 +10,7 @@ from typing import Any, cast
 import tensorflow as tf
 from tensorflow.python.distribute.coordinator import coordinator_context
 
-from tfrun.ps.feeds import Feed
+from tfrun.ps.feeds import BatchFeed
 from tfrun.ps.pipelines import PipelineFeed
 from tfrun.ps.reading_turns import Turns
 from tfrun.ps.server_step import RING, mark_of
@@ -20,7 +20,7 @@ POLL_SECONDS = 0.5  # so often an error of the coordinator is looked for while n
 _NOTHING = object()
 
 
-class Run:
+class PassRun:
     """One pass over data: steps in flight, and their results.
 
     Args:
@@ -41,7 +41,7 @@ class Run:
         self,
         coordinator: Any,
         function: Any,
-        feed: Feed,
+        feed: BatchFeed,
         resource: Any,
         places: Iterator[tuple[int, int]],
         number: int,

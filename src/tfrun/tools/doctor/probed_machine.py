@@ -39,7 +39,7 @@ def _mtu_to(address: str, port: int) -> int:
         return 0  # not even a connection is made, which is another fault
 
 
-class Machine:
+class ProbedMachine:
     """One machine's probe, from its start to its end.
 
     Attributes:
