@@ -1,4 +1,4 @@
-"""Knows at every moment of a `fit` which state a successor can go on from, see keeper.py.
+"""Keeps, at every moment of a `fit`, a state that a successor can go on from; see keeper.py.
 
 Keras's callbacks belong to that state: at the end of an epoch some of them may have run.
 """

@@ -1,4 +1,4 @@
-"""One `fit` of a script that may be cut off and run again: kept, left, resumed, passed by."""
+"""Runs one `fit` that may be cut off: keeps its state, goes on from it, passes by what is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knows at every moment of a training which state a successor can go on from.
+"""Keeps, at every moment of a training, a state that a successor can go on from.
 
 Most of the time that is what the variables hold. Where they may be in the middle of something it
 is what they held before it: a step that a peer's death has cut off changes no weight (see

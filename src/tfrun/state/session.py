@@ -1,4 +1,4 @@
-"""One training of the script that may be cut off and run again: a `fit`, or a loop.
+"""Keeps, saves and tells of one training, a `fit` or a loop, that may be cut off and run again.
 
 Of each of them the same three things are seen to. Its state is kept: in this machine's memory, now
 and then and when a peer's end cuts it off, so that the script's next run goes on from there. It is
