@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfrun.job.errors import TfrunError
+from tfrun.job.version import __version__
 from tfrun.job.world import World, world
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from tfrun.train.train_state import TrainState
     from tfrun.worker.strategy import strategy
 
-__version__ = "0.1.0"
 __all__ = [
     "ChiefOnly",
     "Dataset",

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import tfrun
 from tfrun.job import bench_results
 from tfrun.job.bench_results import Settings, machines_of
 from tfrun.job.spec import JobSpec, Program
@@ -58,7 +57,7 @@ def test_the_newest_one_counts_and_few_are_kept(cache: Path) -> None:
 
 def test_another_version_measures_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     bench_results.keep(HERE, SETTINGS)
-    monkeypatch.setattr(tfrun, "__version__", "99")
+    monkeypatch.setattr(bench_results, "__version__", "99")
     assert bench_results.find(HERE) is None
 
 

@@ -25,7 +25,6 @@ from typing import Any
 
 import aiohttp
 
-import tfrun
 from tfrun.agent.dead_workers_snapshots import Memory
 from tfrun.agent.snapshot_directory import StateDir, remove_if_left, state_dir
 from tfrun.agent.spawn import Spawner, make_spawner
@@ -42,6 +41,7 @@ from tfrun.job.errors import TfrunError
 from tfrun.job.exits import EXIT_LOST, EXIT_PREEMPTED
 from tfrun.job.settings import STATE_DIR, WorkerSettings
 from tfrun.job.spec import JobSpec
+from tfrun.job.version import __version__
 from tfrun.process import lineage, sigterm
 from tfrun.process.descendants import kill_descendants
 from tfrun.process.python import usable_cores
@@ -130,7 +130,7 @@ class Agent:
                     agent=self.name,
                     host=platform.node(),
                     pid=os.getpid(),
-                    version=tfrun.__version__,
+                    version=__version__,
                     programs=versions.installed(),
                 )
             )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfrun import __version__
 from tfrun.cli.job_variables import of_a_job, unknown
 from tfrun.cli.params import SECONDS, Number, context
 from tfrun.job.errors import TfrunError
@@ -26,6 +25,7 @@ from tfrun.job.spec import (
     JobSpec,
 )
 from tfrun.job.timeouts import Timeouts
+from tfrun.job.version import __version__
 
 if TYPE_CHECKING:
     from tfrun.cli.options import Options

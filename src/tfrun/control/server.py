@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 from aiohttp import WSMsgType, web
 
-import tfrun
 from tfrun.control.controller import Controller
 from tfrun.control.protocol import messages, wire
 from tfrun.job.errors import TfrunError
+from tfrun.job.version import __version__
 from tfrun.observe.access import REFUSED, shows_token
 from tfrun.observe.page_server import WatchRoutes
 from tfrun.observe.public_port import Port
@@ -91,9 +91,7 @@ class ControlServer:
 
     async def _job(self, request: web.Request) -> web.StreamResponse:
         """What to run, for agents that somebody else has started."""
-        return web.json_response(
-            {"version": tfrun.__version__, "spec": self._controller.spec.to_json()}
-        )
+        return web.json_response({"version": __version__, "spec": self._controller.spec.to_json()})
 
     async def _join(self, request: web.Request) -> web.StreamResponse:
         """Answers a machine that is to join by hand: one message, one answer."""

@@ -17,14 +17,17 @@ from types import FrameType, TracebackType
 import keras
 import tensorflow as tf
 
-import tfrun
 from tfrun.collective import stamps
 from tfrun.engine import whereabouts
 from tfrun.job import vain_wait
 from tfrun.job.errors import TfrunError
 
 _LIBRARIES = KERAS, TENSORFLOW, TFRUN = tuple(
-    f"{Path(module.__file__ or '').parent}{os.sep}" for module in (keras, tf, tfrun)
+    f"{folder}{os.sep}"
+    for folder in (
+        *(Path(module.__file__ or "").parent for module in (keras, tf)),
+        Path(__file__).parents[1],
+    )
 )
 _PYTHON = f"{Path(os.__file__).parent}{os.sep}"
 _standing: list[str] = []  # where the calls are that run: their replicas may have their own threads

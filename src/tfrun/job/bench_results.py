@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tfrun
 from tfrun.job import files
 from tfrun.job.spec import JobSpec
+from tfrun.job.version import __version__
 
 KEPT = 50
 LARGEST = 1 << 30  # bytes; what is more was not measured, but written by hand
@@ -118,7 +118,7 @@ def find(machines: Machines) -> Settings | None:
 
 def _key(machines: Machines) -> dict[str, Any]:
     hosts = [list(host) for host in machines.hosts]
-    return {"tfrun": tfrun.__version__, "hosts": hosts, "workers": machines.workers}
+    return {"tfrun": __version__, "hosts": hosts, "workers": machines.workers}
 
 
 def _fits(one: Mapping[str, Any], machines: Machines) -> bool:

@@ -14,10 +14,10 @@ from typing import Any
 
 import psutil
 
-import tfrun
 from tfrun.job.errors import TfrunError
 from tfrun.job.option_checks import check_program, check_tensorflow
 from tfrun.job.spec import JobSpec
+from tfrun.job.version import __version__
 from tfrun.launch.prestarted.discovery import FileDiscovery
 from tfrun.launch.ssh.copy_directory import unpack
 
@@ -30,7 +30,7 @@ POLL_SECONDS = 0.25
 def main() -> None:
     """Greets the launcher with one line on standard output, then reads its configuration."""
     greeting = {
-        "version": tfrun.__version__,
+        "version": __version__,
         "python": platform.python_version(),
         "address": own_address(os.environ.get("SSH_CONNECTION", ""), interfaces()),
     }

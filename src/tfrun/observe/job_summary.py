@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import tfrun
 from tfrun.job.first_failure import Outcome
 from tfrun.job.spec import JobSpec
+from tfrun.job.version import __version__
 from tfrun.observe.terminal import Terminal, report_failure
 
 
@@ -21,7 +21,7 @@ def beginning(spec: JobSpec, now: float, *, goes_on: bool) -> dict[str, Any]:
         **{"name": spec.program.name, "script": spec.program.target, "started": now},
         "workers": {"low": spec.workers.low, "high": spec.workers.high},
         **{"ps": spec.ps, "seed": spec.seed, "goes_on": goes_on},
-        **{"host": socket.gethostname(), "pid": os.getpid(), "version": tfrun.__version__},
+        **{"host": socket.gethostname(), "pid": os.getpid(), "version": __version__},
     }
 
 

@@ -13,10 +13,11 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-import tfrun
-
 # What is between the script's own lines may differ: only the chief saves.
-_LIBRARIES = tuple(f"{Path(module.__file__ or '').parent}/" for module in (keras, tf, tfrun))
+_LIBRARIES = (
+    *(f"{Path(module.__file__ or '').parent}/" for module in (keras, tf)),
+    f"{Path(__file__).parents[1]}/",
+)
 
 
 class Frame(NamedTuple):

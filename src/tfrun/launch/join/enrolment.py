@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import tfrun
 from tfrun.control.controller import Controller
 from tfrun.control.placement import Site, Whereabouts
 from tfrun.control.protocol import messages, wire
 from tfrun.job.spec import MAX_WORKERS
+from tfrun.job.version import __version__
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
@@ -96,8 +96,8 @@ class Enrolment:
         return _refuse("TFRUN-302", "this is no message of a machine that is to join")
 
     def _enrol(self, message: messages.Enrol, remote: str) -> wire.Message:
-        if message.version != tfrun.__version__:
-            there, here = message.version[:50], tfrun.__version__
+        if message.version != __version__:
+            there, here = message.version[:50], __version__
             return _refuse("TFRUN-305", f"it has tfrun {there}, the job has {here}")
         if not 1 <= message.slots <= MAX_WORKERS or not _NAME.fullmatch(message.name):
             return _refuse("TFRUN-302", "its name or its number of slots is not valid")

@@ -16,12 +16,12 @@ from typing import Any
 
 import aiohttp
 
-import tfrun
 from tfrun.cluster.address import Address
 from tfrun.control.protocol import messages, tls, wire
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import EXIT_PREEMPTED
 from tfrun.job.spec import JobSpec
+from tfrun.job.version import __version__
 from tfrun.launch.join.refusal import why_not_in
 from tfrun.launch.remote_agent import FAILURE
 from tfrun.launch.waiting import Waiting
@@ -145,7 +145,7 @@ class Join:
             name=re.sub(r"[^A-Za-z0-9_.-]", "-", platform.node())[:200] or "unnamed",
             identity=self._identity,
             slots=self._joining.slots,
-            version=tfrun.__version__,
+            version=__version__,
         )
 
     async def _ask(self, message: wire.Message) -> wire.Message:

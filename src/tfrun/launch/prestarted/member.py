@@ -13,11 +13,11 @@ from typing import Any
 
 import aiohttp
 
-import tfrun
 from tfrun.control.protocol.tls import trusting
 from tfrun.job import files
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
+from tfrun.job.version import __version__
 from tfrun.launch import health
 from tfrun.launch.join.refusal import why_not_in
 from tfrun.launch.prestarted.discovery import Discovery, Found
@@ -118,8 +118,8 @@ async def _look(discovery: Discovery, timeout: float) -> tuple[Found, dict[str, 
             except (aiohttp.ClientError, OSError, asyncio.TimeoutError, ValueError) as error:
                 reason = f"{found.url} does not answer: {why_not_in(error).text}"
             else:
-                if job["version"] != tfrun.__version__:
-                    what = f"the launcher has tfrun {job['version']}, here is {tfrun.__version__}"
+                if job["version"] != __version__:
+                    what = f"the launcher has tfrun {job['version']}, here is {__version__}"
                     raise TfrunError("TFRUN-306", what, fix="Install the same version everywhere")
                 return found, job["spec"]
         waiting.because(reason)

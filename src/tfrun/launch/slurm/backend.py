@@ -17,13 +17,13 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-import tfrun
 from tfrun.cluster.slurm import Allocation
 from tfrun.control.placement import Site, Whereabouts, make_plan
 from tfrun.control.protocol.tls import Certificate, pem_of
 from tfrun.job import files
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
+from tfrun.job.version import __version__
 from tfrun.launch.backend import AgentEnd, Door, Job
 from tfrun.launch.prestarted.discovery import FileDiscovery
 from tfrun.launch.prestarted.group import ANY_INTERFACE, write_config
@@ -166,8 +166,8 @@ class SlurmBackend:
 
     def _greeted(self, agent: str, greeting: dict[str, Any]) -> None:
         self.whereabouts.waiting[agent] = "started; its agent connects"
-        if greeting["version"] != tfrun.__version__:
-            what = f"it has tfrun {greeting['version']}, this node has {tfrun.__version__}"
+        if greeting["version"] != __version__:
+            what = f"it has tfrun {greeting['version']}, this node has {__version__}"
             self._ends(agent, what, "TFRUN-305")
 
     async def _wait(self, process: asyncio.subprocess.Process) -> None:

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import tfrun
 from tfrun.job import files
 from tfrun.job.errors import TfrunError
+from tfrun.job.version import __version__
 from tfrun.launch.remote_agent import FAILURE, GREETING
 from tfrun.launch.ssh.command import FORWARD_FAILED, forwarded_port
 from tfrun.launch.ssh.failure import Reason, why_ssh_ended
@@ -118,8 +118,8 @@ class SshConnection:
     def _check_version(self) -> None:
         assert self._greeting is not None
         version = self._greeting["version"]
-        if version != tfrun.__version__:
-            text = f"it has tfrun {version}, this machine has {tfrun.__version__}"
+        if version != __version__:
+            text = f"it has tfrun {version}, this machine has {__version__}"
             self._refuse(Reason(text=text, permanent=True, code="TFRUN-305"))
 
     def _refuse(self, reason: Reason) -> None:

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import psutil
 
-import tfrun
 from tfrun.collective.form_collective import WorkerAddress, form
 from tfrun.collective.peer_listener import PeerListener
 from tfrun.job.supported_versions import version_of
+from tfrun.job.version import __version__
 from tfrun.launch.remote_agent import own_address
 from tfrun.process.python import usable_cores
 from tfrun.tools.doctor import large_packets
@@ -54,7 +54,7 @@ def facts(names: list[str], directory: str, run_dir: str) -> Answer:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "versions": {
             "python": platform.python_version(),
-            "tfrun": tfrun.__version__,
+            "tfrun": __version__,
             **{name: found for name in DISTRIBUTIONS if (found := version_of(name))},
         },
         "cores": usable_cores(),
@@ -217,7 +217,7 @@ class Probe:
 def main() -> None:
     """Answers until there are no more questions."""
     probe = Probe()
-    _say({"version": tfrun.__version__})
+    _say({"version": __version__})
     for line in sys.stdin:
         asked = json.loads(line)
         try:

@@ -8,8 +8,8 @@ import subprocess
 from collections import deque
 from typing import Any
 
-import tfrun
 from tfrun.cluster.host_lists import Host
+from tfrun.job.version import __version__
 from tfrun.launch.ssh.command import CONNECT_SECONDS, ssh_module
 from tfrun.launch.ssh.failure import why_ssh_ended
 from tfrun.process.python import python_command
@@ -80,9 +80,9 @@ class ProbedMachine:
             raise Silent(f"{self._command[0]} cannot be started: {error.strerror}") from None
         self._listening = asyncio.create_task(self._listen(process))
         greeting = await self._read(2 * CONNECT_SECONDS)
-        if greeting["version"] != tfrun.__version__:
+        if greeting["version"] != __version__:
             there = greeting["version"]
-            raise Silent(f"it has tfrun {there}, this machine has {tfrun.__version__}")
+            raise Silent(f"it has tfrun {there}, this machine has {__version__}")
 
     async def ask(self, question: str, **values: Any) -> dict[str, Any]:
         """Returns the answer.
