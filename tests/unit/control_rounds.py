@@ -14,8 +14,8 @@ from tfrun.control.rounds.events import (
     TaskRaised,
     TaskSaved,
 )
-from tfrun.control.rounds.machine import step
 from tfrun.control.rounds.model import PlannedTask, Round
+from tfrun.control.rounds.state_machine import step
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
 

@@ -19,7 +19,7 @@ from tfrun.control.membership import (
 from tfrun.control.placement import Plan, Site, make_plan
 from tfrun.control.recovery import new_round, next_plan
 from tfrun.control.rounds.events import AgentJoined
-from tfrun.control.rounds.machine import step
+from tfrun.control.rounds.state_machine import step
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.job.timeouts import Timeouts
 

@@ -48,8 +48,8 @@ from tfrun.control.rounds.events import (
     TaskSaved,
     TimedOut,
 )
-from tfrun.control.rounds.machine import TRANSITIONS, step
 from tfrun.control.rounds.model import PlannedTask, Round, Stands, State
+from tfrun.control.rounds.state_machine import TRANSITIONS, step
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
 

@@ -6,8 +6,8 @@ from control_rounds import RUNNING, SERVED, exited, raised, walk
 
 from tfrun.control.rounds.actions import AwaitEnds, ReleaseTasks, TellEnded, TellParted
 from tfrun.control.rounds.events import EndsAwaited, TaskDone
-from tfrun.control.rounds.machine import step
 from tfrun.control.rounds.model import PlannedTask, Stands, State
+from tfrun.control.rounds.state_machine import step
 from tfrun.control.rounds.vain_wait import END_SECONDS
 from tfrun.job.restart_policy import Cause, cause_of
 

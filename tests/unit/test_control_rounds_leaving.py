@@ -25,8 +25,8 @@ from tfrun.control.rounds.events import (
     TaskDone,
     TimedOut,
 )
-from tfrun.control.rounds.machine import begin, step
 from tfrun.control.rounds.model import Round, State
+from tfrun.control.rounds.state_machine import begin, step
 
 TIMED_OUT = TimedOut(state=State.LEAVING)
 

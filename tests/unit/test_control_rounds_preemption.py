@@ -39,8 +39,8 @@ from tfrun.control.rounds.events import (
     TaskDone,
     TimedOut,
 )
-from tfrun.control.rounds.machine import begin, step
 from tfrun.control.rounds.model import Round, State
+from tfrun.control.rounds.state_machine import begin, step
 
 PREEMPT, SAVED = Preempt(), JobSaved(step=7)
 GRACE = SetGrace(seconds=Round(number=0, tasks=()).timeouts.preempt_grace)

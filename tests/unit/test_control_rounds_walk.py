@@ -36,8 +36,8 @@ from tfrun.control.rounds.events import (
     TaskSaved,
     TimedOut,
 )
-from tfrun.control.rounds.machine import TRANSITIONS, begin, step
 from tfrun.control.rounds.model import PlannedTask, Round, State
+from tfrun.control.rounds.state_machine import TRANSITIONS, begin, step
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
 from tfrun.job.restart_policy import Cause, cause_of

@@ -12,7 +12,7 @@ from control_port import TOKEN, Served, closed, hello, prepare, receive, send, w
 
 from tfrun.control import server
 from tfrun.control.protocol import messages, wire
-from tfrun.control.rounds.machine import State
+from tfrun.control.rounds.state_machine import State
 from tfrun.observe.access import Access
 from tfrun.observe.page_server import WatchRoutes
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrun.data.order import alike
+from tfrun.data.keras import alike
 
 SHAPE = (4000, 30)
 

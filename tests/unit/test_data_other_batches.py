@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tfrun.data.dataset import Dataset
-from tfrun.data.order.global_batch import reads_of, reads_of_fit
+from tfrun.data.keras.global_batch import reads_of, reads_of_fit
 from tfrun.data.order.other_batches import Reads, ResumePoint, where
 from tfrun.data.order.position import Position
 from tfrun.data.order.shards import Replicas

@@ -11,8 +11,8 @@ import pytest
 
 from tfrun.cluster.host_lists import parse_hosts
 from tfrun.control.rounds.events import AgentJoined, AgentPrepared, Interrupt
-from tfrun.control.rounds.machine import step
 from tfrun.control.rounds.model import PlannedTask, Round
+from tfrun.control.rounds.state_machine import step
 from tfrun.job.errors import CODES, UsageError
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.launch.missing_machines import MAX_LINES, missing_lines

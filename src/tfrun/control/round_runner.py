@@ -14,7 +14,7 @@ from tfrun.control.placement import Plan, Whereabouts, start_messages
 from tfrun.control.preempted_machines import PreemptedMachines
 from tfrun.control.protocol import messages, wire
 from tfrun.control.rendezvous import Rendezvous, Verdict
-from tfrun.control.rounds import actions, ending, events, machine, model
+from tfrun.control.rounds import actions, ending, events, model, state_machine
 from tfrun.control.rounds.after_failure import worth_saving
 from tfrun.control.rounds.model import State
 from tfrun.control.rounds.timers import Timers
@@ -101,9 +101,9 @@ class RoundRunner:
         before = self.round.state
         if isinstance(event, events.TaskRaised) and self.round.is_aside(event.task):
             self._raised[event.task] = event.error
-        self._take(machine.step(self.round, event), before)
+        self._take(state_machine.step(self.round, event), before)
 
-    def _take(self, result: machine.Result, before: State) -> None:
+    def _take(self, result: state_machine.Result, before: State) -> None:
         self.round, asked = result
         if self.round.state is not before:
             self.events.add("round", number=self.round.number, state=self.round.state.value)
@@ -292,7 +292,7 @@ class RoundRunner:
             self.events.add("resized", round=number, **membership.change(before, plan))
         self._wait_for_all()
         state = self.round.state
-        self._take(machine.begin(self._new_round(number), self._members.names), state)
+        self._take(state_machine.begin(self._new_round(number), self._members.names), state)
 
     def _reconsider_soon(self) -> None:
         """Reconsiders once for all machines that come in the same moment."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from tfrun.data import errors
-from tfrun.data.order.epochs import Epochs
+from tfrun.data.epochs import Epochs
 from tfrun.data.order.reading_plan import OnError, Stage, make_plan
 from tfrun.data.sources.records import FileSource, RecordSource, matching
 from tfrun.data.sources.source import SequenceSource, Source, array_source

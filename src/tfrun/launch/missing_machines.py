@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tfrun.control.controller import Controller
 from tfrun.control.placement import Whereabouts
-from tfrun.control.rounds.machine import Round, State
+from tfrun.control.rounds.state_machine import Round, State
 from tfrun.control.view import View
 
 INTERVAL_SECONDS = 5.0

@@ -18,7 +18,7 @@ from tfrun.engine import multi_step_function, own_steps, step_losses, steps_made
 from tfrun.engine.gradient_sums import check_scope
 from tfrun.engine.trained_model import is_repaired, mean_over_workers
 from tfrun.job.errors import TfrunError
-from tfrun.ps import keras_methods as servers
+from tfrun.ps import models as servers
 from tfrun.ps.errors import not_everywhere
 
 

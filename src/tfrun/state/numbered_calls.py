@@ -9,7 +9,7 @@ from typing import Any
 
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine.agree import any_worker
-from tfrun.state import agreement, durable_checkpoints, finished_calls, leaving, snapshot
+from tfrun.state import durable_checkpoints, finished_calls, leaving, share_snapshot, snapshot
 from tfrun.state.snapshot import Place
 
 _numbers = itertools.count()
@@ -51,7 +51,7 @@ def target(strategy: Any | None, folder: Path, *, on_servers: bool = False) -> P
         done = finished_calls.last(folder)
         found = [snapshot.latest(folder), Place(call=done + 1) if done >= 0 else None]
         mine = max((place for place in found if place is not None), default=None)
-        _target.append(agreement.latest_place(strategy, mine))
+        _target.append(share_snapshot.latest_place(strategy, mine))
         if _target[0] != found[0]:
             snapshot.forget()
     return _target[0]

@@ -19,7 +19,7 @@ from tfrun.engine.sync_check import check_in_sync
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel
-from tfrun.state import agreement, finished_calls, leaving, preemption, snapshot
+from tfrun.state import finished_calls, leaving, preemption, share_snapshot, snapshot
 from tfrun.state import numbered_calls as calls
 from tfrun.state.durable_checkpoints import Saved, bring_back, durable
 from tfrun.state.keeper import Keeper
@@ -95,7 +95,7 @@ class Session(Generic[K]):
         ledger.training_is_done()
         path = finished_calls.path_of(self._folder, self.number)
         bring_back(path)
-        done = agreement.fetch(self._strategy, path, has=path.exists())
+        done = share_snapshot.fetch(self._strategy, path, has=path.exists())
         if done is not None and (saving := durable()) is not None:
             saving.keep_missing_call(path)
         return done
@@ -115,7 +115,7 @@ class Session(Generic[K]):
         if target is None or target.call != self.number:
             return None
         path = snapshot.path_of(self._folder, target)
-        kept = agreement.fetch(self._strategy, path, has=path.exists())
+        kept = share_snapshot.fetch(self._strategy, path, has=path.exists())
         if kept is not None:
             self._training.rests(lambda: preemption.read(path))
         return kept

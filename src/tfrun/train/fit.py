@@ -13,8 +13,8 @@ import numpy as np
 from keras.src.backend import compute_output_spec
 
 from tfrun.data import errors
+from tfrun.data.keras import global_batch
 from tfrun.data.keras.fit_plan import FitPlan
-from tfrun.data.order import global_batch
 from tfrun.engine import own_steps, step_clock
 from tfrun.engine.agree import check_same_call, mean_over_workers, multi_worker_strategy
 from tfrun.engine.local_mode import (
@@ -27,7 +27,7 @@ from tfrun.engine.local_mode import (
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
-from tfrun.ps import keras_methods as parameter_server
+from tfrun.ps import models as parameter_server
 from tfrun.state.fit_session import FitSession
 from tfrun.state.leaving import keeping_state
 from tfrun.train import (

@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
+from tfrun.data.keras import global_batch
 from tfrun.data.keras.distributed import DistributedView, Feed
-from tfrun.data.order import global_batch, repeatable
+from tfrun.data.order import repeatable
 from tfrun.data.order.other_batches import Reads, where
 from tfrun.data.order.position import Position
 from tfrun.state.fit_data import tell_doubt

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfrun.collective import stamps
-from tfrun.data.order import alike
+from tfrun.data.keras import alike
 from tfrun.engine import script_place
 from tfrun.engine.agree import sum_over_workers
 from tfrun.job import doubts, vain_wait

@@ -23,7 +23,7 @@ from tfrun.engine.multi_step_function import Executions
 from tfrun.engine.scopes import default_strategy
 from tfrun.job.settings import WorkerSettings, settings
 from tfrun.job.world import world
-from tfrun.ps import keras_methods as parameter_server
+from tfrun.ps import models as parameter_server
 from tfrun.state.callback_state import inner
 from tfrun.train import callback_kinds, trial
 

@@ -15,8 +15,8 @@ import keras
 import tensorflow as tf
 
 from tfrun.data.dataset import Dataset
+from tfrun.data.keras import global_batch
 from tfrun.data.keras.distributed import DistributedView
-from tfrun.data.order import global_batch
 from tfrun.data.order.other_batches import NOTHING_KNOWN, Reads
 from tfrun.engine import variable_values
 from tfrun.job import files, trial

@@ -14,9 +14,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfrun.data.keras.passes import Passes
 from tfrun.data.order.executions import Pace
 from tfrun.data.order.other_batches import NOTHING_KNOWN, Reads
-from tfrun.data.order.passes import Passes
 
 
 def _nothing(epoch: int) -> None:
