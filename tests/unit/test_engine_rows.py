@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from tfrun.patches import keras_layers
 from tfrun.patches.apply import replacements
 from tfrun.patches.table import TABLE
 
-KERAS = getattr(keras_numpy.take, "__wrapped__", keras_numpy.take)
+KERAS = inspect.unwrap(keras_numpy.take)
 Adagrad: Any = keras.optimizers.Adagrad
 SHAPE = (6, 2)
 TAKE = "keras.src.backend.tensorflow.numpy:take"
@@ -171,7 +172,7 @@ def test_a_mirrored_table_is_read_by_rows_inside_and_outside_of_a_run() -> None:
 @pytest.mark.parametrize("own", [False, True], ids=["Keras", "ours"])
 def test_adagrad_reads_accumulators_by_rows(own: bool) -> None:
     """When the first one fails, Keras does so itself, and that patch can go."""
-    update = Adagrad.update_step if own else Adagrad.update_step.__wrapped__
+    update = Adagrad.update_step if own else inspect.unwrap(Adagrad.update_step)
     variable, optimizer = table(), Adagrad()
     optimizer.build([variable])
 
@@ -185,7 +186,7 @@ def test_adagrad_reads_accumulators_by_rows(own: bool) -> None:
 
 def test_adagrad_gives_the_same_bits() -> None:
     """In a graph too, which TensorFlow optimizes."""
-    ours, theirs = (trained(u) for u in (Adagrad.update_step, Adagrad.update_step.__wrapped__))
+    ours, theirs = (trained(u) for u in (Adagrad.update_step, inspect.unwrap(Adagrad.update_step)))
     for one, other in zip(ours, theirs, strict=True):
         assert (one == other).all()
 
