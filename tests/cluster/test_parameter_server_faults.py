@@ -9,6 +9,7 @@ from conftest import Jobs
 SCRIPT = """
 import json, os, signal, sys
 import tensorflow as tf, tfrun
+from tfrun.job.reports import Applied, FirstStep, Resumed
 from tfrun.process import channel
 
 def kill(name):
@@ -34,17 +35,17 @@ def step():
 
 print("round", round, total.device[-24:], other.device[-24:])
 if round:
-    channel.emit("resumed", key=[0, 0, 30], step=30)
+    channel.emit(Resumed(key=[0, 0, 30], step=30))
     channel.wait_for("go", 10)
 steps(10)
-channel.emit("first_step", step=31 if round else 10)
+channel.emit(FirstStep(step=31 if round else 10))
 print("after", round, total.numpy())
 if round == 0:
     for name in ("worker:0", "worker:1"):
         kill(name)
         steps(15)
     print("counted", total.numpy(), other.numpy())
-    channel.emit("applied", key=[0, 0, 40], step=40)
+    channel.emit(Applied(key=[0, 0, 40], step=40))
     kill("ps:1")
     steps(1000)
     print("never")

@@ -19,6 +19,7 @@ from tfrun.observe.monitor import view_of
 
 HEAD = """
 import fcntl, os, signal, sys, time
+from tfrun.job.reports import FirstStep, Resumed, Snapshot
 from tfrun.process import channel
 rank, round = int(os.environ["RANK"]), int(os.environ["TFRUN_ROUND"])
 
@@ -129,7 +130,7 @@ def test_from_the_kill_to_the_forks_takes_no_time(jobs: Jobs) -> None:
         jobs,
         "if round < 3 and rank == 1:\n    about_to_go()\n    die()\n"
         "if round < 3:\n"
-        "    channel.emit('first_step', step=round + 1)\n    notice_peer()\n",
+        "    channel.emit(FirstStep(step=round + 1))\n    notice_peer()\n",
     )
     assert result.returncode == 0, result.stderr
     ended = [e["time"] for e in events(jobs, "worker_exited") if e["code"] == -9]
@@ -147,13 +148,13 @@ def test_a_snapshot_is_resumed_and_what_was_shown_is_not_shown_again(jobs: Jobs)
         "print('loading', flush=True)\n"
         "if round == 0:\n"
         "    if rank == 1:\n        about_to_go()\n        die()\n"
-        "    channel.emit('snapshot', key=[0, 1, 3], step=1203, seconds=0.1)\n"
+        "    channel.emit(Snapshot(key=[0, 1, 3], step=1203, seconds=0.1))\n"
         "    notice_peer()\n"
         "print('building', flush=True)\n"
-        "channel.emit('resumed', key=[0, 1, 3], step=1203)\n"
+        "channel.emit(Resumed(key=[0, 1, 3], step=1203))\n"
         "channel.wait_for('go', 10)\n"
         "print('new', flush=True)\n"
-        "channel.emit('first_step', step=1204)\n",
+        "channel.emit(FirstStep(step=1204))\n",
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout == "loading\nnew\n"
@@ -186,7 +187,7 @@ def test_a_crash_loop_ends_with_the_code_of_the_failure(jobs: Jobs) -> None:
 def test_progress_allows_more_restarts(jobs: Jobs) -> None:
     result = run(
         jobs,
-        "channel.emit('first_step', step=round + 1)\n"
+        "channel.emit(FirstStep(step=round + 1))\n"
         "if round < 4 and rank == 1:\n    about_to_go()\n    die()\n"
         "if round < 4:\n    notice_peer()\n",
         "--max-restarts",
@@ -254,9 +255,9 @@ def test_one_that_is_stopped_is_replaced(jobs: Jobs) -> None:
         "if round == 0 and rank == 1:\n"
         "    about_to_go()\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
         "if round == 0:\n"
-        "    channel.emit('snapshot', key=[0, 0, 5], step=5, seconds=0.1)\n    notice_peer()\n"
-        "channel.emit('resumed', key=[0, 0, 5], step=5)\n"
-        "channel.emit('first_step', step=6)\n",
+        "    channel.emit(Snapshot(key=[0, 0, 5], step=5, seconds=0.1))\n    notice_peer()\n"
+        "channel.emit(Resumed(key=[0, 0, 5], step=5))\n"
+        "channel.emit(FirstStep(step=6))\n",
     )
     assert result.returncode == 0, result.stderr
     assert "worker 1 stopped answering and was killed at step 5; resumed" in result.stderr

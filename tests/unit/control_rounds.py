@@ -18,6 +18,7 @@ from tfrun.control.rounds.model import PlannedTask, Round
 from tfrun.control.rounds.state_machine import step
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
+from tfrun.job.reports import Error
 
 # Two workers on the machine "a", one on "b".
 TASKS = (
@@ -53,8 +54,7 @@ def exited(
 
 
 def raised(task: str | int, kind: str = "ValueError", *, time: float = 2.0) -> TaskRaised:
-    error = {"type": kind, "message": "", "traceback": ""}
-    return TaskRaised(task=named(task), time=time, error=error)
+    return TaskRaised(task=named(task), time=time, error=Error(type=kind))
 
 
 def left(task: str | int, *, time: float = 2.0) -> TaskRaised:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from tfrun.job.bench_results import Settings
 from tfrun.job.errors import UsageError
+from tfrun.job.reports import Measured
 from tfrun.tools.bench import link
 from tfrun.tools.bench.report import (
     Report,
@@ -49,8 +50,8 @@ def test_a_pack_is_another_one_when_it_is_clearly_faster() -> None:
 
 
 def test_what_later_jobs_are_to_know() -> None:
-    ring = way_of("ring", {**found(0.04), "pack_bytes": 1 << 20})
-    host = way_of("host", {**found(0.02), "small_bytes": 128 << 10})
+    ring = way_of("ring", dataclasses.replace(found(0.04), pack_bytes=1 << 20))
+    host = way_of("host", dataclasses.replace(found(0.02), small_bytes=128 << 10))
     both = dataclasses.replace(report(), ways=fastest_first([ring, host]))
     wanted = Settings(
         communication="host", small_bytes=128 << 10, pack_bytes=1 << 20, date="2026-11-22"
@@ -65,11 +66,12 @@ def test_large_sums_are_measured_less_often() -> None:
     assert [times(size) for size in (4, 11 << 20, 1 << 30)] == [100, 23, 5]
 
 
-def found(step: float, *sums: tuple[int, float]) -> dict:
-    return {
-        "all_reduce": [{"bytes": size, "seconds": [2 * s, s, s / 2]} for size, s in sums],
-        "step_seconds": [step, step * 9, step / 2],
-    }
+def found(step: float, *sums: tuple[int, float]) -> Measured:
+    return Measured(
+        **{"workers": 4, "link": None, "gpus": False, "threads": 1},
+        all_reduce=[{"bytes": size, "seconds": [2 * s, s, s / 2]} for size, s in sums],
+        step_seconds=[step, step * 9, step / 2],
+    )
 
 
 def report(link: float | None = 2e9) -> Report:

@@ -94,9 +94,7 @@ def test_a_killed_peer_is_noticed_at_once(count: int, shares: bool, tmp_path: Pa
         assert time.monotonic() - killed[0] < 5  # its patience would last for 20
         assert error.rank == 0
         # The recovery takes it for what it is, also as TensorFlow passes it on.
-        assert is_peer_error(
-            {"type": "InvalidArgumentError", "message": f"assertion failed: [PeerGone: {error}]"}
-        )
+        assert is_peer_error("InvalidArgumentError", f"assertion failed: [PeerGone: {error}]")
         assert not list(tmp_path.iterdir())
         with pytest.raises(PeerGone):  # and there is no other collective
             peer.group.all_reduce([np.zeros(1)])

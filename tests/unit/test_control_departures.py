@@ -7,6 +7,7 @@ import pytest
 from tfrun.control.placement import Site, make_plan
 from tfrun.control.preemption import goes_on_without, may_leave
 from tfrun.control.recovery import Recovery
+from tfrun.job.reports import Placed, Resumed, Snapshot
 from tfrun.job.restart_policy import Restarts
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 
@@ -52,8 +53,8 @@ def test_a_machine_may_go_when_another_one_has_what_it_has() -> None:
     assert may_leave("b", "bc", {"a": (0, 7), "b": (0, 7)}, (0, 7)) == frozenset()  # a is gone
 
 
-def snapshot(step: int, kind: str = "snapshot") -> dict[str, object]:
-    return {"kind": kind, "key": [0, 0, step], "step": step}
+def snapshot(step: int, kind: type[Placed] = Snapshot) -> Placed:
+    return kind(key=[0, 0, step], step=step)
 
 
 def test_who_has_the_newest_state() -> None:
@@ -63,7 +64,7 @@ def test_who_has_the_newest_state() -> None:
     assert (state.holders, state.holder("abc")) == ({"a": (0, 8), "b": (0, 7)}, "a")
     assert (state.holder("bc"), state.holder("c")) == ("b", None)
     # Who goes on from a state has it: it was passed on.
-    state = state.reported(snapshot(8, "resumed"), "c")
+    state = state.reported(snapshot(8, Resumed), "c")
     assert (state.holder("abc", rather="c"), state.holder("abc", rather="b")) == ("c", "a")
     assert state.lost("a").holder("abc") == "c"
 
@@ -72,7 +73,7 @@ def test_a_machine_that_leaves_is_no_failure() -> None:
     state = Recovery(restarts=Restarts()).reported(snapshot(1203), "a").noticed(1.0)
     state = state.after_regroup((), {"node2"})
     assert (state.restarts.total, state.kind) == (0, "machine_preempted")
-    state = state.reported(snapshot(1203, "resumed"), "a")
+    state = state.reported(snapshot(1203, Resumed), "a")
     assert state.sentence(2, 1.3) == (
         "node2 is being preempted; resumed at step 1,203 with 2 workers after 1.3 s"
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tfrun.control.lost_work import lost_steps, sentence
@@ -11,6 +9,7 @@ from tfrun.control.recovery import Recovery
 from tfrun.control.rounds.model import Round
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
+from tfrun.job.reports import FirstStep, Report, Restored, Resumed, Saved, Snapshot
 from tfrun.job.restart_policy import Reached, Restarts
 
 
@@ -85,26 +84,26 @@ def test_nothing_is_said_of_nothing() -> None:
 # --- from what workers report -------------------------------------------------------------------
 
 
-def first(step: int, call: int = 0) -> dict[str, Any]:
-    return {"kind": "first_step", "key": [call, 0, step], "step": step, "made": 1}
+def first(step: int, call: int = 0) -> FirstStep:
+    return FirstStep(key=[call, 0, step], step=step)
 
 
-def snapshot(step: int, call: int = 0) -> dict[str, Any]:
-    return {"kind": "snapshot", "key": [call, 0, step], "step": step}
+def snapshot(step: int, call: int = 0) -> Snapshot:
+    return Snapshot(key=[call, 0, step], step=step)
 
 
-def resumed(step: int, call: int = 0) -> dict[str, Any]:
-    return {"kind": "resumed", "key": [call, 0, step], "step": step}
+def resumed(step: int, call: int = 0) -> Resumed:
+    return Resumed(key=[call, 0, step], step=step)
 
 
-def job(*rounds: list[dict[str, Any] | int]) -> Recovery:
+def job(*rounds: list[Report | int]) -> Recovery:
     """What is remembered in the last of these rounds; a number is what is told once a second."""
     state = Recovery(restarts=Restarts(limit=99)).noticed(0.0)
     killed = Failure(task="worker:1", time=1.0, status=ExitStatus(code=-9))
     for number, reports in enumerate(rounds):
         for report in reports:
             state = state.stepped(report) if isinstance(report, int) else state.reported(report)
-            if not isinstance(report, int) and report["kind"] == "first_step":
+            if isinstance(report, FirstStep):
                 state = state.mended if number < len(rounds) - 1 else state
         if number < len(rounds) - 1:
             after = state.after(Round(number=number, tasks=(), failures=(killed,)))
@@ -138,7 +137,7 @@ def job(*rounds: list[dict[str, Any] | int]) -> Recovery:
     ],
 )
 def test_where_a_job_died_is_where_its_last_round_was(
-    rounds: list[list[dict[str, Any] | int]], died: int | None, lost: int
+    rounds: list[list[Report | int]], died: int | None, lost: int
 ) -> None:
     state = job(*rounds)
     assert (state.died_at and state.died_at[1], state.lost_steps) == (died, lost)
@@ -146,7 +145,7 @@ def test_where_a_job_died_is_where_its_last_round_was(
 
 
 def test_a_loop_that_saves_by_itself_goes_on_where_it_has_restored() -> None:
-    state = job([{"kind": "saved", "step": 50}], [{"kind": "restored", "step": 50}])
+    state = job([Saved(step=50)], [Restored(step=50)])
     assert not state.catches_up  # what it prints is news: nobody tells when it is new
     assert state.saves_itself and state.died_at is None  # nobody knows how far after its last save
     assert (state.resumed, state.began, state.here) == ((0, 50), (0, 50), (0, 50))

@@ -237,7 +237,7 @@ def test_lack_of_memory_is_found_although_we_send_the_same_signal() -> None:
 def test_an_exception_and_its_exit_are_one_failure() -> None:
     round, _ = walk(*STOPPING, exited("worker:1", 4, time=2.0))
     (failure,) = round.failures
-    assert failure.error["type"] == "ValueError"
+    assert failure.error and failure.error.type == "ValueError"
     assert (failure.status, failure.tail, failure.time) == (ExitStatus(code=4), "the tail", 1.0)
 
 

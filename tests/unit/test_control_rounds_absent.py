@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from control_rounds import RUNNING, SERVED, exited, raised, walk
 
 from tfrun.control.rounds.actions import AwaitEnds, ReleaseTasks, TellEnded, TellParted
@@ -97,4 +99,4 @@ def test_who_waits_for_a_slow_one_has_not_parted() -> None:
 
 def lost_one():
     event = raised(0, "UnavailableError")
-    return type(event)(task=event.task, time=1.0, error={**event.error, "where": "train.py:7"})
+    return replace(event, time=1.0, error=replace(event.error, where="train.py:7"))

@@ -21,6 +21,7 @@ from tfrun.control.rounds.model import PlannedTask, Round, State
 from tfrun.control.rounds.replaceable_tasks import STEADY_SECONDS
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
+from tfrun.job.reports import Applied, Resumed
 from tfrun.job.restart_policy import Restarts
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.job.world import world_from_environment
@@ -101,10 +102,9 @@ def test_a_worker_that_ends_while_the_round_ends_is_not_replaced() -> None:
 
 
 def test_what_the_chief_has_applied_is_heard() -> None:
-    report = {"kind": "applied", "step": 7}
+    report = Applied(step=7)
     assert event_of("chief:0", 1.0, report, chief="chief:0") == StepsApplied(step=7)
     assert event_of("worker:0", 1.0, report, chief="chief:0") is None
-    assert event_of("chief:0", 1.0, {"kind": "applied", "step": "7"}, chief="chief:0") is None
 
 
 def test_a_plan_says_what_can_be_replaced() -> None:
@@ -122,10 +122,10 @@ def test_a_person_is_told_how_many_steps_are_done_again() -> None:
     killed = Failure(task="ps:1", time=1.0, status=ExitStatus(code=-9))
     state = Recovery(restarts=Restarts(limit=3)).noticed(1.0)
     assert not state.catches_up
-    state = state.reported({"kind": "applied", "key": [0, 0, 120], "step": 120})
+    state = state.reported(Applied(key=[0, 0, 120], step=120))
     after = state.after(Round(number=0, tasks=(), failures=(killed,)))
     assert after is not None and after.catches_up and after.snapshot is None
-    resumed = after.reported({"kind": "resumed", "key": [0, 0, 100], "step": 100})
+    resumed = after.reported(Resumed(key=[0, 0, 100], step=100))
     assert resumed.sentence(4, 1.5) == (
         "ps 1 killed by SIGKILL at step 120; resumed at step 100 with 4 workers, "
         "and does 20 steps again, after 1.5 s"

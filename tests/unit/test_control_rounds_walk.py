@@ -40,6 +40,7 @@ from tfrun.control.rounds.model import PlannedTask, Round, State
 from tfrun.control.rounds.state_machine import TRANSITIONS, begin, step
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
+from tfrun.job.reports import Error
 from tfrun.job.restart_policy import Cause, cause_of
 
 ORDER = list(State)  # a round only ever goes forward
@@ -172,7 +173,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(task=TASK, kind=st.sampled_from(["ValueError", "UnavailableError"]))
     def raises(self, task: str, kind: str) -> None:
-        self.feed(TaskRaised(task=task, time=next(self.clock), error={"type": kind}))
+        self.feed(TaskRaised(task=task, time=next(self.clock), error=Error(type=kind)))
 
     @rule(task=TASK, code=CODE, memory=st.booleans(), requested=st.booleans())
     def exits(self, task: str, code: int, memory: bool, requested: bool) -> None:

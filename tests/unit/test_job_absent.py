@@ -37,7 +37,7 @@ def test_the_reason_is_found(message: str) -> None:
 @pytest.mark.parametrize("message", [HOST_GRAPH, RING, RING_MISMATCH])
 def test_nobody_has_gone(kind: str, message: str) -> None:
     """The next round would have the same."""
-    assert not is_peer_error({"type": kind, "message": message})
+    assert not is_peer_error(kind, message)
     assert vain_wait.reason_in(message)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tfrun.job.doubts import Doubt, Doubts
-from tfrun.job.exits import EXIT_STRICT
+from dataclasses import replace
 
-REPORT = {"code": "TFRUN-511", "text": "2 workers each train alone"}
+from tfrun.job.doubts import Doubt, Doubts
+from tfrun.job.reports import Doubt as Report
+from tfrun.job.reports import Error
+
+REPORT = Report(code="TFRUN-511", text="2 workers each train alone")
 SCRIPTS = ("worker:0", "worker:1")
 
 
@@ -17,15 +20,15 @@ def test_a_doubt_is_told_once_when_all_have_it() -> None:
     assert told == Doubt(code="TFRUN-511", text="2 workers each train alone")
     assert doubts.told == (told,)
     assert doubts.reported("worker:0", REPORT, SCRIPTS) == (doubts, None)
-    assert told.error["exit_code"] == EXIT_STRICT
+    assert told.error == Error(type="", message=str(told), traceback=str(told), code=told.code)
 
 
 def test_what_one_alone_can_know_is_believed_at_once() -> None:
-    doubts, told = Doubts().reported("worker:0", {**REPORT, "alone": True}, SCRIPTS)
+    doubts, told = Doubts().reported("worker:0", replace(REPORT, alone=True), SCRIPTS)
     assert told is not None and doubts.told == (told,)
 
 
 def test_what_is_no_code_is_no_doubt() -> None:
     """Scripts can write to the line to their agent as well."""
-    for report in ({}, {"code": "TFRUN-000"}, {"code": None, "text": "x"}):
-        assert Doubts().reported("worker:0", report, ("worker:0",)) == (Doubts(), None)
+    report = Report(code="TFRUN-000", text="x")
+    assert Doubts().reported("worker:0", report, ("worker:0",)) == (Doubts(), None)

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import PEER_ERRORS, PEER_PHRASES, Failure, root_cause
+from tfrun.job.reports import Error
 
 
 def failure(task: str, time: float, kind: str = "", message: str = "") -> Failure:
-    error = {"type": kind, "message": message, "traceback": ""} if kind else {}
+    error = Error(type=kind, message=message) if kind else None
     return Failure(task=task, time=time, status=ExitStatus(code=1), error=error)
 
 

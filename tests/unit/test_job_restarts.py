@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import PEER_ERRORS, Failure
+from tfrun.job.reports import Error
 from tfrun.job.restart_policy import Cause, Restarts, Stretch, cause_of
 
 
@@ -15,7 +16,7 @@ def failure(
     code: int | None = None, kind: str = "", platform: str = "TFRUN-401", *, memory: bool = False
 ) -> Failure:
     status = None if code is None else ExitStatus(code=code, out_of_memory=memory)
-    error = {"type": kind} if kind else {}
+    error = Error(type=kind) if kind else None
     return Failure(task="worker:1", time=0.0, status=status, error=error, code=platform)
 
 

@@ -30,7 +30,9 @@ def status(slow: int | None = None, dead: int | None = None, shift: float = 0.0)
         task = {"task": f"worker:{rank}"}
         started = {"pid": rank, "round": 0, "agent": "here"}
         events.append({"event": "worker_started", **task, **started})
-        events.append({"event": "worker_report", **task, "report": {"kind": "first_step"}})
+        events.append(
+            {"event": "worker_report", **task, "report": {"kind": "first_step", "step": 1}}
+        )
     for report in (fit, batch):
         events.append({"event": "worker_report", "task": "worker:0", "report": report})
     own = [100 + 3 * (rank * 7 % 5) + shift * rank for rank in range(WORKERS)]

@@ -14,13 +14,14 @@ import pytest
 from tfrun.agent.hangs import told
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure, Outcome
+from tfrun.job.reports import Error
 from tfrun.observe.failure_report import failure_json
 from tfrun.observe.known_failures import KNOWN, advice
 from tfrun.process.progress import Phase, Reading
 
 
 def known(error: BaseException | None = None, *, code: int = 1, oom: bool = False, tail: str = ""):
-    reported = {"type": type(error).__name__, "message": str(error)} if error else {}
+    reported = Error(type=type(error).__name__, message=str(error)) if error else None
     failure = Failure(
         task="worker:1",
         time=1.0,
@@ -49,7 +50,7 @@ def test_out_of_memory_by_the_kernel_and_by_numpy():
 
 def test_machines_with_other_versions_are_the_last_that_is_thought_of():
     failures = [
-        Failure(task="worker:1", time=1.0, error={"type": kind, "message": "x"})
+        Failure(task="worker:1", time=1.0, error=Error(type=kind, message="x"))
         for kind in ("AttributeError", "MemoryError")
     ]
     told = ["b has Keras 3.9.1 (a: 3.15.1)"]
@@ -154,7 +155,7 @@ def test_the_report_tells_cause_and_fix():
 
 
 def test_what_was_meant_to_be_bold_is_plain_text_in_the_report():
-    error = {"type": "ValueError", "message": "\x1b[1mInput 0\x1b[0m", "traceback": "\x1b[1mx"}
+    error = Error(type="ValueError", message="\x1b[1mInput 0\x1b[0m", traceback="\x1b[1mx")
     report = failure_json(
         Outcome(exit_code=1, cause=Failure(task="worker:0", time=1.0, error=error))
     )

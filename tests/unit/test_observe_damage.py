@@ -62,7 +62,7 @@ def job_here(run: Path) -> None:
     events.add("round", number=0, state="running")
     for rank in (0, 1):
         events.add("worker_started", task=f"worker:{rank}", agent="local", pid=5, round=0)
-    events.add("worker_report", task="worker:0", report={"kind": "first_step"})
+    events.add("worker_report", task="worker:0", report={"kind": "first_step", "step": 1})
     events.add("job_ended", state="finished", exit_code=0, restarts=0, failure=None)
     events.close()
     for file in (LEDGER, "checkpoints/step-5/manifest.json"):

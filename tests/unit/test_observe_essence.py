@@ -12,10 +12,12 @@ import pytest
 
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
+from tfrun.job.reports import Error
 from tfrun.observe.exception_summary import LINES, WIDTH, essence, frames
 from tfrun.observe.failure_report import detail_of
 
-REPORTS = json.loads(Path(__file__).with_name("failures.json").read_text())
+FOUND = json.loads(Path(__file__).with_name("failures.json").read_text())
+REPORTS = {name: Error(**report) for name, report in FOUND.items()}
 SAID = {
     "input shape": [
         "ValueError: Exception encountered when calling Sequential.call().",
@@ -109,7 +111,7 @@ def test_above_it_stand_the_calls(name: str) -> None:
     said = essence(REPORTS[name])[0].partition(": ")[2]
     assert not any(line.endswith(said) for line in above[-3:])
     assert any("/home/me/train.py" in line for line in above) or name in ("syntax", "indent")
-    assert len(above) < len(REPORTS[name]["traceback"].rstrip().splitlines())
+    assert len(above) < len(REPORTS[name].traceback.rstrip().splitlines())
 
 
 def test_the_report_shows_both_or_the_essence_alone() -> None:
@@ -126,9 +128,3 @@ def test_a_process_that_raised_nothing_shows_the_end_of_its_log() -> None:
     failure = Failure(task="worker:1", time=0, status=ExitStatus(code=-11), tail="a\nb\nc\n")
     assert detail_of(failure, 2) == ["…", "b", "c"]
     assert detail_of(failure, 12) == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("error", [{}, {"type": 3, "message": None}, {"notes": "x", "type": "E"}])
-def test_a_report_may_be_anything(error: dict) -> None:
-    """It comes from the user's process."""
-    assert essence(error) and isinstance(frames(error), list)

@@ -18,7 +18,7 @@ def state(time: float, name: str, number: int = 0) -> dict[str, Any]:
 
 
 def first_step(time: float) -> dict[str, Any]:
-    return event(time, "worker_report", task="worker:0", report={"kind": "first_step"})
+    return event(time, "worker_report", task="worker:0", report={"kind": "first_step", "step": 1})
 
 
 def progress(time: float, seconds: float, steps: int, number: int = 0, **aside: float):

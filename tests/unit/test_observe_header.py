@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from tfrun.job.reports import Training
 from tfrun.observe.terminal import Terminal
 from tfrun.observe.training_header import training_line
 
@@ -37,15 +40,15 @@ SCALED = {"rate": 0.4, "rule": "linear", "base": 0.1, "base_batch": 64, "warmup_
     ],
 )
 def test_the_line(report, line):
-    assert training_line(report) == line
+    assert training_line(Training(samples=None, **report)) == line
 
 
 def test_it_is_shown_once_for_what_has_not_changed(capsys):
     terminal = Terminal(prefix_all=False, chief="worker:0")
-    first = {"kind": "training", "global_batch": 64, "workers": 2, "rate": {"rate": 0.1}}
-    shrunk = {**first, "workers": 1}
+    first = Training(global_batch=64, samples=None, workers=2, rate={"rate": 0.1})
+    shrunk = replace(first, workers=1)
     terminal.report("worker:1", first)  # only the chief's word counts
-    for report in (first, first, {**first, "rate": {"rate": 0.05}}, shrunk, shrunk):
+    for report in (first, first, replace(first, rate={"rate": 0.05}), shrunk, shrunk):
         terminal.report("worker:0", report)
         terminal.next_round()
     terminal.close()

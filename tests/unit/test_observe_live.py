@@ -33,7 +33,7 @@ def view():
             for report in (
                 {"kind": "first_step", "step": 1},
                 {"kind": "fit_begin", "epochs": 2, "steps": 60},
-                {"kind": "training", "global_batch": 64},
+                {"kind": "training", "global_batch": 64, "workers": 2},
             )
         ],
         {"event": "progress", **step, **more},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tfrun.job.reports import Progress
 from tfrun.observe.step_reports import Numbers, read
 from tfrun.observe.stragglers import STEPS, Suspicion, judge, sentence
 
@@ -18,11 +19,14 @@ def numbers(
     **parts: float,
 ) -> Numbers:
     split = {**USUAL, **(split or {}), **parts}
-    report = {"epoch": 0, "in_epoch": 1, "step": 1, "steps": steps, "rss": 1, "cpu": 1.0}
-    if network is not None:
-        report |= {"network": steps * network, "network_to": "10.0.0.3"}
-    seconds = steps * sum(split.values())
-    found = read(time, {**report, "seconds": seconds, "split": [steps * s for s in split.values()]})
+    report = Progress(
+        **{"epoch": 0, "in_epoch": 1, "step": 1, "steps": steps, "rss": 1, "cpu": 1.0},
+        seconds=steps * sum(split.values()),
+        split=[steps * s for s in split.values()],
+        network=None if network is None else steps * network,
+        network_to="10.0.0.3",
+    )
+    found = read(time, report)
     assert found is not None
     return found
 

@@ -9,6 +9,7 @@ import pytest
 
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure, Outcome
+from tfrun.job.reports import Error
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.observe.job_summary import print_outcome, print_start
 from tfrun.observe.terminal import Terminal
@@ -96,7 +97,7 @@ def test_an_interrupt(here: Path, capsys) -> None:
 
 
 def failed(task: str) -> Outcome:
-    error = {"type": "ValueError", "message": "boom", "traceback": "Traceback\nValueError: boom"}
+    error = Error(type="ValueError", message="boom", traceback="Traceback\nValueError: boom")
     failure = Failure(task=task, time=0, status=ExitStatus(code=1), error=error)
     return Outcome(exit_code=1, cause=failure, others=1)
 

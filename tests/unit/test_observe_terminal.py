@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
+from tfrun.job.reports import EpochEnd, Error, FitEnd
 from tfrun.observe.terminal import TRACEBACK_LINES, Terminal, headline, report_failure
 
 
@@ -228,18 +230,18 @@ def test_what_the_terminal_cannot_encode_is_replaced(
 
 def test_only_the_chiefs_fit_is_summed_up() -> None:
     terminal = plain()
-    terminal.report("worker:0", {"kind": "fit_end", "steps": 1})
-    terminal.report("worker:1", {"kind": "fit_end", "steps": 2})
-    terminal.report("worker:0", {"kind": "epoch_end", "steps": 3})
+    terminal.report("worker:0", FitEnd(steps=1))
+    terminal.report("worker:1", FitEnd(steps=2))
+    terminal.report("worker:0", EpochEnd(epoch=0, steps=3))
     terminal.close()
     assert terminal.summary["steps"] == 1
 
 
-ERROR = {
-    "type": "ValueError",
-    "message": "boom",
-    "traceback": "Traceback (most recent call last):\n  File x\nValueError: boom\n",
-}
+ERROR = Error(
+    type="ValueError",
+    message="boom",
+    traceback="Traceback (most recent call last):\n  File x\nValueError: boom\n",
+)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +260,7 @@ ERROR = {
                 task="chief:0",
                 time=0,
                 status=ExitStatus(code=7),
-                error={"type": "SystemExit", "message": "7", "traceback": "SystemExit: 7"},
+                error=Error(type="SystemExit", message="7", traceback="SystemExit: 7"),
             ),
             "chief 0 failed first: exit code 7",
         ),
@@ -288,8 +290,8 @@ def report(failure: Failure, others: int = 0, *, seen: bool = False, width: int 
     return file.getvalue()
 
 
-def failed(traceback: str = ERROR["traceback"]) -> Failure:
-    error = {**ERROR, "traceback": traceback}
+def failed(traceback: str = ERROR.traceback) -> Failure:
+    error = replace(ERROR, traceback=traceback)
     return Failure(task="worker:1", time=0, status=ExitStatus(code=1), error=error)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tfrun.job.reports import Progress, decode
 from tfrun.observe.events import EventLog, read_events
 from tfrun.observe.job_view import reduce
 from tfrun.observe.monitor import Monitor, view_of
@@ -24,6 +26,13 @@ def report(
     place = {"epoch": step // 100, "in_epoch": step % 100, "step": step}
     more = {"rss": 100 << 20, "cpu": 0.5, "split": split, **({"logs": logs} if logs else {})}
     return {"kind": "progress", **place, "steps": steps, "seconds": sum(split), **more}
+
+
+def said_by(values: dict[str, Any]) -> Progress:
+    """As it arrives."""
+    found = decode(json.loads(json.dumps(values)))
+    assert isinstance(found, Progress)
+    return found
 
 
 def begun(folder: Path) -> tuple[EventLog, Monitor]:
@@ -56,7 +65,7 @@ def trained(monitor: Monitor, steps: range, slow: str = "") -> list[str]:
         for task in WORKERS:
             logs = {"loss": 1.0 / step, "auc": "NaN"} if task == "worker:0" else None
             one = report(step, compute=0.05 if task == slow else 0.01, logs=logs)
-            said.append(monitor.reported(task, json.loads(json.dumps(one))))
+            said.append(monitor.reported(task, said_by(one)))
     return [text for text in said if text]
 
 
@@ -170,8 +179,9 @@ def test_another_job_in_the_directory_goes_on_with_the_curves(tmp_path: Path):
 )
 def test_what_a_users_process_invents_harms_nothing(wrong: dict[str, Any], tmp_path: Path):
     _, monitor = begun(tmp_path)
-    monitor.reported("worker:0", {**report(10), **wrong})
-    monitor.reported("worker:77", report(10))
+    with contextlib.suppress(ValueError):  # then it is none
+        monitor.reported("worker:0", said_by({**report(10), **wrong}))
+    monitor.reported("worker:77", said_by(report(10)))
     json.dumps(monitor.view(), allow_nan=False)
 
 
@@ -190,7 +200,7 @@ def test_a_day_is_some_thousands_of_lines(tmp_path: Path, monkeypatch: pytest.Mo
         while clock[0] - monitor._began < seconds:
             clock[0] += every
             step += 10
-            monitor.reported("worker:0", report(step))
+            monitor.reported("worker:0", said_by(report(step)))
     found = [e for e in read_events(tmp_path / "events.jsonl") if e["event"] == "progress"]
     assert 1000 < len(found) < 4000
     assert len({e["step"] for e in found}) == len(found)

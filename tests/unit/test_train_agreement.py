@@ -21,7 +21,7 @@ def test_without_room_nothing_is_left_behind_and_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(channel, "emit", lambda kind, text: said.append(text))
+    monkeypatch.setattr(channel, "emit", lambda report: said.append(report.text))
     path = tmp_path / "state-0-1-2.safetensors"
     path.mkdir()  # what cannot be replaced by a file
     share_snapshot._leave(path, b"state")

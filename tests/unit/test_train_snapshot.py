@@ -128,7 +128,9 @@ def test_no_room_is_no_error_and_is_said_once_until_it_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(channel, "emit", lambda kind, text: said.append(f"{kind}: {text}"))
+    monkeypatch.setattr(
+        channel, "emit", lambda report: said.append(f"{report.kind}: {report.text}")
+    )
     folder = tmp_path / "not there"
     for step in range(3):
         assert not snapshot.write(folder, at(0, 0, step))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tfrun.engine import agree
+from tfrun.job.reports import encode
 from tfrun.process import channel
 from tfrun.train import step_meter
 from tfrun.train.step_meter import StepMeter
@@ -48,7 +49,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     reports: list[dict[str, Any]] = []
-    monkeypatch.setattr(channel, "emit", lambda kind, **fields: reports.append(fields))
+    monkeypatch.setattr(channel, "emit", lambda report: reports.append(encode(report)))
     return reports
 
 

@@ -13,7 +13,11 @@ from collections.abc import Iterator
 
 import pytest
 
-HEAD = "import sys, os\nfrom tfrun.process import channel\nchannel.open_channel(int(sys.argv[1]))\n"
+HEAD = (
+    "import sys, os\nfrom tfrun.job.reports import Done, EndedAt, FitEnd, Notice\n"
+    "from tfrun.process import channel\nchannel.open_channel(int(sys.argv[1]))\n"
+)
+DONE = {"kind": "done", "collectives": None}
 SECONDS = 20
 
 
@@ -57,19 +61,20 @@ def reports(code: str) -> list[dict]:
 
 
 def test_reports_arrive_in_order() -> None:
-    sent = "for i in range(100): channel.emit('epoch_end', epoch=i, logs={'loss': 0.5})"
+    sent = "for i in range(100): channel.emit(FitEnd(steps=i, seconds=1, logs={'loss': 0.5}))"
     assert reports(sent) == [
-        {"kind": "epoch_end", "epoch": i, "logs": {"loss": 0.5}} for i in range(100)
+        {"kind": "fit_end", "steps": i, "seconds": 1, "logs": {"loss": 0.5}} for i in range(100)
     ]
 
 
 def test_numpy_scalars_are_numbers() -> None:
     code = """
 import numpy as np
-channel.emit("x", a=np.float32(0.5), b=np.int64(3), c=np.bool_(True), d=np.array([2.5]),
-             e=np.array(7), f=np.arange(3), g=[np.float16(1)])
+logs = dict(a=np.float32(0.5), b=np.int64(3), c=np.bool_(True), d=np.array([2.5]),
+            e=np.array(7), f=np.arange(3), g=[np.float16(1)])
+channel.emit(FitEnd(logs=logs))
 """
-    (report,) = reports(code)
+    report = reports(code)[0]["logs"]
     assert {key: report[key] for key in "abcdeg"} == {
         **{"a": 0.5, "b": 3, "c": True, "d": 2.5, "e": 7},
         "g": [1.0],
@@ -78,35 +83,36 @@ channel.emit("x", a=np.float32(0.5), b=np.int64(3), c=np.bool_(True), d=np.array
 
 
 def test_anything_else_is_text() -> None:
-    (report,) = reports("channel.emit('x', a=b'1', b={1}, c=Exception('e'), d=None)")
-    assert report == {"kind": "x", "a": "b'1'", "b": "{1}", "c": "e", "d": None}
+    code = "channel.emit(FitEnd(logs=dict(a=b'1', b={1}, c=Exception('e'), d=None)))"
+    assert reports(code)[0]["logs"] == {"a": "b'1'", "b": "{1}", "c": "e", "d": None}
 
 
-@pytest.mark.parametrize("value", ["{(1, 2): 3}", "{b'k': 1}", "loop"])
+@pytest.mark.parametrize("value", ["{(1, 2): 3}", "{b'k': 1}", "{0: loop}"])
 def test_emit_never_raises(value: str) -> None:
-    (report,) = reports(f"loop = []; loop.append(loop)\nchannel.emit('x', a={value})")
-    assert report["kind"] == "x"
+    (report,) = reports(f"loop = []; loop.append(loop)\nchannel.emit(FitEnd(logs={value}))")
+    assert report["kind"] == "fit_end"
 
 
 def test_outside_a_job_and_in_children_emit_is_silent() -> None:
     code = """
 if os.fork() == 0:
     assert not channel.is_open()
-    channel.emit("from the child")
+    channel.emit(Notice(text="from the child"))
     channel.wait_for("release")
     os._exit(0)
 os.wait()
-channel.emit("from the worker")
+channel.emit(Notice(text="from the worker"))
 """
-    assert reports(code) == [{"kind": "from the worker"}]
-    silent = "from tfrun.process import channel; channel.emit('x'); channel.wait_for('release')"
+    assert reports(code) == [{"kind": "notice", "text": "from the worker"}]
+    silent = "from tfrun.job.reports import EndedAt; from tfrun.process import channel; "
+    silent += "channel.emit(EndedAt(step=1)); channel.wait_for('release')"
     subprocess.run([sys.executable, "-c", silent], check=True, timeout=SECONDS)
 
 
 FLOOD = """
 import time
 start = time.monotonic()
-for i in range(5000): channel.emit("step", step=i, filler="x" * {size})
+for i in range(5000): channel.emit(FitEnd(steps=i, logs={{"filler": "x" * {size}}}))
 print(time.monotonic() - start, flush=True)
 """
 
@@ -121,19 +127,21 @@ print(time.monotonic() - start, flush=True)
 def test_nobody_reading_never_blocks_and_cuts_no_report(size: int) -> None:
     """The agent is busy: reports are lost, but each that arrives is whole, "done" included."""
     code = FLOOD.format(size=size).replace("5000", "5000" if size < 1000 else "20")
-    code += "channel.emit('done')\n"
+    code += "channel.emit(Done(collectives=None))\n"
     with worker(code) as (line, process):
         assert process.stdout is not None
         assert float(process.stdout.readline()) < 5.0
         received = lines(line)
-    assert received[-1] == {"kind": "done"}
+    assert received[-1] == DONE
     assert 0 < len(received) < 5001
-    steps = [report["step"] for report in received[:-1]]
+    steps = [report["steps"] for report in received[:-1]]
     assert steps == sorted(steps)
 
 
 def test_an_agent_that_has_gone_is_no_error() -> None:
-    with worker("sys.stdin.readline()\nchannel.emit('a')\nchannel.emit('done')\n") as (
+    with worker(
+        "sys.stdin.readline()\nchannel.emit(EndedAt(step=1))\nchannel.emit(Done(collectives=None))\n"
+    ) as (
         line,
         process,
     ):
@@ -148,8 +156,11 @@ def test_an_agent_that_has_gone_is_no_error() -> None:
     ids=["at once", "after another word", "in two pieces", "gone"],
 )
 def test_the_release_is_waited_for(said: list[bytes]) -> None:
-    with worker("channel.emit('done')\nchannel.wait_for('release')\n") as (line, process):
-        assert json.loads(line.recv(4096)) == {"kind": "done"}
+    with worker("channel.emit(Done(collectives=None))\nchannel.wait_for('release')\n") as (
+        line,
+        process,
+    ):
+        assert json.loads(line.recv(4096)) == DONE
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.2)
         for word in said:
@@ -161,7 +172,9 @@ def test_the_release_is_waited_for(said: list[bytes]) -> None:
 
 def test_waiting_has_a_limit() -> None:
     start = time.monotonic()
-    assert reports("channel.wait_for('go', 0.2)\nchannel.emit('x')") == [{"kind": "x"}]
+    assert reports("channel.wait_for('go', 0.2)\nchannel.emit(EndedAt(step=1))") == [
+        {"kind": "ended_at", "step": 1}
+    ]
     assert time.monotonic() - start < 10
 
 
@@ -178,7 +191,7 @@ channel.when("never", print)
 while channel._listener is None or not channel._listener.is_alive(): time.sleep(0.01)
 time.sleep(0.2)  # until it listens: if it does not yet, the test says less
 os.closerange(3, 4096)
-channel.emit("done")
+channel.emit(Done(collectives=None))
 channel.wait_for("release")
 os._exit(7)
 """

@@ -13,11 +13,13 @@ import pytest
 
 from tfrun.agent.worker_process import WorkerProcess
 from tfrun.job.exits import ExitStatus
+from tfrun.job.reports import Report
 
 SECONDS = 5
 HEAD = """
 import os, signal, socket, sys, time
 from tfrun.process import channel
+from tfrun.job.reports import Done, EpochEnd, Error, Resumed
 line = socket.socket(fileno=os.dup(int(sys.argv[1])))
 channel.open_channel(int(sys.argv[1]))
 """
@@ -62,7 +64,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.output: list[tuple[str, str]] = []
-        self.reports: list[dict[str, Any]] = []
+        self.reports: list[Report] = []
         self.notices: list[str] = []
         self.exit: tuple[ExitStatus, bool, str] | None = None
         self.news = asyncio.Event()
@@ -71,7 +73,7 @@ class Heard:
         self.output.append((stream, text))
         self.news.set()
 
-    def on_report(self, task: str, report: dict[str, Any]) -> None:
+    def on_report(self, task: str, report: Report) -> None:
         self.reports.append(report)
         self.news.set()
 
@@ -87,8 +89,8 @@ class Heard:
         return "".join(text for of, text in self.output if of == stream)
 
     @property
-    def kinds(self) -> list[Any]:
-        return [report.get("kind") for report in self.reports]
+    def kinds(self) -> list[str]:
+        return [report.kind for report in self.reports]
 
 
 Act = Callable[[WorkerProcess, Heard], bool]
@@ -139,12 +141,12 @@ def release_when_done(worker: WorkerProcess, heard: Heard) -> bool:
     return True
 
 
-DONE = "channel.emit('done'); channel.wait_for('release'); os._exit(0)\n"
+DONE = "channel.emit(Done(collectives=None)); channel.wait_for('release'); os._exit(0)\n"
 
 
 def test_a_good_life(tmp_path: Path) -> None:
     code = "print('out'); print('err', file=sys.stderr)\nsys.stdout.flush()\n"
-    heard = live(tmp_path, code + "channel.emit('epoch_end', epoch=0)\n" + DONE, release_when_done)
+    heard = live(tmp_path, code + "channel.emit(EpochEnd(epoch=0))\n" + DONE, release_when_done)
     assert heard.exit == (ExitStatus(code=0), False, "err\n")
     assert heard.kinds == ["epoch_end", "done"]
     assert (heard.text("stdout"), heard.text("stderr")) == ("out\n", "err\n")
@@ -193,7 +195,7 @@ def test_a_terminal_has_its_size_and_leaves_line_ends_alone(tmp_path: Path) -> N
 
 def test_what_a_peers_end_makes_it_print_is_in_the_log_only(tmp_path: Path) -> None:
     code = """
-channel.emit("error", type="UnavailableError", message="", traceback="")
+channel.emit(Error(type="UnavailableError"))
 channel.wait_for("go", 10)
 print("consequence", file=sys.stderr)
 os._exit(1)
@@ -223,7 +225,7 @@ def test_odd_lines_do_not_hide_the_end(tmp_path: Path) -> None:
 def test_what_a_muted_worker_prints_on_its_way_back_is_in_the_log_only(tmp_path: Path) -> None:
     code = """
 print("old", flush=True); print("old error", file=sys.stderr, flush=True)
-channel.emit("resumed", key=[0, 0, 3], step=3)
+channel.emit(Resumed(key=[0, 0, 3], step=3))
 channel.wait_for("go", 10)
 print("new", flush=True); print("new error", file=sys.stderr, flush=True)
 os._exit(0)

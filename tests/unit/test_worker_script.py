@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tfrun.job.errors import TfrunError
+from tfrun.job.reports import Error
 from tfrun.worker.script import describe, exit_code, trim
 
 # What `bootstrap.live` does, under its name: its frames are cut off from tracebacks.
@@ -147,11 +148,11 @@ def deep(levels: int) -> None:
 def test_a_description_is_bounded() -> None:
     error = caught(deep, 400)
     described = describe(error)
-    assert described["type"] == "ValueError"
-    assert len(described["message"]) == 4096
-    assert len(described["traceback"]) <= 16384
-    assert described["traceback"].endswith("x\n")
-    text = describe(caught(deep_chain, 400))["traceback"]
+    assert described.type == "ValueError"
+    assert len(described.message) == 4096
+    assert len(described.traceback) <= 16384
+    assert described.traceback.endswith("x\n")
+    text = describe(caught(deep_chain, 400)).traceback
     assert len(text) == 16384
     assert text.endswith("ValueError: 399\n")
 
@@ -159,8 +160,8 @@ def test_a_description_is_bounded() -> None:
 @pytest.mark.parametrize("code", [3, "no data", None, 1.5])
 def test_the_description_of_an_exit(code: object) -> None:
     described = describe(SystemExit(code))
-    assert described["type"] == "SystemExit"
-    assert described["message"] == str(code)
+    assert described.type == "SystemExit"
+    assert described.message == str(code)
 
 
 def deep_chain(levels: int) -> None:
@@ -193,28 +194,29 @@ def test_what_belongs_to_an_exception_is_described_too() -> None:
     def coded() -> None:
         raise TfrunError("TFRUN-506", "the optimizer stands outside")
 
-    assert describe(caught(chained))["cause"] == "KeyError: 'k'"
+    assert describe(caught(chained)).cause == "KeyError: 'k'"
     described = describe(caught(handling))
-    assert described["context"] == "KeyError: 'k'"
-    assert described["line"] == "raise AssertionError  # noqa: B904"
-    assert describe(caught(coded))["code"] == "TFRUN-506"
+    assert described.context == "KeyError: 'k'"
+    assert described.line == "raise AssertionError  # noqa: B904"
+    assert describe(caught(coded)).code == "TFRUN-506"
     if sys.version_info >= (3, 11):
-        assert describe(caught(group))["exceptions"] == [
+        assert describe(caught(group)).exceptions == [
             "ValueError: a",
             "FileNotFoundError: [Errno 2] gone: 'f'",
         ]
         error = ValueError("bad")
         error.add_note("while reading a.csv")
-        assert describe(error) == {
-            **{"type": "ValueError", "message": "bad"},
-            **{"traceback": "ValueError: bad\nwhile reading a.csv\n"},
-            "notes": ["while reading a.csv"],
-        }
+        assert describe(error) == Error(
+            type="ValueError",
+            message="bad",
+            traceback="ValueError: bad\nwhile reading a.csv\n",
+            notes=["while reading a.csv"],
+        )
 
 
 def test_of_a_long_message_both_ends_are_described() -> None:
     """TensorFlow's begin with all the calls that have made a node."""
-    message = describe(ValueError("begin" + "x" * 10_000 + "PeerGone: end"))["message"]
+    message = describe(ValueError("begin" + "x" * 10_000 + "PeerGone: end")).message
     assert message.startswith("begin") and message.endswith("PeerGone: end")
 
 
@@ -226,8 +228,8 @@ class Unprintable(Exception):
 def test_an_exception_that_cannot_be_printed_is_described_all_the_same() -> None:
     """As Python does: "<exception str() failed>"."""
     described = describe(Unprintable())
-    assert described["type"] == "Unprintable"
-    assert "str() failed" in described["message"]
+    assert described.type == "Unprintable"
+    assert "str() failed" in described.message
 
 
 def test_interrupts_and_exceptions_have_codes_of_their_own(

@@ -14,6 +14,7 @@ import pytest
 HEAD = """
 import os, signal, subprocess, sys, time
 from tfrun.process import channel; from tfrun.process import sigterm
+from tfrun.job.reports import Kept
 channel.open_channel(int(sys.argv[1]))
 sigterm.listen()
 
@@ -69,11 +70,11 @@ def test_it_is_reported_while_the_main_thread_is_in_a_c_call() -> None:
         "import ctypes\n"
         "from threading import Timer\n"
         "Timer(0.1, terminate).start()\n"
-        "Timer(0.5, lambda: (channel.emit('later'), os._exit(0))).start()\n"
+        "Timer(0.5, lambda: (channel.emit(Kept()), os._exit(0))).start()\n"
         "libc, lock = ctypes.CDLL(None), ctypes.create_string_buffer(64)\n"
         "for _ in range(2):\n    libc.pthread_mutex_lock(lock)\n"
     )
-    assert reports(code) == [*WANTED, {"kind": "later"}]
+    assert reports(code) == [*WANTED, {"kind": "kept"}]
 
 
 def test_one_that_came_before_the_worker_was_ready_is_reported() -> None:
@@ -82,10 +83,10 @@ def test_one_that_came_before_the_worker_was_ready_is_reported() -> None:
 
 def test_a_script_with_a_handler_of_its_own_gets_it_alone() -> None:
     code = (
-        "signal.signal(signal.SIGTERM, lambda *_: channel.emit('mine'))\n"
+        "signal.signal(signal.SIGTERM, lambda *_: channel.emit(Kept()))\n"
         "terminate()\ntime.sleep(0.2)"
     )
-    assert reports(code) == [{"kind": "mine"}]
+    assert reports(code) == [{"kind": "kept"}]
 
 
 def test_a_handler_that_calls_the_one_before_has_it_reported_too() -> None:

@@ -19,7 +19,7 @@ from tfrun.agent.tensorflow_start import StartWatch
 from tfrun.agent.worker_process import WorkerProcess
 from tfrun.control.protocol import messages, wire
 from tfrun.job import profile_request as profile
-from tfrun.job import vain_wait
+from tfrun.job import reports, vain_wait
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.settings import WorkerSettings
@@ -353,11 +353,12 @@ class WorkerGroup:
     def on_output(self, task: str, stream: str, text: str) -> None:
         self._send(messages.Output(task=task, stream=stream, text=text))
 
-    def on_report(self, task: str, report: dict[str, Any]) -> None:
-        if report.get("kind") in ("job_saved", "job_not_saved"):
+    def on_report(self, task: str, report: reports.Report) -> None:
+        if isinstance(report, reports.JobSaved | reports.JobNotSaved):
             self._saved_or_not.set()
+        said = reports.encode(report)
         self._send(
-            messages.WorkerReport(round=self.number, task=task, time=time.time(), report=report)
+            messages.WorkerReport(round=self.number, task=task, time=time.time(), report=said)
         )
 
     def on_exit(self, worker: WorkerProcess, when: float, status: ExitStatus) -> None:
@@ -365,7 +366,7 @@ class WorkerGroup:
             self._saved_or_not.set()
         path = progress.path_of(self._state, worker.name)
         if status.code and (reading := progress.read(path)) and reading.step:
-            self.on_report(worker.name, {"kind": "ended_at", "step": reading.step})
+            self.on_report(worker.name, reports.EndedAt(step=reading.step))
         tail = worker.tail
         if why := self._ended_for.get(worker.name):
             tail = f"{tail}\n{why}".strip()  # what is told of a failure begins at its end

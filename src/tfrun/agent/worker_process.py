@@ -20,10 +20,12 @@ from typing import Any, Protocol
 from tfrun.agent.output_streams import OutputPump, WorkerLog
 from tfrun.agent.spawn import Spawner
 from tfrun.job import profile_request as profile
+from tfrun.job import reports
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import is_peer_error
+from tfrun.job.reports import Report
 from tfrun.job.vain_wait import ENDED, PARTED
-from tfrun.process import lineage, progress, sigterm
+from tfrun.process import lineage, progress
 
 DRAIN_SECONDS = 0.5
 
@@ -32,7 +34,7 @@ class Listener(Protocol):
     """Who hears of a worker's life."""
 
     def on_output(self, task: str, stream: str, text: str) -> None: ...
-    def on_report(self, task: str, report: dict[str, Any]) -> None: ...
+    def on_report(self, task: str, report: Report) -> None: ...
     def on_exit(self, worker: WorkerProcess, when: float, status: ExitStatus) -> None: ...
     def on_notice(self, text: str) -> None: ...
 
@@ -145,7 +147,7 @@ class WorkerProcess:
 
     def fails(self, kind: str, message: str) -> None:
         """Reports an exception for a worker that cannot raise it."""
-        self._take({"kind": "error", "type": kind, "message": message, "traceback": message})
+        self._take(reports.Error(type=kind, message=message, traceback=message))
 
     def release(self) -> None:
         """Lets a finished worker end."""
@@ -214,26 +216,25 @@ class WorkerProcess:
             with contextlib.suppress(OSError):
                 self._line.send(f"{word}\n".encode(), socket.MSG_DONTWAIT)
 
-    def _take(self, report: dict[str, Any]) -> None:
-        if report.get("kind") == "error":
-            self.raised = True
-            if is_peer_error(report):
-                self._pumps[1].hide()
-                self._say("go")
-        elif report.get("kind") == sigterm.REPORT:
-            if signal.SIGTERM in self._sent:  # it is ours and means what it means without a handler
-                self.signal(signal.SIGKILL)
-                return
-        elif report.get("kind") in ("resumed", "first_step"):
-            for pump in self._pumps:
-                pump.unmute()
-            if report["kind"] == "resumed":  # it waits, so that nothing new is taken for old
-                self._say("go")
-        elif report.get("kind") == "kept":
-            self.kept.set()
-            return
-        elif report.get("kind") == "notice":
-            self._listener.on_notice(f"{self.name.replace(':', ' ')}: {report.get('text')}")
+    def _take(self, report: Report) -> None:
+        match report:
+            case reports.Error():
+                self.raised = True
+                if is_peer_error(report.type, report.message):
+                    self._pumps[1].hide()
+                    self._say("go")
+            case reports.Preempted() if signal.SIGTERM in self._sent:
+                # It is ours, and means what it means without a handler.
+                return self.signal(signal.SIGKILL)
+            case reports.Resumed() | reports.FirstStep():
+                for pump in self._pumps:
+                    pump.unmute()
+                if isinstance(report, reports.Resumed):  # it waits, so that nothing new is
+                    self._say("go")  # taken for old
+            case reports.Kept():
+                return self.kept.set()
+            case reports.Notice(text=text):
+                self._listener.on_notice(f"{self.name.replace(':', ' ')}: {text}")
         self._listener.on_report(self.name, report)
 
     def _close(self) -> None:
@@ -257,9 +258,7 @@ class WorkerProcess:
                 try:
                     if not (line := await reader.readline()):
                         return
-                    report = json.loads(line)
-                    if not isinstance(report, dict):
-                        raise ValueError("not a JSON object")
+                    report = reports.decode(json.loads(line))
                 except (ValueError, RecursionError) as error:
                     # The line belongs to the user's process, which may write anything to it.
                     if not complained:

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.checkpoint import claims, manifest
-from tfrun.job import files
+from tfrun.job import files, reports
 from tfrun.job.spec import JobSpec
 from tfrun.observe.events import event_of
 
 POLL_SECONDS = 0.1  # another process's lock has no event
 TAIL_BYTES = 1 << 20  # of the events: the last job's last step is at their end
-_STEPS = ("first_step", "snapshot", "resumed", "applied", "ended_at")
 
 
 def notices(run_dir: Path, checkpoints: Path, *, goes_on: bool) -> list[str]:
@@ -99,9 +98,10 @@ def last_step(events: Iterable[Mapping[str, Any]]) -> int | None:
                 came_to = step if step >= 0 else came_to
             case {"event": "progress", "step": int(step)}:
                 came_to = max(step, came_to or 0)
-            case {"event": "worker_report", "report": {"kind": kind, "step": int(step)}}:
-                if kind in _STEPS:
-                    came_to = max(step, came_to or 0)
+            case {"event": "worker_report"}:
+                match reports.of(event):
+                    case reports.Placed(step=step) | reports.EndedAt(step=step):
+                        came_to = max(step, came_to or 0)
     return came_to
 
 

@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from tfrun.control import membership, recovery, remote_logs
+from tfrun.control import membership, remote_logs
 from tfrun.control.agent_reports import event_of, memory_event
 from tfrun.control.machines import Away, Member, Send
 from tfrun.control.placement import Site
 from tfrun.control.protocol import messages, versions, wire
-from tfrun.control.recovery import step_of
 from tfrun.control.round_runner import RoundRunner
 from tfrun.control.rounds import actions, events
 from tfrun.control.rounds.model import State
 from tfrun.control.silent_machines import Silence, told_of
-from tfrun.job import doubts, profile_request, supported_versions
+from tfrun.job import profile_request, reports, supported_versions
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
-from tfrun.observe import step_reports
-from tfrun.process import sigterm
 
 REASON_SECONDS = 0.3
 LEAST_SLEEP = 0.02
@@ -185,14 +180,9 @@ class Controller(RoundRunner):
                 self.events.add("worker_started", **who, round=number)
             case messages.Preempted():
                 self._preempted(agent)
-            case messages.WorkerReport(task=task, report={"kind": sigterm.REPORT}):
-                self._preempted(agent, task)
-            case messages.WorkerReport(task=task, report={"kind": step_reports.REPORT} as report):
-                self._stepped(report)
-                if self._monitor and (said := self._monitor.reported(task, report)):
-                    self.view.notice(said)
-            case messages.WorkerReport(task=task, report=report):
-                self._reported(agent, task, message.time, report)
+            case messages.WorkerReport():
+                if report := reports.read(message.report):
+                    self._reported(agent, message.task, message.time, report)
             case messages.WorkerExited(task=task):
                 status = ExitStatus(code=message.code, out_of_memory=message.out_of_memory)
                 asked = {"requested": True} if message.requested else {}
@@ -217,29 +207,34 @@ class Controller(RoundRunner):
         else:
             self.left(member.agent, message.reason)
 
-    def _reported(self, agent: str, task: str, when: float, report: dict[str, Any]) -> None:
-        self.events.add("worker_report", task=task, report=report)
+    def _reported(self, agent: str, task: str, when: float, report: reports.Report) -> None:
+        match report:
+            case reports.Preempted():
+                return self._preempted(agent, task)
+            case reports.Progress(step=step):
+                self.recovery = self.recovery.stepped(step)
+                if self._monitor and (said := self._monitor.reported(task, report)):
+                    self.view.notice(said)
+                return
+        self.events.add("worker_report", task=task, report=reports.encode(report))
         self.recovery = self.recovery.reported(report, agent)
-        if report.get("kind") == "ended_at":
-            return self._stepped(report)
         if event := event_of(task, when, report, chief=self.plan.chief):
             self._feed(event)
-        if report.get("kind") == doubts.REPORT:
-            self._doubted(task, when, report)
-        if report.get("kind") == "first_step":
-            self._rendezvous.stepped()
-            self._recovered()
-        elif report.get("kind") in recovery.OWN:
-            if not self.recovery.catches_up:  # else the first step that we know tells more
+        match report:
+            case reports.EndedAt(step=step):
+                self.recovery = self.recovery.stepped(step)
+            case reports.Doubt():
+                self._doubted(task, when, report)
+            case reports.FirstStep():
+                self._rendezvous.stepped()
                 self._recovered()
-        elif not event:
-            self.view.report(task, report)
+            case reports.Saved() | reports.Restored():
+                if not self.recovery.catches_up:  # else the first step that we know tells more
+                    self._recovered()
+            case _:
+                self.view.report(task, report)
 
-    def _stepped(self, report: Mapping[str, Any]) -> None:
-        if (step := step_of(report)) is not None:
-            self.recovery = self.recovery.stepped(step)
-
-    def _doubted(self, task: str, when: float, report: dict[str, Any]) -> None:
+    def _doubted(self, task: str, when: float, report: reports.Doubt) -> None:
         tasks = (t for t in self.round.tasks if t.runs == "script" and not t.is_aside)
         scripts = [planned.name for planned in tasks]
         self.doubts, doubt = self.doubts.reported(task, report, scripts)
@@ -247,7 +242,7 @@ class Controller(RoundRunner):
             return
         self.events.add("doubt", code=doubt.code, text=doubt.text)
         if self.spec.strict:
-            self._feed(events.TaskRaised(task=task, time=when, error=doubt.error))
+            self._feed(events.TaskRaised(task=task, time=when, error=doubt.error, strict=True))
         else:
             self.view.notice(f"WARNING {doubt}")
 
@@ -281,7 +276,7 @@ class Controller(RoundRunner):
             else:
                 member.send(messages.Shutdown(preempted=member.leaves, lost=True))
             self.recovery = self.recovery.lost(agent)
-        failure = Failure(task=agent, time=time.time(), code=code, tail=reason, error={})
+        failure = Failure(task=agent, time=time.time(), code=code, tail=reason)
         self.events.add("agent_lost", agent=agent, code=code, reason=reason, detail=detail)
         if agent not in self.round.agents:
             return

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard
+from typing import Any
 
 from tfrun.control import lost_work
 from tfrun.control.lost_work import MAX_NAMED
 from tfrun.control.placement import Plan, make_plan
 from tfrun.control.rounds.model import Round
+from tfrun.job import reports
 from tfrun.job.first_failure import Failure
+from tfrun.job.reports import Report
 from tfrun.job.restart_policy import Reached, Restarts, Stretch
 from tfrun.job.spec import JobSpec
-
-# Reports that say how far the job is; and those of what a script saves and restores by itself.
-_REACHED = ("snapshot", "resumed", "first_step", "applied")
-OWN = ("saved", "restored")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,36 +55,37 @@ class Recovery:
     gone: tuple[str, ...] = ()
     holders: Mapping[str, Reached] = field(default_factory=dict)
 
-    def reported(self, report: Mapping[str, Any], agent: str = "") -> Recovery:
+    def reported(self, report: Report, agent: str = "") -> Recovery:
         """Takes a worker's report of a snapshot, a restored state or a first step.
 
         Args:
           report: what it says.
           agent: the machine it runs on.
         """
-        kind, step = report.get("kind"), report.get("step")
-        if kind not in (*_REACHED, *OWN) or not _is_number(step):
-            return self
-        place = self.here or self.reached
-        key = report.get("key")
-        call = key[0] if isinstance(key, list) and key and _is_number(key[0]) else place[0]
+        match report:
+            case reports.Placed(key=key, step=step):
+                is_own = False
+            case reports.Saved(step=step) | reports.Restored(step=step):
+                is_own, key = True, ()
+            case _:
+                return self
+        call = key[0] if key else (self.here or self.reached)[0]
         at = (call, step)
-        if kind in ("snapshot", "resumed"):
+        if isinstance(report, reports.Snapshot | reports.Resumed):
             newest = max(self.holders.get(agent, at), at)
             self = replace(self, holders={**self.holders, agent: newest})
-        if kind == "snapshot":
+        if isinstance(report, reports.Snapshot):
             self = replace(self, snapshot=max(self.snapshot or at, at))
-        if kind in ("resumed", "restored"):
+        if isinstance(report, reports.Resumed | reports.Restored):
             self = replace(self, resumed=at, began=at)
-        elif kind in _REACHED:
+        elif not is_own:
             self = replace(self, reached=max(self.reached, at))
-        if kind == "first_step" and self.training != call:
-            made = made if isinstance(made := report.get("made"), int) else 1
-            before = (call, max(0, step - made))
+        if isinstance(report, reports.FirstStep) and self.training != call:
+            before = (call, max(0, step - report.made))
             # Another model counts for itself.
             self = replace(self, training=call, began=self.began or before, seen=at)
         self = replace(self, began=self.began or (call, 0), here=max(self.here or at, at))
-        if kind in OWN:
+        if is_own:
             return replace(self, saves_itself=True)
         return replace(self, seen=max(self.seen or at, at))
 
@@ -279,7 +278,7 @@ def describe(failure: Failure) -> str:
     if failure.follows_from_a_peer:
         return f"{name} lost sight of the others"
     if failure.error:
-        return f"{name} raised {failure.error.get('type')}"
+        return f"{name} raised {failure.error.type}"
     return f"{name} {failure.status}" if failure.status else failure.tail
 
 
@@ -290,13 +289,3 @@ def how_it_failed(round: Round) -> str:
     if len(failures) > MAX_NAMED:
         named.append(f"{len(failures) - MAX_NAMED} more")
     return " and ".join(named)
-
-
-def step_of(report: Mapping[str, Any]) -> int | None:
-    """Returns the step that a worker's report names, if it does."""
-    return step if _is_number(step := report.get("step")) else None
-
-
-def _is_number(value: Any) -> TypeGuard[int]:
-    """Reports come from the user's process, which may write anything."""
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from tfrun.control.rounds.model import State
 from tfrun.control.rounds.timers import Timers
 from tfrun.control.view import View
 from tfrun.job.doubts import Doubts
+from tfrun.job.reports import Error
 from tfrun.job.restart_policy import Restarts, cause_of
 from tfrun.job.spec import JobSpec
 from tfrun.observe.events import EventLog
@@ -59,7 +59,7 @@ class RoundRunner:
         self.spec, self.plan, self.events, self.view = spec, plan, events, view
         self._monitor = monitor
         self._stacks: dict[str, str] = {}
-        self._raised: dict[str, Mapping[str, Any]] = {}  # what tasks aside have reported
+        self._raised: dict[str, Error] = {}  # what tasks aside have reported
         self._first: messages.Hello | None = None  # with which others are compared
         self.differing: dict[str, str] = {}
         self.untested = ""

@@ -27,6 +27,7 @@ from tfrun.collective.form_collective import CONNECT_SECONDS, WorkerAddress, for
 from tfrun.collective.links import Patience
 from tfrun.collective.peer_listener import PeerListener
 from tfrun.engine.host_collective_ops import Calls, Empty, GraphGradients, Sum
+from tfrun.job import reports
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
 from tfrun.job.world import world
@@ -171,7 +172,7 @@ def _tell_where() -> None:
     """Says where this worker waits, so that it is found out when others wait elsewhere."""
     if _calls is not None:
         number, mark, where = _calls.group.stands
-        channel.emit("stands", number=number, mark=mark, where=where)
+        channel.emit(reports.Stands(number=number, mark=mark, where=where))
     for action in _when_it_waits:
         action()
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfrun.engine import replica, script_place
 from tfrun.engine.script_line import script_line
-from tfrun.job import doubts
+from tfrun.job import reports
 from tfrun.process import channel
 
 CODE = "TFRUN-506"
@@ -37,7 +37,7 @@ def look(variable: Any, value: Any) -> None:
             "its value is another one on each worker; sum or average it over the workers with "
             "`tf.distribute.get_replica_context().all_reduce`, or use a keras.metrics object"
         )
-        channel.emit(doubts.REPORT, code=CODE, text=text)
+        channel.emit(reports.Doubt(code=CODE, text=text))
 
 
 def _of_keras() -> bool:

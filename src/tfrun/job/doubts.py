@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tfrun.job.errors import CODES
-from tfrun.job.exits import EXIT_STRICT
-
-REPORT = "doubt"
+from tfrun.job.reports import Doubt as Report
+from tfrun.job.reports import Error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +31,9 @@ class Doubt:
         return f"{self.code}: {self.text}"
 
     @property
-    def error(self) -> dict[str, Any]:
-        """The report of a failure that --strict makes of it."""
-        text = str(self)
-        return {
-            **{"type": "", "message": text, "traceback": text, "code": self.code},
-            **{"exit_code": EXIT_STRICT, "strict": True},
-        }
+    def error(self) -> Error:
+        """The failure that --strict makes of it."""
+        return Error(type="", message=str(self), traceback=str(self), code=self.code)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,21 +49,21 @@ class Doubts:
     told: tuple[Doubt, ...] = ()
 
     def reported(
-        self, task: str, report: Mapping[str, Any], scripts: Collection[str]
+        self, task: str, report: Report, scripts: Collection[str]
     ) -> tuple[Doubts, Doubt | None]:
         """Takes a report in; returns the doubt too, once it is believed.
 
         Args:
           task: who reports.
-          report: "code" and "text"; "alone" when no other worker could know.
+          report: what it says.
           scripts: the tasks that run the script.
         """
-        code = report.get("code")
+        code = report.code
         if code not in CODES or any(doubt.code == code for doubt in self.told):
             return self, None
         tasks = self.by.get(code, frozenset()) | {task}
         self = replace(self, by={**self.by, code: tasks})
-        if not (report.get("alone") is True or tasks >= set(scripts)):
+        if not (report.alone or tasks >= set(scripts)):
             return self, None
-        doubt = Doubt(code=code, text=str(report.get("text")))
+        doubt = Doubt(code=code, text=report.text)
         return replace(self, told=(*self.told, doubt)), doubt

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from tfrun.job import vain_wait
 from tfrun.job.exits import ExitStatus
+from tfrun.job.reports import Error
 
 # What TensorFlow raises in a worker whose peer has gone: it is never the cause of itself.
 PEER_ERRORS = frozenset(
@@ -38,40 +38,39 @@ class Failure:
       task: the task's name, "worker:1"; or an agent's, for a failure of its own.
       time: seconds since the epoch, by the clock of its machine.
       status: how the process ended; None while it has only reported an exception.
-      error: the exception as the worker reported it: "type", "message", "traceback".
+      error: the exception as the worker reported it; None where it reported none.
       tail: the last lines of its standard error, without TensorFlow's noise.
       code: a stable error code when the platform itself failed.
       silent: the task said nothing while its peers lost it, and had to be killed.
+      strict: the job was ended by --strict, for what the workers do.
       in_a_row: as many restarts without progress had come before it as are allowed; 0 for others.
     """
 
     task: str
     time: float
     status: ExitStatus | None = None
-    error: dict[str, Any] = field(default_factory=dict)
+    error: Error | None = None
     tail: str = ""
     code: str = "TFRUN-401"
     silent: bool = False
+    strict: bool = False
     in_a_row: int = 0
 
     @cached_property
     def follows_from_a_peer(self) -> bool:
         """True when the exception is what TensorFlow raises because *another* worker left."""
-        return is_peer_error(self.error)
+        return self.error is not None and is_peer_error(self.error.type, self.error.message)
 
 
-def is_peer_error(error: Mapping[str, Any]) -> bool:
-    """True for the report of an exception with which TensorFlow says that a peer has gone."""
-    if error.get("type") in PEER_ERRORS:
+def is_peer_error(kind: str, message: str) -> bool:
+    """True for an exception, of this type, with which TensorFlow says that a peer has gone."""
+    if kind in PEER_ERRORS:
         return True
-    message = str(error.get("message", ""))
     if vain_wait.reason_in(message) is not None:
         return False  # nobody has gone
-    if error.get("type") == "InvalidArgumentError":
+    if kind == "InvalidArgumentError":
         return HOST_PHRASE in message
-    return error.get("type") == "InternalError" and any(
-        phrase in message for phrase in PEER_PHRASES
-    )
+    return kind == "InternalError" and any(phrase in message for phrase in PEER_PHRASES)
 
 
 def root_cause(failures: Iterable[Failure]) -> Failure | None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from tfrun.job import files
 
 WORD = "profile"  # what an agent says to a worker for whom a request lies ready
-REPORT = "profiled"  # the kind of a worker's answer
 NAME = "profile.json"
 AHEAD_SECONDS = 2.0  # for the request to reach all workers before its first step
 LEAST_AHEAD = 5  # steps

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tfrun.job import reports
 from tfrun.observe.exception_summary import essence
 from tfrun.observe.stragglers import sentence
 
@@ -85,20 +86,19 @@ def _line(event: Event) -> str | tuple[str, str] | None:
         case "round" if event["state"] == "running":
             return f"round {event['number']} runs"
         case "worker_report":
-            return _report_line(event["task"], event["report"])
+            return _report_line(name_of(event["task"]), reports.of(event))
     return None
 
 
-def _report_line(task: str, report: Mapping[str, Any]) -> str | tuple[str, str] | None:
-    match report.get("kind"):
-        case "error":
-            return f"{name_of(task)}: {' '.join(essence(report)[:2])[:300]}", "error"
-        case "epoch_end":
-            logs = report.get("logs") or {}
+def _report_line(name: str, report: reports.Report | None) -> str | tuple[str, str] | None:
+    match report:
+        case reports.Error():
+            return f"{name}: {' '.join(essence(report)[:2])[:300]}", "error"
+        case reports.EpochEnd(epoch=epoch, logs=logs):
             shown = [f"{k} {v:.4g}" for k, v in logs.items() if isinstance(v, int | float)]
-            return " · ".join([f"epoch {report['epoch'] + 1} done", *shown[:6]])
-        case "resumed":
-            return f"{name_of(task)} goes on from step {report['step']:,}"
-        case "notice":
-            return f"{name_of(task)}: {report['text']}", "warning"
+            return " · ".join([f"epoch {epoch + 1} done", *shown[:6]])
+        case reports.Resumed(step=step):
+            return f"{name} goes on from step {step:,}"
+        case reports.Notice(text=text):
+            return f"{name}: {text}", "warning"
     return None

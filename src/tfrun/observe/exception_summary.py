@@ -8,8 +8,9 @@ a group) comes from the worker's report.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Sequence
+
+from tfrun.job.reports import Error
 
 LINES = 6  # of the message
 WIDTH = 400  # characters of a line
@@ -27,39 +28,33 @@ _ENDS = re.compile(
 )
 
 
-def essence(error: Mapping[str, Any]) -> list[str]:
-    """Returns the exception's type with its first meaningful lines, and what belongs to it.
-
-    Args:
-      error: as a worker reports it: "type", "message", "traceback", and where there are some
-        "notes", "exceptions" (of a group), "cause", "context" and "line" (that has raised it).
-    """
-    kind = str(error.get("type") or "")
+def essence(error: Error) -> list[str]:
+    """Returns the exception's type with its first meaningful lines, and what belongs to it."""
+    kind = error.type
     if (begin := _begin_of_syntax(error)) is not None:
         lines = _lines(error)
         return _clipped([lines[-1], *lines[begin:-1]])
     if kind == "SystemExit":
-        return _clipped(str(error.get("traceback") or "").rstrip().splitlines()[-1:])
-    said = _said(_STYLE.sub("", str(error.get("message") or "")))
+        return _clipped(error.traceback.rstrip().splitlines()[-1:])
+    said = _said(_STYLE.sub("", error.message))
     if not said:
-        line = str(error.get("line") or "")
-        said = [f"(without a message) in: {line}" if line else "(without a message)"]
+        said = [f"(without a message) in: {error.line}" if error.line else "(without a message)"]
     lines = [f"{kind}: {said[0]}" if kind else said[0], *said[1:]]
-    lines += _texts(error, "notes")
-    lines += [f"  - {text}" for text in _texts(error, "exceptions")]
-    for name, words in (("cause", "caused by"), ("context", "while handling")):
-        if error.get(name):
-            lines.append(f"{words} {_STYLE.sub('', str(error[name]))}")
+    lines += _texts(error.notes)
+    lines += [f"  - {text}" for text in _texts(error.exceptions)]
+    for text, words in ((error.cause, "caused by"), (error.context, "while handling")):
+        if text:
+            lines.append(f"{words} {_STYLE.sub('', text)}")
     return _clipped(lines)
 
 
-def frames(error: Mapping[str, Any]) -> list[str]:
+def frames(error: Error) -> list[str]:
     """Returns the lines of the traceback above the exception's own text."""
     lines = _lines(error)
     if (begin := _begin_of_syntax(error)) is not None:
         return lines[:begin]
-    head = re.compile(rf"[| ]*(?:\w+\.)*{re.escape(str(error.get('type') or ''))}(?:: |:?$)")
-    message = _STYLE.sub("", str(error.get("message") or "")).splitlines()
+    head = re.compile(rf"[| ]*(?:\w+\.)*{re.escape(error.type)}(?:: |:?$)")
+    message = _STYLE.sub("", error.message).splitlines()
     for i in range(len(lines) - 1, -1, -1):
         ends = message[0].rstrip() if message else ""
         if head.match(lines[i]) and lines[i].rstrip().endswith(ends):
@@ -100,9 +95,9 @@ def _of_graph(message: str, node: str) -> list[str]:
     return [*found, *([f"in {where}"] if where else [])]
 
 
-def _begin_of_syntax(error: Mapping[str, Any]) -> int | None:
+def _begin_of_syntax(error: Error) -> int | None:
     """Where a syntax error's place begins: Python shows it above the message."""
-    if error.get("type") not in ("SyntaxError", "IndentationError", "TabError"):
+    if error.type not in ("SyntaxError", "IndentationError", "TabError"):
         return None
     for i, line in reversed(list(enumerate(_lines(error)))):
         frame = _FRAME.fullmatch(line)
@@ -111,14 +106,12 @@ def _begin_of_syntax(error: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _lines(error: Mapping[str, Any]) -> list[str]:
-    return _STYLE.sub("", str(error.get("traceback") or "")).rstrip().splitlines()
+def _lines(error: Error) -> list[str]:
+    return _STYLE.sub("", error.traceback).rstrip().splitlines()
 
 
-def _texts(error: Mapping[str, Any], name: str) -> Iterator[str]:
-    found = error.get(name)
-    if isinstance(found, list):
-        yield from (line for text in found for line in _STYLE.sub("", str(text)).splitlines())
+def _texts(found: Sequence[str] | None) -> list[str]:
+    return [line for text in found or () for line in _STYLE.sub("", text).splitlines()]
 
 
 def _clipped(lines: list[str]) -> list[str]:

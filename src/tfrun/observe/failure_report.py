@@ -7,6 +7,7 @@ from typing import Any
 
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure, Outcome
+from tfrun.job.reports import Error
 from tfrun.observe.exception_summary import essence, frames
 from tfrun.observe.known_failures import advice
 
@@ -26,10 +27,10 @@ def _what_failed(failure: Failure) -> str:
     name = failure.task.replace(":", " ")
     if failure.status is None and not failure.error:
         return failure.tail
-    if failure.error.get("strict"):
+    if failure.strict:
         return "ended by --strict"
     how = str(failure.status or ExitStatus(code=1))
-    kind = failure.error.get("type")
+    kind = failure.error.type if failure.error else ""
     if kind == "SystemExit":
         return f"{name} failed first: {how}"
     if kind:
@@ -49,7 +50,7 @@ def detail_of(failure: Failure, most: int) -> list[str]:
         most = most or 1
         return ["…", *tail[-most:]] if most < len(tail) else tail
     above = frames(failure.error)
-    if not most or failure.error.get("type") == "SystemExit":
+    if not most or failure.error.type == "SystemExit":
         above = []
     cut = ["…"] if len(above) > most else []
     return [*cut, *above[-most:], *essence(failure.error)]
@@ -74,11 +75,12 @@ def failure_json(outcome: Outcome) -> dict[str, Any] | None:
     if cause is None:
         return None
     known = advice(cause, outcome.differing)
-    traceback = _STYLE.sub("", str(cause.error.get("traceback") or cause.tail or ""))
+    error = cause.error or Error(type="", message="", traceback="")
+    traceback = _STYLE.sub("", error.traceback or cause.tail)
     return {
         **{"task": cause.task, "code": cause.code, "headline": headline(cause)},
-        "type": str(cause.error.get("type") or ""),
-        "message": _STYLE.sub("", str(cause.error.get("message") or ""))[:MAX_TRACEBACK],
+        "type": error.type,
+        "message": _STYLE.sub("", error.message)[:MAX_TRACEBACK],
         "said": "\n".join(essence(cause.error)) if cause.error else "",
         "traceback": traceback[-MAX_TRACEBACK:],
         **{"others": outcome.others, "others_text": others_text(outcome.others)},

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfrun.job import reports
+
 Event = Mapping[str, Any]
 # In the order in which they are shown.
 KINDS = (
@@ -55,7 +57,7 @@ class Goodput:
                 self._redo(int(event.get("lost_steps") or 0))
             case "progress":
                 self._progress(event, time)
-            case "worker_report" if event["report"].get("kind") == "first_step":
+            case "worker_report" if isinstance(reports.of(event), reports.FirstStep):
                 if self._first_step is None:
                     self._first_step = time
                 self._last_step = max(time, self._last_step or time)

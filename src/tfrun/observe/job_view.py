@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfrun.job import reports
 from tfrun.observe.event_lines import told
 from tfrun.observe.goodput import Goodput
 from tfrun.observe.step_reports import PARTS, Numbers
@@ -75,7 +76,7 @@ class JobView:
         self.goodput.add(event)
         match event["event"]:
             case "worker_report" if event["task"] == self.chief:
-                self.training.report(event["report"], event["time"])
+                self.training.report(reports.of(event), event["time"])
             case "worker_started":
                 self.numbers.pop(event["task"], None)
             case "progress":

@@ -235,12 +235,12 @@ def advice(failure: Failure, differing: Sequence[str] = ()) -> Known | None:
       differing: machines of the job that have other versions than the first one, and in what; and
         what is newer than what tfrun was tested with.
     """
-    error = failure.error
-    message = str(error.get("message") or "")
+    kind, message, detail = "", "", failure.tail
+    if error := failure.error:
+        kind, message, detail = error.type, error.message, error.traceback
     if "TFRUN-" in message or failure.code not in WORKERS_OWN:
         return None  # one of ours, with its own fix
-    detail = str(error.get("traceback") or "") if error else failure.tail
-    text = f"{error.get('type') or ''}: {message}\n{detail[-4000:]}"
+    text = f"{kind}: {message}\n{detail[-4000:]}"
     found = next((known for known in KNOWN if known.fits(failure, text)), None)
     return found or (_unlike(differing) if differing else None)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfrun.job.reports import Progress
 from tfrun.observe import step_reports, stragglers
 from tfrun.observe.events import EventLog, read_events
 from tfrun.observe.job_view import JobView, reduce
@@ -60,17 +61,17 @@ class Monitor:
         if kind == "round" and event["state"] == "running":
             self._latest, self._suspicions = {}, {}
 
-    def reported(self, task: str, report: Mapping[str, Any]) -> str | None:
+    def reported(self, task: str, report: Progress) -> str | None:
         """Takes a report of a worker's steps; returns what a person is to be told.
 
         Args:
           task: the worker.
-          report: as train/step_meter.py sends it.
+          report: what it says.
         """
         with self._lock:
             return self._reported(task, report)
 
-    def _reported(self, task: str, report: Mapping[str, Any]) -> str | None:
+    def _reported(self, task: str, report: Progress) -> str | None:
         now = time.time()
         found = step_reports.read(now, report)
         if found is None or task not in self._view.workers.tasks:
@@ -92,7 +93,7 @@ class Monitor:
         if self._count % max(1, math.ceil(len(tasks) / TASKS_IN_EVENT)):
             del fields["tasks"]
         self._count, self._told = self._count + 1, time.time()
-        self._events.add(step_reports.REPORT, round=self._view.rounds.newest["number"], **fields)
+        self._events.add(step_reports.EVENT, round=self._view.rounds.newest["number"], **fields)
 
     def _judge(self, task: str) -> str | None:
         before, now = self._suspicions.get(task, stragglers.Suspicion()), time.time()

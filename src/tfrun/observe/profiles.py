@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
-from tfrun.job.profile_request import REPORT
+from tfrun.job import reports
 
 
 class Answers:
@@ -19,16 +18,17 @@ class Answers:
 
     def __init__(self, name: str, tasks: Sequence[str]) -> None:
         self._name, self._tasks = name, list(tasks)
-        self._found: dict[str, dict[str, Any]] = {}
+        self._found: dict[str, reports.Profiled] = {}
         self._ended = False
 
     def take(self, lines: Iterable[str]) -> None:
         """Takes lines of events.jsonl."""
         for line in lines:
-            match json.loads(line):
-                case {"event": "worker_report", "task": task, "report": {"kind": kind} as report}:
-                    if kind == REPORT and report.get("name") == self._name:
-                        self._found[task] = report
+            match event := json.loads(line):
+                case {"event": "worker_report", "task": task}:
+                    match reports.of(event):
+                        case reports.Profiled(name=self._name) as report:
+                            self._found[task] = report
                 # Who was to be traced is gone, or the next round does not know of it.
                 case {"event": "job_ended"} | {"event": "round", "state": "leaving" | "stopping"}:
                     self._ended = True
@@ -47,8 +47,8 @@ class Answers:
         """Yields what a person is told."""
         good = [task for task in self._tasks if not self._problem(task)]
         if good:
-            first = max(self._found[task]["first"] for task in good)
-            last = min(self._found[task]["last"] for task in good)
+            first = max(self._found[task].first for task in good)
+            last = min(self._found[task].last for task in good)
             count = f"{len(good)} worker" + ("s" if len(good) != 1 else "")
             yield f"traces of {count}, steps {first + 1} to {last}"
         for task in self._tasks:
@@ -57,6 +57,4 @@ class Answers:
 
     def _problem(self, task: str) -> str:
         answer = self._found.get(task)
-        if answer is None:
-            return "it did not get to these steps"
-        return str(answer.get("problem") or "")
+        return "it did not get to these steps" if answer is None else answer.problem

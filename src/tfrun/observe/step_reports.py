@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfrun.job.reports import Progress
 from tfrun.observe.time_series import mean, number, rounded
 
-REPORT = "progress"  # the kind of the report, and the event that sums up many
+EVENT = "progress"  # sums up many workers' reports of that kind
 PARTS = ("input", "compute", "communication", "other")
 MAX_LOGS = 32
 
@@ -74,36 +75,33 @@ class Numbers:
         return self.split.get("communication")
 
 
-def read(time: float, report: Mapping[str, Any]) -> Numbers | None:
+def read(time: float, report: Progress) -> Numbers | None:
     """Reads a report; None for one that holds other things than numbers.
 
     Args:
       time: seconds since the epoch.
-      report: as train/step_meter.py sends it. A user's process may send anything.
+      report: what a worker says; a user's process may say anything.
     """
-    places = [number(report.get(name)) for name in ("epoch", "in_epoch", "step", "steps")]
-    seconds, split = number(report.get("seconds")), report.get("split")
-    if None in places or seconds is None or not isinstance(split, list):
+    seconds, steps = number(report.seconds), report.steps
+    if seconds is None or len(report.split) != len(PARTS):
         return None
-    epoch, in_epoch, step, steps = (int(place or 0) for place in places)
-    if len(split) != len(PARTS):
-        return None
-    parts = dict(zip(PARTS, map(number, split), strict=True))
+    parts = dict(zip(PARTS, map(number, report.split), strict=True))
     each = {k: None if v is None or not steps else rounded(v / steps) for k, v in parts.items()}
-    gpu, network = number(report.get("gpu")), number(report.get("network"))
+    network = number(report.network)
     if network is not None and steps:  # what backpropagation has hidden holds nobody up
         network = rounded(max(0.0, min(network / steps, each["communication"] or 0.0)))
     return Numbers(
-        **{"time": time, "epoch": epoch, "in_epoch": in_epoch, "step": step, "steps": steps},
+        **{"time": time, "epoch": report.epoch, "in_epoch": report.in_epoch},
+        **{"step": report.step, "steps": steps},
         seconds=seconds,
         split=each,
-        rss=int(number(report.get("rss")) or 0),
-        cpu=number(report.get("cpu")) or 0.0,
-        gpu=None if gpu is None else int(gpu),
+        rss=report.rss,
+        cpu=number(report.cpu) or 0.0,
+        gpu=report.gpu,
         network_seconds=network if steps else None,
-        network_to=str(report.get("network_to") or "")[:64],
-        logs=logs_of(report.get("logs")),
-        aside=_numbers(report.get("aside")),
+        network_to=(report.network_to or "")[:64],
+        logs=logs_of(report.logs),
+        aside=_numbers(report.aside),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tfrun.job import reports
 from tfrun.observe.tensorboard_file import EventFile, Scalar, finite
 
 FLUSH_SECONDS = 2.0
@@ -43,12 +44,8 @@ class Board:
             case {"event": "progress", "step": int()}:
                 self._step = event["step"]
                 self._file.scalars(when, self._step, by_step(event, self._batch))
-            case {"event": "worker_report", "report": {"kind": "training"} as report}:
-                self._training(when, report)
-            case {"event": "worker_report", "report": {"kind": "epoch_end"} as report}:
-                logs = finite(report.get("logs") or {})
-                values = {f"epoch/{name}": value for name, value in logs.items()}
-                self._file.scalars(when, int(report.get("epoch") or 0), values)
+            case {"event": "worker_report"}:
+                self._report(when, reports.of(event))
             case {"event": "recovered", "seconds": seconds}:
                 self._file.scalars(when, self._step, finite({"recovery seconds": seconds}))
             case {"event": "job_ended"}:
@@ -65,9 +62,16 @@ class Board:
         """Why nothing more is written, when that is so."""
         return self._file.error
 
-    def _training(self, when: float, report: Mapping[str, Any]) -> None:
-        batch = report.get("global_batch")
-        self._batch = batch if isinstance(batch, int | float) else None
+    def _report(self, when: float, report: reports.Report | None) -> None:
+        match report:
+            case reports.Training():
+                self._training(when, report)
+            case reports.EpochEnd(epoch=epoch, logs=logs):
+                values = {f"epoch/{name}": value for name, value in finite(logs).items()}
+                self._file.scalars(when, epoch, values)
+
+    def _training(self, when: float, report: reports.Training) -> None:
+        self._batch = report.global_batch
         if not self._has_hyperparameters:  # of the first training
             self._has_hyperparameters = True
             self._file.hyperparameters(when, self._name, hyperparameters(self._job, report))
@@ -102,17 +106,17 @@ def by_step(event: Event, batch: float | None) -> dict[str, float]:
     return values
 
 
-def hyperparameters(job: Event, report: Mapping[str, Any]) -> dict[str, Scalar]:
+def hyperparameters(job: Event, report: reports.Training) -> dict[str, Scalar]:
     """Returns what a training begins with.
 
     Args:
       job: the event of the job's beginning.
-      report: the chief's report of the kind "training".
+      report: the chief's.
     """
-    rate = report.get("rate") or {}
+    rate = report.rate
     candidates = {
         **{name: job.get(name) for name in ("script", "seed", "communication")},
-        **{name: report.get(name) for name in ("global_batch", "workers", "optimizer")},
+        **{"global_batch": report.global_batch, "workers": report.workers},
         **{"learning_rate": rate.get("rate"), "learning_rate_rule": rate.get("rule")},
         "learning_rate_schedule": rate.get("schedule"),
     }

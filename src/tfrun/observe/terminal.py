@@ -16,6 +16,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from tfrun.job.first_failure import Failure
+from tfrun.job.reports import FitEnd, Report, Skipped, Training
 from tfrun.observe.failure_report import detail_of, headline, others_text
 from tfrun.observe.known_failures import advice
 from tfrun.observe.live_block import SECONDS, Screen, View
@@ -31,8 +32,8 @@ class Terminal:
     """Writes in a thread of its own: a blocked terminal (`| less`) must not block the job."""
 
     def __init__(self, *, prefix_all: bool, chief: str) -> None:
-        self._fit: dict[str, Any] = {}
-        self._skipped: set[tuple[Any, Any]] = set()
+        self._fit: FitEnd | None = None
+        self._skipped: set[tuple[int, int]] = set()
         self._prefix_all, self._chief = prefix_all, chief
         self._partial: dict[tuple[str, str], str] = {}
         self._half: dict[str, str] = {}  # tracebacks of which more is to come, by task
@@ -71,23 +72,23 @@ class Terminal:
             self._queue.put((_file(stream), text))
             self._midline = not text.endswith("\n")
 
-    def report(self, task: str, report: dict[str, Any]) -> None:
+    def report(self, task: str, report: Report) -> None:
         """Remembers what the summary needs, and says with what a training begins."""
-        is_chief, kind = task == self._chief, report.get("kind")
-        if is_chief and kind == "fit_end":
-            self._fit = report
-        elif is_chief and kind == "training" and (key := training_key(report)) != self._training:
-            # Not again for each `fit`, nor in the next round.
-            self._training = key
-            self.notice(training_line(report))
-        elif kind == "skipped":
-            # Another worker, or a later round, may have met the same sample again.
-            self._skipped.add((report.get("source"), report.get("sample")))
+        match report:
+            case FitEnd() if task == self._chief:
+                self._fit = report
+            case Training() if task == self._chief and training_key(report) != self._training:
+                # Not again for each `fit`, nor in the next round.
+                self._training = training_key(report)
+                self.notice(training_line(report))
+            case Skipped():
+                # Another worker, or a later round, may have met the same sample again.
+                self._skipped.add((report.source, report.sample))
 
     @property
     def summary(self) -> dict[str, Any]:
         """What the lines after the job say of its training."""
-        return {**self._fit, "skipped": len(self._skipped)}
+        return {**(vars(self._fit) if self._fit else {}), "skipped": len(self._skipped)}
 
     def notice(self, text: str) -> None:
         """Shows one line of tfrun's own on standard error."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tfrun.job.reports import Training
 
-def training_line(report: Mapping[str, Any]) -> str:
-    """Returns the line for a worker's report of the kind "training"."""
-    batch, workers = report.get("global_batch"), report.get("workers") or 1
+
+def training_line(report: Training) -> str:
+    """Returns the line for a training that begins."""
+    batch, workers = report.global_batch, report.workers or 1
     count = f"{workers} worker" + ("s" if workers != 1 else "")
     if batch is None:
         parts = ["global batch: known to the script alone", count]
@@ -17,18 +19,17 @@ def training_line(report: Mapping[str, Any]) -> str:
     else:
         most = "at most " if batch % workers else ""
         parts = [f"global batch {batch}", f"{most}{-(-batch // workers)} a worker ({count})"]
-    travel = [report["compression"]] if report.get("compression") else []
-    return " · ".join([*parts, *_rate(report.get("rate") or {}), *travel])
+    travel = [report.compression] if report.compression else []
+    return " · ".join([*parts, *_rate(report.rate), *travel])
 
 
-def training_key(report: Mapping[str, Any]) -> tuple[Any, ...]:
+def training_key(report: Training) -> tuple[Any, ...]:
     """Returns what has to change for the line to be worth another look.
 
     A plain rate does not count: scripts set it whenever they like.
     """
-    rate = report.get("rate") or {}
-    scaled = tuple(rate.items()) if "rule" in rate else ()
-    return report.get("global_batch"), report.get("workers"), scaled
+    scaled = tuple(report.rate.items()) if "rule" in report.rate else ()
+    return report.global_batch, report.workers, scaled
 
 
 def _rate(rate: Mapping[str, Any]) -> list[str]:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfrun.job import reports
+from tfrun.job.reports import Report
+
 Event = Mapping[str, Any]
 MAX_ROUNDS = 200
 
@@ -40,7 +43,7 @@ class Rounds:
             case "memory_saved" if event["step"] >= 0:
                 self.checkpoint = {"step": event["step"], "time": time}
             case "worker_report":
-                self._reported(event["report"], time)
+                self._reported(reports.of(event), time)
 
     def _entered(self, number: int, state: str, time: float) -> None:
         if not self.rounds or self.rounds[-1]["number"] != number:
@@ -51,12 +54,12 @@ class Rounds:
         if state == "ended":
             self.rounds[-1]["ended"] = time
 
-    def _reported(self, report: Mapping[str, Any], time: float) -> None:
-        kind = report.get("kind")
-        if kind == "first_step":
-            self.has_stepped = True
-        elif kind in ("checkpoint", "job_saved") and isinstance(report.get("step"), int):
-            self.checkpoint = {"step": report["step"], "time": time}
+    def _reported(self, report: Report | None, time: float) -> None:
+        match report:
+            case reports.FirstStep():
+                self.has_stepped = True
+            case reports.JobSaved(step=int(step)):
+                self.checkpoint = {"step": step, "time": time}
 
     @property
     def newest(self) -> dict[str, Any]:

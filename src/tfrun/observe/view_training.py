@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfrun.job import reports
 from tfrun.observe.step_reports import PARTS, Numbers, logs_of, mean_split
 from tfrun.observe.time_series import Series, number
 
@@ -35,29 +36,26 @@ class TrainingView:
         self.numbers, self._place, self._last = {}, {}, {}
         self._staleness = []
 
-    def report(self, report: Mapping[str, Any], time: float) -> None:
+    def report(self, report: reports.Report | None, time: float) -> None:
         """Takes the chief's reports on its training as a whole."""
-        match report.get("kind"):
-            case "training":
-                self.batch = number(report.get("global_batch"))
-            case "fit_begin":
-                epochs, steps = number(report.get("epochs")), number(report.get("steps"))
-                self._all_epochs = None if epochs is None else int(epochs)
-                self._epoch_steps = None if steps is None else int(steps)
-            case "epoch_end":
+        match report:
+            case reports.Training():
+                self.batch = number(report.global_batch)
+            case reports.FitBegin():
+                self._all_epochs, self._epoch_steps = report.epochs, report.steps
+            case reports.EpochEnd():
                 self._epoch_ended(report, time)
-            case "staleness":
-                counts = [int(number(count) or 0) for count in report["histogram"]]
+            case reports.Staleness(histogram=counts):
                 last = max((late for late, count in enumerate(counts) if count), default=-1)
                 self._staleness = counts[: last + 1]
 
-    def _epoch_ended(self, report: Mapping[str, Any], time: float) -> None:
+    def _epoch_ended(self, report: reports.EpochEnd, time: float) -> None:
         names = ("epoch", "seconds", "steps", "samples")
-        found = {name: number(report.get(name)) for name in names}
-        logs = logs_of(report.get("logs"))
+        found = {name: number(getattr(report, name)) for name in names}
+        logs = logs_of(report.logs)
         self.epochs.append({**found, "time": time, "logs": logs})
         # Executions of several steps may go over the end of an epoch.
-        self._epoch_steps = max(self._epoch_steps or 0, int(found["steps"] or 0)) or None
+        self._epoch_steps = max(self._epoch_steps or 0, report.steps) or None
         values = {f"logs/{name}": number(value) for name, value in logs.items()}
         only_now = {k: v for k, v in values.items() if k.startswith("logs/val_")}
         if only_now:  # the others are a part of the progress

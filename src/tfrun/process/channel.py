@@ -1,6 +1,6 @@
 """The connection between a worker's process and its agent: JSON lines over a socket pair.
 
-Up go reports ("error", "done", "fit_end", …), down come single words ("release", "go", "leave",
+Up go the reports of job/reports.py, down come single words ("release", "go", "leave",
 "save", "regroup", "keep"), one with a text after it ("ended"). In a process that tfrun did not
 start there is no line and `emit` does nothing.
 """
@@ -14,8 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-# Reports that decide the job's fate.
-DECISIVE = ("done", "error", "wanted_back", "job_saved", "job_not_saved", "doubt", "stands")
+from tfrun.job.reports import Report, encode
 
 _line: socket.socket | None = None
 _owner: int | None = None
@@ -43,22 +42,20 @@ def is_open() -> bool:
     return _line is not None and _owner == os.getpid()
 
 
-def emit(kind: str, **fields: Any) -> None:
+def emit(report: Report) -> None:
     """Reports to the agent; never raises and never keeps training waiting.
 
-    Args:
-      kind: what happened, for example "epoch_end".
-      **fields: JSON values; numpy scalars are converted.
+    Numpy scalars in it become plain numbers.
     """
     if _line is None or not is_open():
         return
     try:
-        text = json.dumps({"kind": kind, **fields}, default=_plain)
+        text = json.dumps(encode(report), default=_plain)
     except (TypeError, ValueError):  # keys that JSON has not, circles
-        text = json.dumps({"kind": kind, "unreadable": repr(fields)[:1000]})
+        text = json.dumps({"kind": report.kind, "unreadable": repr(report)[:1000]})
     with _sending:
         try:
-            _send(_line, text.encode() + b"\n", must_arrive=kind in DECISIVE)
+            _send(_line, text.encode() + b"\n", must_arrive=report.decisive)
         except OSError:
             # The agent has gone, and this process is about to; or the script has closed what it
             # does not know, and nothing will be heard any more, though a thread still listens.

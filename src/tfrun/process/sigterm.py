@@ -15,9 +15,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from tfrun.job import reports
 from tfrun.process import channel
 
-REPORT = "wanted_back"
 _CALLED = b"\0"  # no signal's number
 
 _forking = threading.local()
@@ -70,7 +70,7 @@ def _hear(read: int) -> None:
     while data := os.read(read, 64):
         came = signal.SIGTERM in data and signal.getsignal(signal.SIGTERM) is _on_signal
         if came or _CALLED in data:
-            channel.emit(REPORT)
+            channel.emit(reports.Preempted())
 
 
 def _before_fork() -> None:

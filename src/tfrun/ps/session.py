@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfrun.engine import variable_values
+from tfrun.job import reports
 from tfrun.process import channel
 from tfrun.ps.step_scheduler import Rate
 from tfrun.state.fit_keeper import FitKeeper
@@ -70,7 +71,7 @@ class ServerSession(FitSession):
         workspaces = getattr(self._model, "_tfrun_workspaces", {})
         for (kind, _), workspace in workspaces.items():
             if kind == "train":
-                channel.emit("staleness", histogram=workspace.ledger.staleness())
+                channel.emit(reports.Staleness(histogram=workspace.ledger.staleness()))
 
     def failed(self, error: BaseException) -> None:
         """A lost server ends the round: the controller sees to it, and is told how far it was."""
@@ -78,10 +79,10 @@ class ServerSession(FitSession):
             self._tell_applied()
 
     def _tell_done(self, step: int) -> None:
-        channel.emit("applied", key=[self.number + 1, 0, 0], step=step)
+        channel.emit(reports.Applied(key=[self.number + 1, 0, 0], step=step))
 
     def _tell_applied(self) -> None:
         assert self.keeper is not None
         place = self.keeper.place
         key = [self.number, place.epoch, place.step]
-        channel.emit("applied", key=key, step=self._steps)
+        channel.emit(reports.Applied(key=key, step=self._steps))

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from tfrun.data.dataset import Dataset
 from tfrun.data.order.position import Position
 from tfrun.engine import variable_values
+from tfrun.job import reports
 from tfrun.job.settings import settings
 from tfrun.process import channel
 from tfrun.state import callback_state, fit_keeper, no_room, random_state, snapshot
@@ -59,7 +60,7 @@ def of_fit(
         encoded = snapshot.encode(dict(history.history), arrays, "history")
     except TypeError as error:
         text = f"What this `fit` returns cannot be kept: in its History, {error}. Training goes on;"
-        channel.emit("notice", text=f"{text} a failure after this `fit` would do it again.")
+        channel.emit(reports.Notice(text=f"{text} a failure after this `fit` would do it again."))
         return None
     values = {
         "optimizers": variable_values.trained(

@@ -220,7 +220,7 @@ class FitSession(Session[FitKeeper]):
         Raises:
           PeersLeft: it has; no `except Exception` of the script is to hold the next round up.
         """
-        if not is_peer_error({"type": type(error).__name__, "message": str(error)}):
+        if not is_peer_error(type(error).__name__, str(error)):
             return
         self.keep()
         raise PeersLeft from error

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
+from tfrun.job import reports
 from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.state import random_state
@@ -136,7 +137,7 @@ def _restore_metrics(metrics: Sequence[Any], commit: commits.Commit | None, kept
       kept: holds their values.
     """
     if kept.values.get("late") and world().is_chief:
-        channel.emit("notice", text=_LATE)
+        channel.emit(reports.Notice(text=_LATE))
     totals = kept.arrays["metrics"]
     if commit is None:
         here = max((len(variable_values.copies(variable)) for variable in metrics), default=1)

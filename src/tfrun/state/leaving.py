@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfrun.engine import host_collective
+from tfrun.job import reports
 from tfrun.job.settings import settings
 from tfrun.process import channel
 from tfrun.process.peers_left import PeersLeft
@@ -63,13 +64,13 @@ def say_resumed(place: Place, step: int) -> None:
 
     What it prints is shown from then on, so it waits for the answer.
     """
-    channel.emit("resumed", key=list(place), step=step)
+    channel.emit(reports.Resumed(key=list(place), step=step))
     channel.wait_for("go", GO_SECONDS)
 
 
 def say_stepped(place: tuple[int, int, int], step: int, made: int) -> None:
     """Tells that this worker has made the first `made` steps of a training; `step` in all."""
-    channel.emit("first_step", key=list(place), step=step, made=made)
+    channel.emit(reports.FirstStep(key=list(place), step=step, made=made))
 
 
 def leave_to_regroup(keep: Callable[[], None]) -> None:
@@ -183,11 +184,11 @@ def _keep_and_tell() -> None:
     looks = 0
     while not _keep_aside() and (looks := looks + 1) < LOOKS:
         time.sleep(LOOK_SECONDS)
-    channel.emit("kept")
+    channel.emit(reports.Kept())
 
 
 def _end() -> None:
-    channel.emit("error", type="UnavailableError", message="a peer has left", traceback="")
+    channel.emit(reports.Error(type="UnavailableError", message="a peer has left", traceback=""))
     os._exit(1)
 
 

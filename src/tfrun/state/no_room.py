@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tfrun.job import reports
 from tfrun.job.errors import TfrunError
 from tfrun.process import channel
 
@@ -40,11 +41,8 @@ def say(folder: Path, what: str, error: Exception) -> None:
         if _said:
             return
     _said = True
-    channel.emit(
-        "notice",
-        text=f"{not_kept(folder, what, error)} Training goes on; a failure would take it back to "
-        "the last checkpoint on disk, or to the beginning.",
-    )
+    text = f"{not_kept(folder, what, error)} Training goes on; a failure would take it back to the "
+    channel.emit(reports.Notice(text=f"{text}last checkpoint on disk, or to the beginning."))
 
 
 def over(folder: Path) -> None:
@@ -54,4 +52,4 @@ def over(folder: Path) -> None:
     if _said or mark.exists():
         _said = False
         mark.unlink(missing_ok=True)
-        channel.emit("notice", text="Snapshots are kept in the machine's memory again.")
+        channel.emit(reports.Notice(text="Snapshots are kept in the machine's memory again."))

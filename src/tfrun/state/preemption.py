@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tfrun.job import reports
 from tfrun.job.world import world
 from tfrun.process import channel, progress
 from tfrun.state import snapshot
@@ -156,10 +157,10 @@ def _save(training: Preemptible | None, state: State) -> None:
             step, problem = None, f"{type(error).__name__}: {error}"
         if problem:
             _tried = time.monotonic()
-            channel.emit("job_not_saved", reason=problem, for_good=durable() is None)
+            channel.emit(reports.JobNotSaved(reason=problem, for_good=durable() is None))
         else:
             _saved.set()
-            channel.emit("job_saved", step=step)
+            channel.emit(reports.JobSaved(step=step))
 
 
 def _to_disk(training: Preemptible | None, kept: Snapshot | None) -> tuple[int | None, str]:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import variable_values
 from tfrun.engine.sync_check import check_in_sync
+from tfrun.job import reports
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel
@@ -232,10 +233,10 @@ class Session(Generic[K]):
                 self._tell_done(step)
         if settings().drill and world().is_chief:
             digest = variable_values.digest(self._saved().variables.values())
-            channel.emit("weights", call=self.number, digest=digest)
+            channel.emit(reports.Weights(call=self.number, digest=digest))
 
     def _tell_done(self, step: int) -> None:
-        channel.emit("snapshot", key=[self.number + 1, 0, 0], step=step, seconds=0.0)
+        channel.emit(reports.Snapshot(key=[self.number + 1, 0, 0], step=step, seconds=0.0))
 
     def close(self) -> None:
         """The training is over, and what it has left is kept."""

@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save_file
 
 from tfrun.checkpoint.side_files import as_plain, as_they_were
-from tfrun.job import files
+from tfrun.job import files, reports
 from tfrun.process import channel, progress
 from tfrun.state import no_room
 
@@ -101,7 +101,7 @@ def write_and_tell(folder: Path, snapshot: Snapshot) -> float:
     seconds = time.monotonic() - began
     if is_there:
         key, step = list(snapshot.place), snapshot.values["iterations"]
-        channel.emit("snapshot", key=key, step=step, seconds=seconds)
+        channel.emit(reports.Snapshot(key=key, step=step, seconds=seconds))
     return seconds
 
 

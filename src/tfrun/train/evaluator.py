@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tfrun.checkpoint.atomic_store import Store
 from tfrun.engine import variable_values
+from tfrun.job import reports
 from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
 from tfrun.job.world import world
@@ -56,8 +57,8 @@ def run_fit(model: Any, arguments: Mapping[str, Any]) -> keras.callbacks.History
     for step, arrays in _states(number):
         logs = _evaluate(model, arrays, data)
         shown = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
-        channel.emit("notice", text=f"step {step:,}: {shown}")
-        channel.emit("evaluated", call=number, step=step, logs=logs)
+        channel.emit(reports.Notice(text=f"step {step:,}: {shown}"))
+        channel.emit(reports.Evaluated(call=number, step=step, logs=logs))
         history.on_epoch_end(step, {f"val_{name}": value for name, value in logs.items()})
     return history
 

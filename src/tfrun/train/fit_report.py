@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from tfrun.engine import steps_made, variable_values
+from tfrun.job import reports
 from tfrun.process import channel
 
 
@@ -118,7 +119,7 @@ class FitReport(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._start = time.perf_counter()
         params = self.params or {}
-        channel.emit("fit_begin", epochs=params.get("epochs"), steps=params.get("steps"))
+        channel.emit(reports.FitBegin(epochs=params.get("epochs"), steps=params.get("steps")))
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch_start, self._epoch_steps = time.perf_counter(), 0
@@ -132,12 +133,12 @@ class FitReport(keras.callbacks.Callback):
         self._steps += self._epoch_steps
         self._samples += samples
         fields = _rates(self._epoch_steps, samples, seconds)
-        channel.emit("epoch_end", epoch=epoch, **fields, logs=dict(logs or {}))
+        channel.emit(reports.EpochEnd(epoch=epoch, **fields, logs=dict(logs or {})))
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         seconds = time.perf_counter() - self._start
         fields = _rates(self._steps, self._samples, seconds)
-        channel.emit("fit_end", **fields, logs=dict(logs or {}))
+        channel.emit(reports.FitEnd(**fields, logs=dict(logs or {})))
 
 
 def _rates(steps: int, samples: int, seconds: float) -> dict[str, Any]:

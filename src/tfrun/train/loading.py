@@ -21,6 +21,7 @@ import tensorflow as tf
 from tfrun.collective import stamps
 from tfrun.engine import host_collective, multi_worker
 from tfrun.engine.local_mode import in_local_mode
+from tfrun.job import reports
 from tfrun.job.vain_wait import ENDED
 from tfrun.job.world import world
 from tfrun.process import channel, progress
@@ -80,7 +81,9 @@ def _wait(made: Call, exists: bool) -> None:
             return
         if not told and now - began > TOLD_SECONDS:
             told = True
-            channel.emit("notice", text=f"waits for the chief at {made.place}: to load {made.path}")
+            channel.emit(
+                reports.Notice(text=f"waits for the chief at {made.place}: to load {made.path}")
+            )
 
 
 def _chief_has_ended() -> bool:

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrun.job.reports import Restored, Saved
 from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.state import numbered_calls
@@ -21,11 +22,11 @@ from tfrun.state import numbered_calls
 NOT_A_STEP = "save_counter"  # TensorFlow's own, which counts the files
 
 
-def told(kind: str, root: Any) -> None:
+def told(kind: type[Saved | Restored], root: Any) -> None:
     """Tells how far `root`, which has been saved or restored, has come.
 
     Args:
-      kind: "saved" or "restored".
+      kind: which of both.
       root: the `tf.train.Checkpoint`.
     """
     if not channel.is_open() or numbered_calls.have_begun() or not world().is_chief:
@@ -34,7 +35,7 @@ def told(kind: str, root: Any) -> None:
         return
     with contextlib.suppress(Exception):  # whatever is in it: its save or restore has worked
         if (step := step_of(root)) is not None:
-            channel.emit(kind, step=step)
+            channel.emit(kind(step=step))
 
 
 def step_of(root: Any) -> int | None:

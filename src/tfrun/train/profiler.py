@@ -7,7 +7,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from tfrun.job import profile_request
+from tfrun.job import profile_request, reports
 from tfrun.job.settings import settings
 from tfrun.process import channel, progress
 from tfrun.process.allocator import filling_freed_memory
@@ -97,9 +97,7 @@ class Profiler:
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._request, self._began, self._folder = None, None, ""
-        channel.emit(
-            profile_request.REPORT, name=request.name, first=first, last=last, problem=problem
-        )
+        channel.emit(reports.Profiled(name=request.name, first=first, last=last, problem=problem))
 
 
 def _collect(found: Path, traces: Path) -> None:

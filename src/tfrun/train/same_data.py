@@ -12,7 +12,7 @@ from tfrun.collective import stamps
 from tfrun.data.keras import alike
 from tfrun.engine import script_place
 from tfrun.engine.agree import sum_over_workers
-from tfrun.job import doubts, vain_wait
+from tfrun.job import reports, vain_wait
 from tfrun.job.world import world
 from tfrun.process import channel
 
@@ -51,4 +51,4 @@ def _compare(strategy: Any, call: inspect.BoundArguments) -> None:
     values = sum_over_workers(strategy, values.ravel()).reshape(values.shape)
     if names := alike.differing(exact, values):
         method = vain_wait.CALLS[stamps.standing().call]
-        channel.emit(doubts.REPORT, code=CODE, text=alike.told(names, method, script_place.here()))
+        channel.emit(reports.Doubt(code=CODE, text=alike.told(names, method, script_place.here())))

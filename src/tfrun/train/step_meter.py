@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tfrun.engine import agree
+from tfrun.job.reports import Progress
 from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.train import profiler
@@ -31,7 +32,6 @@ from tfrun.train.network_waits import Network, other_hosts
 
 SECONDS = 1.0  # between two reports
 REPORTS_PER_SECOND = 500  # of all workers together: what one controller takes with ease
-REPORT = "progress"
 
 Times = tuple[float, ...]  # as `engine.step_clock.Times`
 
@@ -172,23 +172,22 @@ class StepMeter:
     def _send(self, logs: Mapping[str, Any] | None) -> None:
         now, cpu = time.monotonic(), time.process_time()
         share = (cpu - self._cpu) / max(now - self._since, 1e-6)
-        fields: dict[str, Any] = {
-            **self._place,
-            "steps": self._steps,
-            "seconds": round(self._inside + self._between, 6),
-            "split": self._split(),
-            "rss": resident(),
-            "cpu": round(share, 3),
-        }
-        if network := self._network.seconds():
-            fields["network"], fields["network_to"] = round(network[0], 6), network[1]
-        if self._aside:
-            fields["aside"] = {kind: round(s, 4) for kind, s in self._aside.items()}
-        if logs and world().is_chief:
-            fields["logs"] = scalars(logs)
-        if gpu := _gpu_bytes():
-            fields["gpu"] = gpu
-        channel.emit(REPORT, **fields)
+        network = self._network.seconds()
+        channel.emit(
+            Progress(
+                **self._place,
+                steps=self._steps,
+                seconds=round(self._inside + self._between, 6),
+                split=self._split(),
+                rss=resident(),
+                cpu=round(share, 3),
+                network=round(network[0], 6) if network else None,
+                network_to=network[1] if network else None,
+                aside={kind: round(s, 4) for kind, s in self._aside.items()} or None,
+                logs=scalars(logs) if logs and world().is_chief else None,
+                gpu=_gpu_bytes(),
+            )
+        )
         self._aside = {}
         self._clear()
         self._cpu, self._since, self._due = cpu, now, now + self._every

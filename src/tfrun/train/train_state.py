@@ -11,6 +11,7 @@ from tfrun.data.ledger import writer as ledger
 from tfrun.engine import commit as commits
 from tfrun.engine import step_clock
 from tfrun.engine.agree import multi_worker_strategy
+from tfrun.job import reports
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
@@ -108,7 +109,7 @@ class TrainState:
             dataset, epochs = self._trial.dataset(dataset), self._trial.epochs(epochs)
         reader = self._reader(dataset, epochs - self.epoch)
         if world().is_chief and not self._is_done:
-            channel.emit("fit_begin", epochs=epochs, steps=reader.reads.steps)
+            channel.emit(reports.FitBegin(epochs=epochs, steps=reader.reads.steps))
         try:
             yield from self._batches(reader, epochs)
         finally:

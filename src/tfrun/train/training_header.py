@@ -8,6 +8,7 @@ import keras
 
 from tfrun.data.order.other_batches import Reads
 from tfrun.engine import compression, variable_values
+from tfrun.job import reports
 from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.train.learning_rate import ScaledLearningRate, schedule_of
@@ -35,12 +36,13 @@ def tell(optimizer: Any, reads: Reads, strategy: Any | None) -> None:
     if not channel.is_open() or not world().is_chief:
         return
     channel.emit(
-        "training",
-        global_batch=reads.batch,
-        samples=reads.samples,
-        workers=1 if strategy is None else world().size,
-        rate=rate_of(optimizer),
-        compression=compression.shown(strategy),
+        reports.Training(
+            global_batch=reads.batch,
+            samples=reads.samples,
+            workers=1 if strategy is None else world().size,
+            rate=rate_of(optimizer),
+            compression=compression.shown(strategy),
+        )
     )
 
 

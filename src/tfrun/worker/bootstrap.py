@@ -9,8 +9,10 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
+from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
 from tfrun.job.spec import Program
@@ -69,20 +71,21 @@ class Signed(logging.Formatter):
 
 def _leave(error: BaseException | None) -> NoReturn:
     """Ends as the interpreter would: message, threads, atexit, flush; then the barrier."""
-    report: dict[str, Any] = {}
+    report = None
     runs_again, where = isinstance(error, PeersLeft), _where(error)
     if isinstance(error, PeersLeft):
         error = error.__cause__
     if error is not None:
         error = _explained(error)
         script.trim(error)
-        report = {**script.describe(error), "where": where}
-    if is_peer_error(report):
+        report = replace(script.describe(error), where=where)
+    follows = report is not None and is_peer_error(report.type, report.message)
+    if report and follows:
         # A custom loop has nobody who would have kept its state on the way up.
         runs_again = _keep_state() or runs_again
         # A consequence of another worker's end, which is the news. The agent keeps what we are
         # about to print off the terminal; it has to know before we print.
-        channel.emit("error", **report)
+        channel.emit(report)
         channel.wait_for("go", PEER_ERROR_SECONDS)
     code = script.exit_code(error)
     if code == 0:
@@ -90,16 +93,16 @@ def _leave(error: BaseException | None) -> NoReturn:
     _flush()
     if runs_again:
         os._exit(code)  # the next round waits for us, and tidying is for those who have ended
-    if code != 0 and not is_peer_error(report):
+    if code != 0 and report and not follows:
         # After the message is out, but before the tidying: the peers are told at once.
-        channel.emit("error", **report)
+        channel.emit(report)
     _run_exit_handlers()
     _flush()
     if code == 0:
         # A worker that left early would take the coordination service, or a peer's last
         # collective, with it. All leave together.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        channel.emit("done", collectives=_last_collective())
+        channel.emit(reports.Done(collectives=_last_collective()))
         channel.wait_for("release")
     os._exit(code)
 

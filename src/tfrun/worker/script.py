@@ -13,6 +13,7 @@ import types
 from typing import Any
 
 from tfrun.job.errors import TfrunError
+from tfrun.job.reports import Error
 from tfrun.job.spec import Program
 
 MESSAGE = 4096  # characters
@@ -72,29 +73,17 @@ def exit_code(error: BaseException | None) -> int:
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
-def describe(error: BaseException) -> dict[str, Any]:
-    """Returns what is known of an exception, of a bounded size.
-
-    "type", "message" and "traceback" (its end); where there are some "notes", "exceptions" (of a
-    group), "cause" or "context" (the exceptions it came of), "line" (of the source, where there is
-    no message) and "code" (of an error of ours).
-    """
+def describe(error: BaseException) -> Error:
+    """Returns what is known of an exception, of a bounded size."""
     if isinstance(error, SystemExit):
-        return {
-            "type": "SystemExit",
-            "message": str(error.code),
-            "traceback": f"SystemExit: {error.code}",
-        }
+        text = str(error.code)
+        return Error(type="SystemExit", message=text, traceback=f"SystemExit: {text}")
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     message = _text(error)
     if len(message) > MESSAGE:  # TensorFlow's say at their end what has happened
         message = f"{message[: MESSAGE // 2 - 3]}\n…\n{message[-MESSAGE // 2 :]}"
-    return {
-        "type": type(error).__name__,
-        "message": message,
-        "traceback": text[-16384:],
-        **{name: value for name, value in _belonging(error).items() if value},
-    }
+    more = {name: value for name, value in _belonging(error).items() if value}
+    return Error(type=type(error).__name__, message=message, traceback=text[-16384:], **more)
 
 
 def _belonging(error: BaseException) -> dict[str, Any]:

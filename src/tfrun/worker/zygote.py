@@ -24,6 +24,7 @@ import time
 import warnings
 from typing import Any, NoReturn
 
+from tfrun.job.reports import encode
 from tfrun.process import channel, lineage
 
 
@@ -41,7 +42,7 @@ def main() -> None:
     except BaseException as error:
         from tfrun.worker.script import describe
 
-        _send(agent, {"failed": describe(error)})
+        _send(agent, {"failed": encode(describe(error))})
         raise
     _send(agent, {"ready": round(time.monotonic() - started, 3)})
     _serve(agent)

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from tfrun.job.errors import TfrunError
+from tfrun.job.record import Record, fields_of
 
 PROTOCOL_VERSION = 1
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32  # of lists and objects within each other; the message is the first
 _INT_LIMIT = 2**63
 _KINDS: dict[str, type[Message]] = {}
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    **{"str": str, "int": int, "float": (int, float), "bool": bool},
-    **{"list": list, "list[int]": list, "list[str]": list, "dict": dict},
-}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Message:
-    """Base of all messages; `kind` names the type on the wire, for `decode` too."""
-
-    kind: ClassVar[str] = ""
+class Message(Record):
+    """Base of all messages."""
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         _KINDS[cls.kind] = cls
 
 
@@ -38,9 +31,8 @@ def encode(message: Message) -> str:
     ("NaN", "Infinity", as in protobuf's JSON mapping), integers beyond 64 bits, lone surrogates
     (a file name that is no UTF-8), and what is nested too deep.
     """
-    fields = {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
     return json.dumps(
-        {"v": PROTOCOL_VERSION, "kind": message.kind, **_sendable(fields)},
+        {"v": PROTOCOL_VERSION, "kind": message.kind, **_sendable(vars(message))},
         separators=(",", ":"),
         allow_nan=False,
     )
@@ -87,12 +79,12 @@ def decode(text: str) -> Message:
     cls = _KINDS.get(kind) if isinstance(kind, str) else None
     if cls is None:
         raise _malformed(f"unknown kind {kind!r:.60}")
-    fields = {field.name: str(field.type) for field in dataclasses.fields(cls)}
+    fields = fields_of(cls)
     if set(values) != set(fields):
         raise _malformed(f"fields of {kind!r} differ: {sorted(set(values) ^ set(fields))!r:.200}")
-    for name, type_name in fields.items():
-        if not _is_of_type(values[name], type_name):
-            raise _malformed(f"field {name!r} of {kind!r} is not of type {type_name}")
+    for name, field in fields.items():
+        if not field.admits(values[name]):
+            raise _malformed(f"field {name!r} of {kind!r} is not of type {field.type}")
     return cls(**values)
 
 
@@ -126,14 +118,6 @@ def _check(value: Any, depth: int = 1) -> None:
                 key.encode()
         for item in value.values() if isinstance(value, dict) else value:
             _check(item, depth + 1)
-
-
-def _is_of_type(value: Any, type_name: str) -> bool:
-    if isinstance(value, bool):  # an int to Python, not to the protocol
-        return type_name == "bool"
-    if type_name.startswith("list[") and isinstance(value, list):
-        return all(_is_of_type(item, type_name[5:-1]) for item in value)
-    return isinstance(value, _TYPES[type_name])
 
 
 def _malformed(reason: str) -> TfrunError:

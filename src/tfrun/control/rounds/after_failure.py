@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from tfrun.control.rounds.events import AgentLost, TaskExited, TaskRaised
 from tfrun.control.rounds.model import Round
 from tfrun.job.errors import CODES
-from tfrun.job.exits import ExitStatus
+from tfrun.job.exits import EXIT_STRICT, ExitStatus
 from tfrun.job.first_failure import Failure
+from tfrun.job.reports import Error
 from tfrun.job.restart_policy import Cause, cause_of
 
 
@@ -21,11 +20,10 @@ def with_exit_failure(round: Round, event: TaskExited) -> Round:
         if failure.task == event.task:
             # Killed by us after its report: the exit code that an exception leads to is 1.
             status = event.status if event.status.code > 0 else ExitStatus(code=1)
-            if stated := failure.error.get("exit_code"):  # whatever the script makes of SIGTERM
-                status = ExitStatus(code=stated)
-            joined = replace(
-                failure, status=status, tail=event.tail, code=_code_of(failure.error) or code
-            )
+            if failure.strict:  # whatever the script makes of SIGTERM
+                status = ExitStatus(code=EXIT_STRICT)
+            code = _code_of(failure.error) or code
+            joined = replace(failure, status=status, tail=event.tail, code=code)
             failures = (*round.failures[:index], joined, *round.failures[index + 1 :])
             return replace(round, failures=failures)
     failure = Failure(
@@ -34,10 +32,10 @@ def with_exit_failure(round: Round, event: TaskExited) -> Round:
     return replace(round, failures=(*round.failures, failure))
 
 
-def _code_of(error: Mapping[str, Any]) -> str:
+def _code_of(error: Error | None) -> str:
     """The code of an error of ours; the report comes from the user's process."""
-    code = error.get("code")
-    return code if isinstance(code, str) and code in CODES else ""
+    code = error.code if error else None
+    return code if code in CODES else ""
 
 
 def with_late_exit(round: Round, event: TaskExited) -> Round:
@@ -54,7 +52,9 @@ def with_late_exit(round: Round, event: TaskExited) -> Round:
 def with_error(round: Round, event: TaskRaised) -> Round:
     """Records an exception; who tells of one at last has not been silent."""
     code = _code_of(event.error) or "TFRUN-401"
-    failure = Failure(task=event.task, time=event.time, error=dict(event.error), code=code)
+    failure = Failure(
+        task=event.task, time=event.time, error=event.error, code=code, strict=event.strict
+    )
     others = [f for f in round.failures if not (f.silent and f.task == event.task)]
     return replace(round, failures=(*others, failure))
 

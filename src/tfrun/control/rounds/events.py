@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tfrun.control.rounds.model import Stands, State
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
+from tfrun.job.reports import Error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,11 +83,12 @@ class JobNotSaved:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRaised:
-    """The script raised; its process is about to end."""
+    """The script raised; its process is about to end. `strict`: --strict ends it for a doubt."""
 
     task: str
     time: float
-    error: Mapping[str, Any]
+    error: Error
+    strict: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,7 @@ def with_hard_end(round: Round) -> Round:
         return round
     first = min(round.failures, key=lambda failure: failure.time)
     who = first.task.replace(":", " ")
-    where = f" in {first.error['where']}" if first.error.get("where") else ""
+    where = f" in {first.error.where}" if first.error and first.error.where else ""
     failure = Failure(
         task=gone[0],
         time=first.time,

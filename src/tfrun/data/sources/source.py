@@ -17,6 +17,7 @@ from tfrun.collective.buffers import Buffers
 from tfrun.data import errors
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.sources.shared_arrays import share_arrays
+from tfrun.job import reports
 from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
 from tfrun.job.world import world
@@ -190,7 +191,7 @@ class Tolerant:
         where = f" (in {error.where})" if error.where else ""
         # The n-th source of a script is the same one on all workers and in all rounds.
         ledger.left_out(self.number, index)
-        channel.emit("skipped", source=self.number, sample=index, why=f"{error.what}{where}")
+        channel.emit(reports.Skipped(source=self.number, sample=index, why=f"{error.what}{where}"))
         if len(self._left_out) <= NAMED:
             _log.warning("sample %d is left out: %s%s", index, error.what, where)
 

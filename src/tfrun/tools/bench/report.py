@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tfrun.job.bench_results import Settings
+from tfrun.job.reports import Measured
 from tfrun.tools.bench.sizes import written
 
 
@@ -118,18 +119,17 @@ class Report:
         return {name: dataclasses.asdict(self)[name] for name in kept} | {"ways": ways}
 
 
-def way_of(name: str, found: Mapping[str, Any]) -> Way:
+def way_of(name: str, found: Measured) -> Way:
     """Reads what a job has reported."""
     sums = tuple(
-        MeasuredSum(bytes=one["bytes"], seconds=tuple(one["seconds"]))
-        for one in found["all_reduce"]
+        MeasuredSum(bytes=one["bytes"], seconds=tuple(one["seconds"])) for one in found.all_reduce
     )
     return Way(
         name=name,
         sums=sums,
-        step=median(found["step_seconds"]),
-        small_bytes=found.get("small_bytes"),
-        pack_bytes=found.get("pack_bytes"),
+        step=median(found.step_seconds),
+        small_bytes=found.small_bytes,
+        pack_bytes=found.pack_bytes,
     )
 
 

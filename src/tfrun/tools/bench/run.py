@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+from tfrun.job import reports
 from tfrun.job.errors import TfrunError
-from tfrun.tools.bench import KIND
+from tfrun.job.reports import Measured
 from tfrun.tools.bench.report import Report, fastest_first, way_of
 from tfrun.tools.child_job import QUIET, ChildJob, Say, ends_children_on_signals, failed
 
@@ -49,7 +48,7 @@ def run_bench(bench: Bench, say: Say) -> Report:
     Raises:
       TfrunError: TFRUN-401 when no way of communicating works, or one worker alone fails.
     """
-    found: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, Measured] = {}
     errors: dict[str, TfrunError] = {}
     with ends_children_on_signals():
         for way in bench.ways:
@@ -62,31 +61,31 @@ def run_bench(bench: Bench, say: Say) -> Report:
             raise next(iter(errors.values()))
         first = next(iter(found.values()))
         say("measuring one worker alone")
-        threads = ["--threads-per-worker", str(first["threads"])] if first["threads"] else []
+        threads = ["--threads-per-worker", str(first.threads)] if first.threads else []
         alone = _measured(bench, "alone", [*bench.first, *threads])
     ways = fastest_first([way_of(way, measured) for way, measured in found.items()])
-    links = [measured["link"] for measured in found.values() if measured["link"]]
+    links = [measured.link for measured in found.values() if measured.link]
     return Report(
-        workers=first["workers"],
-        threads=first["threads"],
+        workers=first.workers,
+        threads=first.threads,
         link=max(links, default=None),
         model=bench.model,
         batch=bench.batch,
-        alone=median(alone["step_seconds"]),
+        alone=median(alone.step_seconds),
         ways=ways,
         failed={way: error.what for way, error in errors.items()},
-        gpus=any(measured["gpus"] for measured in found.values()),
+        gpus=any(measured.gpus for measured in found.values()),
     )
 
 
-def _measured(bench: Bench, name: str, options: list[str]) -> Mapping[str, Any]:
+def _measured(bench: Bench, name: str, options: list[str]) -> Measured:
     sizes = ",".join(map(str, bench.sizes))
     numbers = [str(number) for number in (bench.model, bench.batch, bench.steps)]
     command = [*options, *QUIET, "--no-measured", "-m", MODULE, sizes, *numbers]
     with ChildJob(command, bench.folder / name, timeout=bench.timeout, wanted={}) as job:
         code = job.wait()
-    reports = [event["report"] for event in job.events() if "report" in event]
-    measured = [report for report in reports if report.get("kind") == KIND]
+    found = [reports.of(event) for event in job.events()]
+    measured = [report for report in found if isinstance(report, reports.Measured)]
     if code or not measured:
         raise failed(job, code, f"the job that measures {name}")
     return measured[-1]

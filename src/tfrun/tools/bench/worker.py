@@ -23,8 +23,9 @@ from tfrun.cluster.tf_config import parse_tf_config
 from tfrun.collective.collective import Collective
 from tfrun.engine import host_collective
 from tfrun.engine.communication import RING_BYTES_PER_PACK
+from tfrun.job.reports import Measured
 from tfrun.process import channel
-from tfrun.tools.bench import KIND, link
+from tfrun.tools.bench import link
 from tfrun.tools.bench.sizes import best_pack, switch_point, times
 
 UNTIMED = 3  # the first call is traced, and the next ones still find their buffers
@@ -44,24 +45,36 @@ def main(sizes: Sequence[int], model: int, batch: int, steps: int) -> None:
       steps: of it that are timed.
     """
     strategy, world = tfrun.strategy(), tfrun.world()
-    found: dict[str, Any] = {"workers": world.size, "all_reduce": [], "link": None}
-    # The same for one worker alone: what the others take is not what it would have had.
-    found["gpus"] = gpus = bool(tf.config.list_physical_devices("GPU"))
-    found["threads"] = int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
+    sums: list[dict[str, Any]] = []
+    rate = small_bytes = pack_bytes = None
+    gpus = bool(tf.config.list_physical_devices("GPU"))
     if world.size > 1:
         for size in sizes:
             values = [tf.ones([max(1, size // 4)])]
             seconds = _timed(_all_reduce(strategy, values), times(size))
-            found["all_reduce"].append({"bytes": size, "seconds": seconds})
-        found["link"] = _link(strategy, world.rank, world.size)
+            sums.append({"bytes": size, "seconds": seconds})
+        rate = _link(strategy, world.rank, world.size)
         group = host_collective.current()
         if group is not None:
-            found["small_bytes"] = _switch(group)
+            small_bytes = _switch(group)
         elif not gpus:
-            found["pack_bytes"] = _pack(strategy, model)
-    found["step_seconds"] = _timed(_step(strategy, model, batch), steps)
-    if world.is_chief:
-        channel.emit(KIND, **found)
+            pack_bytes = _pack(strategy, model)
+    step_seconds = _timed(_step(strategy, model, batch), steps)
+    if not world.is_chief:
+        return
+    channel.emit(
+        Measured(
+            workers=world.size,
+            all_reduce=sums,
+            link=rate,
+            gpus=gpus,
+            # The same for one worker alone: what the others take is not what it would have had.
+            threads=int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0),
+            small_bytes=small_bytes,
+            pack_bytes=pack_bytes,
+            step_seconds=step_seconds,
+        )
+    )
 
 
 def _timed(call: Callable[[], Any], count: int) -> list[float]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from tfrun.job import reports
 from tfrun.tools.child_job import Event
 
 _ENDING = ("leaving", "stopping")  # states of a round that has noticed a failure
-_TRAINED = ("epoch_end", "fit_end")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +48,7 @@ def running(events: Sequence[Event]) -> dict[str, WorkerRun]:
 
 def first_step_at(events: Sequence[Event]) -> float | None:
     """Returns when the job had made its first step, in seconds since the epoch."""
-    return next((e["time"] for e in events if _kind(e) == "first_step"), None)
+    return next((e["time"] for e in events if _is(e, reports.FirstStep)), None)
 
 
 def training_seconds(events: Sequence[Event]) -> float:
@@ -59,8 +58,8 @@ def training_seconds(events: Sequence[Event]) -> float:
     has no `fit`: then until a worker was done.
     """
     began = first_step_at(events)
-    ends = [event["time"] for event in events if _kind(event) in _TRAINED]
-    ends = ends or [event["time"] for event in events if _kind(event) == "done"][:1]
+    ends = [e["time"] for e in events if _is(e, reports.EpochEnd, reports.FitEnd)]
+    ends = ends or [e["time"] for e in events if _is(e, reports.Done)][:1]
     return 0.0 if began is None else max(0.0, max(ends, default=began) - began)
 
 
@@ -89,15 +88,16 @@ def recovered_at(events: Sequence[Event], since: float) -> float | None:
 def saved_at(events: Sequence[Event], since: float) -> tuple[float, int | None] | None:
     """Returns when the job had saved because it was told to end, and how many steps."""
     for event in _after(events, since):
-        if _kind(event) == "job_saved":
-            return event["time"], event["report"].get("step")
+        match reports.of(event):
+            case reports.JobSaved(step=step):
+                return event["time"], step
     return None
 
 
 def resumed_step(events: Sequence[Event], since: float) -> int | None:
     """Returns the step that workers went on from; None when they began at the beginning."""
-    steps = (e["report"].get("step") for e in _after(events, since) if _kind(e) == "resumed")
-    return next(steps, None)
+    found = map(reports.of, _after(events, since))
+    return next((r.step for r in found if isinstance(r, reports.Resumed)), None)
 
 
 def step_after(events: Sequence[Event], since: float) -> float | None:
@@ -117,23 +117,19 @@ def lost_steps(events: Sequence[Event], faults: Sequence[float]) -> Lost:
     told = [event["time"] for event in events if event["event"] == "regroup"]
     steps, exact, unkept, round, began = 0, True, False, 0, 0.0
     for event in events:
-        kind = _kind(event)
-        if kind == "first_step":
+        report = reports.of(event)
+        if isinstance(report, reports.FirstStep):
             unkept = True
-        elif kind == "snapshot":
+        elif isinstance(report, reports.Snapshot):
             after_fault = any(began <= fault <= event["time"] for fault in (*faults, *told))
-            unkept = unkept and not (after_fault or _ends_call(event["report"]))
+            # Of the state at the end of a `fit` no step can be lost.
+            unkept = unkept and not (after_fault or report.key[1:] == [0, 0])
         elif event["event"] == "worker_started" and event["round"] > round:
             round, began = event["round"], event["time"]
             exact, unkept = exact and not unkept, False
         elif event["event"] == "recovered":
             steps += event["lost_steps"]
     return Lost(steps=steps, exact=exact)
-
-
-def _ends_call(report: Event) -> bool:
-    """True for the state at the end of a `fit`, of which no step can be lost."""
-    return list(report.get("key") or ())[1:] == [0, 0]
 
 
 def weights(events: Sequence[Event]) -> dict[int, frozenset[str]]:
@@ -143,15 +139,15 @@ def weights(events: Sequence[Event]) -> dict[int, frozenset[str]]:
     """
     found: dict[int, frozenset[str]] = {}
     for event in events:
-        if _kind(event) == "weights":
-            report = event["report"]
-            found[report["call"]] = found.get(report["call"], frozenset()) | {report["digest"]}
+        match reports.of(event):
+            case reports.Weights(call=call, digest=digest):
+                found[call] = found.get(call, frozenset()) | {digest}
     return found
 
 
 def without_weights(events: Sequence[Event]) -> tuple[Event, ...]:
     """The events but for what `weights` reads."""
-    return tuple(event for event in events if _kind(event) != "weights")
+    return tuple(event for event in events if not _is(event, reports.Weights))
 
 
 def world_sizes(events: Sequence[Event]) -> set[int]:
@@ -163,8 +159,8 @@ def world_sizes(events: Sequence[Event]) -> set[int]:
     return {len(found) for found in tasks.values()}
 
 
-def _kind(event: Event) -> Any:
-    return event["report"].get("kind") if event["event"] == "worker_report" else None
+def _is(event: Event, *kinds: type[reports.Report]) -> bool:
+    return isinstance(reports.of(event), kinds)
 
 
 def _after(events: Sequence[Event], since: float) -> Iterator[Event]:

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfrun.job import reports
 from tfrun.job.exits import ExitStatus
 from tfrun.tools.tune.search import Result
 
@@ -57,11 +58,10 @@ def outcome(
 
 def _out_of_memory(events: Sequence[Mapping[str, Any]], log: str, limited: bool) -> str:
     for event in events:
-        report = event.get("report") or {}
-        if event["event"] == "worker_report" and report.get("kind") == "error":
-            text = str(report.get("message"))
-            if report.get("type") in _TYPES or any(phrase in text for phrase in _PHRASES):
-                return str(report.get("type"))
+        match reports.of(event):
+            case reports.Error(type=kind, message=text):
+                if kind in _TYPES or any(phrase in text for phrase in _PHRASES):
+                    return kind
         if event["event"] == "worker_exited" and event["code"] < 0:
             if "memory ran out" in event["status"]:
                 return "killed for lack of memory"

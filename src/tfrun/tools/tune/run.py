@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfrun.job import reports
 from tfrun.job.errors import TfrunError
 from tfrun.job.trial import Trial, fixed_batch, folder, no_step
 from tfrun.tools.child_job import QUIET, Experiment, Say, ends_children_on_signals, failed
@@ -100,7 +101,8 @@ def _try(tune: Tune, batch: int) -> tuple[Result, dict[str, Any] | None]:
         return result, found if result.rate is not None else None
     if code == 0:
         raise no_step()
-    if any("TFRUN-802" in str(e["report"].get("message")) for e in events if "report" in e):
+    errors = (found for found in map(reports.of, events) if isinstance(found, reports.Error))
+    if any("TFRUN-802" in error.message for error in errors):
         raise fixed_batch()
     raise failed(job, code, f"with a batch of {batch} the job")
 
