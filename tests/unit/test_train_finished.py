@@ -16,10 +16,10 @@ class Model:
 
 
 @pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work_under) -> Path:
     calls = tmp_path / "checkpoints" / finished_calls.CALLS
     calls.mkdir(parents=True)
-    monkeypatch.setenv(finished_calls.CHECKPOINT_DIRECTORY, str(calls.parent))
+    work_under(checkpoint_dir=str(calls.parent))
     monkeypatch.setattr(finished_calls, "BUDGET", 10_000)
     return calls
 

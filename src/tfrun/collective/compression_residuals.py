@@ -1,4 +1,4 @@
-"""What compression has rounded off, kept in memory that outlives a worker.
+"""Keeps what compression has rounded off in memory that outlives a worker.
 
 A worker that dies takes its variables with it; the others have the same ones. What it has rounded
 off nobody else has, and without it the next step would be another one than in an undisturbed run.

@@ -1,4 +1,4 @@
-"""Whether a training step has happened on a worker: its last act is to count itself.
+"""Tells whether a training step has happened on a worker: its last act is to count itself.
 
 When a peer dies, TensorFlow fails this worker's step somewhere. All updates of an optimizer wait
 for all reductions (see gradient_sums.py), so weights and slots hold a whole step; the count,

@@ -1,4 +1,4 @@
-"""Which failure came first and caused the others. Pure."""
+"""Finds the failure that came first and caused the others. Pure."""
 
 from __future__ import annotations
 

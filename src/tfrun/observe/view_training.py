@@ -1,4 +1,4 @@
-"""How far a job's training is, as its events tell of it."""
+"""The progress of a job's training, as its events tell of it."""
 
 from __future__ import annotations
 

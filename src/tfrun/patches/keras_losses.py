@@ -1,4 +1,4 @@
-"""How Keras weighs losses over replicas: one worker's loss, whatever it is made of.
+"""Makes Keras weigh losses over replicas as one worker would, whatever they are made of.
 
 Keras multiplies each mean over a batch by 1 / replicas where a `keras.losses` object computes it,
 and what `add_loss` was given once more (keras/src/losses/loss.py, `scale_loss_for_distribution`;

@@ -1,4 +1,4 @@
-"""How a worker shows that it makes progress: a few numbers in memory that its agent reads.
+"""Shows that a worker makes progress: a few numbers in memory that its agent reads.
 
 A worker writes them around each step, which costs less than a microsecond; nothing is sent. When
 training stands still, they tell the one that stands in its own code from those that wait for it

@@ -1,4 +1,4 @@
-"""What workers and parameter servers of a parameter-server job run instead of the script."""
+"""Runs TensorFlow's server instead of the script, in workers and parameter servers."""
 
 from __future__ import annotations
 

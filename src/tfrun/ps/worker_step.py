@@ -1,4 +1,4 @@
-"""What a worker computes in one step: Keras's own `train_step`, `test_step` or `predict_step`.
+"""Computes one step on a worker: Keras's own `train_step`, `test_step` or `predict_step`.
 
 What is small and not trained (metrics, BatchNorm's statistics, seeds) is read once, and what the
 step adds to it is added on the servers: sums and counts come out exactly, in whatever order workers

@@ -1,4 +1,4 @@
-"""How a worker leaves a round: it keeps its state when the agent says that a peer has gone.
+"""Leaves a round: the worker keeps its state when the agent says that a peer has gone.
 
 A worker that waits in a collective learns of a peer's death by itself, but one that comes to the
 next collective later waits for TensorFlow's heartbeats. So the agent tells all at once: what is in

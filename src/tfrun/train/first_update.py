@@ -1,4 +1,4 @@
-"""What the first update of an optimizer reveals: workers that train alone, options without effect.
+"""Finds workers that train alone, and options without effect, at an optimizer's first update.
 
 A script that makes no strategy, or one of a single process, trains the whole job on each worker
 under `-n 2`: the same training twice, the same files twice, and nothing is faster. Who shares a

@@ -1,4 +1,4 @@
-"""What a round asks for; the round runner does it."""
+"""The actions that a round asks for; the round runner carries them out."""
 
 from __future__ import annotations
 

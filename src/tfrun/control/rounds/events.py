@@ -1,4 +1,4 @@
-"""What a round hears: of agents, of tasks, of the system, of its own timers."""
+"""The events that a round hears of: from agents, tasks, the system and its own timers."""
 
 from __future__ import annotations
 

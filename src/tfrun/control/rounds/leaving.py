@@ -1,4 +1,4 @@
-"""How a round ends to be repeated: workers that lost a peer keep their state and leave."""
+"""Ends a round so that it is repeated: workers that lost a peer keep their state and leave."""
 
 from __future__ import annotations
 

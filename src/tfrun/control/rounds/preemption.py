@@ -1,4 +1,4 @@
-"""What a round does when the system takes all of the job's machines: it saves, then ends.
+"""Saves a round's state and ends it when all of the job's machines are preempted.
 
 What has been trained is on disk already where nothing runs, in the workers' memory where a round
 runs, and in the machines' shared memory between two rounds: there a machine's agent saves it,

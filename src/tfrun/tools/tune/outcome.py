@@ -1,4 +1,4 @@
-"""Whether a batch fitted and how fast it was, from what its job has left. Pure."""
+"""Tells whether a batch fitted and how fast it was, from what its job has left. Pure."""
 
 from __future__ import annotations
 
