@@ -84,6 +84,17 @@ def test_a_run_directory_of_a_job_that_was_killed(tmp_path: Path) -> None:
     assert "of step 100;" in first and "55 steps are done again" in second
     for damaged in folder.glob("ckpt-*/manifest.json"):
         damaged.write_text("{}")
-    assert notices(tmp_path, folder, goes_on=True) == [
-        "going on from the last checkpoint here; --fresh begins at the beginning"
-    ]
+    assert notices(tmp_path, folder, goes_on=True) == []
+
+
+def test_checkpoints_none_of_which_can_be_read_are_not_gone_on_from(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    store = Store(folder, 5)
+    for step in (50, 100):
+        store.write(step, {}, {"w": np.arange(3.0)})
+    store.close()
+    for step, whole in ((100, 50), (50, None)):
+        path = folder / f"ckpt-{step}" / "extra.safetensors"
+        path.write_bytes(bytes(path.stat().st_size))
+        assert newest_step(folder) == whole
+    assert notices(tmp_path, folder, goes_on=True) == []

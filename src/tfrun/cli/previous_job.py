@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -15,6 +16,7 @@ from tfrun.job.spec import JobSpec
 from tfrun.observe.events import event_of
 
 POLL_SECONDS = 0.1  # another process's lock has no event
+READ_BYTES = 1 << 27  # of a checkpoint, which the chief reads whole: a tenth of a second
 TAIL_BYTES = 1 << 20  # of the events: the last job's last step is at their end
 
 
@@ -27,6 +29,8 @@ def notices(run_dir: Path, checkpoints: Path, *, goes_on: bool) -> list[str]:
       goes_on: there are some.
     """
     step = newest_step(checkpoints) if goes_on else None
+    if goes_on and step is None and any(checkpoints.glob("ckpt-*")):
+        return []  # none can be read, which the chief tells and counts as a doubt
     return told(step, last_step(_last_events(run_dir / "events.jsonl")), goes_on=goes_on)
 
 
@@ -74,14 +78,18 @@ def told(step: int | None, came_to: int | None, *, goes_on: bool) -> list[str]:
 
 
 def newest_step(checkpoints: Path) -> int | None:
-    """Returns the step of the newest checkpoint whose manifest can be read."""
+    """Returns the step of the newest checkpoint that can be read; large ones are not read."""
     found = []
     for folder in checkpoints.glob("ckpt-*"):
+        with contextlib.suppress(manifest.Damaged, TypeError):
+            found.append((manifest.read(folder), folder))
+    for one, folder in sorted(found, key=lambda each: each[0].sequence, reverse=True):
         try:
-            found.append(manifest.read(folder))
-        except (manifest.Damaged, TypeError):
+            manifest.verify(folder, one, contents=one.bytes <= READ_BYTES)
+        except manifest.Damaged:
             continue
-    return max(found, key=lambda one: one.sequence).step if found else None
+        return one.step
+    return None
 
 
 def last_step(events: Iterable[Mapping[str, Any]]) -> int | None:

@@ -191,6 +191,23 @@ def _job(
     return replace(job, health=health_port(os.environ))
 
 
+def _held_checkpoints(
+    folder: Path | None, *, is_local: bool
+) -> contextlib.AbstractContextManager[None]:
+    """Holds a checkpoint directory that is not the run directory's own; None is no other one.
+
+    That of other machines is only held where it is seen here as well.
+    """
+    if folder is None or not (is_local or folder.exists()):
+        return contextlib.nullcontext()
+    with contextlib.suppress(OSError):  # the chief tells that it cannot be used
+        folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        return contextlib.nullcontext()
+    where = "--checkpoint-dir"
+    return run_lock.held(folder, "job", what="checkpoint directory", where=where)
+
+
 def _start(
     spec: JobSpec,
     options: Options,
@@ -207,10 +224,13 @@ def _start(
     """
     now, path = time.time(), Path(spec.run_dir)
     saved, goes_on, seed = "", False, spec.seed
+    stated = Path(spec.checkpoint_dir).resolve() if spec.checkpoint_dir else None
     if not saves:
-        saved = spec.checkpoint_dir and str(Path(spec.checkpoint_dir).resolve())
+        saved = str(stated or "")
     elif spec.checkpoint_every != "off":
-        previous_job.await_agents(run_dir_module.checkpoint_folder(path, spec.checkpoint_dir), spec)
+        with _held_checkpoints(stated, is_local=bool(slots)):
+            folder = run_dir_module.checkpoint_folder(path, spec.checkpoint_dir)
+            previous_job.await_agents(folder, spec)
         last = run_dir_module.last_job(path)
         saved = run_dir_module.checkpoints(path, spec.checkpoint_dir, fresh=options.fresh, now=now)
         goes_on = run_dir_module.has_checkpoints(Path(saved))
@@ -226,8 +246,9 @@ def _start(
         spec = measured.on(spec)
     run_dir_module.write_job(path, {"started": now, "pid": os.getpid(), **spec.to_json()})
     # TensorFlow's import is what everybody waits for: it goes on while the launcher imports.
+    held = _held_checkpoints(stated if saves and saved else None, is_local=bool(slots))
     agent = AgentProcess(ALONE, spec, slots) if slots else None
-    with contextlib.closing(agent) if agent else contextlib.nullcontext():
+    with held, contextlib.closing(agent) if agent else contextlib.nullcontext():
         notices = [f"{measured.used_by(spec)}; --no-measured does without it"] if measured else []
         if saved and saves and not options.fresh:
             notices += previous_job.notices(path, Path(saved), goes_on=goes_on)

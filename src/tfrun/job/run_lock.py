@@ -1,4 +1,4 @@
-"""One job at a time in a run directory: two would mix their logs, events and checkpoints."""
+"""One job at a time in a run directory, or with its checkpoints: two would mix what they write."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from tfrun.job.lock import WriterLock
 
 
 @contextlib.contextmanager
-def held(path: Path, task: str = "") -> Iterator[None]:
-    """Holds a run directory for this process; the kernel lets go of it however the process ends.
+def held(
+    path: Path, task: str = "", *, what: str = "run directory", where: str = "--run-dir"
+) -> Iterator[None]:
+    """Holds a directory for this process; the kernel lets go of it however the process ends.
 
     Args:
-      path: the run directory.
-      task: of a cluster that others have started, whose tasks may share a directory.
+      path: the directory.
+      task: of a cluster that others have started, whose tasks may share a run directory.
+      what: what it is.
+      where: the option that names it.
 
     Raises:
       UsageError: TFRUN-110, when a job uses it.
@@ -30,9 +34,9 @@ def held(path: Path, task: str = "") -> Iterator[None]:
     if not lock.acquire():
         raise UsageError(
             "TFRUN-110",
-            f"the run directory {str(path)!r} is in use by {_holder(file)}",
-            where="--run-dir",
-            fix=f"Name another directory, or end that job: tfrun stop {path}",
+            f"the {what} {str(path)!r} is in use by {_holder(file)}",
+            where=where,
+            fix="Name another directory, or end that job: tfrun stop, with its run directory",
         )
     try:
         since = time.strftime("%Y-%m-%d %H:%M:%S")

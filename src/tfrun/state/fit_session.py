@@ -16,7 +16,8 @@ from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
 from tfrun.engine.trained_model import build_first, resume_with_logs, set_initial_epoch
 from tfrun.job.first_failure import is_peer_error
-from tfrun.process import progress
+from tfrun.job.world import world
+from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
 from tfrun.state import finished_calls, snapshot
 from tfrun.state.callback_state import append_to_logs
@@ -25,6 +26,11 @@ from tfrun.state.fit_data import FitData, stand_of
 from tfrun.state.fit_keeper import FitKeeper, iterations_of
 from tfrun.state.session import Meter, Session
 from tfrun.state.snapshot import Snapshot
+
+_PAST = (
+    "the state that fit goes on from has {} epochs behind it, and fit is to end after {}: its "
+    "weights are restored, and nothing is trained"
+)
 
 
 class FitSession(Session[FitKeeper]):
@@ -53,6 +59,7 @@ class FitSession(Session[FitKeeper]):
         super().__init__(strategy, folder, meter, self._saved_model)
         self._model, self._plan = model, plan
         self._data = call.arguments.get("x")
+        self._end: int = call.arguments.get("epochs") or 1
         self._reads = FitData(model, call.arguments, plan, on_servers=self.on_servers)
         self._callbacks: Sequence[Any] = ()
         self._kept: Snapshot | None = None
@@ -112,6 +119,11 @@ class FitSession(Session[FitKeeper]):
         if kept is not None:
             set_initial_epoch(self._model, kept.place.epoch)
             resume_with_logs(self._model, snapshot.decode(kept.values["logs"], kept.arrays))
+            if kept.place.epoch >= self._end:  # no epoch begins
+                self._go_on(self.keeper, kept)
+                if world().is_chief:
+                    text = _PAST.format(kept.place.epoch, self._end)
+                    channel.emit("notice", text=text)
 
     def epoch_begins(self, epoch: int, *, before: bool) -> None:
         """Restores the state before or after the callbacks see the epoch begin, as it was kept."""
