@@ -15,6 +15,7 @@ from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
 from tfrun.engine.trained_model import build_first, resume_with_logs, set_initial_epoch
+from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.world import world
 from tfrun.process import channel, progress
@@ -123,7 +124,7 @@ class FitSession(Session[FitKeeper]):
                 self._go_on(self.keeper, kept)
                 if world().is_chief:
                     text = _PAST.format(kept.place.epoch, self._end)
-                    channel.emit("notice", text=text)
+                    channel.emit(reports.Notice(text=text))
 
     def epoch_begins(self, epoch: int, *, before: bool) -> None:
         """Restores the state before or after the callbacks see the epoch begin, as it was kept."""
