@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfrun.job import reports
 from tfrun.observe.step_reports import Numbers, rank_order
 
 Event = Mapping[str, Any]
+_STATES = {reports.FirstStep: "running", reports.Done: "done", reports.Error: "failed"}
 
 
 @dataclass(kw_only=True)
@@ -63,7 +65,9 @@ class Workers:
             case "worker_started":
                 self._started(event)
             case "worker_report" if event["task"] in self.tasks:
-                self._reported(self.tasks[event["task"]], event["report"].get("kind"), time)
+                if state := _STATES.get(type(reports.of(event))):
+                    worker = self.tasks[event["task"]]
+                    worker.state, worker.since = state, time
             case "worker_exited" if event["task"] in self.tasks:
                 worker = self.tasks[event["task"]]
                 if worker.state != "failed":
@@ -91,12 +95,6 @@ class Workers:
             state="starting",
             since=event["time"],
         )
-
-    @staticmethod
-    def _reported(worker: TaskView, kind: Any, time: float) -> None:
-        state = {"first_step": "running", "done": "done", "error": "failed"}.get(kind)
-        if state:
-            worker.state, worker.since = state, time
 
     def in_order(self) -> list[TaskView]:
         """Returns the tasks in rank order."""
