@@ -7,6 +7,7 @@ from workers import results_of
 
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
+from tfrun.job.reports import Error
 from tfrun.observe.known_failures import advice
 
 EXPECTED = {
@@ -31,7 +32,8 @@ EXPECTED = {
 def test_it_is_known(case: str) -> None:
     (found,) = results_of("known_failures.py", 1)
     assert case in found, "nothing was raised"
-    failure = Failure(task="worker:0", time=1.0, status=ExitStatus(code=1), error=found[case])
+    error = Error(**found[case])
+    failure = Failure(task="worker:0", time=1.0, status=ExitStatus(code=1), error=error)
     known = advice(failure)
     assert known is not None, found[case]
     assert known.name == EXPECTED[case], found[case]
