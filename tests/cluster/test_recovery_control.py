@@ -358,7 +358,7 @@ LOSES_B = """import psutil
 print('in round', round, 'of', os.environ['WORLD_SIZE'], flush=True)
 if round == 0 and rank == 1:
     agent = psutil.Process().parent().parent()
-    assert 'tfrun.agent.agent' in ' '.join(agent.cmdline())
+    assert 'tfrun.agent.' in ' '.join(agent.cmdline())
     about_to_go()
     agent.kill()
     signal.pause()

@@ -61,7 +61,7 @@ def in_validation(step):
 def process(who):
     worker = psutil.Process()
     agent = worker.parent().parent()
-    assert "tfrun.agent.agent" in " ".join(agent.cmdline())
+    assert "tfrun.agent." in " ".join(agent.cmdline())
     return {"worker": worker, "agent": agent, "launcher": agent.parent()}[who]
 
 
