@@ -63,7 +63,7 @@ def history(workers: int, steps: int, now: float) -> Iterator[dict[str, Any]]:
         place = {"task": f"worker:{rank}", "round": 0, "agent": f"node{rank // PER_HOST:03d}"}
         yield {"time": began + 2, "event": "worker_started", "pid": 1000 + rank, **place}
     for rank in range(workers):
-        first = {"task": f"worker:{rank}", "report": {"kind": "first_step"}}
+        first = {"task": f"worker:{rank}", "report": {"kind": "first_step", "step": 1}}
         yield {"time": began + 9, "event": "worker_report", **first}
     for about in (
         {"kind": "training", "global_batch": 64 * workers, "workers": workers},
