@@ -81,7 +81,7 @@ class Stands(Report):
 
 
 class Preempted(Report):
-    """The process was sent SIGTERM: its machine is wanted back."""
+    """The process was sent SIGTERM: the system takes its machine back."""
 
     kind, decisive = "wanted_back", True
 

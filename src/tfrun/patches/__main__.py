@@ -34,7 +34,8 @@ def page() -> str:
 
 
 def _lines(patch: Patch) -> Iterator[str]:
-    why = patch.issue[0].upper() + patch.issue[1:]
+    is_link = patch.issue.startswith("https:")
+    why = patch.issue if is_link else patch.issue[0].upper() + patch.issue[1:]
     yield f"- {why}." + ("" if patch.needed else " *(optional)*")
     yield from (f"  - `{target}`" for target in patch.targets)
     if patch.also:
