@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import subprocess
 import time
+from collections.abc import Iterator
 
 import pytest
 from machines import Hosts, needs_hosts, thorough
@@ -44,24 +47,35 @@ def reaches(hosts: Hosts, name: str) -> None:
     wait_until((hosts.directory / name).exists, f"{name} is reached", SECONDS)
 
 
+@contextlib.contextmanager
+def killed_on_error(hosts: Hosts, process: subprocess.Popen) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        hosts.kill(process)
+        print(hosts.said)
+        raise
+
+
+def said_by(hosts: Hosts, process: subprocess.Popen) -> str:
+    """Waits for the job's good end; returns what it has said."""
+    code, _, err = hosts.end(process)
+    print(err)
+    assert code == 0
+    return err
+
+
 def cut_off(hosts: Hosts, seconds: float, *options: str) -> str:
     """Trains with a launcher on n1 whose cable is out for a time; returns what was said."""
     hosts.environment["EPOCHS"] = str(EPOCHS)
     process = hosts.start(SCRIPT, *options, "--env", "EPOCHS", "--run-dir", "run", "--seed", "5")
-    try:
+    with killed_on_error(hosts, process):
         reaches(hosts, "epoch-0-2")
         hosts.lab.cut("n1")
         time.sleep(seconds)  # it is the fault
         hosts.lab.plug_in("n1")
         (hosts.directory / "go-on").touch()
-    except BaseException:
-        hosts.kill(process)
-        print(hosts.said)
-        raise
-    code, _, err = hosts.end(process)
-    print(err)
-    assert code == 0
-    return err
+    return said_by(hosts, process)
 
 
 def started_again(hosts: Hosts, *, cable_out: bool) -> str:
@@ -70,7 +84,7 @@ def started_again(hosts: Hosts, *, cable_out: bool) -> str:
     options = ("-H", "n2,n3", "--env", "EPOCHS", "--run-dir", "run", "--seed", "5")
     options = (*options, "--checkpoint-every", "1h", "--launcher-timeout", "9")
     process = hosts.start(SCRIPT, *options)
-    try:
+    with killed_on_error(hosts, process):
         reaches(hosts, "epoch-0-2")
         if cable_out:
             hosts.lab.cut("n1")
@@ -78,15 +92,7 @@ def started_again(hosts: Hosts, *, cable_out: bool) -> str:
         if cable_out:
             hosts.lab.plug_in("n1")
         (hosts.directory / "go-on").touch()
-        process = hosts.start(SCRIPT, *options)
-    except BaseException:
-        hosts.kill(process)
-        print(hosts.said)
-        raise
-    code, _, err = hosts.end(process)
-    print(err)
-    assert code == 0
-    return err
+    return said_by(hosts, hosts.start(SCRIPT, *options))
 
 
 def went_on_from_memory(hosts: Hosts, err: str) -> None:

@@ -7,13 +7,10 @@ command, started again meanwhile, waits for that: it would begin with an older s
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfrun.job import files
-from tfrun.job.lock import WriterLock
+from tfrun.job.lock import WriterLock, say_who, who_holds
 from tfrun.job.timeouts import Timeouts
 
 SAVE_SECONDS = 30.0  # from the end of the last worker to a checkpoint that is whole
@@ -41,9 +38,7 @@ class Claim:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if not self._lock.acquire():
             return False
-        # On a full disk it is not told who holds it.
-        with contextlib.suppress(OSError), open(self._path, "w", opener=files.opener) as file:
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        say_who(self._path)
         self._inode = self._inode_there()
         return True
 
@@ -78,10 +73,8 @@ def held_by(directory: Path) -> list[str]:
         if is_free:
             lock.release()
             continue
-        with contextlib.suppress(OSError):
-            holder = files.read(path).decode(errors="replace").strip()[:200]
-            agent = path.name.removeprefix(_PREFIX)
-            found.append(f"the agent {agent}, {holder}" if holder else f"the agent {agent}")
+        agent, holder = path.name.removeprefix(_PREFIX), who_holds(path)
+        found.append(f"the agent {agent}, {holder}" if holder else f"the agent {agent}")
     return found
 
 

@@ -245,10 +245,13 @@ def _start(
     if measured is not None:
         spec = measured.on(spec)
     run_dir_module.write_job(path, {"started": now, "pid": os.getpid(), **spec.to_json()})
-    # TensorFlow's import is what everybody waits for: it goes on while the launcher imports.
-    held = _held_checkpoints(stated if saves and saved else None, is_local=bool(slots))
-    agent = AgentProcess(ALONE, spec, slots) if slots else None
-    with held, contextlib.closing(agent) if agent else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
+        held = _held_checkpoints(stated if saves and saved else None, is_local=bool(slots))
+        stack.enter_context(held)
+        # TensorFlow's import is what everybody waits for: it goes on while the launcher imports.
+        agent = AgentProcess(ALONE, spec, slots) if slots else None
+        if agent:
+            stack.enter_context(contextlib.closing(agent))
         notices = [f"{measured.used_by(spec)}; --no-measured does without it"] if measured else []
         if saved and saves and not options.fresh:
             notices += previous_job.notices(path, Path(saved), goes_on=goes_on)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+import socket
 import weakref
 from pathlib import Path
+
+from tfrun.job import files
 
 # File systems without locks (some network and FUSE mounts) say so with one of these.
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -58,6 +62,21 @@ class WriterLock:
 
     def __del__(self) -> None:
         self.release()
+
+
+def say_who(path: Path, more: str = "") -> None:
+    """Writes into a lock's file, for people, which process holds it."""
+    # On a full disk it is not told who holds it.
+    with contextlib.suppress(OSError), open(path, "w", opener=files.opener) as file:
+        file.write(f"process {os.getpid()} on {socket.gethostname()}{more}\n")
+
+
+def who_holds(path: Path) -> str:
+    """Returns what `say_who` has written; "" where nobody has, or it cannot be read."""
+    try:
+        return files.read(path).decode(errors="replace").strip()[:200]
+    except OSError:
+        return ""
 
 
 def _let_go_in_child() -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfrun.job import files
 from tfrun.job.errors import UsageError
-from tfrun.job.lock import WriterLock
+from tfrun.job.lock import WriterLock, say_who, who_holds
 
 
 @contextlib.contextmanager
@@ -34,22 +31,12 @@ def held(
     if not lock.acquire():
         raise UsageError(
             "TFRUN-110",
-            f"the {what} {str(path)!r} is in use by {_holder(file)}",
+            f"the {what} {str(path)!r} is in use by {who_holds(file) or 'another job'}",
             where=where,
             fix="Name another directory, or end that job: tfrun stop, with its run directory",
         )
     try:
-        since = time.strftime("%Y-%m-%d %H:%M:%S")
-        # On a full disk it is not told who holds it.
-        with contextlib.suppress(OSError), open(file, "w", opener=files.opener) as holder:
-            holder.write(f"process {os.getpid()} on {socket.gethostname()} since {since}\n")
+        say_who(file, time.strftime(" since %Y-%m-%d %H:%M:%S"))
         yield
     finally:
         lock.release()
-
-
-def _holder(file: Path) -> str:
-    try:
-        return files.read(file).decode(errors="replace").strip()[:200] or "another job"
-    except OSError:
-        return "another job"
