@@ -8,7 +8,7 @@ import pytest
 from lab import Lab
 from machines import thorough
 from podman import Podman, why_not
-from test_group import FIT
+from test_pod_command import FIT
 
 REASON = why_not()
 pytestmark = [

@@ -50,7 +50,7 @@ VARIABLES = (
         },
         issue="https://github.com/keras-team/keras/issues/18624: `assign(self + value)` loses what "
         "other workers of parameter servers add in between",
-        until="tests/unit/test_engine_parameter_server.py::test_keras_still_needs_the_repairs",
+        until="tests/unit/test_ps_updates.py::test_keras_still_needs_the_repairs",
     ),
     Patch(
         targets={
@@ -66,7 +66,7 @@ VARIABLES = (
             "keras.src.layers.core.embedding:Embedding.build": ("keras_layers:mark_tied_tables",),
         },
         issue="`Embedding` reads, and often copies, the whole table for each lookup",
-        until="tests/unit/test_engine_rows.py::test_keras_still_reads_the_whole_table",
+        until="tests/unit/test_patches_rows.py::test_keras_still_reads_the_whole_table",
         needed=False,
     ),
 )
@@ -148,7 +148,7 @@ OPTIMIZERS = (
             ),
         },
         issue="Adagrad takes the root of all accumulators to update those of a few rows",
-        until="tests/unit/test_engine_rows.py::test_adagrad_reads_accumulators_by_rows",
+        until="tests/unit/test_patches_rows.py::test_adagrad_reads_accumulators_by_rows",
         needed=False,
     ),
 )

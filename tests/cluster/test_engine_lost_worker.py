@@ -18,7 +18,7 @@ def test_survivors_hold_the_last_whole_step(signal: str, seed: int, seconds: flo
     """
     env = {"TEST_SIGNAL": signal, "TEST_SEED": str(seed)}
     workers = 3 if seed == 2 else 2
-    for survivor in run_workers("engine_loss.py", workers, env=env, lost=workers - 1)[:-1]:
+    for survivor in run_workers("engine_lost_worker.py", workers, env=env, lost=workers - 1)[:-1]:
         assert survivor["error"] == "UnavailableError"
         assert survivor["seconds to notice"] < seconds
         assert survivor["steps"] >= 1

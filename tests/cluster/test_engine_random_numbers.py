@@ -21,8 +21,8 @@ STATED = ["keras.random with a number", "tf.random.stateless"]
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_replicas_draw_other_numbers_than_each_other(workers: int) -> None:
-    alone = results_of("engine_noise.py", 1)[0]["drawn"]
-    drawn = [worker["drawn"] for worker in results_of("engine_noise.py", workers)]
+    alone = results_of("engine_random_numbers.py", 1)[0]["drawn"]
+    drawn = [worker["drawn"] for worker in results_of("engine_random_numbers.py", workers)]
     assert set(alone) == {*OWN, *STATED}
     for name in OWN:
         assert drawn[0][name] == alone[name], "replica 0 draws what one worker draws"
@@ -33,7 +33,7 @@ def test_replicas_draw_other_numbers_than_each_other(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_a_seed_that_the_script_states_is_the_same_everywhere(workers: int) -> None:
-    drawn = [worker["drawn"] for worker in results_of("engine_noise.py", workers)]
+    drawn = [worker["drawn"] for worker in results_of("engine_random_numbers.py", workers)]
     for name in STATED:
         assert len({str(numbers) for mine in drawn for numbers in mine[name]}) == 1
 
@@ -41,7 +41,7 @@ def test_a_seed_that_the_script_states_is_the_same_everywhere(workers: int) -> N
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_seed_generators_hold_the_same_on_all_workers(workers: int) -> None:
     """So that a snapshot needs one of them, and one worker's are plain Keras's."""
-    alone = results_of("engine_noise.py", 1)[0]["states"]
-    assert [worker["states"] for worker in results_of("engine_noise.py", workers)] == [
+    alone = results_of("engine_random_numbers.py", 1)[0]["states"]
+    assert [worker["states"] for worker in results_of("engine_random_numbers.py", workers)] == [
         alone
     ] * workers

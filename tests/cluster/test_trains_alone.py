@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from workers import SCRIPTS, TFRUN, shown_by
 
-SCRIPT = SCRIPTS / "solo.py"
-WARNING = (
-    r"WARNING TFRUN-511: {n} workers each train the whole job alone \(.*solo\.py:{line}\): {why}"
-)
+SCRIPT = SCRIPTS / "trains_alone.py"
+WARNING = r"WARNING TFRUN-511: {n} workers each train the whole job alone \(.*trains_alone\.py:{line}\): {why}"
 
 
 def line_of(end: str) -> int:

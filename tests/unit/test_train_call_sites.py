@@ -50,7 +50,7 @@ def test_places_of_a_script():
     assert both == other and both.is_met_by(other.frames)
     assert not both.is_met_by(worker.frames)
     assert not both.is_met_by(both.frames[:1])
-    assert str(both).startswith("test_places.py:")
+    assert str(both).startswith("test_train_call_sites.py:")
 
 
 def _below(place, function):
@@ -64,4 +64,4 @@ def test_libraries_are_no_place():
     names = []
     keras.tree.map_structure(lambda _: names.append(call_sites.here().frames), [1])
     assert {frame.file for frame in names[0] if "keras" in frame.file} == set()
-    assert names[0][-1].file == "test_places.py"
+    assert names[0][-1].file == "test_train_call_sites.py"
