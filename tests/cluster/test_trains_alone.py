@@ -10,7 +10,10 @@ import pytest
 from workers import SCRIPTS, TFRUN, shown_by
 
 SCRIPT = SCRIPTS / "trains_alone.py"
-WARNING = r"WARNING TFRUN-511: {n} workers each train the whole job alone \(.*trains_alone\.py:{line}\): {why}"
+WARNING = (
+    r"WARNING TFRUN-511: {n} workers each train the whole job alone "
+    r"\(.*trains_alone\.py:{line}\): {why}"
+)
 
 
 def line_of(end: str) -> int:
