@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tfrun.job.reports import Progress
+from tfrun.job.reports import StepsMade
 from tfrun.observe import monitor as monitors
 from tfrun.observe import page_server
 from tfrun.observe.access import Access
@@ -33,12 +33,12 @@ def own_seconds(rank: int, step: int) -> float:
     return usual * (SLOWNESS if rank == SLOW else 1)
 
 
-def report(rank: int, step: int, steps: int) -> Progress:
+def report(rank: int, step: int, steps: int) -> StepsMade:
     """What a worker says once a second."""
     own = own_seconds(rank, step)
     split = [0.01, own - 0.012, STEP_SECONDS - own, 0.002]
     more = {"logs": {"loss": loss(step), "accuracy": 1 - loss(step) / 3}} if rank == 0 else {}
-    return Progress(
+    return StepsMade(
         **{"epoch": step // 1000, "in_epoch": step % 1000, "step": step},
         **{"steps": steps, "seconds": steps * STEP_SECONDS, "rss": 900 << 20, "cpu": 0.97},
         **{"split": [part * steps for part in split], **more},

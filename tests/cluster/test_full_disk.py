@@ -17,7 +17,7 @@ from tfrun.observe.events import read_events
 SCRIPT = """
 import os, pathlib, signal, time
 import keras, numpy as np, tfrun
-from tfrun.job.reports import Notice
+from tfrun.job.reports import WorkerNotice
 from tfrun.process import channel
 
 with tfrun.strategy().scope():
@@ -46,7 +46,7 @@ class Full(keras.callbacks.Callback):
             if os.environ["HOW"] != "stays":
                 ballast.unlink()
         if step in (6, 20) and here.is_chief:
-            channel.emit(Notice(text="x" * 9000))  # an event of several pages of the disk
+            channel.emit(WorkerNotice(text="x" * 9000))  # an event of several pages of the disk
         print("step", step, "." * 2000, flush=True)
 
 data = tfrun.Dataset.from_arrays((x, x[:, :1]), batch_size=4, shuffle=True, seed=1)

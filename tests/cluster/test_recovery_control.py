@@ -19,7 +19,7 @@ from tfrun.observe.monitor import view_of
 
 HEAD = """
 import fcntl, os, signal, sys, time
-from tfrun.job.reports import FirstStep, Resumed, Snapshot
+from tfrun.job.reports import FirstStep, Resumed, SnapshotTaken
 from tfrun.process import channel
 rank, round = int(os.environ["RANK"]), int(os.environ["TFRUN_ROUND"])
 
@@ -148,7 +148,7 @@ def test_a_snapshot_is_resumed_and_what_was_shown_is_not_shown_again(jobs: Jobs)
         "print('loading', flush=True)\n"
         "if round == 0:\n"
         "    if rank == 1:\n        about_to_go()\n        die()\n"
-        "    channel.emit(Snapshot(key=[0, 1, 3], step=1203, seconds=0.1))\n"
+        "    channel.emit(SnapshotTaken(key=[0, 1, 3], step=1203, seconds=0.1))\n"
         "    notice_peer()\n"
         "print('building', flush=True)\n"
         "channel.emit(Resumed(key=[0, 1, 3], step=1203))\n"
@@ -255,7 +255,7 @@ def test_one_that_is_stopped_is_replaced(jobs: Jobs) -> None:
         "if round == 0 and rank == 1:\n"
         "    about_to_go()\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
         "if round == 0:\n"
-        "    channel.emit(Snapshot(key=[0, 0, 5], step=5, seconds=0.1))\n    notice_peer()\n"
+        "    channel.emit(SnapshotTaken(key=[0, 0, 5], step=5, seconds=0.1))\n    notice_peer()\n"
         "channel.emit(Resumed(key=[0, 0, 5], step=5))\n"
         "channel.emit(FirstStep(step=6))\n",
     )

@@ -9,7 +9,7 @@ import time
 from tfrun.agent.tensorflow_start import StartWatch
 from tfrun.cluster import start_order
 from tfrun.cluster.address import Address
-from tfrun.cluster.spec import ClusterSpec, TaskKey
+from tfrun.cluster.cluster_spec import ClusterSpec, TaskKey
 
 PORTS = {"worker": 2, "chief": 1, "evaluator": 1}
 CLUSTER = ClusterSpec.of(

@@ -15,7 +15,7 @@ from tfrun.job.errors import UsageError
 from tfrun.job.reports import Measured
 from tfrun.tools.bench import link
 from tfrun.tools.bench.report import (
-    Report,
+    BenchReport,
     fastest_first,
     print_report,
     settings,
@@ -74,10 +74,10 @@ def found(step: float, *sums: tuple[int, float]) -> Measured:
     )
 
 
-def report(link: float | None = 2e9) -> Report:
+def report(link: float | None = 2e9) -> BenchReport:
     slow = way_of("slow", found(0.04, (1 << 20, 0.002)))
     fast = way_of("fast", found(0.02, (1 << 20, 0.001)))
-    return Report(
+    return BenchReport(
         workers=4,
         threads=1,
         link=link,

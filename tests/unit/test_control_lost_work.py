@@ -9,7 +9,14 @@ from tfrun.control.recovery import Recovery
 from tfrun.control.rounds.model import Round
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
-from tfrun.job.reports import FirstStep, Report, Restored, Resumed, Saved, Snapshot
+from tfrun.job.reports import (
+    CheckpointRestored,
+    CheckpointSaved,
+    FirstStep,
+    Report,
+    Resumed,
+    SnapshotTaken,
+)
 from tfrun.job.restart_policy import Reached, Restarts
 
 
@@ -88,8 +95,8 @@ def first(step: int, call: int = 0) -> FirstStep:
     return FirstStep(key=[call, 0, step], step=step)
 
 
-def snapshot(step: int, call: int = 0) -> Snapshot:
-    return Snapshot(key=[call, 0, step], step=step)
+def snapshot(step: int, call: int = 0) -> SnapshotTaken:
+    return SnapshotTaken(key=[call, 0, step], step=step)
 
 
 def resumed(step: int, call: int = 0) -> Resumed:
@@ -145,7 +152,7 @@ def test_where_a_job_died_is_where_its_last_round_was(
 
 
 def test_a_loop_that_saves_by_itself_goes_on_where_it_has_restored() -> None:
-    state = job([Saved(step=50)], [Restored(step=50)])
+    state = job([CheckpointSaved(step=50)], [CheckpointRestored(step=50)])
     assert not state.catches_up  # what it prints is news: nobody tells when it is new
     assert state.saves_itself and state.died_at is None  # nobody knows how far after its last save
     assert (state.resumed, state.began, state.here) == ((0, 50), (0, 50), (0, 50))

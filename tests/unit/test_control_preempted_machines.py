@@ -7,7 +7,7 @@ import pytest
 from tfrun.control.placement import Site, make_plan
 from tfrun.control.preemption import goes_on_without, may_leave
 from tfrun.control.recovery import Recovery
-from tfrun.job.reports import Placed, Resumed, Snapshot
+from tfrun.job.reports import Placed, Resumed, SnapshotTaken
 from tfrun.job.restart_policy import Restarts
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 
@@ -53,7 +53,7 @@ def test_a_machine_may_go_when_another_one_has_what_it_has() -> None:
     assert may_leave("b", "bc", {"a": (0, 7), "b": (0, 7)}, (0, 7)) == frozenset()  # a is gone
 
 
-def snapshot(step: int, kind: type[Placed] = Snapshot) -> Placed:
+def snapshot(step: int, kind: type[Placed] = SnapshotTaken) -> Placed:
     return kind(key=[0, 0, step], step=step)
 
 

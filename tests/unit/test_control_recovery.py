@@ -11,7 +11,7 @@ from tfrun.control.recovery import Recovery, how_it_failed, next_plan, recovers
 from tfrun.control.rounds.model import Round
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
-from tfrun.job.reports import EpochEnd, Error, FirstStep, Report, Resumed, Snapshot
+from tfrun.job.reports import EpochEnd, Error, FirstStep, Report, Resumed, SnapshotTaken
 from tfrun.job.restart_policy import Restarts
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 
@@ -34,8 +34,8 @@ def failed(*failures: Failure) -> Round:
     return Round(number=0, tasks=(), failures=failures)
 
 
-def snapshot(step: int, call: int = 0) -> Snapshot:
-    return Snapshot(key=[call, 0, step], step=step)
+def snapshot(step: int, call: int = 0) -> SnapshotTaken:
+    return SnapshotTaken(key=[call, 0, step], step=step)
 
 
 def after(*reports: Report, state: Recovery = NEW) -> Recovery:

@@ -8,7 +8,7 @@ import json
 
 from rich.console import Console
 
-from tfrun.tools.drill.report import Report, print_report
+from tfrun.tools.drill.report import DrillReport, print_report
 from tfrun.tools.drill.verdict import Row
 
 GOOD = Row(
@@ -28,8 +28,8 @@ def shown(*rows: Row) -> str:
     return text.getvalue()
 
 
-def report(*rows: Row) -> Report:
-    return Report(script="train.py", workers=2, seed=7, seconds=12.5, rows=rows)
+def report(*rows: Row) -> DrillReport:
+    return DrillReport(script="train.py", workers=2, seed=7, seconds=12.5, rows=rows)
 
 
 def test_a_good_row() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfrun.job.doubts import Doubt, Doubts
-from tfrun.job.reports import Doubt as Report
-from tfrun.job.reports import Error
+from tfrun.job.reports import DoubtRaised, Error
 
-REPORT = Report(code="TFRUN-511", text="2 workers each train alone")
+REPORT = DoubtRaised(code="TFRUN-511", text="2 workers each train alone")
 SCRIPTS = ("worker:0", "worker:1")
 
 
@@ -30,5 +29,5 @@ def test_what_one_alone_can_know_is_believed_at_once() -> None:
 
 def test_what_is_no_code_is_no_doubt() -> None:
     """Scripts can write to the line to their agent as well."""
-    report = Report(code="TFRUN-000", text="x")
+    report = DoubtRaised(code="TFRUN-000", text="x")
     assert Doubts().reported("worker:0", report, ("worker:0",)) == (Doubts(), None)

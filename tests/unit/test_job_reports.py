@@ -89,5 +89,5 @@ def test_what_a_users_process_invents_is_no_report(said: Any) -> None:
 
 def test_another_version_may_say_more_or_less() -> None:
     assert decode({"kind": "done"}) == reports.Done(collectives=None)
-    assert decode({"kind": "saved", "step": 7, "new": 1}) == reports.Saved(step=7)
+    assert decode({"kind": "saved", "step": 7, "new": 1}) == reports.CheckpointSaved(step=7)
     assert of({"event": "round", "report": {"kind": "done"}}) is None

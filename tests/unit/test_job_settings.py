@@ -23,7 +23,7 @@ from tfrun.job.settings import (
     leave_outer_job,
 )
 from tfrun.job.spec import JobSpec, Program
-from tfrun.job.trial import Trial
+from tfrun.job.trial_request import Trial
 
 DOCS = Path(__file__).parents[2] / "docs"
 STATED = JobSpec(

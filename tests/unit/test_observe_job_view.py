@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tfrun.job.reports import Progress, decode
+from tfrun.job.reports import StepsMade, decode
 from tfrun.observe.events import EventLog, read_events
 from tfrun.observe.job_view import reduce
 from tfrun.observe.monitor import Monitor, view_of
@@ -28,10 +28,10 @@ def report(
     return {"kind": "progress", **place, "steps": steps, "seconds": sum(split), **more}
 
 
-def said_by(values: dict[str, Any]) -> Progress:
+def said_by(values: dict[str, Any]) -> StepsMade:
     """As it arrives."""
     found = decode(json.loads(json.dumps(values)))
-    assert isinstance(found, Progress)
+    assert isinstance(found, StepsMade)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfrun.job.reports import Progress
+from tfrun.job.reports import StepsMade
 from tfrun.observe.step_reports import Numbers, read
 from tfrun.observe.stragglers import STEPS, Suspicion, judge, sentence
 
@@ -19,7 +19,7 @@ def numbers(
     **parts: float,
 ) -> Numbers:
     split = {**USUAL, **(split or {}), **parts}
-    report = Progress(
+    report = StepsMade(
         **{"epoch": 0, "in_epoch": 1, "step": 1, "steps": steps, "rss": 1, "cpu": 1.0},
         seconds=steps * sum(split.values()),
         split=[steps * s for s in split.values()],

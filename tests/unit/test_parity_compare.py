@@ -14,15 +14,15 @@ from tfrun.cli.params import numbers_of_workers
 from tfrun.job.errors import UsageError
 from tfrun.tools.parity.advice import advice
 from tfrun.tools.parity.compare import compare, distance
-from tfrun.tools.parity.report import Report, print_report
-from tfrun.tools.parity.step_records import Record
+from tfrun.tools.parity.report import ParityReport, print_report
+from tfrun.tools.parity.step_records import StepRecord
 from tfrun.train.sketch import WIDTH, sketch
 
 RNG = np.random.default_rng(0)
 KERNEL = RNG.normal(size=64)
 
 
-def record(step: int, loss: float = 1.0, **changes: float) -> Record:
+def record(step: int, loss: float = 1.0, **changes: float) -> StepRecord:
     """A state after a step, with some variables moved by so much, relatively."""
     sketches = {
         "model/0/dense/kernel": KERNEL * (1 + changes.get("kernel", 0.0)),
@@ -33,7 +33,7 @@ def record(step: int, loss: float = 1.0, **changes: float) -> Record:
         sketches["model/3/dropout/seed_generator_state"] = np.array([changes["random"]])
     sizes = {name: value.size for name, value in sketches.items()}
     logs = {"loss": loss} if step else {}
-    return Record(step=step, logs=logs, sketches=sketches, sizes=sizes)
+    return StepRecord(step=step, logs=logs, sketches=sketches, sizes=sizes)
 
 
 FIRST = [record(0), record(1), record(2), record(3)]
@@ -135,7 +135,9 @@ def test_numbers_of_workers():
 def test_the_report():
     other = [record(0), record(1, math.nan, kernel=0.5), record(2), record(3)]
     runs = (compare(1, FIRST, FIRST, 1e-5), compare(2, FIRST, other, 1e-5))
-    report = Report(script="train.py", seed=3, tolerance=1e-5, has_random_layers=False, runs=runs)
+    report = ParityReport(
+        script="train.py", seed=3, tolerance=1e-5, has_random_layers=False, runs=runs
+    )
     assert not report.equal
     found = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert [run["equal"] for run in found["runs"]] == [True, False]

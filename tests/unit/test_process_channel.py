@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 HEAD = (
-    "import sys, os\nfrom tfrun.job.reports import Done, EndedAt, FitEnd, Notice\n"
+    "import sys, os\nfrom tfrun.job.reports import Done, EndedAt, FitEnd, WorkerNotice\n"
     "from tfrun.process import channel\nchannel.open_channel(int(sys.argv[1]))\n"
 )
 DONE = {"kind": "done", "collectives": None}
@@ -97,11 +97,11 @@ def test_outside_a_job_and_in_children_emit_is_silent() -> None:
     code = """
 if os.fork() == 0:
     assert not channel.is_open()
-    channel.emit(Notice(text="from the child"))
+    channel.emit(WorkerNotice(text="from the child"))
     channel.wait_for("release")
     os._exit(0)
 os.wait()
-channel.emit(Notice(text="from the worker"))
+channel.emit(WorkerNotice(text="from the worker"))
 """
     assert reports(code) == [{"kind": "notice", "text": "from the worker"}]
     silent = "from tfrun.job.reports import EndedAt; from tfrun.process import channel; "

@@ -13,7 +13,7 @@ from tfrun.job.errors import UsageError
 from tfrun.tools import picture
 from tfrun.tools.tune import curve
 from tfrun.tools.tune.outcome import outcome
-from tfrun.tools.tune.report import Report, print_report
+from tfrun.tools.tune.report import TuneReport, print_report
 from tfrun.tools.tune.scale import scaled
 from tfrun.tools.tune.search import Result, best, ended_at_most, next_batch
 
@@ -156,7 +156,7 @@ RESULTS = (
 
 def test_the_report():
     rows = scaled(16, (1, 4), samples=50, stated=16, rate={"rate": 0.1})
-    report = Report(
+    report = TuneReport(
         script="t.py", workers=1, results=RESULTS, chosen=RESULTS[1], scaled=tuple(rows)
     )
     file = io.StringIO()

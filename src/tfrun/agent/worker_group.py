@@ -19,7 +19,7 @@ from tfrun.agent.tensorflow_start import StartWatch
 from tfrun.agent.worker_process import WorkerProcess
 from tfrun.control.protocol import messages, wire
 from tfrun.job import profile_request as profile
-from tfrun.job import reports, vain_wait
+from tfrun.job import reports, unmatched_call
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.settings import WorkerSettings
@@ -184,7 +184,8 @@ class WorkerGroup:
         """Ends who waits in TensorFlow's start, and hears nothing, for one that has ended."""
         never = [task for task, last in self._over.items() if last is None]
         if never and not worker.raised:
-            error = vain_wait.error("TensorFlow's start", vain_wait.ended(never), where="")
+            reason = unmatched_call.ended(never)
+            error = unmatched_call.error("TensorFlow's start", reason, where="")
             worker.fails(type(error).__name__, str(error))
             worker.interrupt(signal.SIGKILL)
 
@@ -354,7 +355,7 @@ class WorkerGroup:
         self._send(messages.Output(task=task, stream=stream, text=text))
 
     def on_report(self, task: str, report: reports.Report) -> None:
-        if isinstance(report, reports.JobSaved | reports.JobNotSaved):
+        if isinstance(report, reports.StateSaved | reports.StateNotSaved):
             self._saved_or_not.set()
         said = reports.encode(report)
         self._send(

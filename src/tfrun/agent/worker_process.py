@@ -24,7 +24,7 @@ from tfrun.job import reports
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.reports import Report
-from tfrun.job.vain_wait import ENDED, PARTED
+from tfrun.job.unmatched_call import ENDED, PARTED
 from tfrun.process import lineage, progress
 
 DRAIN_SECONDS = 0.5
@@ -223,7 +223,7 @@ class WorkerProcess:
                 if is_peer_error(report.type, report.message):
                     self._pumps[1].hide()
                     self._say("go")
-            case reports.Preempted() if signal.SIGTERM in self._sent:
+            case reports.WorkerPreempted() if signal.SIGTERM in self._sent:
                 # It is ours, and means what it means without a handler.
                 return self.signal(signal.SIGKILL)
             case reports.Resumed() | reports.FirstStep():
@@ -233,7 +233,7 @@ class WorkerProcess:
                     self._say("go")  # taken for old
             case reports.Kept():
                 return self.kept.set()
-            case reports.Notice(text=text):
+            case reports.WorkerNotice(text=text):
                 self._listener.on_notice(f"{self.name.replace(':', ' ')}: {text}")
         self._listener.on_report(self.name, report)
 

@@ -15,7 +15,7 @@ from tfrun.job.spec import COMMUNICATIONS
 from tfrun.tools import picture
 
 if TYPE_CHECKING:
-    from tfrun.tools.bench.report import Report
+    from tfrun.tools.bench.report import BenchReport
 
 EPILOG = "Every other option of tfrun goes to the jobs by its environment variable."
 
@@ -119,7 +119,7 @@ def bench(
     return 0
 
 
-def _remember(report: Report, hosts: str | None) -> None:
+def _remember(report: BenchReport, hosts: str | None) -> None:
     """Keeps what was the fastest, for later jobs on the same machines."""
     from datetime import date
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tfrun.cli.options import Options
 from tfrun.cluster.cluster_file import parse_any_cluster, parse_cluster_file
+from tfrun.cluster.cluster_spec import ClusterSpec
 from tfrun.cluster.host_lists import Host, parse_hostfile, parse_hosts
-from tfrun.cluster.spec import ClusterSpec
 from tfrun.job.errors import UsageError
 from tfrun.launch.ssh.command import Remote
 

@@ -17,6 +17,7 @@ from tfrun.cli.host_options import remote_of, stated_cluster, stated_hosts
 from tfrun.cli.options import Options
 from tfrun.cli.shared_options import say
 from tfrun.cluster.cluster_file import hosts_of, is_local, workers_of
+from tfrun.cluster.cluster_spec import ClusterSpec
 from tfrun.cluster.external_cluster import (
     external_aside,
     external_name,
@@ -26,7 +27,6 @@ from tfrun.cluster.external_cluster import (
 )
 from tfrun.cluster.host_lists import Host
 from tfrun.cluster.pods import health_port
-from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.tasks import assign_tasks
 from tfrun.job import option_checks, options_without_effect, run_lock
 from tfrun.job import run_dir as run_dir_module

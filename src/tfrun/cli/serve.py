@@ -12,8 +12,8 @@ from tfrun.cli.main import options_of
 from tfrun.cli.main import run as whole
 from tfrun.cli.params import context
 from tfrun.cluster.address import parse_address
+from tfrun.cluster.cluster_spec import ROLES, TaskKey
 from tfrun.cluster.external_cluster import serves
-from tfrun.cluster.spec import ROLES, TaskKey
 from tfrun.cluster.tf_config import parse_tf_config, render
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import MAX_WORKERS

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 
 from tfrun.cluster.address import Address, shown
+from tfrun.cluster.cluster_spec import ClusterSpec
 from tfrun.cluster.host_lists import Host
-from tfrun.cluster.spec import ClusterSpec
 from tfrun.cluster.strict_json import keep_repeated
 from tfrun.cluster.tasks import Task
 from tfrun.cluster.tf_config import parse_cluster

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from tfrun.cluster.cluster_spec import LEGACY_CHIEF, TaskKey
 from tfrun.cluster.ports import check_free
-from tfrun.cluster.spec import LEGACY_CHIEF, TaskKey
 from tfrun.cluster.tf_config import check_against, parse_tf_config
 from tfrun.job.settings import ROUND
 from tfrun.job.world import world_from_environment

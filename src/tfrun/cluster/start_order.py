@@ -12,7 +12,7 @@ import socket
 from collections.abc import Mapping, Sequence
 
 from tfrun.cluster.address import Address
-from tfrun.cluster.spec import ClusterSpec, TaskKey
+from tfrun.cluster.cluster_spec import ClusterSpec, TaskKey
 
 TRAINERS = ("chief", "worker")  # in the order of their ranks
 FIRST_SECONDS = 5.0  # of silence, and between two looks

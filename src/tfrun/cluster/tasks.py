@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfrun.cluster.address import Address
-from tfrun.cluster.spec import ClusterSpec, TaskKey
+from tfrun.cluster.cluster_spec import ClusterSpec, TaskKey
 from tfrun.cluster.tf_config import render
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import ROUND

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfrun.cluster.address import Address, parse_address, shown
-from tfrun.cluster.spec import LEGACY_CHIEF, ROLES, ClusterSpec, TaskKey
+from tfrun.cluster.cluster_spec import LEGACY_CHIEF, ROLES, ClusterSpec, TaskKey
 from tfrun.cluster.strict_json import Object, keep_repeated, near_miss
 from tfrun.job.errors import UsageError
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfrun.collective.errors import Disagreement
-from tfrun.job import vain_wait
+from tfrun.job import unmatched_call
 
 _SAME = struct.Struct("<IIQH")  # number, checksum, size, phase: equal on all workers
 _TOLD = struct.Struct("<HI")  # call, line
@@ -65,7 +65,7 @@ def stamp(number: int, checksum: int, size: int) -> bytes:
 
 def told(mark: bytes) -> tuple[str, str]:
     """What is equal on all workers that do the same, and where the script stands, in words."""
-    return mark[: _SAME.size].hex(), vain_wait.stands(*_TOLD.unpack_from(mark, _SAME.size))
+    return mark[: _SAME.size].hex(), unmatched_call.stands(*_TOLD.unpack_from(mark, _SAME.size))
 
 
 def agree(mine: bytes, theirs: bytes, rank: int) -> None:
@@ -75,7 +75,7 @@ def agree(mine: bytes, theirs: bytes, rank: int) -> None:
     (number, _, size, phase), (their_number, _, their_size, their_phase) = (
         _SAME.unpack_from(stamp) for stamp in (mine, theirs)
     )
-    here, there = (vain_wait.stands(*_TOLD.unpack_from(s, _SAME.size)) for s in (mine, theirs))
+    here, there = (unmatched_call.stands(*_TOLD.unpack_from(s, _SAME.size)) for s in (mine, theirs))
     text = f"worker {rank} is {there}, and this one {here}"
     if phase == their_phase:
         text += (
@@ -84,4 +84,4 @@ def agree(mine: bytes, theirs: bytes, rank: int) -> None:
         )
         if (number, size) == (their_number, their_size):
             text += ", with other dtypes or shapes"
-    raise Disagreement(vain_wait.marked(text))
+    raise Disagreement(unmatched_call.marked(text))

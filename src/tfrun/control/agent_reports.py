@@ -20,15 +20,15 @@ def event_of(task: str, when: float, report: reports.Report, *, chief: str) -> e
     match report:
         case reports.Done(collectives=last):
             return events.TaskDone(task=task, collectives=last)
-        case reports.Stands(number=number, mark=mark, where=where):
+        case reports.WaitsInCollective(number=number, mark=mark, where=where):
             return Stands(task=task, number=number, mark=mark, where=where)
         case reports.Error():
             return events.TaskRaised(task=task, time=when, error=report)
-        case reports.Snapshot():
+        case reports.SnapshotTaken():
             return events.TaskSaved(task=task)
-        case reports.JobSaved(step=step):
+        case reports.StateSaved(step=step):
             return events.JobSaved(step=step)
-        case reports.JobNotSaved(reason=reason, for_good=for_good):
+        case reports.StateNotSaved(reason=reason, for_good=for_good):
             return events.JobNotSaved(reason=reason, for_good=for_good)
         case reports.Applied(step=step) if task == chief:
             return events.StepsApplied(step=step)

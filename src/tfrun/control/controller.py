@@ -209,9 +209,9 @@ class Controller(RoundRunner):
 
     def _reported(self, agent: str, task: str, when: float, report: reports.Report) -> None:
         match report:
-            case reports.Preempted():
+            case reports.WorkerPreempted():
                 return self._preempted(agent, task)
-            case reports.Progress(step=step):
+            case reports.StepsMade(step=step):
                 self.recovery = self.recovery.stepped(step)
                 if self._monitor and (said := self._monitor.reported(task, report)):
                     self.view.notice(said)
@@ -223,18 +223,18 @@ class Controller(RoundRunner):
         match report:
             case reports.EndedAt(step=step):
                 self.recovery = self.recovery.stepped(step)
-            case reports.Doubt():
+            case reports.DoubtRaised():
                 self._doubted(task, when, report)
             case reports.FirstStep():
                 self._rendezvous.stepped()
                 self._recovered()
-            case reports.Saved() | reports.Restored():
+            case reports.CheckpointSaved() | reports.CheckpointRestored():
                 if not self.recovery.catches_up:  # else the first step that we know tells more
                     self._recovered()
             case _:
                 self.view.report(task, report)
 
-    def _doubted(self, task: str, when: float, report: reports.Doubt) -> None:
+    def _doubted(self, task: str, when: float, report: reports.DoubtRaised) -> None:
         tasks = (t for t in self.round.tasks if t.runs == "script" and not t.is_aside)
         scripts = [planned.name for planned in tasks]
         self.doubts, doubt = self.doubts.reported(task, report, scripts)

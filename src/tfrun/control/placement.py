@@ -11,8 +11,8 @@ from typing import Any
 
 from tfrun.cluster.address import Address
 from tfrun.cluster.cluster_file import lacks_chief, tasks_of, with_chief
+from tfrun.cluster.cluster_spec import ClusterSpec, TaskKey
 from tfrun.cluster.external_cluster import external_environment, external_task, serves
-from tfrun.cluster.spec import ClusterSpec, TaskKey
 from tfrun.cluster.start_order import awaited
 from tfrun.cluster.tasks import (
     Task,

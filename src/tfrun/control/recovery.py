@@ -65,18 +65,18 @@ class Recovery:
         match report:
             case reports.Placed(key=key, step=step):
                 is_own = False
-            case reports.Saved(step=step) | reports.Restored(step=step):
+            case reports.CheckpointSaved(step=step) | reports.CheckpointRestored(step=step):
                 is_own, key = True, ()
             case _:
                 return self
         call = key[0] if key else (self.here or self.reached)[0]
         at = (call, step)
-        if isinstance(report, reports.Snapshot | reports.Resumed):
+        if isinstance(report, reports.SnapshotTaken | reports.Resumed):
             newest = max(self.holders.get(agent, at), at)
             self = replace(self, holders={**self.holders, agent: newest})
-        if isinstance(report, reports.Snapshot):
+        if isinstance(report, reports.SnapshotTaken):
             self = replace(self, snapshot=max(self.snapshot or at, at))
-        if isinstance(report, reports.Resumed | reports.Restored):
+        if isinstance(report, reports.Resumed | reports.CheckpointRestored):
             self = replace(self, resumed=at, began=at)
         elif not is_own:
             self = replace(self, reached=max(self.reached, at))

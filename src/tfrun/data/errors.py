@@ -20,7 +20,7 @@ def doubt_validation() -> None:
         "the validation data is empty, so there are no val_ metrics: no callback can go by them; "
         "with drop_remainder=True nothing is left of less than a batch"
     )
-    channel.emit(reports.Doubt(code="TFRUN-601", text=text))
+    channel.emit(reports.DoubtRaised(code="TFRUN-601", text=text))
 
 
 def different_lengths(lengths: dict[str, int], where: str) -> UsageError:
@@ -173,7 +173,7 @@ def doubt_place(what: str) -> None:
         "trained twice or not at all; give the same batch and data on any number of workers, or a "
         "tfrun.Dataset, which can be gone on with at any sample"
     )
-    channel.emit(reports.Doubt(code="TFRUN-617", text=text))
+    channel.emit(reports.DoubtRaised(code="TFRUN-617", text=text))
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tfrun.collective import stamps
 from tfrun.engine import host_collective
 from tfrun.engine.host_collective_ops import Sum
-from tfrun.job import vain_wait
+from tfrun.job import unmatched_call
 from tfrun.job.world import world
 from tfrun.process import progress
 
@@ -115,9 +115,10 @@ def check_same_call(strategy: Any) -> None:
     rows = sum_over_workers(strategy, rows.ravel()).reshape(rows.shape)
     for rank, (call, line) in enumerate(rows.tolist()):
         if call != stands.call:
-            there, mine = vain_wait.stands(call, line), vain_wait.stands(stands.call, stands.line)
+            there = unmatched_call.stands(call, line)
+            mine = unmatched_call.stands(stands.call, stands.line)
             reason = f"worker {rank} is {there}, and this one {mine}"
-            raise RuntimeError(vain_wait.marked(reason))
+            raise RuntimeError(unmatched_call.marked(reason))
 
 
 def any_worker(strategy: Any, flags: Sequence[bool]) -> list[bool]:

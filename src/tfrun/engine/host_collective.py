@@ -172,7 +172,7 @@ def _tell_where() -> None:
     """Says where this worker waits, so that it is found out when others wait elsewhere."""
     if _calls is not None:
         number, mark, where = _calls.group.stands
-        channel.emit(reports.Stands(number=number, mark=mark, where=where))
+        channel.emit(reports.WaitsInCollective(number=number, mark=mark, where=where))
     for action in _when_it_waits:
         action()
 

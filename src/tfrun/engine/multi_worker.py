@@ -22,7 +22,7 @@ from tfrun.engine import (
 )
 from tfrun.engine.generator_allocator import undo_generator_patch
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
-from tfrun.job import vain_wait
+from tfrun.job import unmatched_call
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.settings import settings
 from tfrun.process import progress
@@ -130,7 +130,8 @@ def newest() -> MultiWorkerMirrored | None:
 
 def _is_called_by_script() -> bool:
     """Whether it is in `strategy.reduce`, and not in the tracing of a function."""
-    return tf.executing_eagerly() and vain_wait.CALLS[stamps.standing().call] == "strategy.reduce"
+    call = unmatched_call.CALLS[stamps.standing().call]
+    return tf.executing_eagerly() and call == "strategy.reduce"
 
 
 _with_collectives: list[bool] = []

@@ -37,7 +37,7 @@ def look(variable: Any, value: Any) -> None:
             "its value is another one on each worker; sum or average it over the workers with "
             "`tf.distribute.get_replica_context().all_reduce`, or use a keras.metrics object"
         )
-        channel.emit(reports.Doubt(code=CODE, text=text))
+        channel.emit(reports.DoubtRaised(code=CODE, text=text))
 
 
 def _of_keras() -> bool:

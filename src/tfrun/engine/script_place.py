@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tfrun.collective import stamps
 from tfrun.engine import whereabouts
-from tfrun.job import vain_wait
+from tfrun.job import unmatched_call
 from tfrun.job.errors import TfrunError
 
 _LIBRARIES = KERAS, TENSORFLOW, TFRUN = tuple(
@@ -45,7 +45,7 @@ def calling(call: str) -> Iterator[None]:
       TfrunError: TFRUN-406, instead of the error that a worker gets which waits in vain.
     """
     frame = _of_script(sys._getframe(1))
-    number, line = vain_wait.CALLS.index(call), frame.f_lineno if frame else 0
+    number, line = unmatched_call.CALLS.index(call), frame.f_lineno if frame else 0
     # A step that one calls in `strategy.run`, another one may call in a `tf.function`.
     own = None if call == "strategy.run" else number
     before = stamps.stand(stamps.ScriptPlace())
@@ -56,10 +56,10 @@ def calling(call: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = None if isinstance(error, TfrunError) else vain_wait.reason_in(str(error))
+        reason = None if isinstance(error, TfrunError) else unmatched_call.reason_in(str(error))
         if reason is None:
             raise
-        raise vain_wait.error(call, _whole(reason, number, line), _standing[-1]) from None
+        raise unmatched_call.error(call, _whole(reason, number, line), _standing[-1]) from None
     finally:
         _standing.pop()
         stamps.stand(before)
@@ -67,22 +67,22 @@ def calling(call: str) -> Iterator[None]:
 
 def explained(error: BaseException) -> BaseException:
     """What a person gets to see of an error that has ended the script: itself, or a clear one."""
-    reason = None if isinstance(error, TfrunError) else vain_wait.reason_in(str(error))
+    reason = None if isinstance(error, TfrunError) else unmatched_call.reason_in(str(error))
     if reason is None:
         return error
     place = where(error)
     line = place.rpartition(":")[2]
     reason = _whole(reason, 0, int(line) if line.isdecimal() else 0)
-    clear = vain_wait.error(vain_wait.CALLS[0], reason, place)
+    clear = unmatched_call.error(unmatched_call.CALLS[0], reason, place)
     clear.__cause__ = error
     return clear
 
 
 def _whole(reason: str, call: int, line: int) -> str:
     """A reason that names all workers, where TensorFlow has named none."""
-    if reason != vain_wait.UNNAMED:
+    if reason != unmatched_call.UNNAMED:
         return reason
-    return whereabouts.of_all(vain_wait.stands(call, line)) or reason
+    return whereabouts.of_all(unmatched_call.stands(call, line)) or reason
 
 
 def where(error: BaseException) -> str:

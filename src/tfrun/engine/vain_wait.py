@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.engine import host_collective, multi_worker
-from tfrun.job import vain_wait
+from tfrun.job import unmatched_call
 from tfrun.job.settings import settings
 from tfrun.process import channel
 
@@ -27,8 +27,8 @@ _aborting = False
 
 def listen() -> None:
     """Has this worker's collectives fail when it is told that the others do not come."""
-    channel.when(vain_wait.ENDED, _hear)
-    channel.when(vain_wait.PARTED, _hear_places)
+    channel.when(unmatched_call.ENDED, _hear)
+    channel.when(unmatched_call.PARTED, _hear_places)
 
 
 def last_collective() -> int | None:
@@ -40,13 +40,13 @@ def last_collective() -> int | None:
 
 
 def _hear_places() -> None:
-    places = json.loads(channel.text_of(vain_wait.PARTED))
-    host_collective.end(vain_wait.marked(vain_wait.parted(places, settings().task)))
+    places = json.loads(channel.text_of(unmatched_call.PARTED))
+    host_collective.end(unmatched_call.marked(unmatched_call.parted(places, settings().task)))
 
 
 def _hear() -> None:
-    tasks = json.loads(channel.text_of(vain_wait.ENDED))
-    reason = vain_wait.marked(vain_wait.ended(tasks))
+    tasks = json.loads(channel.text_of(unmatched_call.ENDED))
+    reason = unmatched_call.marked(unmatched_call.ended(tasks))
     host_collective.end_after(min(last or 0 for last in tasks.values()), reason)
     if multi_worker.uses_collectives():
         threading.Thread(target=_abort, args=(reason,), name="tfrun ends", daemon=True).start()

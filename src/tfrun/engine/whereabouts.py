@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from tfrun.job import vain_wait
+from tfrun.job import unmatched_call
 from tfrun.job.world import world
 
 # The error reaches all that wait within milliseconds; who does not wait has nothing to tell.
@@ -34,7 +34,7 @@ def of_all(mine: str) -> str:
             places[_task(rank)] = _told(rank, max(LEAST_SECONDS, until - time.monotonic()))
     except (tf.errors.OpError, RuntimeError):
         return ""  # the service has gone with the chief, or was never there
-    return vain_wait.parted(places, _task(here.rank)) if len(places) > 1 else ""
+    return unmatched_call.parted(places, _task(here.rank)) if len(places) > 1 else ""
 
 
 def _task(rank: int) -> str:

@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from tfrun.job.errors import CODES
-from tfrun.job.reports import Doubt as Report
-from tfrun.job.reports import Error
+from tfrun.job.reports import DoubtRaised, Error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +48,7 @@ class Doubts:
     told: tuple[Doubt, ...] = ()
 
     def reported(
-        self, task: str, report: Report, scripts: Collection[str]
+        self, task: str, report: DoubtRaised, scripts: Collection[str]
     ) -> tuple[Doubts, Doubt | None]:
         """Takes a report in; returns the doubt too, once it is believed.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from tfrun.job import vain_wait
+from tfrun.job import unmatched_call
 from tfrun.job.exits import ExitStatus
 from tfrun.job.reports import Error
 
@@ -66,7 +66,7 @@ def is_peer_error(kind: str, message: str) -> bool:
     """True for an exception, of this type, with which TensorFlow says that a peer has gone."""
     if kind in PEER_ERRORS:
         return True
-    if vain_wait.reason_in(message) is not None:
+    if unmatched_call.reason_in(message) is not None:
         return False  # nobody has gone
     if kind == "InvalidArgumentError":
         return HOST_PHRASE in message

@@ -71,7 +71,7 @@ class EndedAt(Report):
 # --- what the controller decides by --------------------------------------------------------------
 
 
-class Stands(Report):
+class WaitsInCollective(Report):
     """The worker waits in its host collective of this `number`; `mark` tells which one it is."""
 
     kind, decisive = "stands", True
@@ -80,20 +80,20 @@ class Stands(Report):
     where: str
 
 
-class Preempted(Report):
+class WorkerPreempted(Report):
     """The process was sent SIGTERM: the system takes its machine back."""
 
     kind, decisive = "wanted_back", True
 
 
-class JobSaved(Report):
+class StateSaved(Report):
     """The training's state is on disk, as it was asked for; `step` is None without a training."""
 
     kind, decisive = "job_saved", True
     step: int | None
 
 
-class JobNotSaved(Report):
+class StateNotSaved(Report):
     """It could not be saved so far; `for_good`: nor will it."""
 
     kind, decisive = "job_not_saved", True
@@ -101,7 +101,7 @@ class JobNotSaved(Report):
     for_good: bool = False
 
 
-class Doubt(Report):
+class DoubtRaised(Report):
     """What is done is probably not meant; `alone`: no other worker could know."""
 
     kind, decisive = "doubt", True
@@ -120,7 +120,7 @@ class Placed(Report):
     step: int
 
 
-class Snapshot(Placed):
+class SnapshotTaken(Placed):
     """The worker has written its state to the machine's memory, which took so long."""
 
     kind = "snapshot"
@@ -146,14 +146,14 @@ class Applied(Placed):
     kind = "applied"
 
 
-class Saved(Report):
+class CheckpointSaved(Report):
     """A script that saves by itself has come to this step."""
 
     kind = "saved"
     step: int
 
 
-class Restored(Report):
+class CheckpointRestored(Report):
     """It has restored this step."""
 
     kind = "restored"
@@ -163,7 +163,7 @@ class Restored(Report):
 # --- what people are shown -----------------------------------------------------------------------
 
 
-class Notice(Report):
+class WorkerNotice(Report):
     kind = "notice"
     text: str
 
@@ -212,7 +212,7 @@ class FitEnd(Report):
     logs: dict = field(default_factory=dict)
 
 
-class Progress(Report):
+class StepsMade(Report):
     """The steps since the last report, once a second; the controller sums them up for the events.
 
     `epoch` is from 0, `in_epoch` counts its steps that are done, `step` those of the training;

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.job.errors import UsageError
-from tfrun.job.trial import Trial
+from tfrun.job.trial_request import Trial
 
 VARIABLE = "TFRUN_WORKER_SETTINGS"  # of a worker: its settings, in JSON
 ROUND, RUN_DIR, STATE_DIR = "TFRUN_ROUND", "TFRUN_RUN_DIR", "TFRUN_STATE_DIR"

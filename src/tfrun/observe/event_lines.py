@@ -99,6 +99,6 @@ def _report_line(name: str, report: reports.Report | None) -> str | tuple[str, s
             return " · ".join([f"epoch {epoch + 1} done", *shown[:6]])
         case reports.Resumed(step=step):
             return f"{name} goes on from step {step:,}"
-        case reports.Notice(text=text):
+        case reports.WorkerNotice(text=text):
             return f"{name}: {text}", "warning"
     return None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfrun.job.reports import Progress
+from tfrun.job.reports import StepsMade
 from tfrun.observe import step_reports, stragglers
 from tfrun.observe.events import EventLog, read_events
 from tfrun.observe.job_view import JobView, reduce
@@ -61,7 +61,7 @@ class Monitor:
         if kind == "round" and event["state"] == "running":
             self._latest, self._suspicions = {}, {}
 
-    def reported(self, task: str, report: Progress) -> str | None:
+    def reported(self, task: str, report: StepsMade) -> str | None:
         """Takes a report of a worker's steps; returns what a person is to be told.
 
         Args:
@@ -71,7 +71,7 @@ class Monitor:
         with self._lock:
             return self._reported(task, report)
 
-    def _reported(self, task: str, report: Progress) -> str | None:
+    def _reported(self, task: str, report: StepsMade) -> str | None:
         now = time.time()
         found = step_reports.read(now, report)
         if found is None or task not in self._view.workers.tasks:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfrun.job.reports import Progress
+from tfrun.job.reports import StepsMade
 from tfrun.observe.time_series import mean, number, rounded
 
 EVENT = "progress"  # sums up many workers' reports of that kind
@@ -75,7 +75,7 @@ class Numbers:
         return self.split.get("communication")
 
 
-def read(time: float, report: Progress) -> Numbers | None:
+def read(time: float, report: StepsMade) -> Numbers | None:
     """Reads a report; None for one that holds other things than numbers.
 
     Args:

@@ -58,7 +58,7 @@ class Rounds:
         match report:
             case reports.FirstStep():
                 self.has_stepped = True
-            case reports.JobSaved(step=int(step)):
+            case reports.StateSaved(step=int(step)):
                 self.checkpoint = {"step": step, "time": time}
 
     @property

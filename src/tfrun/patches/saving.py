@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from tfrun.job.reports import Restored
+from tfrun.job.reports import CheckpointRestored
 from tfrun.train import loaded_weights, loading, own_saves, saving, tf_checkpoints
 
 
@@ -63,7 +63,7 @@ def _load_into(original: Any, target: Any, path: Any, *args: Any, **kwargs: Any)
         return original(target, path, *args, **kwargs)
     loaded_weights.note()
     result = loading.from_chief(path, lambda: original(target, path, *args, **kwargs))
-    own_saves.told(Restored, target)
+    own_saves.told(CheckpointRestored, target)
     return result
 
 

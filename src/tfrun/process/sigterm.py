@@ -70,7 +70,7 @@ def _hear(read: int) -> None:
     while data := os.read(read, 64):
         came = signal.SIGTERM in data and signal.getsignal(signal.SIGTERM) is _on_signal
         if came or _CALLED in data:
-            channel.emit(reports.Preempted())
+            channel.emit(reports.WorkerPreempted())
 
 
 def _before_fork() -> None:

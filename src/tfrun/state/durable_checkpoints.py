@@ -174,7 +174,7 @@ def fetch_into(folder: Path, *, rather_disk: bool = False) -> None:
         return
     if world().round == 0:
         writable_directory.check_or_tell(
-            Path(directory), lambda text: channel.emit(reports.Notice(text=text))
+            Path(directory), lambda text: channel.emit(reports.WorkerNotice(text=text))
         )
     there = snapshot.latest(folder) is not None or finished_calls.last(folder) >= 0
     if there and not rather_disk:
@@ -203,7 +203,7 @@ def _tell_of_damaged(directory: Path, found: Sequence[str]) -> None:
         f"{what} in {directory}, and none of them can be read: the training begins at the "
         "beginning; --fresh puts them aside"
     )
-    channel.emit(reports.Doubt(code="TFRUN-703", text=text, alone=True))
+    channel.emit(reports.DoubtRaised(code="TFRUN-703", text=text, alone=True))
 
 
 def bring_back(path: Path) -> None:

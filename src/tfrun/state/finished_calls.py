@@ -60,7 +60,8 @@ def of_fit(
         encoded = snapshot.encode(dict(history.history), arrays, "history")
     except TypeError as error:
         text = f"What this `fit` returns cannot be kept: in its History, {error}. Training goes on;"
-        channel.emit(reports.Notice(text=f"{text} a failure after this `fit` would do it again."))
+        text += " a failure after this `fit` would do it again."
+        channel.emit(reports.WorkerNotice(text=text))
         return None
     values = {
         "optimizers": variable_values.trained(

@@ -124,7 +124,7 @@ class FitSession(Session[FitKeeper]):
                 self._go_on(self.keeper, kept)
                 if world().is_chief:
                     text = _PAST.format(kept.place.epoch, self._end)
-                    channel.emit(reports.Notice(text=text))
+                    channel.emit(reports.WorkerNotice(text=text))
 
     def epoch_begins(self, epoch: int, *, before: bool) -> None:
         """Restores the state before or after the callbacks see the epoch begin, as it was kept."""

@@ -137,7 +137,7 @@ def _restore_metrics(metrics: Sequence[Any], commit: commits.Commit | None, kept
       kept: holds their values.
     """
     if kept.values.get("late") and world().is_chief:
-        channel.emit(reports.Notice(text=_LATE))
+        channel.emit(reports.WorkerNotice(text=_LATE))
     totals = kept.arrays["metrics"]
     if commit is None:
         here = max((len(variable_values.copies(variable)) for variable in metrics), default=1)

@@ -42,7 +42,7 @@ def say(folder: Path, what: str, error: Exception) -> None:
             return
     _said = True
     text = f"{not_kept(folder, what, error)} Training goes on; a failure would take it back to the "
-    channel.emit(reports.Notice(text=f"{text}last checkpoint on disk, or to the beginning."))
+    channel.emit(reports.WorkerNotice(text=f"{text}last checkpoint on disk, or to the beginning."))
 
 
 def over(folder: Path) -> None:
@@ -52,4 +52,4 @@ def over(folder: Path) -> None:
     if _said or mark.exists():
         _said = False
         mark.unlink(missing_ok=True)
-        channel.emit(reports.Notice(text="Snapshots are kept in the machine's memory again."))
+        channel.emit(reports.WorkerNotice(text="Snapshots are kept in the machine's memory again."))

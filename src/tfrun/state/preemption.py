@@ -157,10 +157,10 @@ def _save(training: Preemptible | None, state: State) -> None:
             step, problem = None, f"{type(error).__name__}: {error}"
         if problem:
             _tried = time.monotonic()
-            channel.emit(reports.JobNotSaved(reason=problem, for_good=durable() is None))
+            channel.emit(reports.StateNotSaved(reason=problem, for_good=durable() is None))
         else:
             _saved.set()
-            channel.emit(reports.JobSaved(step=step))
+            channel.emit(reports.StateSaved(step=step))
 
 
 def _to_disk(training: Preemptible | None, kept: Snapshot | None) -> tuple[int | None, str]:

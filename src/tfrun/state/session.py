@@ -236,7 +236,7 @@ class Session(Generic[K]):
             channel.emit(reports.Weights(call=self.number, digest=digest))
 
     def _tell_done(self, step: int) -> None:
-        channel.emit(reports.Snapshot(key=[self.number + 1, 0, 0], step=step, seconds=0.0))
+        channel.emit(reports.SnapshotTaken(key=[self.number + 1, 0, 0], step=step, seconds=0.0))
 
     def close(self) -> None:
         """The training is over, and what it has left is kept."""

@@ -101,7 +101,7 @@ def write_and_tell(folder: Path, snapshot: Snapshot) -> float:
     seconds = time.monotonic() - began
     if is_there:
         key, step = list(snapshot.place), snapshot.values["iterations"]
-        channel.emit(reports.Snapshot(key=key, step=step, seconds=seconds))
+        channel.emit(reports.SnapshotTaken(key=key, step=step, seconds=seconds))
     return seconds
 
 

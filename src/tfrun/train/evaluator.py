@@ -57,7 +57,7 @@ def run_fit(model: Any, arguments: Mapping[str, Any]) -> keras.callbacks.History
     for step, arrays in _states(number):
         logs = _evaluate(model, arrays, data)
         shown = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
-        channel.emit(reports.Notice(text=f"step {step:,}: {shown}"))
+        channel.emit(reports.WorkerNotice(text=f"step {step:,}: {shown}"))
         channel.emit(reports.Evaluated(call=number, step=step, logs=logs))
         history.on_epoch_end(step, {f"val_{name}": value for name, value in logs.items()})
     return history

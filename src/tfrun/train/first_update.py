@@ -55,7 +55,7 @@ def _tell_alone(size: int, config: str) -> None:
         "write `with tfrun.strategy().scope():` around the model, its optimizer and compile, "
         "right after the imports"
     )
-    channel.emit(reports.Doubt(code=ALONE, text=text))
+    channel.emit(reports.DoubtRaised(code=ALONE, text=text))
 
 
 def _tell_own_loop(options: list[str]) -> None:
@@ -67,7 +67,7 @@ def _tell_own_loop(options: list[str]) -> None:
         "is neither `fit` nor that of a `tfrun.TrainState`; make one for its model and optimizer "
         "before the first step, and take the steps from `state.steps(dataset)`"
     )
-    channel.emit(reports.Doubt(code=OWN_LOOP, text=text))
+    channel.emit(reports.DoubtRaised(code=OWN_LOOP, text=text))
 
 
 def _where() -> str:

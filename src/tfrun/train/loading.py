@@ -22,7 +22,7 @@ from tfrun.collective import stamps
 from tfrun.engine import host_collective, multi_worker
 from tfrun.engine.local_mode import in_local_mode
 from tfrun.job import reports
-from tfrun.job.vain_wait import ENDED
+from tfrun.job.unmatched_call import ENDED
 from tfrun.job.world import world
 from tfrun.process import channel, progress
 from tfrun.train import chief_journal, saving
@@ -81,9 +81,8 @@ def _wait(made: Call, exists: bool) -> None:
             return
         if not told and now - began > TOLD_SECONDS:
             told = True
-            channel.emit(
-                reports.Notice(text=f"waits for the chief at {made.place}: to load {made.path}")
-            )
+            text = f"waits for the chief at {made.place}: to load {made.path}"
+            channel.emit(reports.WorkerNotice(text=text))
 
 
 def _chief_has_ended() -> bool:

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrun.job.reports import Restored, Saved
+from tfrun.job.reports import CheckpointRestored, CheckpointSaved
 from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.state import numbered_calls
@@ -22,7 +22,7 @@ from tfrun.state import numbered_calls
 NOT_A_STEP = "save_counter"  # TensorFlow's own, which counts the files
 
 
-def told(kind: type[Saved | Restored], root: Any) -> None:
+def told(kind: type[CheckpointSaved | CheckpointRestored], root: Any) -> None:
     """Tells how far `root`, which has been saved or restored, has come.
 
     Args:

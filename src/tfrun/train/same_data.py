@@ -12,7 +12,7 @@ from tfrun.collective import stamps
 from tfrun.data.keras import alike
 from tfrun.engine import script_place
 from tfrun.engine.agree import sum_over_workers
-from tfrun.job import reports, vain_wait
+from tfrun.job import reports, unmatched_call
 from tfrun.job.world import world
 from tfrun.process import channel
 
@@ -50,5 +50,6 @@ def _compare(strategy: Any, call: inspect.BoundArguments) -> None:
     exact = sum_over_workers(strategy, exact.ravel()).reshape(exact.shape)
     values = sum_over_workers(strategy, values.ravel()).reshape(values.shape)
     if names := alike.differing(exact, values):
-        method = vain_wait.CALLS[stamps.standing().call]
-        channel.emit(reports.Doubt(code=CODE, text=alike.told(names, method, script_place.here())))
+        method = unmatched_call.CALLS[stamps.standing().call]
+        text = alike.told(names, method, script_place.here())
+        channel.emit(reports.DoubtRaised(code=CODE, text=text))

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tfrun.engine import agree
-from tfrun.job.reports import Progress
+from tfrun.job.reports import StepsMade
 from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.train import profiler
@@ -174,7 +174,7 @@ class StepMeter:
         share = (cpu - self._cpu) / max(now - self._since, 1e-6)
         network = self._network.seconds()
         channel.emit(
-            Progress(
+            StepsMade(
                 **self._place,
                 steps=self._steps,
                 seconds=round(self._inside + self._between, 6),

@@ -22,7 +22,7 @@ from tfrun.engine import multi_worker
 from tfrun.engine.agree import spans_workers
 from tfrun.engine.local_mode import default_strategy, in_local_mode, variables_distributed
 from tfrun.job.errors import TfrunError
-from tfrun.job.reports import Saved
+from tfrun.job.reports import CheckpointSaved
 from tfrun.job.world import world
 from tfrun.process import progress
 from tfrun.train import chief_journal, own_saves
@@ -52,7 +52,7 @@ def run_save(original: Write, checkpoint: Any, prefix: Any, options: Any = None)
         return original(checkpoint, prefix, _in_step(options))
 
     saved = _shared(checkpoint, prefix, write, know, learn, lambda path: checkpoint._write(path))
-    own_saves.told(Saved, checkpoint)
+    own_saves.told(CheckpointSaved, checkpoint)
     return saved
 
 
@@ -93,7 +93,7 @@ def run_manager_save(
         return write()  # which writes nothing
     path = manager._checkpoint_prefix
     saved = _shared(checkpoint, path, write, know, learn, lambda path: checkpoint._write(path))
-    own_saves.told(Saved, checkpoint)
+    own_saves.told(CheckpointSaved, checkpoint)
     return saved
 
 

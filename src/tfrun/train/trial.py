@@ -1,4 +1,4 @@
-"""Ends the training of a trial after some steps, timed or recorded (see job/trial.py)."""
+"""Ends the training of a trial after some steps, timed or recorded (see job/trial_request.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfrun.data.keras import global_batch
 from tfrun.data.keras.distributed import DistributedView
 from tfrun.data.order.other_batches import NOTHING_KNOWN, Reads
 from tfrun.engine import variable_values
-from tfrun.job import files, trial
+from tfrun.job import files, trial_request
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
 from tfrun.job.world import world
@@ -36,7 +36,7 @@ class Running:
       trial: what to do.
     """
 
-    def __init__(self, trial: trial.Trial, folder: Path) -> None:
+    def __init__(self, trial: trial_request.Trial, folder: Path) -> None:
         self.trial, self._folder = trial, folder
         self._done = 0
         self._rows: list[tuple[float, int]] = []  # seconds and samples of each timed step
@@ -98,7 +98,7 @@ class Running:
 
     def _take(self, reads: Reads, optimizer: Any) -> None:
         if reads.samples is None:
-            raise trial.fixed_batch()
+            raise trial_request.fixed_batch()
         if self._stated is None:
             self._stated = reads.batch
             if not isinstance(schedule_of(optimizer), ScaledLearningRate):
@@ -274,7 +274,7 @@ class LoopSteps:
         """
         running, optimizer = self._running, self._parts.optimizers[0]
         if self._began is None and running.trial.batch:
-            raise trial.fixed_batch()
+            raise trial_request.fixed_batch()
         seconds = _seconds_since(self._began or 0.0, optimizer)
         logs = {}
         if running.trial.record:  # a collective, on all workers
@@ -289,7 +289,7 @@ class LoopSteps:
 def running() -> Running | None:
     """The trial that this process is a part of; None in an ordinary run."""
     wanted, run_dir = settings().trial, settings().run_dir
-    return Running(wanted, trial.folder(run_dir)) if wanted and run_dir else None
+    return Running(wanted, trial_request.folder(run_dir)) if wanted and run_dir else None
 
 
 def _seconds_since(began: float, optimizer: Any) -> float:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tfrun.control.rounds.actions import AwaitEnds, Result, TellEnded, TellParted
 from tfrun.control.rounds.events import EndsAwaited
 from tfrun.control.rounds.model import Round, Stands
-from tfrun.job import vain_wait
+from tfrun.job import unmatched_call
 from tfrun.job.first_failure import Failure
 
 END_SECONDS = 2.0  # in which the others mostly end too
@@ -51,8 +51,9 @@ def with_hard_end(round: Round) -> Round:
     failure = Failure(
         task=gone[0],
         time=first.time,
-        code=vain_wait.CODE,
-        tail=f"{who} waited{where}: {vain_wait.ended(gone)} (os._exit(0) ends a process at once)",
+        code=unmatched_call.CODE,
+        tail=f"{who} waited{where}: {unmatched_call.ended(gone)} "
+        "(os._exit(0) ends a process at once)",
     )
     return replace(round, failures=(*round.failures, failure))
 

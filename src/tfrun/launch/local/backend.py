@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.agent.snapshot_directory import remove, state_dir
-from tfrun.cluster.spec import ClusterSpec
+from tfrun.cluster.cluster_spec import ClusterSpec
 from tfrun.control.placement import Site, Whereabouts, fixed_plan, make_plan
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec

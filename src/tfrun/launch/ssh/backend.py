@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tfrun.cluster.cluster_spec import ClusterSpec
 from tfrun.cluster.host_lists import Host
-from tfrun.cluster.spec import ClusterSpec
 from tfrun.control.placement import Site, Whereabouts, fixed_plan, make_plan
 from tfrun.job.errors import TfrunError
 from tfrun.job.spec import JobSpec

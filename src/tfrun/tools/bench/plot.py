@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfrun.tools.bench.report import Report
+from tfrun.tools.bench.report import BenchReport
 from tfrun.tools.bench.sizes import written
 
 
-def draw(figure: Any, report: Report) -> None:
+def draw(figure: Any, report: BenchReport) -> None:
     """Draws milliseconds over bytes, of each way of communicating and of the link's limit."""
     axes = figure.add_subplot()
     sizes = [one.bytes for one in report.ways[0].sums]

@@ -66,7 +66,7 @@ class Way:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class BenchReport:
     """A benchmark that is over.
 
     Attributes:
@@ -133,7 +133,7 @@ def way_of(name: str, found: Measured) -> Way:
     )
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: BenchReport, console: Console) -> None:
     """Prints the tables and what follows."""
     console.print(_sums(report))
     if report.link:
@@ -146,7 +146,7 @@ def print_report(report: Report, console: Console) -> None:
         console.print(line, highlight=False)
 
 
-def settings(report: Report) -> list[str]:
+def settings(report: BenchReport) -> list[str]:
     """What to start a job with, and what to expect, in sentences."""
     best = report.ways[0]
     lines = [f"recommended: --communication {best.name}"]
@@ -164,7 +164,7 @@ def settings(report: Report) -> list[str]:
     return lines
 
 
-def to_remember(report: Report, date: str) -> Settings | None:
+def to_remember(report: BenchReport, date: str) -> Settings | None:
     """What later jobs on these machines use; None where they would have to know more.
 
     Args:
@@ -184,7 +184,7 @@ def _sizes(way: Way) -> list[tuple[str, int]]:
     return [(name, value) for name, value in both.items() if value is not None]
 
 
-def _sums(report: Report) -> Table:
+def _sums(report: BenchReport) -> Table:
     table = _table("all-reduce", *(f"{way.name} (ms)" for way in report.ways), "best (GB/s)", "")
     for number, one in enumerate(report.ways[0].sums):
         same = [way.sums[number] for way in report.ways]
@@ -199,7 +199,7 @@ def _sums(report: Report) -> Table:
     return table
 
 
-def _steps(report: Report) -> Table:
+def _steps(report: BenchReport) -> Table:
     table = _table(f"a step, {written(report.model)} of gradients", "ms", "efficiency")
     table.add_row("one worker alone", f"{report.alone * 1000:.1f}", "")
     for way in report.ways:

@@ -9,7 +9,7 @@ from statistics import median
 from tfrun.job import reports
 from tfrun.job.errors import TfrunError
 from tfrun.job.reports import Measured
-from tfrun.tools.bench.report import Report, fastest_first, way_of
+from tfrun.tools.bench.report import BenchReport, fastest_first, way_of
 from tfrun.tools.child_job import QUIET, ChildJob, Say, ends_children_on_signals, failed
 
 MODULE = "tfrun.tools.bench.worker"
@@ -42,7 +42,7 @@ class Bench:
     timeout: float
 
 
-def run_bench(bench: Bench, say: Say) -> Report:
+def run_bench(bench: Bench, say: Say) -> BenchReport:
     """Runs it; `say` gets a line for each job.
 
     Raises:
@@ -65,7 +65,7 @@ def run_bench(bench: Bench, say: Say) -> Report:
         alone = _measured(bench, "alone", [*bench.first, *threads])
     ways = fastest_first([way_of(way, measured) for way, measured in found.items()])
     links = [measured.link for measured in found.values() if measured.link]
-    return Report(
+    return BenchReport(
         workers=first.workers,
         threads=first.threads,
         link=max(links, default=None),

@@ -89,7 +89,7 @@ def saved_at(events: Sequence[Event], since: float) -> tuple[float, int | None] 
     """Returns when the job had saved because it was told to end, and how many steps."""
     for event in _after(events, since):
         match reports.of(event):
-            case reports.JobSaved(step=step):
+            case reports.StateSaved(step=step):
                 return event["time"], step
     return None
 
@@ -120,7 +120,7 @@ def lost_steps(events: Sequence[Event], faults: Sequence[float]) -> Lost:
         report = reports.of(event)
         if isinstance(report, reports.FirstStep):
             unkept = True
-        elif isinstance(report, reports.Snapshot):
+        elif isinstance(report, reports.SnapshotTaken):
             after_fault = any(began <= fault <= event["time"] for fault in (*faults, *told))
             # Of the state at the end of a `fit` no step can be lost.
             unkept = unkept and not (after_fault or report.key[1:] == [0, 0])

@@ -13,7 +13,7 @@ from tfrun.tools.drill.verdict import Row
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class DrillReport:
     """A drill that is over.
 
     Attributes:
@@ -40,7 +40,7 @@ class Report:
         return {**dataclasses.asdict(self), "rows": rows, "ok": self.ok}
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: DrillReport, console: Console) -> None:
     """Prints the table, and why a row is not ok."""
     table = Table(title=None, show_edge=False, pad_edge=False)
     table.add_column("fault")

@@ -13,7 +13,7 @@ from tfrun.tools.drill import fault_events as reading
 from tfrun.tools.drill import full_disk, samples
 from tfrun.tools.drill.faults import FAULTS
 from tfrun.tools.drill.inject import EARLIEST, LATEST, Hit, inject
-from tfrun.tools.drill.report import Report
+from tfrun.tools.drill.report import DrillReport
 from tfrun.tools.drill.verdict import EndedRun, Row, judge, judge_full_disk, judge_preempted
 
 EARLIER = 0.25  # of the training time, for the one repetition of a fault that came too late
@@ -48,7 +48,7 @@ class Drill(Experiment):
         return self.job(name, *stated, wanted=DRILLED, again=again)
 
 
-def run_drill(drill: Drill, say: Say) -> Report:
+def run_drill(drill: Drill, say: Say) -> DrillReport:
     """Runs it and returns what happened; `say` gets a line for each run.
 
     Raises:
@@ -60,7 +60,7 @@ def run_drill(drill: Drill, say: Say) -> Report:
             undisturbed = _finish(job, time.time())
         _check(undisturbed, job)
         rows = tuple(_row(drill, fault, undisturbed, say) for fault in drill.faults)
-    return Report(
+    return DrillReport(
         script=drill.program[0],
         workers=drill.workers,
         seed=drill.seed,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tfrun.tools.parity.step_records import Record
+from tfrun.tools.parity.step_records import StepRecord
 
 # Below this (root mean square) a variable's own size is no measure: a bias that begins at zero, or
 # one whose gradient is nothing but rounding.
@@ -86,7 +86,7 @@ class Comparison:
 
 
 def compare(
-    workers: int, first: Sequence[Record], other: Sequence[Record], tolerance: float
+    workers: int, first: Sequence[StepRecord], other: Sequence[StepRecord], tolerance: float
 ) -> Comparison:
     """Compares a run with the first one.
 
@@ -121,7 +121,7 @@ def compare(
     )
 
 
-def differences(first: Record, other: Record) -> Iterator[Difference]:
+def differences(first: StepRecord, other: StepRecord) -> Iterator[Difference]:
     """Yields how far two runs are apart after a step, in everything."""
     for name in {**first.logs, **other.logs}:
         far = math.inf

@@ -16,7 +16,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class ParityReport:
     """A parity check that is over.
 
     Attributes:
@@ -62,7 +62,7 @@ class Report:
         }
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: ParityReport, console: Console) -> None:
     """Prints the table, and below it where the runs part and why that may be."""
     table = Table(title=None, show_edge=False, pad_edge=False)
     for name in ("workers", "steps", "loss", "largest difference"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfrun.job.trial import Trial, no_step
+from tfrun.job.trial_request import Trial, no_step
 from tfrun.tools.child_job import QUIET, Experiment, Say, ends_children_on_signals, failed
 from tfrun.tools.parity.compare import compare
-from tfrun.tools.parity.report import Report
-from tfrun.tools.parity.step_records import Record, read
+from tfrun.tools.parity.report import ParityReport
+from tfrun.tools.parity.step_records import StepRecord, read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Parity(Experiment):
     tolerance: float
 
 
-def run_parity(parity: Parity, say: Say) -> Report:
+def run_parity(parity: Parity, say: Say) -> ParityReport:
     """Runs it and returns what was found; `say` gets a line for each run.
 
     Raises:
@@ -35,7 +35,7 @@ def run_parity(parity: Parity, say: Say) -> Report:
     with ends_children_on_signals():
         runs = {workers: _run(parity, workers, say) for workers in parity.worlds}
     first = runs[parity.worlds[0]]
-    return Report(
+    return ParityReport(
         script=parity.program[0],
         seed=parity.seed,
         tolerance=parity.tolerance,
@@ -46,7 +46,7 @@ def run_parity(parity: Parity, say: Say) -> Report:
     )
 
 
-def _run(parity: Parity, workers: int, say: Say) -> list[Record]:
+def _run(parity: Parity, workers: int, say: Say) -> list[StepRecord]:
     count = f"{workers} worker" + ("s" if workers != 1 else "")
     say(f"{count}: {parity.steps} steps …")
     wanted = Trial(steps=parity.steps, record=True).to_environment()

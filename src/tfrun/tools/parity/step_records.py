@@ -10,11 +10,11 @@ from pathlib import Path
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from tfrun.job.trial import folder
+from tfrun.job.trial_request import folder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class StepRecord:
     """How a run stood after a step; see train/sketch.py for the sketches.
 
     Attributes:
@@ -30,7 +30,7 @@ class Record:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
-def read(run_dir: Path) -> list[Record]:
+def read(run_dir: Path) -> list[StepRecord]:
     """Returns the records of a run in order."""
     found = []
     for path in folder(run_dir).glob("step-*.safetensors"):
@@ -38,7 +38,7 @@ def read(run_dir: Path) -> list[Record]:
             header = file.metadata()
             sketches = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         found.append(
-            Record(
+            StepRecord(
                 step=int(path.stem.partition("-")[2]),
                 logs={name: float(value) for name, value in json.loads(header["logs"]).items()},
                 sketches=sketches,

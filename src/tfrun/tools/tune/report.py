@@ -14,7 +14,7 @@ from tfrun.tools.tune.search import Result
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class TuneReport:
     """A tuning that is over.
 
     Attributes:
@@ -37,7 +37,7 @@ class Report:
         return dataclasses.asdict(self)
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: TuneReport, console: Console) -> None:
     """Prints both tables."""
     table = Table(title=None, show_edge=False, pad_edge=False)
     for name in ("batch of a worker", "ms a step", "samples/s", "memory (GB)"):

@@ -9,10 +9,10 @@ from typing import Any
 
 from tfrun.job import reports
 from tfrun.job.errors import TfrunError
-from tfrun.job.trial import Trial, fixed_batch, folder, no_step
+from tfrun.job.trial_request import Trial, fixed_batch, folder, no_step
 from tfrun.tools.child_job import QUIET, Experiment, Say, ends_children_on_signals, failed
 from tfrun.tools.tune.outcome import outcome
-from tfrun.tools.tune.report import Report
+from tfrun.tools.tune.report import TuneReport
 from tfrun.tools.tune.scale import scaled
 from tfrun.tools.tune.search import Result, best, ended_at_most, next_batch
 
@@ -41,7 +41,7 @@ class Tune(Experiment):
     worlds: tuple[int, ...]
 
 
-def run_tune(tune: Tune, say: Say) -> Report:
+def run_tune(tune: Tune, say: Say) -> TuneReport:
     """Runs it; `say` gets a line for each batch.
 
     Raises:
@@ -64,7 +64,7 @@ def run_tune(tune: Tune, say: Say) -> Report:
             where=str(tune.folder),
             fix="Give a worker more memory, or the script a smaller model",
         )
-    return Report(
+    return TuneReport(
         script=tune.program[0],
         workers=tune.workers,
         results=tuple(tried[batch] for batch in sorted(tried)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfrun.job import vain_wait
+from tfrun.job import unmatched_call
 from tfrun.job.first_failure import is_peer_error
 
 REASON = "worker 1 does not come, for its script has ended"
@@ -28,7 +28,7 @@ RING_MISMATCH = (
 
 @pytest.mark.parametrize("message", [f"TFRUN-406: {REASON}", HOST_GRAPH, RING])
 def test_the_reason_is_found(message: str) -> None:
-    assert vain_wait.reason_in(message) == REASON
+    assert unmatched_call.reason_in(message) == REASON
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_the_reason_is_found(message: str) -> None:
 def test_nobody_has_gone(kind: str, message: str) -> None:
     """The next round would have the same."""
     assert not is_peer_error(kind, message)
-    assert vain_wait.reason_in(message)
+    assert unmatched_call.reason_in(message)
 
 
 @pytest.mark.parametrize(
@@ -50,24 +50,25 @@ def test_nobody_has_gone(kind: str, message: str) -> None:
     ],
 )
 def test_other_ends_have_another_reason(message: str) -> None:
-    assert vain_wait.reason_in(message) is None
+    assert unmatched_call.reason_in(message) is None
 
 
 def test_where_all_are() -> None:
     places = {"worker:0": "in a (line 1)", "worker:1": "elsewhere", "worker:2": "in b"}
-    assert vain_wait.parted(places, "worker:2") == (
+    assert unmatched_call.parted(places, "worker:2") == (
         "worker 0 is in a (line 1), worker 1 is elsewhere, and this one in b"
     )
 
 
 def test_what_a_script_gets_to_see() -> None:
-    error = vain_wait.error(
-        "model.evaluate", vain_wait.ended(["worker:2", "worker:1"]), "train.py:14"
+    error = unmatched_call.error(
+        "model.evaluate", unmatched_call.ended(["worker:2", "worker:1"]), "train.py:14"
     )
     assert str(error).startswith(
         "TFRUN-406: model.evaluate needs every worker: worker 1 and worker 2 do not come, for "
         "their scripts have ended (in train.py:14)."
     )
-    assert vain_wait.reason_in(vain_wait.marked(vain_wait.ended(["worker:1"]))) == REASON
-    assert vain_wait.stands(1, 12) == "in model.fit (line 12)"
-    assert vain_wait.stands(0, 0) == "in a collective"
+    marked = unmatched_call.marked(unmatched_call.ended(["worker:1"]))
+    assert unmatched_call.reason_in(marked) == REASON
+    assert unmatched_call.stands(1, 12) == "in model.fit (line 12)"
+    assert unmatched_call.stands(0, 0) == "in a collective"

@@ -1,4 +1,4 @@
-"""A worker that waits for others in vain: its error, and how TensorFlow's words tell of it.
+"""A call that not every worker makes, so that some wait in vain: its error, and how to spot it.
 
 A collective needs every worker. One whose script has ended comes to none any more, and one that
 waits in another collective does not come to this one.
