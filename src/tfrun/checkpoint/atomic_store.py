@@ -14,6 +14,7 @@ number of readers.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -28,6 +29,7 @@ from tfrun.checkpoint import durable_files, manifest, names, side_files, tf_form
 from tfrun.checkpoint.errors import cannot_write, other_writer
 from tfrun.checkpoint.manifest import Damaged, Manifest
 from tfrun.checkpoint.tf_format import CheckpointLayout
+from tfrun.job import files
 from tfrun.job.lock import WriterLock
 
 _log = logging.getLogger("tfrun")
@@ -154,7 +156,6 @@ class Store:
     ) -> Path:
         target = names.checkpoint(self.directory, step)
         new = names.temporary(target)
-        pointer = names.temporary(self.directory / names.POINTER)
         keys = dict(layout.keys) if layout else {}
         others = {name: value for name, value in arrays.items() if name not in keys}
         sequence = max((entry.manifest.sequence for entry in self.list()), default=-1) + 1
@@ -172,16 +173,15 @@ class Store:
             )
             durable_files.sync(new)
             # All that needs space on the disk is done before anything becomes visible.
-            if layout:
-                durable_files.write_synced(pointer, names.pointer_to(target / _PREFIX))
-            names.publish(new, target)
-            if layout:
-                pointer.replace(self.directory / names.POINTER)
+            with contextlib.ExitStack() as at_the_end:
+                if layout:
+                    pointer = at_the_end.enter_context(files.whole(self.directory / names.POINTER))
+                    durable_files.write_synced(pointer, names.pointer_to(target / _PREFIX))
+                names.publish(new, target)
             durable_files.sync(self.directory)
             self._damaged.discard(target.name)
         finally:
             durable_files.remove(new)
-            durable_files.remove(pointer)
         return target
 
     def _open_for_writing(self) -> bool:

@@ -6,6 +6,7 @@ into training: what goes wrong is said through a callback, once, until it works 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from tfrun.checkpoint.atomic_store import Store
-from tfrun.checkpoint.save_problems import Problems
 from tfrun.checkpoint.tf_format import CheckpointLayout
 from tfrun.job.errors import TfrunError
 
+_SLOW = "slow"
 _SLOW_SECONDS = 5.0  # no shorter write is called slow, however often one is due
 
 
@@ -55,17 +56,11 @@ class BackgroundWriter:
         self._waiting: _Snapshot | None = None
         self._began: float | None = None  # when the write that is going on began
         self._submitted = 0
-        self._saved: tuple[int, int] | None = None  # number and step; no longer the arrays
+        self._saved = 0  # the number of the last one that is on the disk
         self._problem = ""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="tfrun-checkpoint", daemon=True)
         self._thread.start()
-
-    @property
-    def saved_step(self) -> int | None:
-        """The step of the last checkpoint that this writer has brought to the disk."""
-        with self._changed:
-            return self._saved[1] if self._saved else None
 
     @property
     def problem(self) -> str:
@@ -104,7 +99,7 @@ class BackgroundWriter:
             self._changed.wait_for(
                 lambda: self._waiting is None and self._began is None, timeout=timeout
             )
-            return self._submitted == (self._saved[0] if self._saved else 0)
+            return self._submitted == self._saved
 
     def close(self, timeout: float = 0.0) -> bool:
         """Ends the thread after the write that is going on; returns what `flush` does.
@@ -119,21 +114,14 @@ class BackgroundWriter:
         return done
 
     def _run(self) -> None:
-        while self._write_next():
-            pass
-
-    def _write_next(self) -> bool:
-        snapshot = self._next()
-        if snapshot is None:
-            return False
-        problem = self._write(snapshot)
-        with self._changed:
-            self._began, self._problem = None, problem
-            if not problem:
-                self._saved = (snapshot.number, snapshot.step)
-            del snapshot  # whoever waits in `flush` can have its memory back
-            self._changed.notify_all()
-        return True
+        while snapshot := self._next():
+            problem = self._write(snapshot)
+            with self._changed:
+                self._began, self._problem = None, problem
+                if not problem:
+                    self._saved = snapshot.number
+                del snapshot  # whoever waits in `flush` can have its memory back
+                self._changed.notify_all()
 
     def _write(self, snapshot: _Snapshot) -> str:
         """Returns what went wrong."""
@@ -159,3 +147,50 @@ class BackgroundWriter:
                 return None
             self._began = time.monotonic()
             return snapshot
+
+
+class Problems:
+    """Says each kind of trouble once, until a checkpoint is written again."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+        self._lock = threading.Lock()
+        self._said: set[str] = set()
+        self._since = f"since the start of the job ({_clock()})"
+
+    def failed(self, kind: str, text: str) -> None:
+        self._once(
+            kind, lambda: f"No checkpoint is being saved, {self._since}: {text} Training goes on."
+        )
+
+    def slow(self, seconds: float) -> None:
+        self._once(
+            _SLOW,
+            lambda: (
+                f"The storage is slow: a checkpoint has taken {seconds:.0f} s so far and the next "
+                f"one is due. None has been saved {self._since}. Training goes on."
+            ),
+        )
+
+    def works(self, step: int, *, still_slow: bool) -> None:
+        with self._lock:
+            left = self._said & {_SLOW} if still_slow else set()
+            if self._said != left:
+                self._tell(f"Checkpoints are saved again: step {step:,}.")
+            self._said = left
+            self._since = f"since step {step:,} ({_clock()})"
+
+    def _once(self, kind: str, text: Callable[[], str]) -> None:
+        with self._lock:
+            if kind not in self._said:
+                self._said.add(kind)
+                self._tell(text())
+
+    def _tell(self, text: str) -> None:
+        # Training goes on even if there is nobody left to be told.
+        with contextlib.suppress(Exception):
+            self._say(text)
+
+
+def _clock() -> str:
+    return time.strftime("%H:%M:%S")

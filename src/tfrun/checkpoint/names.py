@@ -6,6 +6,7 @@ has a hidden name meanwhile. A crash leaves it behind, and `tidy` clears up.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,10 +61,9 @@ def tidy(directory: Path) -> None:
         target = path.with_name(path.name.removeprefix(_REPLACED).rpartition("-")[0])
         if not target.exists():  # killed between the two renames of `publish`
             path.rename(target)
-    for beginning in (_NEW, _REPLACED, _REMOVED):
-        for name in ("ckpt-*", f"{POINTER}-*"):
-            for path in directory.glob(beginning + name):
-                durable_files.remove(path)
+    left = *(f"{hidden}ckpt-*" for hidden in (_NEW, _REPLACED, _REMOVED)), f".{POINTER}.*"
+    for path in itertools.chain.from_iterable(map(directory.glob, left)):
+        durable_files.remove(path)
 
 
 def look(directory: Path) -> Sequence[tuple[Path, Manifest | Damaged]]:

@@ -46,10 +46,9 @@ class CheckpointLayout:
         model: Any = None,
         optimizer: Any = None,
         *,
-        names: Mapping[str, Any] | None = None,
-        **others: Any,
+        names: Mapping[str, Any],
     ) -> CheckpointLayout:
-        """Returns the layout of `tf.train.Checkpoint(model=model, optimizer=optimizer, …)`.
+        """Returns the layout of `tf.train.Checkpoint(model=model, optimizer=optimizer)`.
 
         Reads no variable and runs no collective. Both have to be built: what is made later, such
         as the slots at the first step, is not in it. Variables that replicas aggregate when
@@ -58,18 +57,13 @@ class CheckpointLayout:
         Args:
           model: usually a model of Keras; or a list or dictionary of several.
           optimizer: usually its optimizer, likewise.
-          **others: further objects that TensorFlow can track.
           names: name → variable, for those whose values there will be. Variables that are not in
             it are left out, and variables in it that TensorFlow does not track are passed over.
-            By default all, named after the argument and their paths, such as
-            "model/sequential/dense/kernel" or "optimizer/adam/iteration"; the second one of a
-            name gets "#2", and what both model and optimizer have is the model's.
         """
-        roots = {"model": model, "optimizer": optimizer, **others}
-        roots = {name: root for name, root in roots.items() if root is not None}
-        nodes = objects.walk(roots)
-        saved = [node for node in nodes if objects.is_saved(node.obj)]
-        named = objects.named(roots, saved) if names is None else objects.chosen(names, saved)
+        roots = {"model": model, "optimizer": optimizer}
+        nodes = objects.walk({name: root for name, root in roots.items() if root is not None})
+        saved = {id(node.obj): node for node in nodes if objects.is_saved(node.obj)}
+        named = {name: saved[id(var)] for name, var in names.items() if id(var) in saved}
         return cls(
             variables={name: node.obj for name, node in named.items()},
             keys={name: objects.key(node.path) for name, node in named.items()},

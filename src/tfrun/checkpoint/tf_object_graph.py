@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,7 @@ def walk(roots: dict[str, Any]) -> list[Node]:
 
 
 def is_saved(obj: Any) -> bool:
+    """Whether it is a variable whose value a checkpoint can have."""
     import keras
     import tensorflow as tf
 
@@ -68,38 +69,6 @@ def is_saved(obj: Any) -> bool:
         return False
     distributed = isinstance(obj, tf.distribute.DistributedValues)
     return not (distributed and obj.synchronization == tf.VariableSynchronization.ON_READ)
-
-
-def named(roots: dict[str, Any], saved: list[Node]) -> dict[str, Node]:
-    """Returns name → node: first the variables that an object lists, then the rest."""
-    left = {id(node.obj): node for node in saved}
-    found: dict[str, Node] = {}
-    for root, obj in roots.items():
-        for variable in getattr(obj, "variables", ()):
-            if node := left.pop(id(variable), None):
-                found[_unique(f"{root}/{_path_of(variable)}", found)] = node
-    for node in left.values():
-        root = node.path.partition("/")[0]
-        found[_unique(f"{root}/{_path_of(node.obj)}", found)] = node
-    return found
-
-
-def chosen(names: Mapping[str, Any], saved: list[Node]) -> dict[str, Node]:
-    """Returns name → node for the variables in `names` that are among the nodes."""
-    nodes = {id(node.obj): node for node in saved}
-    return {name: nodes[id(var)] for name, var in names.items() if id(var) in nodes}
-
-
-def _path_of(variable: Any) -> str:
-    return str(getattr(variable, "path", variable.name)).removesuffix(":0")
-
-
-def _unique(name: str, taken: Container[str]) -> str:
-    candidate, number = name, 1
-    while candidate in taken:
-        number += 1
-        candidate = f"{name}#{number}"
-    return candidate
 
 
 def serialized(nodes: list[Node], saved: Iterable[Node]) -> bytes:
@@ -117,8 +86,9 @@ def serialized(nodes: list[Node], saved: Iterable[Node]) -> bytes:
         for child, index in node.children.items():
             proto.children.add(local_name=child, node_id=index)
         if id(node) in with_value:
+            name = str(getattr(node.obj, "path", node.obj.name)).removesuffix(":0")
             proto.attributes.add(
-                name="VARIABLE_VALUE", full_name=_path_of(node.obj), checkpoint_key=key(node.path)
+                name="VARIABLE_VALUE", full_name=name, checkpoint_key=key(node.path)
             )
     counter = graph.nodes.add()
     counter.attributes.add(

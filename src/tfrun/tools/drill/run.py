@@ -19,7 +19,7 @@ from tfrun.tools.drill.verdict import EndedRun, Row, judge, judge_full_disk, jud
 EARLIER = 0.25  # of the training time, for the one repetition of a fault that came too late
 # Workers then report their weights' digest, and note which samples they have consumed.
 DRILLED = {"TFRUN_DRILL": "1", "TFRUN_LEDGER": "1"}
-NOT_SAVED = "No checkpoint is being saved"  # checkpoint/save_problems.py says it
+NOT_SAVED = "No checkpoint is being saved"  # checkpoint/background_writer.py says it
 
 
 @dataclass(frozen=True, kw_only=True)
