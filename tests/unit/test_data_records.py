@@ -13,9 +13,8 @@ import tensorflow as tf
 from tfrun.data.dataset import Dataset
 from tfrun.data.order.shards import Replicas
 from tfrun.data.sources import compressed, records
-from tfrun.data.sources.checksums import first_damaged
-from tfrun.data.sources.record_index import index_file
-from tfrun.data.sources.records import RecordSource
+from tfrun.data.sources.record_index import index_files
+from tfrun.data.sources.records import RecordSource, first_damaged
 from tfrun.job.errors import TfrunError, UsageError
 
 TEXTS = [b"%d " % i * (i % 7) for i in range(50)]  # some are empty
@@ -42,23 +41,23 @@ def read(path, **options) -> list[bytes]:
 
 
 def test_the_index_is_where_tensorflow_finds_the_records(path):
-    starts = index_file(str(path))
+    starts = index_files([str(path)])[0]
     assert np.diff(starts).tolist() == [len(text) + 16 for text in TEXTS]
     assert read(path) == list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()) == TEXTS
 
 
 def test_the_index_is_kept_and_made_anew_when_the_file_changes(path):
-    index_file(str(path))
+    index_files([str(path)])[0]
     kept = path.with_name(path.name + ".tfrun-index")
     content = kept.read_bytes()
     os.utime(kept, ns=(1, 1))
-    index_file(str(path))
+    index_files([str(path)])[0]
     assert kept.stat().st_mtime_ns == 1, "it was written again"
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(b"new")
-    assert index_file(str(path)).tolist() == [0, 19]
+    assert index_files([str(path)])[0].tolist() == [0, 19]
     kept.write_bytes(content[:50])  # a torn index is none
-    assert index_file(str(path)).tolist() == [0, 19]
+    assert index_files([str(path)])[0].tolist() == [0, 19]
 
 
 def test_the_index_goes_to_the_run_directory_where_it_cannot_stand_beside_the_file(
@@ -67,15 +66,15 @@ def test_the_index_goes_to_the_run_directory_where_it_cannot_stand_beside_the_fi
     (tmp_path / "run").mkdir()
     work_under(run_dir=str(tmp_path / "run"))
     path.with_name(path.name + ".tfrun-index").mkdir()  # root could write into any directory
-    expected = index_file(str(path))
+    expected = index_files([str(path)])[0]
     (kept,) = (tmp_path / "run" / "index").iterdir()
     os.utime(kept, ns=(1, 1))
-    assert np.array_equal(index_file(str(path)), expected)
+    assert np.array_equal(index_files([str(path)])[0], expected)
     assert kept.stat().st_mtime_ns == 1, "it was written again"
 
 
 def test_a_record_with_a_wrong_checksum_is_named_or_skipped(path):
-    starts = index_file(str(path))
+    starts = index_files([str(path)])[0]
     damage(path, int(starts[9]) + 12)
     with pytest.raises(TfrunError, match=f"TFRUN-605: the record at byte {starts[9]} .*checksum"):
         read_and_raise(path)
@@ -93,13 +92,13 @@ def read_and_raise(path) -> None:
 def test_a_checksum_is_checked_also_when_the_record_is_read_alone(path):
     source = RecordSource([str(path)])
     assert source.read(np.array([3]))[0].tolist() == [TEXTS[3]]
-    damage(path, int(index_file(str(path))[4]) + 13)
+    damage(path, int(index_files([str(path)])[0][4]) + 13)
     with pytest.raises(TfrunError, match="TFRUN-605"):
         source.read(np.array([4]))
 
 
 def test_a_file_that_is_cut_off_is_refused(path):
-    starts = index_file(str(path))
+    starts = index_files([str(path)])[0]
     os.truncate(path, int(starts[-1]) - 3)
     with pytest.raises(TfrunError, match=f"TFRUN-605: the record at byte {starts[-2]} "):
         read(path)
@@ -278,7 +277,7 @@ def test_a_record_file_that_becomes_shorter_under_its_map_is_no_crash(path):
 
 @pytest.mark.parametrize("offset", [0, 7, 8, 11, 12, -5, -4, -1])
 def test_every_bit_of_a_record_is_checked_as_tensorflow_does(path, offset):
-    starts = index_file(str(path))
+    starts = index_files([str(path)])[0]
     place = int(starts[6] + offset if offset >= 0 else starts[7] + offset)
     (content, sizes), texts = (path.read_bytes(), np.diff(starts)), TEXTS
     assert first_damaged(content, sizes, texts) is None

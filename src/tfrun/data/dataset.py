@@ -12,9 +12,10 @@ import tensorflow as tf
 from tfrun.data import errors
 from tfrun.data.epochs import Epochs
 from tfrun.data.order.reading_plan import OnError, Stage, make_plan
+from tfrun.data.sources.compressed import compressed_records
 from tfrun.data.sources.records import FileSource, RecordSource, matching
 from tfrun.data.sources.source import SequenceSource, Source, array_source
-from tfrun.data.sources.stream import StreamSource, compressed_records
+from tfrun.data.sources.stream import StreamSource
 
 
 class Dataset(Epochs):

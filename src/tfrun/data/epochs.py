@@ -14,7 +14,7 @@ from tfrun.data.order.position import Position
 from tfrun.data.order.reading_plan import CodedErrors, ReadingPlan
 from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import batches
-from tfrun.data.sources.file_shards import FileShards
+from tfrun.data.sources.compressed import FileShards
 from tfrun.data.sources.source import Tolerant
 from tfrun.data.sources.stream import StreamSource
 from tfrun.job.world import world

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfrun.data.batch_reader import BatchReader
 from tfrun.data.order.reading_plan import ReadingPlan, Stage
 from tfrun.data.order.shards import Replicas, constant_share
-from tfrun.data.sources.file_shards import FileShards
+from tfrun.data.sources.compressed import FileShards
 from tfrun.data.sources.source import Tolerant, batch_spec
 from tfrun.data.sources.stream import StreamSource
 from tfrun.process.python import usable_cores

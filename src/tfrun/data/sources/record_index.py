@@ -25,7 +25,7 @@ from tfrun.job import files
 from tfrun.job.settings import settings
 
 FRAME = 16  # bytes of a record that are not its data
-_LENGTH = struct.Struct("<Q")
+LENGTH = struct.Struct("<Q")
 _COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 
@@ -36,48 +36,43 @@ def index_files(paths: Sequence[str]) -> list[NDArray[np.int64]]:
       TfrunError: TFRUN-604 (a file is missing), TFRUN-605 (cut off or damaged), TFRUN-606
         (compressed).
     """
-    # Reading the file's pages is what takes the time, and threads do that side by side.
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        return list(pool.map(index_file, paths))
+    return kept_or_made(paths, "index", _scan)
 
 
-def index_file(path: str) -> NDArray[np.int64]:
-    """Returns the index of one file, as `index_files` does."""
-    return kept_or_made(path, "index", lambda: _scan(path))
-
-
-def kept_or_made(path: str, what: str, make: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Returns what is kept about a file, as long as its size and its time are the same.
+def kept_or_made(
+    paths: Sequence[str], what: str, make: Callable[[str], NDArray[np.int64]]
+) -> list[NDArray[np.int64]]:
+    """Returns what is kept about each file, as long as its size and its time are the same.
 
     Args:
-      path: of the file.
-      what: which of the things that are kept about it.
-      make: makes it, shape [k].
+      paths: of the files.
+      what: which of the things that are kept about them.
+      make: makes it of a path, shape [k].
 
     Raises:
-      TfrunError: TFRUN-604 (the file is missing).
+      TfrunError: TFRUN-604 (a file is missing).
     """
-    stamp, places = _stamp(path), _places(path, what)
-    for place in places:
-        kept = _load(place)
-        if kept is not None and np.array_equal(kept[:2], stamp):
-            return kept[2:]
-    try:
-        made = make()
-    except OSError as error:
-        raise errors.unreadable(path, error) from None
-    for place in places:
-        if _save(place, np.concatenate([stamp, made])):
-            break
-    return made
 
+    def of_one(path: str) -> NDArray[np.int64]:
+        try:
+            status = Path(path).stat()
+            stamp, places = np.array([status.st_size, status.st_mtime_ns]), _places(path, what)
+            for place in places:
+                kept = _load(place)
+                if kept is not None and np.array_equal(kept[:2], stamp):
+                    return kept[2:]
+            made = make(path)
+        except OSError as error:
+            raise errors.unreadable(path, error) from None
+        for place in places:
+            if _save(place, np.concatenate([stamp, made])):
+                break
+        return made
 
-def _stamp(path: str) -> NDArray[np.int64]:
-    try:
-        status = Path(path).stat()
-    except OSError as error:
-        raise errors.unreadable(path, error) from None
-    return np.array([status.st_size, status.st_mtime_ns])
+    # Reading the file's pages is what takes the time, and threads do that side by side. (zlib,
+    # which counts the records of compressed ones, lets go of the GIL as well.)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return list(pool.map(of_one, paths))
 
 
 def _scan(path: str) -> NDArray[np.int64]:
@@ -87,7 +82,7 @@ def _scan(path: str) -> NDArray[np.int64]:
         if file.read(2) in _COMPRESSED and not _is_record(file, size):
             raise errors.compressed(path)
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else io.BytesIO() as data:
-            unpack = _LENGTH.unpack_from
+            unpack = LENGTH.unpack_from
             while place < size:
                 starts.append(place)
                 if size - place < FRAME:
@@ -102,7 +97,7 @@ def _is_record(file: io.BufferedReader, size: int) -> bool:
     """Whether the file begins with a length that fits; compressed bytes make an absurd one."""
     file.seek(0)
     head = file.read(8)
-    return len(head) == 8 and _LENGTH.unpack(head)[0] + FRAME <= size
+    return len(head) == 8 and LENGTH.unpack(head)[0] + FRAME <= size
 
 
 def _places(path: str, what: str) -> list[Path]:

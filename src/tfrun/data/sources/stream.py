@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.data import errors
-from tfrun.data.sources.compressed import count_records
-from tfrun.data.sources.file_shards import FileShards
 
 _WHERE = "Dataset.from_tf_data"
 
@@ -71,33 +69,6 @@ class StreamSource:
 
         epochs = tf.data.Dataset.range(first_epoch, -(-stop // steps))
         return epochs.flat_map(epoch_batches).take(stop - start)
-
-
-def compressed_records(
-    files: list[str],
-    compression: Literal["GZIP", "ZLIB"],
-    shuffle: bool,
-    on_error: str,
-    shard: str,
-) -> StreamSource | FileShards:
-    """Returns the records of compressed TFRecord files, in sequence.
-
-    Raises:
-      UsageError: TFRUN-601 (empty), TFRUN-607 for what cannot be done in sequence.
-      TfrunError: TFRUN-605 (cut off or damaged).
-    """
-    where = "Dataset.from_tfrecords, compression"
-    if compression not in ("GZIP", "ZLIB"):
-        what = f"{compression!r} is not a compression"
-        raise errors.bad_argument(what, where, '"GZIP" or "ZLIB"')
-    if shuffle or on_error != "raise":
-        what = "compressed files are read in sequence: no shuffle, and no record can be left out"
-        raise errors.bad_argument(what, where, 'shuffle=False and on_error="raise"')
-    if shard == "FILE":
-        return FileShards(files, compression)
-    samples = int(count_records(files, compression).sum())
-    kind: Any = compression
-    return StreamSource(lambda: tf.data.TFRecordDataset(files, kind), samples)
 
 
 def check_batch(number: int, expected: int, size: int, expected_size: int) -> None:
