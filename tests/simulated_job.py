@@ -15,11 +15,11 @@ from typing import Any
 from tfrun.job.reports import StepsMade
 from tfrun.observe import monitor as monitors
 from tfrun.observe import page_server
-from tfrun.observe.access import Access
-from tfrun.observe.ended_run_server import PageServer
+from tfrun.observe.access import REFUSED, Access
 from tfrun.observe.events import EventLog
 from tfrun.observe.monitor import Monitor
 from tfrun.observe.page_server import WatchRoutes
+from tfrun.observe.public_port import Port
 
 STEP_SECONDS = 0.2
 MOST_UPDATES = 20  # in a second
@@ -120,15 +120,14 @@ class SimulatedJob:
             page_server.STATUS_SECONDS = page_server.LOOK_SECONDS = self._second / 2
         self.monitor = Monitor(self._events, run_dir)
         access = Access("the-token", knows_users=True)
-        self.server = PageServer(
-            WatchRoutes(run_dir, lambda heat: self.monitor.view(heat=heat), access)
-        )
+        watch = WatchRoutes(run_dir, lambda heat: self.monitor.view(heat=heat), access)
+        self.port = Port(watch.routes(), access.admits, refusal=REFUSED)
         self.busy = 0.0  # seconds of the last second's reports
 
     async def run(self) -> None:
         """All workers report once a second, for ever."""
-        await self.server.start("127.0.0.1")
-        print(self.server.port, flush=True)
+        await self.port.start("127.0.0.1")
+        print(self.port.number, flush=True)
         while True:
             began = time.monotonic()
             self.step += self._steps

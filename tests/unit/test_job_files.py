@@ -18,8 +18,7 @@ from tfrun.control.protocol import messages
 from tfrun.data.ledger import reader
 from tfrun.job import files, run_dir, run_lock
 from tfrun.job.errors import TfrunError, UsageError
-from tfrun.observe import event_file
-from tfrun.observe.events import EventLog
+from tfrun.observe.events import EventLog, end_of_lines, new_lines
 
 PLACES = ("events.jsonl", ".lock", "logs/worker-0.log", "logs/local.agent.log")
 
@@ -143,8 +142,8 @@ def test_no_pipe_in_the_place_of_a_file_is_waited_for(
         os.mkfifo(tmp_path / name)
         with pytest.raises(OSError, match="it is no regular file"):
             files.read(tmp_path / name)
-    assert event_file.look(tmp_path / "events.jsonl").lines == []
-    assert event_file.end(tmp_path / "events.jsonl") == 0
+    assert new_lines(tmp_path / "events.jsonl").lines == []
+    assert end_of_lines(tmp_path / "events.jsonl") == 0
     with pytest.raises(TfrunError, match=r"TFRUN-611.*no regular file"):
         reader.read(tmp_path)
     with pytest.raises(Damaged):

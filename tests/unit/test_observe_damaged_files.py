@@ -18,9 +18,8 @@ import pytest
 from tfrun.cli.main import command_for
 from tfrun.job import control_contact, run_dir
 from tfrun.job.errors import TfrunError
-from tfrun.observe import event_file
 from tfrun.observe.damaged_files import damaged
-from tfrun.observe.events import EventLog, read_events
+from tfrun.observe.events import EventLog, end_of_lines, new_lines, read_events
 from tfrun.observe.monitor import view_of
 
 NAMED = ("job.json", "control.json", "events.jsonl", "logs", "logs/worker-0.log")
@@ -128,8 +127,8 @@ def test_damage_ends_no_verb(
     # Next the job that goes on here.
     assert run_dir.last_job(run).get("seed", 7) == 7
     assert run_dir.newest(run.parent) == run and run_dir.next_ledger(run) >= 1
-    event_file.look(run / "events.jsonl")
-    event_file.end(run / "events.jsonl")
+    new_lines(run / "events.jsonl")
+    end_of_lines(run / "events.jsonl")
 
 
 @pytest.mark.parametrize("file", NAMED)

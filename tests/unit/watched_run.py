@@ -11,10 +11,10 @@ from typing import Any
 
 import aiohttp
 
-from tfrun.observe.access import Access
-from tfrun.observe.ended_run_server import PageServer
+from tfrun.observe.access import REFUSED, Access
 from tfrun.observe.events import EventLog
 from tfrun.observe.page_server import WatchRoutes
+from tfrun.observe.public_port import Port
 
 TOKEN = "the-status-token"
 OWNER = {"Authorization": f"Bearer {TOKEN}"}
@@ -52,9 +52,9 @@ async def serving(directory: Path, *, knows_users: bool) -> AsyncIterator[Watche
     (run_dir / "logs").mkdir(parents=True)
     view: dict[str, Any] = {"version": 1, "name": "small", "state": "training"}
     watch = WatchRoutes(run_dir, lambda heat: dict(view), Access(TOKEN, knows_users=knows_users))
-    server = PageServer(watch)
+    port = Port(watch.routes(), watch.access.admits, refusal=REFUSED)
     events = EventLog(run_dir / "events.jsonl")
-    await server.start("127.0.0.1")
+    await port.start("127.0.0.1")
     try:
         jar = aiohttp.CookieJar(unsafe=True)  # which keeps cookies of addresses without a name
         async with aiohttp.ClientSession(cookie_jar=jar) as session:
@@ -64,10 +64,11 @@ async def serving(directory: Path, *, knows_users: bool) -> AsyncIterator[Watche
                 view=view,
                 watch=watch,
                 session=session,
-                port=server.port,
+                port=port.number,
             )
     finally:
-        await server.close()
+        await watch.close()
+        await port.close()
         events.close()
 
 

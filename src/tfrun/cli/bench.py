@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -72,13 +72,11 @@ def bench(
     communication: str | None,
     sizes: str,
     model: str,
-    batch: int,
-    steps: int,
     plot: str | None,
-    timeout: float,
     remember: bool,
     run_dir: str | None,
     json_file: str | None,
+    **rest: Any,
 ) -> int:
     """Measure all-reduces and scaling between these machines' workers, and say what to use."""
     from tfrun.tools.bench.sizes import parse_sizes
@@ -104,10 +102,8 @@ def bench(
             ways=ways,
             sizes=measured,
             model=gradients[-1],
-            batch=batch,
-            steps=steps,
             folder=folder,
-            timeout=timeout,
+            **rest,
         ),
         say,
     )

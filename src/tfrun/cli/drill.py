@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from tfrun.cli.params import SECONDS, context
@@ -34,15 +36,10 @@ EPILOG = (
     "--kills", type=click.IntRange(min=1), default=10, help="How often the fault `random` strikes."
 )
 @click.option(
-    "--seed",
-    type=click.IntRange(min=0, max=2**31 - 1),
-    help="Seed of the jobs, and of when and where faults strike.  [default: a new one each time]",
-)
-@click.option(
     "--deterministic", is_flag=True, help="Have TensorFlow compute the same bits every time."
 )
 @click.option("--limit", **SECONDS, help="The first new step must come within this time.")
-@last_options("drill", "run")
+@last_options("drill", "run", seeds="the jobs, and of when and where faults strike")
 def drill(
     *,
     script: str,
@@ -50,13 +47,10 @@ def drill(
     workers: str | None,
     hosts: str | None,
     faults: str | None,
-    kills: int,
     seed: int | None,
-    deterministic: bool,
-    limit: float | None,
-    timeout: float,
     run_dir: str | None,
     json_file: str | None,
+    **rest: Any,
 ) -> int:
     """Run a script undisturbed, then under faults, and compare."""
     program = Program(target=script, args=script_args)
@@ -81,12 +75,9 @@ def drill(
             range=workers,
             hosts=("-H", hosts) if hosts else (),
             faults=chosen,
-            kills=kills,
             seed=seed,
-            deterministic=deterministic,
             folder=folder,
-            timeout=timeout,
-            limit=limit,
+            **rest,
         ),
         say,
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tfrun.cli.params import context
 from tfrun.job import run_dir
 from tfrun.job.errors import UsageError
 
@@ -16,9 +18,15 @@ RUNS = Path("tfrun-runs")
 EPILOG = "RUN is a run directory, or its name in tfrun-runs; by default the newest one there."
 
 
-def run_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the argument RUN."""
-    return click.argument("run", metavar="[RUN]", required=False)(command)
+def about_run(verb: Callable[..., int]) -> click.Command:
+    """Makes a command of a function that gets, before its options, the directory that RUN names."""
+
+    @functools.wraps(verb)
+    def on_run(run: str | None, **options: Any) -> int:
+        return verb(found(run), **options)
+
+    stated = click.argument("run", metavar="[RUN]", required=False)(on_run)
+    return click.command(context_settings=context(verb.__name__), epilog=EPILOG)(stated)
 
 
 def found(run: str | None) -> Path:
@@ -71,11 +79,20 @@ def tell_damage(folder: Path, which: str = "") -> None:
         click.echo(f"tfrun: WARNING {which}{text}", err=True)
 
 
-def not_running(folder: Path, why: object) -> UsageError:
-    """Returns the error of a verb that only a live job can answer."""
-    return UsageError(
-        "TFRUN-109",
-        f"the job in {str(folder)!r:.200} cannot be asked: {why}",
-        expected="a job that runs",
-        fix="tfrun status shows what is known of it",
-    )
+def asked(folder: Path, path: str, body: dict[str, Any], seconds: float = 5.0) -> dict[str, Any]:
+    """Returns what the job that runs in a directory answers; the arguments are those of `ask`.
+
+    Raises:
+      UsageError: TFRUN-109 when nothing there can be asked.
+    """
+    from tfrun.observe import ask_job
+
+    try:
+        return ask_job.ask(folder, path, body, seconds=seconds)
+    except ask_job.NoAnswer as why:
+        raise UsageError(
+            "TFRUN-109",
+            f"the job in {str(folder)!r:.200} cannot be asked: {why}",
+            expected="a job that runs",
+            fix="tfrun status shows what is known of it",
+        ) from None

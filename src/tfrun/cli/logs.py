@@ -9,22 +9,19 @@ from pathlib import Path
 
 import click
 
-from tfrun.cli.find_run import EPILOG, found, run_argument
-from tfrun.cli.params import context
-from tfrun.job import files
+from tfrun.cli.find_run import about_run
+from tfrun.job import control_contact, files
 from tfrun.job.errors import UsageError
 
 LOOK_SECONDS = 0.2
 
 
-@click.command(context_settings=context("logs"), epilog=EPILOG)
+@about_run
 @click.option("--rank", type=click.IntRange(min=0), help="Show only this worker's log.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 @click.option("--grep", metavar="PATTERN", help="Only lines in which this is found.")
-@run_argument
-def logs(*, run: str | None, rank: int | None, follow: bool, grep: str | None) -> int:
+def logs(run_dir: Path, *, rank: int | None, follow: bool, grep: str | None) -> int:
     """Show what the workers of a job have printed, TensorFlow's own messages included."""
-    folder = found(run)
     try:
         wanted = re.compile(grep) if grep else None
     except re.error as error:
@@ -34,10 +31,10 @@ def logs(*, run: str | None, rank: int | None, follow: bool, grep: str | None) -
             where="--grep",
             expected="a pattern as Python's re module takes it",
         ) from None
-    tails = _Tails(folder / "logs", rank, wanted)
+    tails = _Tails(run_dir / "logs", rank, wanted)
     try:
         shown = tails.show()
-        while follow and _runs(folder):
+        while follow and _runs(run_dir):
             time.sleep(LOOK_SECONDS)
             shown = tails.show() or shown
         shown = tails.show(last=True) or shown
@@ -50,7 +47,7 @@ def logs(*, run: str | None, rank: int | None, follow: bool, grep: str | None) -
         return 0
     if not shown and not tails.found:
         which = f"of rank {rank} " if rank is not None else ""
-        print(f"tfrun: no log {which}in {folder / 'logs'}", file=sys.stderr)
+        print(f"tfrun: no log {which}in {run_dir / 'logs'}", file=sys.stderr)
         return 1
     return 0
 
@@ -102,8 +99,6 @@ class _Tails:
         return line if self._rank is not None else f"[{path.stem.replace('-', ' ')}] {line}"
 
 
-def _runs(folder: Path) -> bool:
-    from tfrun.job import control_contact
-
-    found = control_contact.read(folder)
+def _runs(run_dir: Path) -> bool:
+    found = control_contact.read(run_dir)
     return found is not None and not found.is_gone

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from tfrun.cli.params import Number, context, numbers_of_workers
@@ -31,26 +33,18 @@ EPILOG = (
     help="Largest relative difference of losses that counts as equal; of variables: 100 times it.",
 )
 @click.option(
-    "--seed",
-    type=click.IntRange(min=0, max=2**31 - 1),
-    help="Seed of all runs.  [default: a new one each time]",
-)
-@click.option(
     "--deterministic", is_flag=True, help="Have TensorFlow compute the same bits every time."
 )
-@last_options("parity", "run")
+@last_options("parity", "run", seeds="all runs")
 def parity(
     *,
     script: str,
     script_args: tuple[str, ...],
     workers: str,
-    steps: int,
-    tolerance: float,
     seed: int | None,
-    deterministic: bool,
-    timeout: float,
     run_dir: str | None,
     json_file: str | None,
+    **rest: Any,
 ) -> int:
     """Train a script's first steps on 1, 2, … workers, and say where they part."""
     program = Program(target=script, args=script_args)
@@ -70,12 +64,9 @@ def parity(
         Parity(
             program=(script, *script_args),
             worlds=worlds,
-            steps=steps,
-            tolerance=tolerance,
             seed=seed,
-            deterministic=deterministic,
             folder=folder,
-            timeout=timeout,
+            **rest,
         ),
         say,
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -13,6 +15,11 @@ from tfrun.job.spec import Program, WorkerRange
 
 CONTEXT = context("render", script=True)
 EPILOG = "Options of tfrun itself go to the job by --env TFRUN_…=VALUE."
+
+
+def _text(name: str, metavar: str, what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Returns an option whose default is no text."""
+    return click.option(name, default="", show_default=False, metavar=metavar, help=what)
 
 
 @click.group(context_settings=CONTEXT)
@@ -29,13 +36,7 @@ def render() -> None:
     "--kind", type=click.Choice(["job", "jobset", "tfjob"]), default="job", help="What to make."
 )
 @click.option("--name", metavar="NAME", help="Of everything that is made.  [default: the script's]")
-@click.option(
-    "--namespace",
-    default="",
-    show_default=False,
-    metavar="NAME",
-    help="Where.  [default: kubectl's]",
-)
+@_text("--namespace", "NAME", "Where.  [default: kubectl's]")
 @click.option(
     "--per-pod", type=click.IntRange(min=1), default=1, metavar="N", help="Workers of each pod."
 )
@@ -43,50 +44,20 @@ def render() -> None:
 @click.option(
     "--gpus", type=click.IntRange(min=0), default=0, metavar="N", help="GPUs of each pod."
 )
-@click.option(
-    "--cpu", default="", show_default=False, metavar="N", help="Cores of each pod, as 4 or 500m."
-)
-@click.option(
-    "--memory", default="", show_default=False, metavar="SIZE", help="Memory of each pod, as 16Gi."
-)
+@_text("--cpu", "N", "Cores of each pod, as 4 or 500m.")
+@_text("--memory", "SIZE", "Memory of each pod, as 16Gi.")
 @click.option("--shm", default="2Gi", metavar="SIZE", help="Size of /dev/shm, for snapshots.")
-@click.option(
-    "--claim",
-    default="",
-    show_default=False,
-    metavar="NAME",
-    help="A claim for the run directory, ReadWriteMany.  [default: make one]",
-)
+@_text("--claim", "NAME", "A claim for the run directory, ReadWriteMany.  [default: make one]")
 @click.option("--storage", default="10Gi", metavar="SIZE", help="Of the claim that is made.")
-@click.option(
-    "--storage-class",
-    default="",
-    show_default=False,
-    metavar="NAME",
-    help="Of the claim that is made.",
-)
-@click.option(
-    "--secret",
-    default="",
-    show_default=False,
-    metavar="NAME",
-    help='A Secret with the key "token".  [default: make one]',
-)
-@click.option(
+@_text("--storage-class", "NAME", "Of the claim that is made.")
+@_text("--secret", "NAME", 'A Secret with the key "token".  [default: make one]')
+@_text(
     "--tls-secret",
-    default="",
-    show_default=False,
-    metavar="NAME",
-    help="A Secret of the type kubernetes.io/tls: the pods' control connections use it.",
+    "NAME",
+    "A Secret of the type kubernetes.io/tls: the pods' control connections use it.",
 )
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable of the containers.")
-@click.option(
-    "--workdir",
-    default="",
-    show_default=False,
-    metavar="DIR",
-    help="Working directory.  [default: the image's]",
-)
+@_text("--workdir", "DIR", "Working directory.  [default: the image's]")
 @click.option(
     "--grace",
     type=click.IntRange(min=1),
@@ -100,27 +71,14 @@ def render() -> None:
 def kubernetes(
     *,
     workers: str,
-    image: str,
     kind: str,
     name: str | None,
-    namespace: str,
-    per_pod: int,
-    ps: int,
-    gpus: int,
-    cpu: str,
-    memory: str,
-    shm: str,
-    claim: str,
-    storage: str,
-    storage_class: str,
-    secret: str,
-    tls_secret: str,
     env: tuple[str, ...],
     workdir: str,
-    grace: int,
     module: bool,
     script: str,
     script_args: tuple[str, ...],
+    **rest: Any,
 ) -> int:
     """Write manifests for Kubernetes: the same image runs every role.
 
@@ -135,25 +93,12 @@ def kubernetes(
     program = Program(target=script, is_module=module)
     what = Deployment(
         name=name or safe_name(program.name).lower().replace("_", "-").replace(".", "-"),
-        image=image,
         command=[*(["-m"] if module else []), script, *script_args],
         workers=WorkerRange.parse(workers),
-        per_pod=per_pod,
-        ps=ps,
-        gpus=gpus,
-        cpu=cpu,
-        memory=memory,
-        shm=shm,
-        namespace=namespace,
-        claim=claim,
-        storage=storage,
-        storage_class=storage_class,
-        secret=secret,
         token=secrets.token_urlsafe(32),
-        tls_secret=tls_secret,
         environment=dict(pair.split("=", 1) for pair in env),
         directory=workdir,
-        grace=grace,
+        **rest,
     )
     check(what.arguments, what.environment, external="TF_CONFIG" if kind == "tfjob" else "")
     click.echo(_yaml(manifests(what, kind)), nl=False)

@@ -17,14 +17,22 @@ from tfrun.job.errors import UsageError
 from tfrun.job.spec import Program
 
 
-def last_options(verb: str, one: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def last_options(
+    verb: str, one: str, *, seeds: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Returns a decorator that adds the options with which these verbs end, and the script.
 
     Args:
       verb: the verb's name.
       one: what it calls one of its runs.
+      seeds: what --seed is for.
     """
     options = (
+        click.option(
+            "--seed",
+            type=click.IntRange(min=0, max=2**31 - 1),
+            help=f"Seed of {seeds}.  [default: a new one each time]",
+        ),
         click.option("--timeout", **SECONDS, default=600.0, help=f"How long each {one} may take."),
         click.option(
             "--run-dir",

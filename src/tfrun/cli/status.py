@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
-from tfrun.cli.find_run import EPILOG, found, run_argument, with_log
-from tfrun.cli.params import context
+from tfrun.cli.find_run import about_run, with_log
 
 
-@click.command(context_settings=context("status"), epilog=EPILOG)
+@about_run
 @click.option(
     "--json", "as_json", is_flag=True, envvar="TFRUN_STATUS_JSON", help="Print it as JSON."
 )
-@run_argument
-def status(*, run: str | None, as_json: bool) -> int:
+def status(run_dir: Path, *, as_json: bool) -> int:
     """Show how a job is, or how it ended."""
-    folder = found(run)
     from rich.console import Console
 
     from tfrun.observe import ask_job
     from tfrun.observe.status_board import board, goodput_line
 
-    now = ask_job.status(folder)
+    now = ask_job.status(run_dir)
     if as_json:
         print(json.dumps(now, indent=2))
         return 0
     console = Console(highlight=False, soft_wrap=True)
-    console.print(board(with_log(now, folder), events=5))
+    console.print(board(with_log(now, run_dir), events=5))
     if now["goodput"]["seconds"]:
         console.print(goodput_line(now["goodput"]))
     return 0

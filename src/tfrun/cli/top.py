@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from tfrun.cli.find_run import EPILOG, found, run_argument, with_log
-from tfrun.cli.params import context
+from tfrun.cli.find_run import about_run, with_log
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,11 +16,9 @@ SECONDS = 1.0
 EVENTS = 5
 
 
-@click.command(context_settings=context("top"), epilog=EPILOG)
-@run_argument
-def top(*, run: str | None) -> int:
+@about_run
+def top(run_dir: Path) -> int:
     """Watch a job until it ends; Ctrl-C ends the watching, not the job."""
-    folder = found(run)
     from rich.console import Console
     from rich.live import Live
 
@@ -31,21 +27,21 @@ def top(*, run: str | None) -> int:
 
     console = Console(highlight=False)
 
-    def shown(status: Mapping[str, Any]) -> RenderableType:
-        high = console.height - 1 if console.is_terminal else None
-        return board(with_log(status, folder), events=EVENTS, height=high)
+    def is_over(status: Mapping[str, Any]) -> bool:
+        return status["ended"] is not None or status["state"] == "lost"
 
-    now = ask_job.status(folder)
+    def shown(status: Mapping[str, Any]) -> RenderableType:
+        cuts = console.is_terminal and not is_over(status)  # the last one is in full
+        high = console.height - 1 if cuts else None
+        return board(with_log(status, run_dir), events=EVENTS, height=high)
+
+    now = ask_job.status(run_dir)
     try:
         with Live(shown(now), console=console, auto_refresh=False) as live:
-            while now["ended"] is None and now["state"] != "lost":
+            while not is_over(now):
                 time.sleep(SECONDS)
-                now = ask_job.status(folder)
-                if now["ended"] is None:
-                    live.update(shown(now), refresh=True)
-            live.update(
-                board(with_log(now, folder), events=EVENTS), refresh=True
-            )  # the last one is in full
+                now = ask_job.status(run_dir)
+                live.update(shown(now), refresh=True)
     except KeyboardInterrupt:
         return 0
     console.print(goodput_line(now["goodput"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -46,27 +47,18 @@ GB = 10**9
 @click.option(
     "--plot", metavar="FILE", help="Where to draw the curve, as PNG.  [default: <run-dir>/tune.png]"
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0, max=2**31 - 1),
-    help="Of all jobs.  [default: another each time]",
-)
-@last_options("tune", "job")
+@last_options("tune", "job", seeds="all jobs")
 def tune(
     *,
     script: str,
     script_args: tuple[str, ...],
-    workers: int,
-    start: int,
-    most: int,
-    steps: int,
     memory_limit: float | None,
     worlds: str,
     plot: str | None,
     seed: int | None,
-    timeout: float,
     run_dir: str | None,
     json_file: str | None,
+    **rest: Any,
 ) -> int:
     """Try batches in short jobs, and say which one is fastest and fits in memory."""
     program = Program(target=script, args=script_args)
@@ -86,15 +78,11 @@ def tune(
     report = run_tune(
         Tune(
             program=(script, *script_args),
-            workers=workers,
-            start=start,
-            most=most,
-            steps=steps,
             memory=int((memory_limit or 0) * GB),
             worlds=sizes,
             seed=seed_or_drawn(seed),
             folder=folder,
-            timeout=timeout,
+            **rest,
         ),
         say,
     )

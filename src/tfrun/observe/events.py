@@ -1,12 +1,17 @@
-"""`events.jsonl`: what happened in a job, in order. The one source of every view of it."""
+"""`events.jsonl`: what happened in a job, in order. The one source of every view of it.
+
+It is read whole, or from an offset on, so that whoever comes back has missed nothing.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tfrun.job import files
 from tfrun.job.full_disk_appender import Appender
@@ -21,6 +26,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "report": (dict, _NONE),
 }
 Listener = Callable[[Mapping[str, Any]], None]
+
+MOST_BYTES = 1 << 20  # of one look at the file
+_BLOCK = 1 << 16
 
 
 class EventLog:
@@ -62,6 +70,74 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     """Reads all whole lines; those that are damaged, or cut off by a crash, are left out."""
     found = (event_of(line) for line in files.read(path).split(b"\n"))
     return [event for event in found if event is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewLines:
+    """What a look at the file has found.
+
+    Attributes:
+      lines: whole lines, each an event.
+      offset: the byte to go on from.
+      anew: the file is another one than the offset was of: these lines are from its beginning.
+      more: there is more to read at once.
+    """
+
+    lines: list[str]
+    offset: int
+    anew: bool = False
+    more: bool = False
+
+
+def new_lines(path: Path, offset: int = 0, *, without: Collection[str] = ()) -> NewLines:
+    """Reads the whole lines from `offset` on; of the last one's end, if it is not there yet, none.
+
+    Args:
+      path: events.jsonl; one that is not there yet is empty.
+      offset: a byte that a look has returned before; 0 is the beginning.
+      without: kinds of events that are left out.
+    """
+    try:
+        with files.to_read(path) as file:
+            anew = not _is_line_start(file, offset)
+            begin = 0 if anew else offset
+            file.seek(begin)
+            data = file.read(MOST_BYTES)
+    except OSError:  # it is not there yet, or no file
+        return NewLines(lines=[], offset=0, anew=offset > 0)
+    whole, newline, _ = data.rpartition(b"\n")
+    full = len(data) == MOST_BYTES
+    if not newline and full:  # no event is that long: it is none of ours
+        return NewLines(lines=[], offset=begin + len(data), anew=anew, more=True)
+    lines = [
+        line.decode("utf-8", "replace")
+        for line in whole.split(b"\n")
+        if (event := event_of(line)) and event.get("event") not in without
+    ]
+    return NewLines(lines=lines, offset=begin + len(whole) + len(newline), anew=anew, more=full)
+
+
+def end_of_lines(path: Path) -> int:
+    """Returns the offset behind the last whole line."""
+    try:
+        with files.to_read(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            for start in range(size, 0, -_BLOCK):
+                begin = max(0, start - _BLOCK)
+                file.seek(begin)
+                at = file.read(start - begin).rfind(b"\n")
+                if at >= 0:
+                    return begin + at + 1
+    except OSError:
+        pass
+    return 0
+
+
+def _is_line_start(file: BinaryIO, offset: int) -> bool:
+    if offset <= 0:
+        return offset == 0
+    file.seek(offset - 1)
+    return file.read(1) == b"\n"
 
 
 def event_of(line: bytes) -> dict[str, Any] | None:

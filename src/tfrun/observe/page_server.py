@@ -16,14 +16,9 @@ from typing import Any
 
 from aiohttp import web
 
-from tfrun.observe import event_file, log_files
-from tfrun.observe.access import (
-    Access,
-    Handler,
-    cookie_name,
-    for_onlookers,
-    for_owner,
-)
+from tfrun.observe import log_files
+from tfrun.observe.access import Access, Handler, cookie_name, for_onlookers, for_owner
+from tfrun.observe.events import end_of_lines, new_lines
 
 LOOK_SECONDS = 0.25
 CLOSE_SECONDS = 0.5  # for them to read the last of it
@@ -126,9 +121,7 @@ class WatchRoutes:
         return web.Response(body=text, headers={"Content-Type": prometheus.CONTENT_TYPE})
 
     async def _list_events(self, request: web.Request) -> web.StreamResponse:
-        look = event_file.look(
-            self._events, _number(request, "offset") or 0, without=_without(request)
-        )
+        look = new_lines(self._events, _number(request, "offset") or 0, without=_without(request))
         head = json.dumps({"offset": look.offset, "anew": look.anew, "more": look.more})
         text = f'{head[:-1]}, "events": [{",".join(look.lines)}]}}'
         return web.Response(text=text, content_type="application/json")
@@ -159,7 +152,7 @@ class WatchRoutes:
         if again.isdecimal():
             offset = int(again)
         elif request.query.get("offset") == "end":
-            offset = event_file.end(self._events)
+            offset = end_of_lines(self._events)
         else:
             offset = _number(request, "offset") or 0
         without = _without(request)
@@ -187,7 +180,7 @@ class WatchRoutes:
         shown: dict[str, str] = {}
         shown_at, sent_at = float("-inf"), time.monotonic()
         while request.transport is not None:  # they are still there
-            look = event_file.look(self._events, offset, without=without)
+            look = new_lines(self._events, offset, without=without)
             now, pieces = time.monotonic(), []
             if look.anew:
                 pieces.append(f"event: anew\nid: {look.offset}\ndata: {{}}\n\n")

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from tfrun.job.errors import TfrunError
-from tfrun.observe import event_file
+from tfrun.observe.events import new_lines
 from tfrun.process import lineage
 from tfrun.process.python import python_command
 
@@ -92,7 +92,7 @@ class ChildJob:
         """Returns all events so far; a line that is still being written comes the next time."""
         more = True
         while more:
-            found = event_file.look(self.run_dir / "events.jsonl", self._offset)
+            found = new_lines(self.run_dir / "events.jsonl", self._offset)
             self._events += map(json.loads, found.lines)
             self._offset, more = found.offset, found.more
         return self._events
