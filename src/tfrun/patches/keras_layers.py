@@ -17,7 +17,7 @@ from keras.src.backend.common.stateless_scope import get_stateless_scope, in_sta
 from tensorflow.python.distribute import tpu_values, values
 from tensorflow.python.ops import resource_variable_ops
 
-from tfrun.ps import row_lookup, variables
+from tfrun.ps import variables
 
 _READ_WHOLE = "_tfrun_read_whole"
 
@@ -31,7 +31,7 @@ def read_rows_only(original):
         if ids is None:
             return original(x, indices, axis=axis)
         ids = tf.where(ids < 0, ids + tf.cast(x.shape[0], ids.dtype), ids)
-        return x._maybe_autocast(row_lookup.lookup(table, ids))
+        return x._maybe_autocast(variables.lookup(table, ids))
 
     return take
 

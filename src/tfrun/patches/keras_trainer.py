@@ -18,7 +18,7 @@ from tfrun.engine import multi_step_function, own_steps, step_losses, steps_made
 from tfrun.engine.gradient_sums import check_scope
 from tfrun.engine.trained_model import is_repaired, mean_over_workers
 from tfrun.job.errors import TfrunError
-from tfrun.ps import models as servers
+from tfrun.ps import server_strategy
 from tfrun.ps.errors import not_everywhere
 
 
@@ -74,7 +74,7 @@ def build_for_servers(original):
     """The workers read the data, and this process the shape of a batch alone."""
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        if iterator is None or servers.strategy_of(self) is None:
+        if iterator is None or server_strategy.strategy_of(self) is None:
             return original(self, iterator=iterator, data_batch=data_batch)
         from tfrun.ps.keras_epochs import symbolic_batch
 
@@ -163,7 +163,7 @@ def take_results_for_batches(original):
     attribute = original.__name__.removeprefix("make_")
 
     def make(self, force=False):
-        if servers.strategy_of(self) is None:
+        if server_strategy.strategy_of(self) is None:
             return original(self, force=force)
         setattr(self, attribute, _result)
         return None
@@ -222,7 +222,7 @@ def refuse_on_servers(original):
     """A call on one batch has no meaning where the workers read the data."""
 
     def on_batch(self, *args, **kwargs):
-        if servers.strategy_of(self) is not None:
+        if server_strategy.strategy_of(self) is not None:
             raise not_everywhere(f"model.{original.__name__}")
         return original(self, *args, **kwargs)
 

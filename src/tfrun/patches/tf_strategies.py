@@ -9,7 +9,7 @@ from tensorflow.python.distribute import parameter_server_strategy_v2 as servers
 from tensorflow.python.eager import context
 
 from tfrun.engine import multi_worker, outside_run
-from tfrun.ps import strategy
+from tfrun.ps import server_strategy
 
 
 def make_ours(original):
@@ -25,7 +25,7 @@ def make_ours(original):
         collective._CollectiveAllReduceStrategyExperimental: (
             multi_worker.ExperimentalMultiWorkerMirrored
         ),
-        servers.ParameterServerStrategyV2: strategy.ParameterServer,
+        servers.ParameterServerStrategyV2: server_strategy.ParameterServer,
     }
 
     def __new__(cls, *args, **kwargs):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfrun.engine import outside_run, own_variables
 from tfrun.ps import variables
-from tfrun.ps.row_lookup import joined
+from tfrun.ps.variables import joined
 
 
 def as_int(_original):

@@ -1,13 +1,14 @@
 """Data that workers read for themselves: the chief only says which batch.
 
 A feed places what it needs once on each worker (`resource`), again on one that was started again,
-and describes in a graph how a worker makes a batch of it.
+and describes in a graph how a worker makes a batch of it. Workers of such a job run no Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,16 +18,12 @@ from tfrun.data.order.permutation import sample_keys
 from tfrun.data.sources.records import FileSource, RecordSource
 from tfrun.data.sources.source import ArraySource, batch_spec
 from tfrun.ps.errors import cannot_be_made
-from tfrun.ps.file_reading import read_files, read_records
-from tfrun.ps.pipelines import Layer
-from tfrun.ps.reading_turns import Turns
+from tfrun.ps.pipelines import Layer, PipelineFeed
 from tfrun.ps.server_step import MARK
 
-Arguments = list[np.ndarray]
 
-
-class BatchFeed(Protocol):
-    """Batches of one pass after the other.
+class PositionFeed:
+    """A `tfrun.Dataset`: batch s of an epoch is a function of (seed, epoch, s).
 
     Attributes:
       steps: of an epoch; None where only reading it tells.
@@ -36,66 +33,12 @@ class BatchFeed(Protocol):
       next_number: above the number of any mark that the feed has made itself.
     """
 
-    steps: int | None
-    spec: Any
-    resource_specs: list[Any]
-
-    @property
-    def layers(self) -> list[Layer]: ...
-
-    @property
-    def next_number(self) -> int: ...
-
-    def open(self, coordinator: Any, number: int) -> Any:
-        """Returns what each worker holds, a `PerWorkerValues`, for the next epoch.
-
-        Args:
-          coordinator: the strategy's.
-          number: no step on the servers has had it, or a higher one.
-        """
-        ...
-
-    def next_epoch(self) -> None:
-        """The epoch is over, though nothing of it was read."""
-        ...
-
-    def turns(self, left: int | None) -> Turns | None:
-        """Returns who reads next; None where the chief names the batches.
-
-        Args:
-          left: steps of the epoch; None for all that are left.
-        """
-        ...
-
-    def arguments(self, mark: int, epoch: int, step: int) -> Arguments:
-        """Returns what a worker is told about a batch: a few small arrays.
-
-        Args:
-          mark: of the step (see ps/server_step.py).
-          epoch: from 0.
-          step: of the epoch, from 0.
-        """
-        ...
-
-    @property
-    def argument_specs(self) -> list[tf.TensorSpec]: ...
-
-    def batch(
-        self, arguments: Sequence[tf.Tensor], resource: Sequence[Any]
-    ) -> tuple[tf.Tensor, Any]:
-        """Makes the step's mark and its batch on the worker, in a graph."""
-        ...
-
-
-class PositionFeed:
-    """A `tfrun.Dataset`: batch s of an epoch is a function of (seed, epoch, s)."""
-
     def __init__(self, dataset: Dataset, batch_function: Any = None) -> None:
         self.dataset, self._plan = dataset, dataset.plan
         self._function = batch_function
         self.steps: int | None = dataset.steps_per_epoch
         self._source = self._plan.source
-        self._read = _reader(self._source)
+        self._read = self._reader()
         self.resource_specs = [
             tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)) for array in self._held
         ]
@@ -109,6 +52,12 @@ class PositionFeed:
         return self._source.arrays if isinstance(self._source, ArraySource) else []
 
     def open(self, coordinator: Any, number: int) -> Any:
+        """Returns what each worker holds, a `PerWorkerValues`, for the next epoch.
+
+        Args:
+          coordinator: the strategy's.
+          number: no step on the servers has had it, or a higher one.
+        """
         if self._opened is None or self._opened[0] is not coordinator:
             arrays = [tf.convert_to_tensor(array) for array in self._held]
 
@@ -120,17 +69,28 @@ class PositionFeed:
         return self._opened[1]
 
     def next_epoch(self) -> None:
-        """Without effect: a batch is named with its epoch."""
+        """The epoch is over, though nothing of it was read; a batch is named with its epoch."""
 
     def turns(self, left: int | None) -> None:
-        del left
+        """Returns who reads next; None where the chief names the batches.
 
-    def arguments(self, mark: int, epoch: int, step: int) -> Arguments:
+        Args:
+          left: steps of the epoch; None for all that are left.
+        """
+
+    def arguments(self, mark: int, epoch: int, step: int) -> list[np.ndarray]:
+        """Returns what a worker is told about a batch: a few small arrays.
+
+        Args:
+          mark: of the step (see ps/server_step.py).
+          epoch: from 0.
+          step: of the epoch, from 0.
+        """
         begin, end = self._plan.share(step, 0, 1)
         rows = self._plan.order.indices(epoch, begin, end)
         stages = self._plan.stages if self._plan.is_random else ()
         keys = [sample_keys(rows, self._plan.order.seed, epoch, n) for n in range(len(stages))]
-        given: Arguments
+        given: list[np.ndarray]
         if isinstance(self._source, RecordSource | FileSource):
             given = [np.array(mark), *self._source.located(rows)]
         else:  # each argument is a message to the worker
@@ -153,15 +113,27 @@ class PositionFeed:
     def batch(
         self, arguments: Sequence[tf.Tensor], resource: Sequence[Any]
     ) -> tuple[tf.Tensor, Any]:
+        """Makes the step's mark and its batch on the worker, in a graph."""
         mark, *arguments = arguments
         if isinstance(self._source, ArraySource):
             mark, arguments = mark[0], [mark[1:], *arguments]
-        rows = self._read(self._source, arguments, resource)
+        rows = self._read(arguments, resource)
         if self._plan.stages:
             keys = arguments[-1] if self._plan.is_random else None
             rows = self._staged(rows, keys, tf.shape(arguments[0], tf.int64)[0])
         made = self._function(*rows) if self._function and isinstance(rows, tuple) else rows
         return mark, made
+
+    def _reader(self) -> Callable[[Sequence[tf.Tensor], Sequence[Any]], Any]:
+        """What reads rows on a worker, from the arguments and the resource."""
+        if isinstance(self._source, ArraySource):
+            return functools.partial(_read_arrays, self._source)
+        if isinstance(self._source, FileSource):
+            return _read_files
+        if isinstance(self._source, RecordSource):
+            return _read_records
+        kind = type(self._source).__name__
+        raise cannot_be_made(f"a tfrun.Dataset of {kind}, which Python code of the chief reads")
 
     def _staged(self, rows: Any, keys: Any, count: tf.Tensor) -> Any:
         from tfrun.data.pipeline import stage_function
@@ -185,16 +157,7 @@ class PositionFeed:
         return tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), made)
 
 
-def _reader(source: Any) -> Any:
-    if isinstance(source, ArraySource):
-        return _read_arrays
-    if isinstance(source, FileSource):
-        return read_files
-    if isinstance(source, RecordSource):
-        return read_records
-    raise cannot_be_made(
-        f"a tfrun.Dataset of {type(source).__name__}, which Python code of the chief reads"
-    )
+BatchFeed = PositionFeed | PipelineFeed
 
 
 def _read_arrays(source: ArraySource, arguments: Sequence[tf.Tensor], resource: Sequence[Any]):
@@ -202,3 +165,34 @@ def _read_arrays(source: ArraySource, arguments: Sequence[tf.Tensor], resource: 
     for row, spec in zip(rows, tf.nest.flatten(batch_spec(source.spec, None)), strict=True):
         row.set_shape(spec.shape)
     return tf.nest.pack_sequence_as(source.nest, rows)
+
+
+def _read_files(arguments: Sequence[tf.Tensor], _: Any) -> Any:
+    """Returns (paths, contents), strings of shape [k]."""
+    paths = arguments[0]
+    return paths, tf.map_fn(tf.io.read_file, paths, fn_output_signature=tf.string)
+
+
+def _read_records(arguments: Sequence[tf.Tensor], _: Any) -> tf.Tensor:
+    """Returns records of TFRecord files, strings of shape [k].
+
+    Args:
+      arguments: paths, strings of shape [k]; and int64 of shape [k, 3]: the first byte of each
+        record's data, its length, and how many bytes of the file follow it.
+    """
+    paths, places = arguments[0], arguments[1]
+
+    def one(path, place):
+        # The only reader of TensorFlow's that can begin in the middle of a file.
+        return tf.data.FixedLengthRecordDataset(
+            path,
+            record_bytes=place[1],
+            header_bytes=place[0],
+            footer_bytes=place[2],
+            buffer_size=tf.minimum(place[1] + 1, 1 << 20),
+        )
+
+    slices: Any = tf.data.Dataset.from_tensor_slices((paths, places))
+    rows = slices.flat_map(one).batch(tf.shape(paths, tf.int64)[0]).get_single_element()
+    rows.set_shape([None])
+    return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
@@ -63,16 +64,18 @@ class PipelineFeed:
         self._before, self.done = _split(layers, workers, whole=is_dataset)
         self._seeded: Seeded | None = None
         if is_dataset:
-            _check(data)
+            _refuse_python(repeatable.has_python(data))
             self._seeded = Seeded(upstream.serialize_dataset_to_graph(data), data.element_spec)
         self._epoch = resume.epochs if self.ends else 0
         self._makers = self._make()
         one = self._makers[0].structured_outputs
         _, self.spec = one.element_spec
-        cardinality = _cardinality(data)
-        if steps is None and cardinality == tf.data.INFINITE_CARDINALITY:
-            raise no_steps()
-        self.steps = steps if steps is not None else (cardinality if cardinality >= 0 else None)
+        self.steps = steps
+        if steps is None:  # of a pipeline; whoever gives a function states them
+            cardinality = int(data.cardinality())
+            if cardinality == tf.data.INFINITE_CARDINALITY:
+                raise no_steps()
+            self.steps = cardinality if cardinality >= 0 else None
         self._element = one
         self.resource_specs: list[Any] = []
         self._of_epoch: list[tf.Tensor] = []
@@ -185,7 +188,7 @@ def _maker(data: Any, worker: int, workers: int, function: Any, before: Sequence
         made = make(*seeds)
         if not isinstance(made, tf.data.Dataset):
             raise cannot_be_made(f"what the function returned, a {type(made).__name__}")
-        _check_traced(made)
+        _refuse_python(not repeatable.PYTHON.isdisjoint(_traced_ops()))
         made = made.map(function) if function else made
         # Not sent with each step: that would be one more message to the worker.
         marks = tf.data.Dataset.range(begin[0], tf.int64.max, RING)
@@ -227,29 +230,21 @@ def _without(data: Any, layer: Layer) -> Any:
 
 
 def _takes_context(function: Any) -> bool:
-    import inspect
-
     try:
         return bool(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         return True
 
 
-def _cardinality(data: Any) -> int:
-    if isinstance(data, tf.data.Dataset):
-        return int(data.cardinality())
-    return int(tf.data.INFINITE_CARDINALITY)  # as TensorFlow has it: the steps are stated
-
-
-def _check(data: tf.data.Dataset) -> None:
-    if repeatable.has_python(data):
+def _refuse_python(is_there: bool) -> None:
+    if is_there:
         raise cannot_be_made(
             "a tf.data pipeline with Python code in it (from_generator, py_function)"
         )
 
 
-def _check_traced(data: tf.data.Dataset) -> None:
-    """The same of a pipeline that a function makes, whose ops are in the graph being traced."""
+def _traced_ops() -> set[str]:
+    """The kinds of the ops in the graph being traced, of a pipeline that a function makes."""
     graph = tf.compat.v1.get_default_graph()
     names = {op.type for op in graph.get_operations()}
     for function in getattr(graph, "_functions", {}).values():
@@ -257,7 +252,4 @@ def _check_traced(data: tf.data.Dataset) -> None:
             function, "definition", None
         )
         names |= {node.op for node in getattr(definition, "node_def", ())}
-    if names & repeatable.PYTHON:
-        raise cannot_be_made(
-            "a tf.data pipeline with Python code in it (from_generator, py_function)"
-        )
+    return names

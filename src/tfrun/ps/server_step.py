@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -42,28 +42,22 @@ class Work:
     run: Callable[..., Sequence[Any]]
 
 
-@dataclass(kw_only=True)
-class ServerStep:
-    """The step that is being traced: collects what it does to the servers."""
-
-    works: list[Work] = field(default_factory=list)
-
-
 _here = threading.local()
 
 
-def current() -> ServerStep | None:
-    """The step of `fit` that is traced in this thread; None in a custom loop."""
-    return getattr(_here, "step", None)
+def traced_works() -> list[Work] | None:
+    """What the step of `fit` that this thread traces does to servers; None in a custom loop."""
+    return getattr(_here, "works", None)
 
 
 @contextlib.contextmanager
-def step() -> Iterator[ServerStep]:
-    before, _here.step = current(), ServerStep()
+def tracing_step() -> Iterator[list[Work]]:
+    """While it lasts a step is traced, and what it does to the servers is collected."""
+    before, _here.works = traced_works(), []
     try:
-        yield _here.step
+        yield _here.works
     finally:
-        _here.step = before
+        _here.works = before
 
 
 def mark_of(number: int, place: int | None = None) -> int:

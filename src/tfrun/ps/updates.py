@@ -21,10 +21,10 @@ from tensorflow.python.framework import ops
 
 from tfrun.engine.gradient_sums import check_scope
 from tfrun.job.errors import TfrunError
-from tfrun.ps import fused_updates, variables
-from tfrun.ps.row_lookup import ShardGradients
-from tfrun.ps.server_step import Work, current, run_now
+from tfrun.ps import variables
+from tfrun.ps.server_step import Work, run_now, traced_works
 from tfrun.ps.update_recorder import UpdateRecorder, recording
+from tfrun.ps.variables import ShardGradients
 
 # They look at a variable as a whole: at its norm, its rows and columns, its singular values.
 _WHOLE: tuple[type, ...] = tuple(
@@ -58,9 +58,8 @@ def apply(optimizer: Any, gradients: list[Any], trainable: list[Any]) -> None:
                 works.append(_work(optimizer, variable, part, piece, known, rate))
     done = optimizer.iterations._value
     works.append(Work(device=done.device, inputs=[], run=lambda: [variables.add(done, 1)]))
-    step = current()
-    if step is not None:
-        step.works += works
+    if (of_step := traced_works()) is not None:
+        of_step += works
     else:
         run_now(works)
 
@@ -108,9 +107,9 @@ def _work(
             summed = tf.scatter_nd(rows[:, None], summed, tf.cast(target.shape, tf.int64))
             rows = None
         if rows is None:
-            ops = fused_updates.update(optimizer, variable, part, summed, rate)
-            if ops is not None:
-                return ops
+            fused = fused_update(optimizer, variable, part, summed, rate)
+            if fused is not None:
+                return [fused]
         recorder = UpdateRecorder(optimizer, variable, part, rows, values)
         with recording(optimizer, recorder):
             _decay(optimizer, recorder, rate)
@@ -122,6 +121,46 @@ def _work(
         return [variables.add(one, delta, rows) for one, delta in recorder.changes()]
 
     return Work(device=target.device, inputs=inputs, run=run)
+
+
+def fused_update(
+    optimizer: Any, variable: Any, part: int, gradient: tf.Tensor, rate: tf.Tensor
+) -> tf.Operation | None:
+    """The update of a dense variable by one op of TensorFlow's; None where there is none for it.
+
+    No copies, and slots under the same lock: `use_locking` makes two of them on the same variables
+    come one after the other. The ops compute what Keras's `update_step` does. Adam's is not among
+    them: ResourceApplyAdam takes 1 - beta_2 in float32, which is wrong by 5e-5, and so are its
+    steps.
+
+    Args:
+      optimizer: the optimizer.
+      variable: its Keras variable.
+      part: which shard, from 0.
+      gradient: of the shard's shape.
+      rate: the learning rate.
+    """
+    target = variables.parts(variable)[part]
+    plain = type(optimizer) is keras.optimizers.SGD and not (
+        optimizer.weight_decay or optimizer.use_ema or getattr(variable, "constraint", None)
+    )
+    if not plain or not target.dtype == gradient.dtype in (tf.float32, tf.float64):
+        return None
+    rate = tf.cast(rate, target.dtype)
+    if not optimizer.momentum:
+        return tf.raw_ops.ResourceApplyGradientDescent(
+            var=target.handle, alpha=rate, delta=gradient, use_locking=True
+        )
+    momentum = optimizer.momentums[optimizer._get_variable_index(variable)]
+    return tf.raw_ops.ResourceApplyKerasMomentum(
+        var=target.handle,
+        accum=variables.parts(momentum)[part].handle,
+        lr=rate,
+        grad=gradient,
+        momentum=tf.cast(optimizer.momentum, gradient.dtype),
+        use_locking=True,
+        use_nesterov=optimizer.nesterov,
+    )
 
 
 def _decay(optimizer: Any, recorder: UpdateRecorder, rate: tf.Tensor) -> None:
@@ -173,13 +212,10 @@ def _clip(optimizer: Any, gradients: Sequence[Any]) -> list[Any]:
     if not (optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue):
         return list(gradients)
     # Rows that occur twice count as their sum, as in a dense gradient.
-    exact = [_each(_summed, gradient) for gradient in gradients]
+    exact = [_summed(gradient) for gradient in gradients]
     if optimizer.clipvalue:
         low, high = -optimizer.clipvalue, optimizer.clipvalue
-        return [
-            _each(lambda g: _on_values(g, lambda v: tf.clip_by_value(v, low, high)), g)
-            for g in exact
-        ]
+        return [_on_values(lambda v: tf.clip_by_value(v, low, high), g) for g in exact]
     norms = [_norm(gradient) for gradient in exact]
     if optimizer.global_clipnorm:
         norms = [tf.sqrt(tf.add_n([tf.square(norm) for norm in norms]))] * len(norms)
@@ -187,25 +223,24 @@ def _clip(optimizer: Any, gradients: Sequence[Any]) -> list[Any]:
     scaled = []
     for gradient, norm in zip(exact, norms, strict=True):
         factor = bound / tf.maximum(norm, bound)
-        scaled.append(
-            _each(lambda g, f=factor: _on_values(g, lambda v: v * tf.cast(f, v.dtype)), gradient)
-        )
+        scaled.append(_on_values(lambda v, f=factor: v * tf.cast(f, v.dtype), gradient))
     return scaled
 
 
-def _each(function: Callable[[Any], Any], gradient: Any) -> Any:
+def _on_values(function: Callable[[tf.Tensor], tf.Tensor], gradient: Any) -> Any:
+    """The gradient with `function` of its values; of one in shards, with that of each."""
     if isinstance(gradient, ShardGradients):
-        return ShardGradients(None if one is None else function(one) for one in gradient)
-    return function(gradient)
-
-
-def _on_values(gradient: Any, function: Callable[[tf.Tensor], tf.Tensor]) -> Any:
+        pieces = (None if piece is None else _on_values(function, piece) for piece in gradient)
+        return ShardGradients(pieces)
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(function(gradient.values), gradient.indices, gradient.dense_shape)
     return function(gradient)
 
 
 def _summed(gradient: Any) -> Any:
+    """The gradient with each row once."""
+    if isinstance(gradient, ShardGradients):
+        return ShardGradients(None if piece is None else _summed(piece) for piece in gradient)
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     values, rows = unique_rows(gradient)

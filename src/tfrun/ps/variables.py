@@ -1,4 +1,4 @@
-"""The variables of a parameter-server strategy, and how they are changed atomically.
+"""The variables of a parameter-server strategy: their shards and rows, and their atomic changes.
 
 TensorFlow's `assign_add` of a whole variable is atomic. `scatter_add` is not: two of them on one
 row may lose one, because its kernel takes no exclusive lock
@@ -79,3 +79,34 @@ def split(variable: Any, delta: tf.Tensor) -> list[tf.Tensor]:
         return [delta]
     full = tf.broadcast_to(delta, variable.shape)
     return tf.split(full, [piece.shape[0] for piece in pieces])
+
+
+def lookup(table: Any, ids: tf.Tensor) -> tf.Tensor:
+    """Returns the rows `ids` of a table on the servers, gathered there.
+
+    Args:
+      table: a variable or a sharded one, of shape [n, ...].
+      ids: integers of any shape, 0 to n - 1.
+    """
+    if not is_sharded(table):
+        return table.sparse_read(ids)
+    flat = tf.reshape(ids, [-1])
+    firsts = first_rows(table)
+    ends = [*firsts[1:], table.shape[0]]
+    rows, places = [], []
+    for part, first, end in zip(table.variables, firsts, ends, strict=True):
+        here = tf.reshape(tf.where((flat >= first) & (flat < end)), [-1])
+        rows.append(part.sparse_read(tf.gather(flat, here) - tf.cast(first, flat.dtype)))
+        places.append(here)
+    back = tf.argsort(tf.concat(places, 0))
+    found = tf.gather(tf.concat(rows, 0), back)
+    return tf.reshape(found, tf.concat([tf.shape(ids), tf.shape(found)[1:]], 0))
+
+
+class ShardGradients(list):
+    """The gradient of a sharded variable: one for each shard, in order."""
+
+
+def joined(pieces: list[Any]) -> ShardGradients | None:
+    """The gradients of the shards as that of the whole; None where no shard has one."""
+    return None if all(piece is None for piece in pieces) else ShardGradients(pieces)

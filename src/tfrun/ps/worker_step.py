@@ -110,10 +110,10 @@ class StepFunction:
             with StepScope(self._metrics, _state(model)):
                 return model.predict_step(data)
         version = ledger.version()
-        with server_step.step() as here, StepScope(self._metrics, _state(model)) as scope:
+        with server_step.tracing_step() as works, StepScope(self._metrics, _state(model)) as scope:
             logs = (model.train_step if self._kind == "train" else model.test_step)(data)
             logs = tree.map_structure(tf.convert_to_tensor, logs)
-        works = [*here.works, *(work for v, delta in scope.changed() for work in _added(v, delta))]
+        works += [work for v, delta in scope.changed() for work in _added(v, delta)]
         ledger.apply(mark, version, self._totals(scope), works)
         return logs if has_own(model, LOGGING) else None
 

@@ -27,7 +27,7 @@ from tfrun.engine.local_mode import (
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
-from tfrun.ps import models as parameter_server
+from tfrun.ps import server_strategy
 from tfrun.state.fit_session import FitSession
 from tfrun.state.leaving import keeping_state
 from tfrun.train import (
@@ -62,7 +62,7 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
     call = inspect.signature(original).bind(model, *args, **kwargs)
     if evaluator.is_evaluator():
         return evaluator.run_fit(model, call.arguments)
-    on_servers = parameter_server.strategy_of(model) is not None
+    on_servers = server_strategy.strategy_of(model) is not None
     strategy = None if on_servers else multi_worker_strategy(model)
     if strategy is not None:
         if in_local_mode():
@@ -109,14 +109,14 @@ def _plan(model: keras.Model, arguments: Mapping[str, Any], on_servers: bool) ->
     first, end = arguments.get("initial_epoch", 0), arguments.get("epochs") or 1
     reads = global_batch.reads_of_fit(arguments, on_servers=on_servers)
     # Without an epoch Keras looks at a batch, to build the model.
-    make = functools.partial(parameter_server.plan_of, model) if on_servers else FitPlan
+    make = functools.partial(server_strategy.plan_of, model) if on_servers else FitPlan
     return make(reads=reads, epochs=max(end - first, 1))
 
 
 def _kind_of_session(on_servers: bool) -> type[FitSession]:
     if not on_servers:
         return FitSession
-    from tfrun.ps.session import ServerSession  # most jobs have no servers
+    from tfrun.ps.server_session import ServerSession  # most jobs have no servers
 
     return ServerSession
 
@@ -234,7 +234,7 @@ def run_predict_on_batch(
     if strategy is None:
         outputs = original(model, *args, **kwargs)
         copies = model.distribute_strategy.num_replicas_in_sync
-        if copies == 1 or parameter_server.strategy_of(model) is not None:
+        if copies == 1 or server_strategy.strategy_of(model) is not None:
             return outputs
         return keras.tree.map_structure(lambda leaf: leaf[: leaf.shape[0] // copies], outputs)
     if in_local_mode():
@@ -268,8 +268,8 @@ def _run_loop(
     original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any], batch_hooks: tuple
 ) -> tuple[Any, Any | None]:
     """Returns the result, and the strategy if all workers ran it together."""
-    if parameter_server.strategy_of(model) is not None:
-        with parameter_server.plan_of(model).runs():
+    if server_strategy.strategy_of(model) is not None:
+        with server_strategy.plan_of(model).runs():
             return original(model, *args, **kwargs), None
     strategy = multi_worker_strategy(model)
     if strategy is None:

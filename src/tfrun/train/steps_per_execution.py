@@ -23,7 +23,7 @@ from tfrun.engine.multi_step_function import Executions
 from tfrun.engine.scopes import default_strategy
 from tfrun.job.settings import WorkerSettings, settings
 from tfrun.job.world import world
-from tfrun.ps import models as parameter_server
+from tfrun.ps import server_strategy
 from tfrun.state.callback_state import inner
 from tfrun.train import callback_kinds, trial
 
@@ -153,7 +153,7 @@ def pace_of(model: Any, strategy: Any | None, *, sees_steps: bool) -> FitPace | 
     """
     text = settings().steps_per_execution
     is_auto = text == AUTO
-    is_elsewhere = in_local_mode() or parameter_server.strategy_of(model) is not None
+    is_elsewhere = in_local_mode() or server_strategy.strategy_of(model) is not None
     wanted = text != SCRIPT and trial.running() is None and not is_elsewhere
     if is_auto:  # what the script says is what it means
         wanted = wanted and model.steps_per_execution == 1 and not sees_steps

@@ -101,7 +101,7 @@ def _multi_worker(**options: Any) -> tf.distribute.Strategy:
 
 
 def _parameter_server(**options: Any) -> tf.distribute.Strategy:
-    from tfrun.ps.strategy import ParameterServer
+    from tfrun.ps.server_strategy import ParameterServer
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     return ParameterServer(resolver, **options)

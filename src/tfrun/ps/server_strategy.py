@@ -12,6 +12,7 @@ from tensorflow.python.distribute import distribute_lib
 from tensorflow.python.distribute import parameter_server_strategy_v2 as upstream
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
+from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
 from tfrun.process import progress
@@ -127,5 +128,23 @@ def _as_information(record: logging.LogRecord) -> bool:
     return True
 
 
-def is_ours(strategy: Any) -> bool:
-    return isinstance(strategy, ParameterServer)
+def strategy_of(model: Any) -> Any | None:
+    """Returns the parameter-server strategy of a model; None when it has another, or none."""
+    strategy = getattr(model, "_distribute_strategy", None)
+    return strategy if isinstance(strategy, ParameterServer) else None
+
+
+def plan_of(model: Any, **planned: Any) -> FitPlan:
+    """Returns the plan of a call in which an epoch iterator that Keras makes is this model's.
+
+    Args:
+      model: on parameter servers.
+      **planned: the attributes of the plan of a `fit`.
+    """
+
+    def make(strategy: Any, options: dict[str, Any]) -> Any | None:
+        from tfrun.ps.keras_epochs import KerasEpochs  # most jobs have no servers
+
+        return KerasEpochs(model, options) if strategy is model.distribute_strategy else None
+
+    return FitPlan(make_iterator=make, **planned)
