@@ -163,7 +163,7 @@ PROVED = {
 ELSEWHERE = {
     "hosts": "tests/hosts",
     "hostfile": "tests/hosts",
-    "cluster": "tests/hosts/test_cluster_file.py",
+    "cluster": "tests/hosts/test_ssh.py",
     "remote_python": "tests/hosts",
     "launcher_timeout": "tests/hosts/test_launcher_cut.py",
     "remote_dir": "tests/hosts",
