@@ -65,9 +65,10 @@ def without(kind: str, events: list[dict[str, Any]] = KILLED) -> list[dict[str, 
 
 
 def row(events: list[dict[str, Any]] = KILLED, **changes: Any) -> Row:
-    run = EndedRun(events=events, code=changes.pop("code", 0), timed_out=False, seconds=20)
+    code = changes.pop("code", 0)
+    run = EndedRun(run_dir="there", events=events, code=code, timed_out=False, seconds=20)
     given = {"hits": [HIT], "wanted": WANTED, "workers": 2, **changes}
-    return judge("kill", "there", run, **given)
+    return judge("kill", run, **given)
 
 
 def test_what_the_events_say() -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tfrun.tools.drill.samples import Samples
-from tfrun.tools.drill.verdict import EndedRun, Row, judge_full_disk, judge_preempted
+from tfrun.tools.drill.verdict import EndedRun, Row, Samples, judge_full_disk, judge_preempted
 
 WANTED = {0: frozenset({"a"})}
 WHOLE = Samples(lost=0, repeated=0)
@@ -19,7 +18,9 @@ def report(time: float, kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def run(*events: dict[str, Any], code: int = 0, samples: Samples | None = WHOLE) -> EndedRun:
-    return EndedRun(events=events, code=code, timed_out=False, seconds=9.0, samples=samples)
+    return EndedRun(
+        run_dir="r", events=events, code=code, timed_out=False, seconds=9.0, samples=samples
+    )
 
 
 FIRST = [report(2, "first_step", step=1), report(5.5, "job_saved", step=40)]
@@ -32,7 +33,7 @@ AGAIN = [
 
 def preempted(first: list, again: list, *, code: int = 75, **options: Any) -> Row:
     runs = run(*first, code=code), run(*first, *again, **options)
-    return judge_preempted("runs/preempt", *runs, 5.0, 10.0, WANTED)
+    return judge_preempted(*runs, 5.0, 10.0, WANTED)
 
 
 def test_a_job_that_saves_and_goes_on() -> None:
@@ -63,21 +64,21 @@ def test_a_promise_that_is_broken(
 
 def test_a_job_that_fails_when_it_is_started_again() -> None:
     runs = run(*FIRST, code=75), run(*FIRST, code=1)
-    assert judge_preempted("r", *runs, 5.0, 10.0, WANTED).broken[0] == "the job ended with 1"
+    assert judge_preempted(*runs, 5.0, 10.0, WANTED).broken[0] == "the job ended with 1"
 
 
 def test_a_job_that_was_over_before() -> None:
     for told in (None, 5.0):
-        row = judge_preempted("r", run(*FIRST), None, told, 0.0, WANTED)
+        row = judge_preempted(run(*FIRST), None, told, 0.0, WANTED)
         assert row.hit == 0 and not row.broken and not row.ok
 
 
 def test_a_full_disk() -> None:
     good = run(AGAIN[-1])
-    row = judge_full_disk("r", good, 5.0, 5.2, WANTED)
+    row = judge_full_disk(good, 5.0, 5.2, WANTED)
     assert row.ok and row.noticed == 0.2 and row.weights_equal
-    assert judge_full_disk("r", good, 5.0, None, WANTED).broken == ("no warning",)
-    assert judge_full_disk("r", run(code=1), 5.0, 5.2, WANTED).broken == ("the job ended with 1",)
+    assert judge_full_disk(good, 5.0, None, WANTED).broken == ("no warning",)
+    assert judge_full_disk(run(code=1), 5.0, 5.2, WANTED).broken == ("the job ended with 1",)
     other = run(report(15, "weights", call=0, digest="b"))
-    assert judge_full_disk("r", other, 5.0, 5.2, WANTED).broken == ("other weights",)
-    assert judge_full_disk("r", good, None, None, WANTED).hit == 0
+    assert judge_full_disk(other, 5.0, 5.2, WANTED).broken == ("other weights",)
+    assert judge_full_disk(good, None, None, WANTED).hit == 0

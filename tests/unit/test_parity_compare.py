@@ -12,10 +12,8 @@ from rich.console import Console
 
 from tfrun.cli.params import numbers_of_workers
 from tfrun.job.errors import UsageError
-from tfrun.tools.parity.advice import advice
-from tfrun.tools.parity.compare import compare, distance
-from tfrun.tools.parity.report import ParityReport, print_report
-from tfrun.tools.parity.step_records import StepRecord
+from tfrun.tools.parity.compare import StepRecord, compare, distance
+from tfrun.tools.parity.report import ParityReport, advice, print_report
 from tfrun.train.sketch import WIDTH, sketch
 
 RNG = np.random.default_rng(0)

@@ -11,9 +11,8 @@ from rich.console import Console
 from tfrun.cli.params import numbers_of_workers
 from tfrun.job.errors import UsageError
 from tfrun.tools import picture
-from tfrun.tools.tune import curve
-from tfrun.tools.tune.outcome import outcome
-from tfrun.tools.tune.report import TuneReport, print_report
+from tfrun.tools.tune.report import TuneReport, draw, print_report
+from tfrun.tools.tune.run import outcome
 from tfrun.tools.tune.scale import scaled
 from tfrun.tools.tune.search import Result, best, ended_at_most, next_batch
 
@@ -171,10 +170,12 @@ def test_the_curve(tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "curve.png"
 
-    def draw(figure):
-        curve.draw(figure, RESULTS, RESULTS[1], "train")
+    report = TuneReport(script="t.py", workers=1, results=RESULTS, chosen=RESULTS[1], scaled=())
 
-    assert picture.drawn(path, draw) == f"the curve is in {path}"
+    def curve(figure):
+        draw(figure, report, "train")
+
+    assert picture.drawn(path, curve) == f"the curve is in {path}"
     assert path.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UsageError, match="TFRUN-105"):
-        picture.drawn(tmp_path / "missing" / "curve.png", draw)
+        picture.drawn(tmp_path / "missing" / "curve.png", curve)

@@ -87,8 +87,7 @@ def bench(
     if hosts is None:
         option_checks.check_tensorflow()
 
-    from tfrun.tools.bench.plot import draw
-    from tfrun.tools.bench.report import print_report
+    from tfrun.tools.bench.report import draw, print_report
     from tfrun.tools.bench.run import Bench, run_bench
 
     where, first = _machines(workers, hosts, remote_python, remote_dir)

@@ -68,8 +68,7 @@ def tune(
     picture.check(plot)
     option_checks.check_tensorflow()
 
-    from tfrun.tools.tune.curve import draw
-    from tfrun.tools.tune.report import print_report
+    from tfrun.tools.tune.report import draw, print_report
     from tfrun.tools.tune.run import Tune, run_tune
 
     show = reporter(json_file, print_report)
@@ -88,5 +87,5 @@ def tune(
     )
     show(report)
     path = Path(plot) if plot is not None else folder / "tune.png"
-    say(picture.drawn(path, lambda fig: draw(fig, report.results, report.chosen, program.name)))
+    say(picture.drawn(path, lambda fig: draw(fig, report, program.name)))
     return 0

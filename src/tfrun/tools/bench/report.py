@@ -1,4 +1,4 @@
-"""Reports what was measured, and what follows from it: tables, settings, JSON."""
+"""Reports what was measured, and what follows from it: tables, a picture, settings, JSON."""
 
 from __future__ import annotations
 
@@ -144,6 +144,30 @@ def print_report(report: BenchReport, console: Console) -> None:
         console.print(f"{name} did not run: {reason}", highlight=False)
     for line in settings(report):
         console.print(line, highlight=False)
+
+
+def draw(figure: Any, report: BenchReport) -> None:
+    """Draws milliseconds over bytes, of each way of communicating and of the link's limit."""
+    axes = figure.add_subplot()
+    sizes = [one.bytes for one in report.ways[0].sums]
+    for way in report.ways:
+        axes.plot(sizes, [one.median * 1000 for one in way.sums], "o-", label=way.name)
+        low = [min(one.seconds) * 1000 for one in way.sums]
+        high = [max(one.seconds) * 1000 for one in way.sums]
+        axes.fill_between(sizes, low, high, alpha=0.15, linewidth=0)
+    if report.link:
+        moved = 2 * (report.workers - 1) / report.workers
+        least = [moved * size / report.link * 1000 for size in sizes]
+        axes.plot(sizes, least, ":", color="tab:gray", label="the link's limit")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(sizes, [written(size) for size in sizes], rotation=30)
+    axes.minorticks_off()
+    axes.set_xlabel("size of the sum")
+    axes.set_ylabel("ms (line: median; area: fastest to slowest)")
+    axes.set_title(f"all-reduce between {report.workers} workers")
+    axes.grid(alpha=0.3)
+    axes.legend()
 
 
 def settings(report: BenchReport) -> list[str]:

@@ -44,7 +44,7 @@ class Examination:
     def to_json(self) -> dict[str, Any]:
         return {
             "fit": not findings.fails(self.findings),
-            "findings": [finding.to_json() for finding in self.findings],
+            "findings": [finding._asdict() for finding in self.findings],
             "machines": self.machines,
             "sum": self.sum,
             "pairs": [
@@ -103,13 +103,10 @@ async def _facts(
 
 
 def _cannot_be_asked(name: str, why: str) -> Finding:
-    return Finding(
-        severity=ERROR,
-        what=f"it cannot be asked: {why}",
-        where=name,
-        why="tfrun starts workers in the same way",
-        fix="Have `ssh -o BatchMode=yes HOST true` work, with tfrun installed there",
-    )
+    what = f"it cannot be asked: {why}"
+    why = "tfrun starts workers in the same way"
+    fix = "Have `ssh -o BatchMode=yes HOST true` work, with tfrun installed there"
+    return Finding(ERROR, what, name, why, fix)
 
 
 async def _together(machines: Sequence[ProbedMachine], found: Examination, say: Say) -> None:
@@ -134,15 +131,11 @@ async def _together(machines: Sequence[ProbedMachine], found: Examination, say: 
         if not blocked:
             await _speeds(machines, found, say)
     except Silent as error:
-        found.findings.append(
-            Finding(
-                severity=ERROR,
-                what=f"a check between machines was broken off: {error}",
-                where=", ".join(machine.name for machine in machines),
-                why="a connection that breaks now breaks in training as well",
-                fix="Run it again; then look at the network between them",
-            )
-        )
+        what = f"a check between machines was broken off: {error}"
+        where = ", ".join(machine.name for machine in machines)
+        why = "a connection that breaks now breaks in training as well"
+        fix = "Run it again; then look at the network between them"
+        found.findings.append(Finding(ERROR, what, where, why, fix))
 
 
 def pairs_that_matter(names: Sequence[str]) -> list[Pair]:
@@ -200,15 +193,10 @@ async def _speeds(machines: Sequence[ProbedMachine], found: Examination, say: Sa
     culprits = list(findings.of_speeds(found.pairs))
     found.findings += culprits
     if not culprits:
-        found.findings.append(
-            Finding(
-                severity=WARNING,
-                what=f"sums are slow: {speed / 1e6:.0f} MB/s, {seconds * 1e3:.1f} ms at least",
-                where=", ".join(by_name),
-                why="each step waits for one sum of all gradients",
-                fix="Use a faster network between them, or larger batches",
-            )
-        )
+        what = f"sums are slow: {speed / 1e6:.0f} MB/s, {seconds * 1e3:.1f} ms at least"
+        why = "each step waits for one sum of all gradients"
+        fix = "Use a faster network between them, or larger batches"
+        found.findings.append(Finding(WARNING, what, ", ".join(by_name), why, fix))
 
 
 def _bytes_of(world: int) -> float:

@@ -6,8 +6,7 @@ import ipaddress
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 GB = 1 << 30
 ERROR, WARNING, NOTE = SEVERITIES = ("error", "warning", "note")
@@ -23,8 +22,7 @@ SLOW_PART = 0.5  # of what the other machines reach
 Facts = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(NamedTuple):
     """Something to know before training.
 
     Attributes:
@@ -42,110 +40,75 @@ class Finding:
     why: str
     fix: str
 
-    def to_json(self) -> dict[str, str]:
-        return asdict(self)
-
 
 def of_machine(name: str, facts: Facts) -> Iterator[Finding]:
     """What is wrong with one machine by itself."""
     versions = facts["versions"]
     if not any(key.startswith(("tensorflow", "tf-")) for key in versions):
-        yield Finding(
-            severity=ERROR,
-            what="TensorFlow is not installed",
-            where=name,
-            why="workers run it",
-            fix='pip install "tfrun[cpu]", or "tfrun[gpu]" with NVIDIA GPUs',
-        )
+        what = "TensorFlow is not installed"
+        why = "workers run it"
+        fix = 'pip install "tfrun[cpu]", or "tfrun[gpu]" with NVIDIA GPUs'
+        yield Finding(ERROR, what, name, why, fix)
     free = facts["memory"]["free"]
     if free < LITTLE_FREE:
-        yield Finding(
-            severity=ERROR if free < LEAST_FREE else WARNING,
-            what=f"only {_gb(free)} of memory are free",
-            where=name,
-            why="each worker needs 0.6 GB for TensorFlow itself, and then the model",
-            fix="End what else runs there, or give the machine fewer workers",
-        )
+        severity = ERROR if free < LEAST_FREE else WARNING
+        what = f"only {_gb(free)} of memory are free"
+        why = "each worker needs 0.6 GB for TensorFlow itself, and then the model"
+        fix = "End what else runs there, or give the machine fewer workers"
+        yield Finding(severity, what, name, why, fix)
     yield from _spaces(name, facts)
     files = facts["limits"]["open files"]
     if 0 <= files < LEAST_FILES:
-        yield Finding(
-            severity=WARNING,
-            what=f"a process may open {files} files",
-            where=name,
-            why="connections to all other workers, logs and data files count",
-            fix="ulimit -n 65536, or nofile in /etc/security/limits.conf",
-        )
+        what = f"a process may open {files} files"
+        why = "connections to all other workers, logs and data files count"
+        fix = "ulimit -n 65536, or nofile in /etc/security/limits.conf"
+        yield Finding(WARNING, what, name, why, fix)
     processes = facts["limits"]["processes"]
     if 0 <= processes < LEAST_PROCESSES:
-        yield Finding(
-            severity=WARNING,
-            what=f"a user may have {processes} processes and threads",
-            where=name,
-            why="TensorFlow starts threads for each core, and ends the worker when it may not",
-            fix="ulimit -u 65536, or nproc in /etc/security/limits.conf",
-        )
+        what = f"a user may have {processes} processes and threads"
+        why = "TensorFlow starts threads for each core, and ends the worker when it may not"
+        fix = "ulimit -u 65536, or nproc in /etc/security/limits.conf"
+        yield Finding(WARNING, what, name, why, fix)
     if facts["has_nvidia_driver"] and not facts["gpus"]:
-        yield Finding(
-            severity=WARNING,
-            what="there is an NVIDIA driver, but nvidia-smi shows no GPU",
-            where=name,
-            why="TensorFlow would train on the CPU",
-            fix="Run nvidia-smi there and repair what it says",
-        )
+        what = "there is an NVIDIA driver, but nvidia-smi shows no GPU"
+        why = "TensorFlow would train on the CPU"
+        fix = "Run nvidia-smi there and repair what it says"
+        yield Finding(WARNING, what, name, why, fix)
     if facts["load"] > 2 * facts["cores"]:
-        yield Finding(
-            severity=WARNING,
-            what=f"its load is {facts['load']:.0f} on {facts['cores']} cores",
-            where=name,
-            why="all workers wait for the slowest one in each step",
-            fix="End what else runs there",
-        )
+        what = f"its load is {facts['load']:.0f} on {facts['cores']} cores"
+        why = "all workers wait for the slowest one in each step"
+        fix = "End what else runs there"
+        yield Finding(WARNING, what, name, why, fix)
 
 
 def _spaces(name: str, facts: Facts) -> Iterator[Finding]:
     disk, shm = facts["disk"], facts["shm"]
     if facts["directory"] is None:
-        yield Finding(
-            severity=WARNING,
-            what="the working directory is not there",
-            where=name,
-            why="a job over SSH runs in the directory that it is started in, by the same path",
-            fix="Have the same directories there, or name one with --remote-dir; --sync copies it",
-        )
+        what = "the working directory is not there"
+        why = "a job over SSH runs in the directory that it is started in, by the same path"
+        fix = "Have the same directories there, or name one with --remote-dir; --sync copies it"
+        yield Finding(WARNING, what, name, why, fix)
     if disk and not disk["writable"]:
-        yield Finding(
-            severity=ERROR,
-            what=f"{disk['path']} cannot be written",
-            where=name,
-            why="logs and checkpoints are written there",
-            fix="Give the user write permission, or name another place with --run-dir",
-        )
+        what = f"{disk['path']} cannot be written"
+        why = "logs and checkpoints are written there"
+        fix = "Give the user write permission, or name another place with --run-dir"
+        yield Finding(ERROR, what, name, why, fix)
     if disk and disk["free"] < LEAST_DISK:
-        yield Finding(
-            severity=ERROR,
-            what=f"only {_gb(disk['free'])} are free at {disk['path']}",
-            where=name,
-            why="logs and checkpoints are written there",
-            fix="Make room, or name another place with --run-dir",
-        )
+        what = f"only {_gb(disk['free'])} are free at {disk['path']}"
+        why = "logs and checkpoints are written there"
+        fix = "Make room, or name another place with --run-dir"
+        yield Finding(ERROR, what, name, why, fix)
     if shm is None or shm["total"] < LEAST_SHM:
         size = "is missing" if shm is None else f"has only {_gb(shm['total'])}"
-        yield Finding(
-            severity=WARNING,
-            what=f"/dev/shm {size}",
-            where=name,
-            why="snapshots go to the disk for temporary files instead, which is slower",
-            fix="Mount it with more; for a container --shm-size=2g",
-        )
+        what = f"/dev/shm {size}"
+        why = "snapshots go to the disk for temporary files instead, which is slower"
+        fix = "Mount it with more; for a container --shm-size=2g"
+        yield Finding(WARNING, what, name, why, fix)
     elif shm["free"] < LEAST_SHM // 4:
-        yield Finding(
-            severity=WARNING,
-            what=f"only {_gb(shm['free'])} of /dev/shm are free",
-            where=name,
-            why="snapshots of the training state are kept there",
-            fix="Remove what nobody needs from there",
-        )
+        what = f"only {_gb(shm['free'])} of /dev/shm are free"
+        why = "snapshots of the training state are kept there"
+        fix = "Remove what nobody needs from there"
+        yield Finding(WARNING, what, name, why, fix)
 
 
 def of_versions(machines: Mapping[str, Facts]) -> Iterator[Finding]:
@@ -158,18 +121,16 @@ def of_versions(machines: Mapping[str, Facts]) -> Iterator[Finding]:
         is_patch = program == "python" and len(minors) == 1
         for name, version in versions.items():
             if version != usual:
-                yield Finding(
-                    severity=WARNING if is_patch or program == "numpy" else ERROR,
-                    what=f"{program} is {version}, elsewhere {usual}",
-                    where=name,
-                    why="workers have to understand each other, and compute the same",
-                    fix=f"Have {program} {usual} there as well",
-                )
+                severity = WARNING if is_patch or program == "numpy" else ERROR
+                what = f"{program} is {version}, elsewhere {usual}"
+                why = "workers have to understand each other, and compute the same"
+                fix = f"Have {program} {usual} there as well"
+                yield Finding(severity, what, name, why, fix)
 
 
 def of_gpus(machines: Mapping[str, Facts]) -> Iterator[Finding]:
     """Machines with other GPUs, or another driver, than most."""
-    for what, of in (
+    for kind, of in (
         ("GPUs", lambda facts: ", ".join(gpu["name"] for gpu in facts["gpus"]) or "none"),
         ("NVIDIA driver", lambda facts: (facts["gpus"] or [{"driver": "none"}])[0]["driver"]),
     ):
@@ -177,13 +138,10 @@ def of_gpus(machines: Mapping[str, Facts]) -> Iterator[Finding]:
         usual, _ = Counter(found.values()).most_common(1)[0]
         for name, text in found.items():
             if text != usual:
-                yield Finding(
-                    severity=WARNING,
-                    what=f"{what}: {text}, elsewhere {usual}",
-                    where=name,
-                    why="all workers wait for the slowest one in each step",
-                    fix="Use machines of one kind together",
-                )
+                what = f"{kind}: {text}, elsewhere {usual}"
+                why = "all workers wait for the slowest one in each step"
+                fix = "Use machines of one kind together"
+                yield Finding(WARNING, what, name, why, fix)
 
 
 def of_clocks(offsets: Mapping[str, tuple[float, float]]) -> Iterator[Finding]:
@@ -195,13 +153,10 @@ def of_clocks(offsets: Mapping[str, tuple[float, float]]) -> Iterator[Finding]:
     for name, (offset, uncertain) in offsets.items():
         if abs(offset) - uncertain > CLOCK_SECONDS:
             ahead = "ahead of" if offset > 0 else "behind"
-            yield Finding(
-                severity=WARNING,
-                what=f"its clock is {abs(offset):.1f} s {ahead} this machine's",
-                where=name,
-                why="the first failure of several is told by time, and certificates are checked",
-                fix="Turn on chrony or systemd-timesyncd there",
-            )
+            what = f"its clock is {abs(offset):.1f} s {ahead} this machine's"
+            why = "the first failure of several is told by time, and certificates are checked"
+            fix = "Turn on chrony or systemd-timesyncd there"
+            yield Finding(WARNING, what, name, why, fix)
 
 
 def of_names(machines: Mapping[str, Facts]) -> Iterator[Finding]:
@@ -215,23 +170,17 @@ def of_names(machines: Mapping[str, Facts]) -> Iterator[Finding]:
         others = {name: found for name, found in meanings.items() if name != asked}
         for name, found in others.items():
             if found and all(map(_is_loopback, found)):
-                yield Finding(
-                    severity=WARNING,
-                    what=f"{asked} resolves to {', '.join(found)} there",
-                    where=name,
-                    why="what uses names would connect to itself",
-                    fix=f"Correct {asked} in its /etc/hosts",
-                )
+                what = f"{asked} resolves to {', '.join(found)} there"
+                why = "what uses names would connect to itself"
+                fix = f"Correct {asked} in its /etc/hosts"
+                yield Finding(WARNING, what, name, why, fix)
         usual = Counter(others.values()).most_common(1)
         for name, found in others.items():
             if usual and found != usual[0][0]:
-                yield Finding(
-                    severity=WARNING,
-                    what=f"{asked} is {_listed(found)} there, elsewhere {_listed(usual[0][0])}",
-                    where=name,
-                    why="machines would look for each other in different places",
-                    fix="Use one DNS, or the same /etc/hosts everywhere",
-                )
+                what = f"{asked} is {_listed(found)} there, elsewhere {_listed(usual[0][0])}"
+                why = "machines would look for each other in different places"
+                fix = "Use one DNS, or the same /etc/hosts everywhere"
+                yield Finding(WARNING, what, name, why, fix)
 
 
 def of_connections(verdicts: Mapping[tuple[str, str], Facts]) -> Iterator[Finding]:
@@ -254,14 +203,9 @@ def of_connections(verdicts: Mapping[tuple[str, str], Facts]) -> Iterator[Findin
             yield narrow(f"{source} → {target}", said["mtu"])
             continue
         what, fix = reasons[said["verdict"]]
-        more = f" ({said['why']})" if said.get("why") else ""
-        yield Finding(
-            severity=ERROR,
-            what=f"{what}{more}",
-            where=f"{source} → {target}",
-            why="workers connect to each other in both directions, on free ports",
-            fix=fix,
-        )
+        what += f" ({said['why']})" if said.get("why") else ""
+        why = "workers connect to each other in both directions, on free ports"
+        yield Finding(ERROR, what, f"{source} → {target}", why, fix)
 
 
 def narrow(where: str, mtu: int) -> Finding:
@@ -271,28 +215,24 @@ def narrow(where: str, mtu: int) -> Finding:
       where: from where to where.
       mtu: the largest that arrive, in bytes.
     """
-    return Finding(
-        severity=ERROR,
-        what=f"packets of more than {mtu} bytes are lost on the way, and nobody says so",
-        where=where,
-        why="connections are made, and stand still for ever with the first large packet",
-        fix=f"Give the interfaces on both sides an MTU of {mtu} (ip link set dev NAME mtu {mtu}), "
+    what = f"packets of more than {mtu} bytes are lost on the way, and nobody says so"
+    why = "connections are made, and stand still for ever with the first large packet"
+    fix = (
+        f"Give the interfaces on both sides an MTU of {mtu} (ip link set dev NAME mtu {mtu}), "
         "or repair what lies between: a switch, tunnel or VPN with a smaller MTU, or a firewall "
-        "that drops ICMP",
+        "that drops ICMP"
     )
+    return Finding(ERROR, what, where, why, fix)
 
 
 def of_network(machines: Mapping[str, Facts]) -> Iterator[Finding]:
     """Machines without an address that others can reach."""
     for name, facts in machines.items():
         if len(machines) > 1 and not facts["address"]:
-            yield Finding(
-                severity=ERROR,
-                what="it has no address but loopback",
-                where=name,
-                why="its workers have to be reached by the others",
-                fix="Bring a network interface up",
-            )
+            what = "it has no address but loopback"
+            why = "its workers have to be reached by the others"
+            fix = "Bring a network interface up"
+            yield Finding(ERROR, what, name, why, fix)
 
 
 def of_openness(machines: Mapping[str, Facts]) -> Iterator[Finding]:
@@ -304,14 +244,13 @@ def of_openness(machines: Mapping[str, Facts]) -> Iterator[Finding]:
     what = "whoever reaches the workers' ports can take part in the job and run code in it"
     if public:
         what = f"its address is one of the Internet, and {what}"
-    yield Finding(
-        severity=WARNING if public else NOTE,
-        what=what,
-        where=", ".join(public or machines),
-        why="TensorFlow's connections between workers are neither encrypted nor authenticated, and "
-        "it listens on all interfaces",
-        fix="Have a firewall let only these machines at each other's ports above 1023",
+    severity = WARNING if public else NOTE
+    why = (
+        "TensorFlow's connections between workers are neither encrypted nor authenticated, and "
+        "it listens on all interfaces"
     )
+    fix = "Have a firewall let only these machines at each other's ports above 1023"
+    yield Finding(severity, what, ", ".join(public or machines), why, fix)
 
 
 def slow_machines(pairs: Mapping[tuple[str, str], float]) -> list[tuple[str, float, float]]:
@@ -337,13 +276,10 @@ def of_speeds(pairs: Mapping[tuple[str, str], float]) -> Iterator[Finding]:
       pairs: the bytes per second of each pair.
     """
     for name, own, rest in slow_machines(pairs):
-        yield Finding(
-            severity=WARNING,
-            what=f"it reaches {own / 1e6:.0f} MB/s with the others, they {rest / 1e6:.0f} MB/s",
-            where=name,
-            why="gradients travel through all machines, at the pace of the slowest",
-            fix="Look at its cable, its switch port and what else uses its network",
-        )
+        what = f"it reaches {own / 1e6:.0f} MB/s with the others, they {rest / 1e6:.0f} MB/s"
+        why = "gradients travel through all machines, at the pace of the slowest"
+        fix = "Look at its cable, its switch port and what else uses its network"
+        yield Finding(WARNING, what, name, why, fix)
 
 
 def fails(findings: Sequence[Finding]) -> bool:

@@ -30,6 +30,10 @@ class Hit:
     time: float
     victims: tuple[WorkerRun, ...]
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(worker.task for worker in self.victims)
+
 
 def inject(
     job: ChildJob, fault: str, *, times: int, seconds: float, chance: random.Random

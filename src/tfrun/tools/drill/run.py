@@ -5,16 +5,25 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from tfrun.job.errors import UsageError
+from tfrun.data.ledger.proof import examine
+from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.exits import EXIT_PREEMPTED
 from tfrun.tools.child_job import ChildJob, Experiment, Say, ends_children_on_signals, failed
 from tfrun.tools.drill import fault_events as reading
-from tfrun.tools.drill import full_disk, samples
+from tfrun.tools.drill import full_disk
 from tfrun.tools.drill.faults import FAULTS
 from tfrun.tools.drill.inject import EARLIEST, LATEST, Hit, inject
 from tfrun.tools.drill.report import DrillReport
-from tfrun.tools.drill.verdict import EndedRun, Row, judge, judge_full_disk, judge_preempted
+from tfrun.tools.drill.verdict import (
+    EndedRun,
+    Row,
+    Samples,
+    judge,
+    judge_full_disk,
+    judge_preempted,
+)
 
 EARLIER = 0.25  # of the training time, for the one repetition of a fault that came too late
 # Workers then report their weights' digest, and note which samples they have consumed.
@@ -95,11 +104,11 @@ def _run_fault(
     with drill.drilled(name) as job:
         hits = inject(job, fault, times=times, seconds=seconds, chance=chance)
         for hit in hits if times == 1 else ():
-            say(f"{fault}: {_whom(hit)} {hit.time - began:.1f} s after the start")
+            whom = " and ".join(hit.tasks).replace(":", " ")
+            say(f"{fault}: {whom} {hit.time - began:.1f} s after the start")
         run = _finish(job, began)
     return judge(
         fault,
-        str(job.run_dir),
         run,
         hits,
         reading.weights(undisturbed.events),
@@ -134,9 +143,7 @@ def _preempt(drill: Drill, name: str, undisturbed: EndedRun, wait: float, say: S
         with drill.drilled(name, again=True) as job:
             restarted = job.began
             again = _finish(job, restarted)
-    return judge_preempted(
-        str(job.run_dir), first, again, told, restarted, wanted, limit=drill.limit
-    )
+    return judge_preempted(first, again, told, restarted, wanted, limit=drill.limit)
 
 
 def _fill_disk(drill: Drill, name: str, undisturbed: EndedRun, wait: float, say: Say) -> Row:
@@ -152,9 +159,7 @@ def _fill_disk(drill: Drill, name: str, undisturbed: EndedRun, wait: float, say:
                 if job.until_shown(NOT_SAVED):
                     warned = time.time()
             run = _finish(job, job.began)
-    return judge_full_disk(
-        str(job.run_dir), run, filled, warned, reading.weights(undisturbed.events)
-    )
+    return judge_full_disk(run, filled, warned, reading.weights(undisturbed.events))
 
 
 def _cut(drill: Drill, name: str, undisturbed: EndedRun, wait: float, say: Say) -> Row:
@@ -170,7 +175,7 @@ def _cut(drill: Drill, name: str, undisturbed: EndedRun, wait: float, say: Say) 
     wanted = reading.weights(undisturbed.events)
     if len(reading.world_sizes(run.events)) > 1:  # other sums of floats, so other last bits
         wanted, run = {}, replace(run, events=reading.without_weights(run.events))
-    return judge("cut", str(job.run_dir), run, hits, wanted, workers=drill.workers)
+    return judge("cut", run, hits, wanted, workers=drill.workers)
 
 
 def _reached(job: ChildJob, wait: float) -> bool:
@@ -182,11 +187,26 @@ def _reached(job: ChildJob, wait: float) -> bool:
 def _finish(job: ChildJob, began: float) -> EndedRun:
     code = job.wait()
     return EndedRun(
+        run_dir=str(job.run_dir),
         events=tuple(job.events()),
         code=code,
         timed_out=job.timed_out,
         seconds=time.time() - began,
-        samples=samples.read(job.run_dir),
+        samples=_samples(job.run_dir),
+    )
+
+
+def _samples(run_dir: Path) -> Samples | None:
+    """What the ledger says; None where there is none: the data is no `tfrun.Dataset`."""
+    try:
+        epochs = examine(run_dir).epochs
+    except (TfrunError, OSError, ValueError, KeyError, IndexError):
+        return None
+    if not epochs:
+        return None
+    return Samples(
+        lost=sum(epoch.missing_count for epoch in epochs),
+        repeated=sum(epoch.duplicate_count for epoch in epochs),
     )
 
 
@@ -200,7 +220,3 @@ def _check(undisturbed: EndedRun, job: ChildJob) -> None:
             where="SCRIPT",
             expected="a script that trains with `fit` or with `tfrun.TrainState`",
         )
-
-
-def _whom(hit: Hit) -> str:
-    return " and ".join(worker.task.replace(":", " ") for worker in hit.victims)

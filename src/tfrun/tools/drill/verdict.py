@@ -6,12 +6,20 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tfrun.job.exits import EXIT_PREEMPTED
 from tfrun.tools.drill import fault_events as reading
 from tfrun.tools.drill.fault_events import Event, Lost
 from tfrun.tools.drill.inject import Hit
-from tfrun.tools.drill.samples import Samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """How many samples were not consumed, and how many more than once in an epoch."""
+
+    lost: int
+    repeated: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +27,7 @@ class EndedRun:
     """A job that is over.
 
     Attributes:
+      run_dir: its directory.
       events: all that happened in it.
       code: its exit code.
       timed_out: it took longer than it may, and was ended.
@@ -26,11 +35,29 @@ class EndedRun:
       samples: what its ledger says; None when it has none.
     """
 
+    run_dir: str
     events: Sequence[Event]
     code: int
     timed_out: bool
     seconds: float
     samples: Samples | None = None
+
+    def weights_equal(self, wanted: Mapping[int, frozenset[str]]) -> bool | None:
+        """Whether each `fit` ended with the wanted weights; None where nobody has told any."""
+        found = reading.weights(self.events)
+        return found == wanted if wanted or found else None
+
+    def broken(self, equal: bool | None) -> list[str]:
+        """What it has broken of what every job promises; `equal`: its weights are."""
+        if self.code != 0:
+            return ["took too long" if self.timed_out else f"the job ended with {self.code}"]
+        return ["other weights"] if equal is False else []
+
+    def samples_broken(self) -> list[str]:
+        if self.code != 0 or self.samples is None:
+            return []
+        counts = (("lost", self.samples.lost), ("repeated", self.samples.repeated))
+        return [f"{count} samples {what}" for what, count in counts if count]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +108,6 @@ class Row:
 
 def judge(
     fault: str,
-    run_dir: str,
     run: EndedRun,
     hits: Sequence[Hit],
     wanted: Mapping[int, frozenset[str]],
@@ -90,43 +116,27 @@ def judge(
     times: int = 1,
     limit: float | None = None,
 ) -> Row:
-    """Returns the row of one run.
+    """Returns the row of a run that was to be hit by a fault so many `times`.
 
-    Args:
-      fault: a key of `FAULTS`.
-      run_dir: the job's directory.
-      run: the job.
-      hits: the faults that were sent.
-      wanted: the weights of the undisturbed run, as `events.weights` returns them.
-      workers: how many the job has.
-      times: how many hits there should have been.
-      limit: the most seconds that the first new step may take.
+    `wanted` are the weights of the undisturbed run, as `fault_events.weights` returns them; `limit`
+    is the most seconds that the first new step may take.
     """
     failed = run.code != 0
     hits = [hit for hit in hits if failed or reading.failed_after(run.events, hit.time)]
-    noticed = [_seconds(hit, _noticed_at(run, hit)) for hit in hits]
+    noticed = [_seconds(hit, reading.noticed_at(run.events, hit.time, hit.tasks)) for hit in hits]
     first_steps = [_seconds(hit, reading.recovered_at(run.events, hit.time)) for hit in hits]
     lost = reading.lost_steps(run.events, [hit.time for hit in hits])
-    found = reading.weights(run.events)
-    equal = found == wanted if wanted or found else None
-    late = limit is not None and any(
-        seconds is not None and seconds > limit for seconds in first_steps
-    )
-    broken = []
-    if failed:
-        broken.append("took too long" if run.timed_out else f"the job ended with {run.code}")
-    elif None in first_steps:
-        broken.append("no new step")
-    if equal is False and not failed:
-        broken.append("other weights")
+    equal = run.weights_equal(wanted)
+    broken = ["no new step"] if None in first_steps and not failed else []
+    broken += run.broken(equal)
     if hits and not failed:
-        broken += _lost_too_much(lost, survivors_in_all_rounds(hits, workers))
-    broken += samples_broken(run)
-    if late:
-        broken.append(f"first new step after more than {limit:g} s")
-    return Row(
-        fault=fault,
-        run_dir=run_dir,
+        broken += _lost_too_much(lost, hits, workers)
+    broken += run.samples_broken()
+    broken += _too_late(first_steps, limit)
+    return _row(
+        fault,
+        run,
+        broken,
         hit=len(hits),
         times=times,
         noticed=_median(noticed),
@@ -135,35 +145,33 @@ def judge(
         steps_lost=lost.steps,
         steps_lost_exact=lost.exact,
         weights_equal=equal,
-        samples_lost=run.samples.lost if run.samples else None,
-        samples_repeated=run.samples.repeated if run.samples else None,
-        broken=tuple(broken),
     )
 
 
-def samples_broken(run: EndedRun) -> list[str]:
-    if run.code != 0 or run.samples is None:
-        return []
-    counts = (("lost", run.samples.lost), ("repeated", run.samples.repeated))
-    return [f"{count} samples {what}" for what, count in counts if count]
+def _row(fault: str, run: EndedRun, broken: Sequence[str], **found: Any) -> Row:
+    counted = run.samples
+    return Row(
+        fault=fault,
+        run_dir=run.run_dir,
+        samples_lost=counted.lost if counted else None,
+        samples_repeated=counted.repeated if counted else None,
+        broken=tuple(broken),
+        **found,
+    )
 
 
-def survivors_in_all_rounds(hits: Sequence[Hit], workers: int) -> bool:
-    """True when each round had a worker that no fault has hit."""
+def _too_late(seconds: Sequence[float | None], limit: float | None) -> list[str]:
+    is_late = limit is not None and any(each is not None and each > limit for each in seconds)
+    return [f"first new step after more than {limit:g} s"] if is_late else []
+
+
+def _lost_too_much(lost: Lost, hits: Sequence[Hit], workers: int) -> list[str]:
     struck = Counter(worker.round for hit in hits for worker in hit.victims)
-    return all(count < workers for count in struck.values())
-
-
-def _lost_too_much(lost: Lost, survivors: bool) -> list[str]:
-    if not survivors:
-        return []  # nobody had the state of the last step: that is no promise
+    if any(count >= workers for count in struck.values()):
+        return []  # in that round nobody was left with the state of the last step: no promise
     if lost.steps:
         return [f"{lost.steps} steps lost"]
     return [] if lost.exact else ["no survivor has kept its state"]
-
-
-def _noticed_at(run: EndedRun, hit: Hit) -> float | None:
-    return reading.noticed_at(run.events, hit.time, {worker.task for worker in hit.victims})
 
 
 def _seconds(hit: Hit, when: float | None) -> float | None:
@@ -177,7 +185,6 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 
 def judge_preempted(
-    run_dir: str,
     first: EndedRun,
     again: EndedRun | None,
     told: float | None,
@@ -188,57 +195,43 @@ def judge_preempted(
 ) -> Row:
     """Returns the row of a job that was told to end, and of the one that went on from it.
 
-    Args:
-      run_dir: of both.
-      first: the job that was told to end.
-      again: the one that was started then; None when there was no need for one.
-      told: when SIGTERM came; None when the job was over before.
-      restarted: when the second one was started.
-      wanted: the weights of the undisturbed run.
-      limit: the most seconds that the first new step may take.
+    `told` is when SIGTERM came, None when the job was over before; `again` is None when there was
+    no need for a second job, which was `restarted` then. The others are as for `judge`.
     """
     if told is None or (first.code == 0 and again is None):
-        return Row(fault="preempt", run_dir=run_dir)
+        return Row(fault="preempt", run_dir=first.run_dir)
     saved = reading.saved_at(first.events, told)
     broken = [] if first.code == EXIT_PREEMPTED else [f"the job ended with {first.code}, not 75"]
     if again is None:
-        return Row(fault="preempt", run_dir=run_dir, hit=1, broken=tuple(broken))
-    step, resumed = reading.step_after(again.events, restarted), None
+        return Row(fault="preempt", run_dir=first.run_dir, hit=1, broken=tuple(broken))
     lost: int | None = None
     if saved is not None:
         resumed = reading.resumed_step(again.events, restarted)
         lost = None if saved[1] is None else max(0, saved[1] - (resumed or 0))
     else:
         broken.append("nothing was saved")
-    found = reading.weights(again.events)
-    equal = found == wanted if wanted or found else None
+    equal = again.weights_equal(wanted)
+    step = reading.step_after(again.events, restarted)
     seconds = None if step is None else round(step - restarted, 4)
-    if again.code != 0:
-        broken.append("took too long" if again.timed_out else f"the job ended with {again.code}")
-    elif equal is False:
-        broken.append("other weights")
+    broken += again.broken(equal)
     if lost:
         broken.append(f"{lost} steps lost")
-    if limit is not None and seconds is not None and seconds > limit:
-        broken.append(f"first new step after more than {limit:g} s")
-    broken += samples_broken(again)
-    return Row(
-        fault="preempt",
-        run_dir=run_dir,
+    broken += _too_late([seconds], limit)
+    broken += again.samples_broken()
+    return _row(
+        "preempt",
+        again,
+        broken,
         hit=1,
         noticed=None if saved is None else round(saved[0] - told, 4),
         first_step=seconds,
         first_steps=(seconds,),
         steps_lost=lost or 0,
         weights_equal=equal,
-        samples_lost=again.samples.lost if again.samples else None,
-        samples_repeated=again.samples.repeated if again.samples else None,
-        broken=tuple(broken),
     )
 
 
 def judge_full_disk(
-    run_dir: str,
     run: EndedRun,
     filled: float | None,
     warned: float | None,
@@ -246,35 +239,18 @@ def judge_full_disk(
 ) -> Row:
     """Returns the row of a job whose checkpoints had no room from some moment on.
 
-    Args:
-      run_dir: the job's directory.
-      run: the job.
-      filled: when the disk was full; None when the job was over before.
-      warned: when a person was told; None for never.
-      wanted: the weights of the undisturbed run.
+    `filled` is when the disk was full, None when the job was over before; `warned` when a person
+    was told, None for never.
     """
-    found = reading.weights(run.events)
-    equal = found == wanted if wanted or found else None
-    broken = []
-    if run.code != 0:
-        broken.append("took too long" if run.timed_out else f"the job ended with {run.code}")
-    elif filled is None:
-        return Row(fault="disk", run_dir=run_dir)
-    elif equal is False:
-        broken.append("other weights")
+    if run.code == 0 and filled is None:
+        return Row(fault="disk", run_dir=run.run_dir)
+    equal = run.weights_equal(wanted)
+    broken = run.broken(equal)
     if warned is None:
         broken.append("no warning")
-    broken += samples_broken(run)
+    broken += run.samples_broken()
     noticed = None
     if filled is not None and warned is not None:
         noticed = round(max(0.0, warned - filled), 4)
-    return Row(
-        fault="disk",
-        run_dir=run_dir,
-        hit=int(filled is not None),
-        noticed=noticed,
-        weights_equal=equal,
-        samples_lost=run.samples.lost if run.samples else None,
-        samples_repeated=run.samples.repeated if run.samples else None,
-        broken=tuple(broken),
-    )
+    hit = int(filled is not None)
+    return _row("disk", run, broken, hit=hit, noticed=noticed, weights_equal=equal)

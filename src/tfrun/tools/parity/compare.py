@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-
-from tfrun.tools.parity.step_records import StepRecord
 
 # Below this (root mean square) a variable's own size is no measure: a bias that begins at zero, or
 # one whose gradient is nothing but rounding.
@@ -20,6 +18,23 @@ FLOOR = 1e-3
 # moves by 1e-4 of itself while no loss feels it (examples/digits.py: the bias of the convolution,
 # at step 8). A sum instead of a mean, other samples or another rate move it by 1e-2 and more.
 VARIABLES = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """How a run stood after a step; see train/sketch.py for the sketches.
+
+    Attributes:
+      step: its number; 0 is before the first one.
+      logs: losses and metrics by name.
+      sketches: of each variable by name.
+      sizes: how many numbers each variable has.
+    """
+
+    step: int
+    logs: Mapping[str, float] = field(default_factory=dict)
+    sketches: Mapping[str, NDArray] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
-from tfrun.job.trial_request import Trial, no_step
+from safetensors import safe_open
+
+from tfrun.job.trial_request import Trial, folder, no_step
 from tfrun.tools.child_job import QUIET, Experiment, Say, ends_children_on_signals, failed
-from tfrun.tools.parity.compare import compare
+from tfrun.tools.parity.compare import StepRecord, compare
 from tfrun.tools.parity.report import ParityReport
-from tfrun.tools.parity.step_records import StepRecord, read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +57,25 @@ def _run(parity: Parity, workers: int, say: Say) -> list[StepRecord]:
     with parity.job(name, "-n", str(workers), *QUIET, wanted=wanted) as job:
         if code := job.wait():
             raise failed(job, code, f"on {count} the job")
-    records = read(job.run_dir)
+    records = _records(job.run_dir)
     if not records or not records[-1].step:
         raise no_step()
     return records
+
+
+def _records(run_dir: Path) -> list[StepRecord]:
+    """Returns how a run stood after each step, in order: losses, metrics, sketches of variables."""
+    found = []
+    for path in folder(run_dir).glob("step-*.safetensors"):
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata()
+            sketches = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        found.append(
+            StepRecord(
+                step=int(path.stem.partition("-")[2]),
+                logs={name: float(value) for name, value in json.loads(header["logs"]).items()},
+                sketches=sketches,
+                sizes=json.loads(header["sizes"]),
+            )
+        )
+    return sorted(found, key=lambda record: record.step)

@@ -1,4 +1,4 @@
-"""Reports a tuning: the table, what follows, and JSON."""
+"""Reports a tuning: the table, what follows, the curve, and JSON."""
 
 from __future__ import annotations
 
@@ -73,3 +73,29 @@ def _line(row: Scaled) -> str:
         return f"{text}, more than the data has"
     text += f", {row.steps} step" + ("s" if row.steps != 1 else "") + " an epoch"
     return f"{text}, learning rate {row.rate:.6g} ({row.rule})" if row.rate is not None else text
+
+
+def draw(figure: Any, report: TuneReport, title: str) -> None:
+    """Draws samples per second and memory over the batch, in a figure of matplotlib's."""
+    axes, chosen = figure.add_subplot(), report.chosen
+    ran = sorted((r for r in report.results if r.rate is not None), key=lambda r: r.batch)
+    batches = [r.batch for r in ran]
+    axes.plot(batches, [r.rate for r in ran], "o-", color="tab:blue")
+    axes.plot([chosen.batch], [chosen.rate], "o", color="tab:red", markersize=10, label="chosen")
+    for result in report.results:
+        if result.ended_by == "memory":
+            axes.axvline(result.batch, color="tab:red", linestyle=":", label="out of memory")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(batches, [str(batch) for batch in batches])
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("batch of a worker")
+    axes.set_ylabel("samples/s", color="tab:blue")
+    memory = axes.twinx()
+    memory.plot(batches, [r.memory / 1e9 for r in ran], "s--", color="tab:gray", markersize=4)
+    # Mostly a flat line, which would lie on the frame.
+    memory.set_ylim(0, 1.15 * memory.get_ylim()[1])
+    memory.set_ylabel("peak memory of a worker (GB)", color="tab:gray")
+    handles, labels = axes.get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    axes.legend(unique.values(), unique.keys(), loc="lower right")
+    axes.set_title(title)

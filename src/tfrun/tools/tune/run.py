@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import json
+import signal
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tfrun.job import reports
 from tfrun.job.errors import TfrunError
+from tfrun.job.exits import ExitStatus
 from tfrun.job.trial_request import Trial, fixed_batch, folder, no_step
 from tfrun.tools.child_job import QUIET, Experiment, Say, ends_children_on_signals, failed
-from tfrun.tools.tune.outcome import outcome
 from tfrun.tools.tune.report import TuneReport
 from tfrun.tools.tune.scale import scaled
 from tfrun.tools.tune.search import Result, best, ended_at_most, next_batch
 
 UNTIMED = 3  # the first step is traced, and the next ones still fill buffers
 LOG_BYTES = 20_000
+_TYPES = ("ResourceExhaustedError", "MemoryError")
+_PHRASES = (
+    "OOM when allocating",
+    "bad_alloc",
+    "Cannot allocate memory",
+    "Unable to allocate",
+    "out of memory",
+    "memory ran out",
+    "RESOURCE_EXHAUSTED",
+)
+# What a process dies of that does not look whether it has got its memory.
+_SIGNALS = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGKILL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +120,52 @@ def _try(tune: Tune, batch: int) -> tuple[Result, dict[str, Any] | None]:
     if any("TFRUN-802" in error.message for error in errors):
         raise fixed_batch()
     raise failed(job, code, f"with a batch of {batch} the job")
+
+
+def outcome(
+    batch: int,
+    found: Mapping[str, Any] | None,
+    events: Sequence[Mapping[str, Any]],
+    log: str,
+    *,
+    limited: bool,
+) -> Result | None:
+    """Returns the result; None when the job failed for another reason than memory.
+
+    Args:
+      batch: samples on each worker.
+      found: what the chief has written, if it came to that.
+      events: all of the job.
+      log: the end of what the workers have written.
+      limited: their memory was limited, so that SIGKILL, or a crash, came of that.
+    """
+    if found is not None and found["outcome"] == "measured":
+        rates = [n / s for n, s in zip(found["counts"], found["seconds"], strict=True) if s > 0]
+        return Result(
+            batch=batch,
+            rate=statistics.median(rates),
+            milliseconds=1000 * statistics.median(found["seconds"]),
+            memory=found["memory"],
+        )
+    if found is not None:
+        return Result(batch=batch, ended_by="data", how=f"{found['samples']} samples in all")
+    how = _out_of_memory(events, log, limited)
+    return Result(batch=batch, ended_by="memory", how=how) if how else None
+
+
+def _out_of_memory(events: Sequence[Mapping[str, Any]], log: str, limited: bool) -> str:
+    for event in events:
+        match reports.of(event):
+            case reports.Error(type=kind, message=text):
+                if kind in _TYPES or any(phrase in text for phrase in _PHRASES):
+                    return kind
+        if event["event"] == "worker_exited" and event["code"] < 0:
+            if "memory ran out" in event["status"]:
+                return "killed for lack of memory"
+            refused = limited or any(phrase in log for phrase in _PHRASES)
+            if refused and -event["code"] in _SIGNALS:
+                return str(ExitStatus(code=event["code"]))
+    return ""
 
 
 def _log(run_dir: Path) -> str:
