@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conftest import Jobs
-from tfrun.cli.completion import verb_of
-from tfrun.cli.main import VERBS
+from tfrun.cli.main import verb_of
 
 
 @pytest.mark.parametrize(
@@ -26,7 +25,7 @@ from tfrun.cli.main import VERBS
 )
 def test_the_verb_is_found(words: str, at: str, verb: list[str], left: str) -> None:
     environment = {"COMP_WORDS": words, "COMP_CWORD": at}
-    assert (verb_of(environment, VERBS), environment["COMP_WORDS"]) == (verb, left)
+    assert (verb_of(environment), environment["COMP_WORDS"]) == (verb, left)
 
 
 def test_verbs_and_their_options_are_completed(jobs: Jobs) -> None:

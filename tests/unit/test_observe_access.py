@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from watched_run import OWNER, TOKEN, Watched, with_run
 
-from tfrun.observe.same_user import owner_of
+from tfrun.observe.access import owner_of
 
 ROUTES = (
     "/",

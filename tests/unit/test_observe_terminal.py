@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tfrun.job.exits import ExitStatus
-from tfrun.job.first_failure import Failure
+from tfrun.job.first_failure import Failure, Outcome
 from tfrun.job.reports import EpochEnd, Error, FitEnd
-from tfrun.observe.terminal import TRACEBACK_LINES, Terminal, headline, report_failure
+from tfrun.observe.failure_report import headline
+from tfrun.observe.job_summary import TRACEBACK_LINES, report_failure
+from tfrun.observe.terminal import Terminal
 
 
 def plain(*pieces: str) -> Terminal:
@@ -284,7 +286,8 @@ def test_the_headline(failure: Failure, told: str) -> None:
 
 def report(failure: Failure, others: int = 0, *, seen: bool = False, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width, highlight=False)
-    report_failure(failure, others, "run/logs/worker-1.log", seen=seen, console=console)
+    outcome = Outcome(exit_code=1, cause=failure, others=others)
+    report_failure(outcome, "run/logs/worker-1.log", seen=seen, console=console)
     file = console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue()

@@ -13,6 +13,7 @@ import click
 from tfrun.cli.params import context
 from tfrun.job import run_dir
 from tfrun.job.errors import UsageError
+from tfrun.observe.event_lines import counted
 
 if TYPE_CHECKING:
     from tfrun.data.ledger.proof import EpochReport, LedgerReport
@@ -60,8 +61,7 @@ def _lines(report: LedgerReport) -> Iterator[str]:
     for note in report.not_covered:
         yield f"NOT COVERED: {note}"
     jobs = f", {report.jobs} jobs" if report.jobs > 1 else ""
-    rounds = f"{report.rounds} round" + ("s" if report.rounds != 1 else "")
-    epochs = f"{len(report.epochs)} epoch" + ("s" if len(report.epochs) != 1 else "")
+    rounds, epochs = counted(report.rounds, "round"), counted(len(report.epochs), "epoch")
     covered = "covered " if report.not_covered else ""
     verdict = f"every {covered}sample exactly once"
     verdict = verdict if report.exact else f"NOT {verdict}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,8 @@ from tfrun.job.timeouts import Timeouts
 from tfrun.job.version import __version__
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from tfrun.cli.options import Options
 
 COMPLETE = "_TFRUN_COMPLETE"  # set by the shell, for click
@@ -59,11 +61,33 @@ VERBS = {
 }
 
 
-def first_words(begun: str) -> list:
-    """What a shell may complete where a script stands."""
-    from tfrun.cli.completion import first_words
+def first_words(begun: str) -> list[CompletionItem]:
+    """What a shell may complete where a script stands: a verb, or a file."""
+    from click.shell_completion import CompletionItem
 
-    return first_words(VERBS, begun)
+    found = [CompletionItem(verb) for verb in VERBS if verb.startswith(begun)]
+    return [*found, CompletionItem(begun, type="file")]
+
+
+def verb_of(environment: MutableMapping[str, str]) -> list[str]:
+    """Returns the verb whose words the shell wants completed, and takes it out of these; or none.
+
+    Args:
+      environment: where bash, zsh and fish tell click what stands on the command line.
+    """
+    import shlex
+
+    from click.shell_completion import split_arg_string
+
+    words = split_arg_string(environment.get("COMP_WORDS", ""))
+    at = environment.get("COMP_CWORD", "")  # of fish it is the word itself
+    is_begun = at == "1" if at.isdecimal() else words[1:] == [at]
+    if is_begun or words[1:2] == [] or words[1] not in VERBS:
+        return []
+    environment["COMP_WORDS"] = shlex.join([words[0], *words[2:]])
+    if at.isdecimal():
+        environment["COMP_CWORD"] = str(int(at) - 1)
+    return [words[1]]
 
 
 class _Command(click.Command):
@@ -297,9 +321,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     leave_outer_job(os.environ)
     argv = sys.argv[1:] if argv is None else argv
     if COMPLETE in os.environ:
-        from tfrun.cli.completion import verb_of
-
-        argv = verb_of(os.environ, VERBS)
+        argv = verb_of(os.environ)
     command, args, name = command_for(argv)
     if command is run or name.split()[-1] in STARTS:
         for text in unknown(os.environ, run, VERBS):

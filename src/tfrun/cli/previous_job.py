@@ -13,6 +13,7 @@ from typing import Any
 from tfrun.checkpoint import claims, manifest
 from tfrun.job import files, reports
 from tfrun.job.spec import JobSpec
+from tfrun.observe.event_lines import counted
 from tfrun.observe.events import event_of
 
 POLL_SECONDS = 0.1  # another process's lock has no event
@@ -71,7 +72,7 @@ def told(step: int | None, came_to: int | None, *, goes_on: bool) -> list[str]:
     elif came_to and step is not None and came_to > step:
         many = came_to - step
         lines.append(
-            f"the job before had come to step {came_to:,}: {many:,} step{'s' if many != 1 else ''} "
+            f"the job before had come to step {came_to:,}: {counted(many, 'step')} "
             f"{'are' if many != 1 else 'is'} done again"
         )
     return lines

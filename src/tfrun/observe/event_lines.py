@@ -1,4 +1,4 @@
-"""Describes an event in one line for people. Pure."""
+"""Describes an event, or how a training begins, in one line for people. Pure."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ def name_of(task: str) -> str:
     return task.replace(":", " ")
 
 
+def counted(count: int, what: str) -> str:
+    """Returns "1 worker" or "2 workers"."""
+    return f"{count:,} {what}" + "s" * (count != 1)
+
+
 def _line(event: Event) -> str | tuple[str, str] | None:
     match event.get("event"):
         case "job":
@@ -50,8 +55,10 @@ def _line(event: Event) -> str | tuple[str, str] | None:
         case "wanted_back":
             return f"{event['agent']} is being preempted", "warning"
         case "missing":
-            events = f"{event['events']:,} event{'s' if event['events'] != 1 else ''}"
-            return f"{events} could not be written here: {event['reason']}", "warning"
+            return (
+                f"{counted(event['events'], 'event')} could not be written here: {event['reason']}",
+                "warning",
+            )
         case "notice":
             return str(event["text"]), "warning"
         case "doubt":
@@ -102,3 +109,41 @@ def _report_line(name: str, report: reports.Report | None) -> str | tuple[str, s
         case reports.WorkerNotice(text=text):
             return f"{name}: {text}", "warning"
     return None
+
+
+def training_line(report: reports.Training) -> str:
+    """Returns the line for a training that begins."""
+    batch, workers = report.global_batch, report.workers or 1
+    count = counted(workers, "worker")
+    if batch is None:
+        parts = ["global batch: known to the script alone", count]
+    elif workers == 1:
+        parts = [f"global batch {batch}", count]
+    else:
+        most = "at most " if batch % workers else ""
+        parts = [f"global batch {batch}", f"{most}{-(-batch // workers)} a worker ({count})"]
+    travel = [report.compression] if report.compression else []
+    return " · ".join([*parts, *_rate(report.rate), *travel])
+
+
+def training_key(report: reports.Training) -> tuple[Any, ...]:
+    """Returns what has to change for the line to be worth another look.
+
+    A plain rate does not count: scripts set it whenever they like.
+    """
+    scaled = tuple(report.rate.items()) if "rule" in report.rate else ()
+    return report.global_batch, report.workers, scaled
+
+
+def _rate(rate: Mapping[str, Any]) -> list[str]:
+    if "schedule" in rate:
+        return [f"learning rate by {rate['schedule']}"]
+    if "rate" not in rate:
+        return []
+    text = f"learning rate {rate['rate']:.6g}"
+    if "rule" not in rate:
+        return [text]
+    warmup = rate.get("warmup_steps")
+    rise = f", warm-up of {counted(warmup, 'step')}" if warmup else ""
+    how = f"{rate['rule']} rule: {rate['base']:.6g} at batch {rate['base_batch']}"
+    return [f"{text} ({how}{rise})"]

@@ -14,7 +14,7 @@ from tfrun.job.reports import Error
 
 LINES = 6  # of the message
 WIDTH = 400  # characters of a line
-_STYLE = re.compile(r"\x1b\[[\d;]*m")  # Keras writes in bold what it wants to be seen
+_STYLE = re.compile(r"\x1b\[[\d;]*m")
 _FRAME = re.compile(r'\s*File "(.*)", line (\d+)(?:, in (.*))?')
 _NODE = re.compile(r"\[\[\{\{node (.*?)\}\}\]\]")
 _TENSORFLOW = re.compile(
@@ -28,6 +28,11 @@ _ENDS = re.compile(
 )
 
 
+def plain(text: str) -> str:
+    """Returns a text without the bold type in which Keras writes what it wants to be seen."""
+    return _STYLE.sub("", text)
+
+
 def essence(error: Error) -> list[str]:
     """Returns the exception's type with its first meaningful lines, and what belongs to it."""
     kind = error.type
@@ -36,7 +41,7 @@ def essence(error: Error) -> list[str]:
         return _clipped([lines[-1], *lines[begin:-1]])
     if kind == "SystemExit":
         return _clipped(error.traceback.rstrip().splitlines()[-1:])
-    said = _said(_STYLE.sub("", error.message))
+    said = _said(plain(error.message))
     if not said:
         said = [f"(without a message) in: {error.line}" if error.line else "(without a message)"]
     lines = [f"{kind}: {said[0]}" if kind else said[0], *said[1:]]
@@ -44,7 +49,7 @@ def essence(error: Error) -> list[str]:
     lines += [f"  - {text}" for text in _texts(error.exceptions)]
     for text, words in ((error.cause, "caused by"), (error.context, "while handling")):
         if text:
-            lines.append(f"{words} {_STYLE.sub('', text)}")
+            lines.append(f"{words} {plain(text)}")
     return _clipped(lines)
 
 
@@ -54,7 +59,7 @@ def frames(error: Error) -> list[str]:
     if (begin := _begin_of_syntax(error)) is not None:
         return lines[:begin]
     head = re.compile(rf"[| ]*(?:\w+\.)*{re.escape(error.type)}(?:: |:?$)")
-    message = _STYLE.sub("", error.message).splitlines()
+    message = plain(error.message).splitlines()
     for i in range(len(lines) - 1, -1, -1):
         ends = message[0].rstrip() if message else ""
         if head.match(lines[i]) and lines[i].rstrip().endswith(ends):
@@ -107,11 +112,11 @@ def _begin_of_syntax(error: Error) -> int | None:
 
 
 def _lines(error: Error) -> list[str]:
-    return _STYLE.sub("", error.traceback).rstrip().splitlines()
+    return plain(error.traceback).rstrip().splitlines()
 
 
 def _texts(found: Sequence[str] | None) -> list[str]:
-    return [line for text in found or () for line in _STYLE.sub("", text).splitlines()]
+    return [line for text in found or () for line in plain(text).splitlines()]
 
 
 def _clipped(lines: list[str]) -> list[str]:

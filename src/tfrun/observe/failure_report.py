@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure, Outcome
 from tfrun.job.reports import Error
-from tfrun.observe.exception_summary import essence, frames
+from tfrun.observe.event_lines import counted, name_of
+from tfrun.observe.exception_summary import essence, frames, plain
 from tfrun.observe.known_failures import advice
 
 MAX_TRACEBACK = 8000  # characters
-_STYLE = re.compile(r"\x1b\[[\d;]*m")  # Keras writes in bold what it wants to be seen
 
 
 def headline(failure: Failure) -> str:
     """Returns one sentence: which task failed, how, and why that was the end."""
     if not (limit := failure.in_a_row):
         return _what_failed(failure)
-    many = f"{limit} restart{'s' if limit != 1 else ''} in a row"
+    many = f"{counted(limit, 'restart')} in a row"
     return f"{_what_failed(failure)}; {many} made no progress (--max-restarts {limit})"
 
 
 def _what_failed(failure: Failure) -> str:
-    name = failure.task.replace(":", " ")
     if failure.status is None and not failure.error:
         return failure.tail
     if failure.strict:
         return "ended by --strict"
-    how = str(failure.status or ExitStatus(code=1))
     kind = failure.error.type if failure.error else ""
-    if kind == "SystemExit":
-        return f"{name} failed first: {how}"
-    if kind:
-        return f"{name} failed first: {how}, {kind}"
-    return f"{name} failed first: {how}"
+    what = f"{name_of(failure.task)} failed first: {failure.status or ExitStatus(code=1)}"
+    return what if kind in ("", "SystemExit") else f"{what}, {kind}"
 
 
 def detail_of(failure: Failure, most: int) -> list[str]:
@@ -76,11 +70,11 @@ def failure_json(outcome: Outcome) -> dict[str, Any] | None:
         return None
     known = advice(cause, outcome.differing)
     error = cause.error or Error(type="", message="", traceback="")
-    traceback = _STYLE.sub("", error.traceback or cause.tail)
+    traceback = plain(error.traceback or cause.tail)
     return {
         **{"task": cause.task, "code": cause.code, "headline": headline(cause)},
         "type": error.type,
-        "message": _STYLE.sub("", error.message)[:MAX_TRACEBACK],
+        "message": plain(error.message)[:MAX_TRACEBACK],
         "said": "\n".join(essence(cause.error)) if cause.error else "",
         "traceback": traceback[-MAX_TRACEBACK:],
         **{"others": outcome.others, "others_text": others_text(outcome.others)},

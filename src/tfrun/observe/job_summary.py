@@ -9,10 +9,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.text import Text
+
 from tfrun.job.first_failure import Outcome
 from tfrun.job.spec import JobSpec
 from tfrun.job.version import __version__
-from tfrun.observe.terminal import Terminal, report_failure
+from tfrun.observe.event_lines import counted, name_of
+from tfrun.observe.failure_report import detail_of, headline, log_of, others_text
+from tfrun.observe.known_failures import advice
+from tfrun.observe.terminal import Terminal
+
+TRACEBACK_LINES = 12
 
 
 def beginning(spec: JobSpec, now: float, *, goes_on: bool) -> dict[str, Any]:
@@ -36,12 +45,12 @@ def print_start(terminal: Terminal, spec: JobSpec, serves: str = "", part: str =
       part: which task this is of a cluster that somebody else has stated.
     """
     if serves:
-        what = f"{serves.replace(':', ' ')} serves until the chief has ended"
+        what = f"{name_of(serves)} serves until the chief has ended"
         return terminal.notice(f"{what} · run directory {_short(spec.run_dir)}")
     workers = spec.workers.high
-    parts = [spec.program.name, part or f"{workers} worker" + ("s" if workers != 1 else "")]
+    parts = [spec.program.name, part or counted(workers, "worker")]
     if spec.ps:
-        parts.append(f"{spec.ps} parameter server" + ("s" if spec.ps != 1 else ""))
+        parts.append(counted(spec.ps, "parameter server"))
     if spec.evaluator:
         parts.append("an evaluator")
     parts.append(f"run directory {_short(spec.run_dir)}")
@@ -53,54 +62,63 @@ def print_outcome(
 ) -> None:
     """Says how it went: the summary, or the report of the failure."""
     run = _short(spec.run_dir)
-    if outcome.cause is not None:
-        log = f"{run}/logs/{outcome.cause.task.replace(':', '-')}.log"
-        if not Path(log).exists():
-            log = f"{run}/logs"
-        shown = spec.log_all or outcome.cause.task == chief
-        seen = shown and not outcome.cause.follows_from_a_peer
+    unsaved = f"what was trained could not be saved: {outcome.unsaved}"
+    lines: list[str] = []
+    if cause := outcome.cause:
+        log = f"{run}/{log_of(cause.task)}"
+        shown = spec.log_all or cause.task == chief
         report_failure(
-            outcome.cause,
-            outcome.others,
-            log,
-            seen=seen,
-            restarts=outcome.restarts,
-            differing=outcome.differing,
+            outcome,
+            log if Path(log).exists() else f"{run}/logs",
+            seen=shown and not cause.follows_from_a_peer,
         )
         if outcome.saved_step is not None:
-            print(f"tfrun: {_goes_on(outcome.saved_step, spec)}", file=sys.stderr)
+            lines.append(_goes_on(outcome.saved_step, spec))
         elif outcome.unsaved:
-            text = f"what was trained could not be saved: {outcome.unsaved}"
-            print(f"tfrun: {text}", file=sys.stderr)
-        return
-    if outcome.preempted:
-        print(
-            f"tfrun: preempted by {outcome.interrupted} after {seconds:.1f} s; "
-            f"{_goes_on(outcome.saved_step, spec)}",
-            file=sys.stderr,
-        )
-        return
-    if outcome.interrupted:
-        unsaved = f"; what was trained could not be saved: {outcome.unsaved}"
-        print(
-            f"tfrun: stopped by {outcome.interrupted} after {seconds:.1f} s"
-            f"{unsaved if outcome.unsaved else ''}",
-            file=sys.stderr,
-        )
-        return
-    parts = [
-        f"finished in {seconds:.1f} s",
-        *_restarts(outcome.restarts),
-        *_replaced(outcome.replaced),
-        *_throughput(fit),
-        *_skipped(fit),
-    ]
-    logs = fit.get("logs") or {}
-    parts += [f"{name} {value:.4f}" for name, value in _numbers(logs)]
-    print(f"tfrun: {' · '.join(parts)}", file=sys.stderr)
-    for doubt in outcome.doubts:
-        print(f"tfrun: WARNING {doubt}", file=sys.stderr)
-    print(f"tfrun: logs and events in {run}", file=sys.stderr)
+            lines.append(unsaved)
+    elif outcome.preempted:
+        end = f"preempted by {outcome.interrupted} after {seconds:.1f} s"
+        lines.append(f"{end}; {_goes_on(outcome.saved_step, spec)}")
+    elif outcome.interrupted:
+        end = f"stopped by {outcome.interrupted} after {seconds:.1f} s"
+        lines.append(f"{end}; {unsaved}" if outcome.unsaved else end)
+    else:
+        parts = [f"finished in {seconds:.1f} s", *_counts(outcome, fit)]
+        parts += [f"{name} {value:.4f}" for name, value in _numbers(fit.get("logs") or {})]
+        lines += [" · ".join(parts), *(f"WARNING {doubt}" for doubt in outcome.doubts)]
+        lines.append(f"logs and events in {run}")
+    for line in lines:
+        print(f"tfrun: {line}", file=sys.stderr)
+
+
+def report_failure(
+    outcome: Outcome, log: str, *, seen: bool, console: Console | None = None
+) -> None:
+    """Prints the one report of a failed job: who, how, the traceback's end, where to read on.
+
+    Args:
+      outcome: with a cause.
+      log: the path of the failed task's log.
+      seen: its output was on the terminal, the traceback above us: what it says is enough.
+      console: where to print; by default standard error.
+    """
+    failure = outcome.cause
+    assert failure is not None
+    console = console or Console(stderr=True, highlight=False, soft_wrap=False)
+    lines: list[Text] = [Text(f"{failure.code}: {headline(failure)}", style="bold")]
+    detail = detail_of(failure, 0 if seen else TRACEBACK_LINES)
+    if (detail and failure.status is not None) or failure.error:
+        lines += [Text.from_ansi(line) for line in ["", *detail]]
+    if known := advice(failure, outcome.differing):
+        lines += [Text(""), Text(f"Likely cause: {known.likely}."), Text(f"Fix: {known.fix}.")]
+    lines.append(Text(""))
+    if outcome.others:
+        lines.append(Text(others_text(outcome.others)))
+    if times := outcome.restarts:
+        often = "once" if times == 1 else f"{times} times"
+        lines.append(Text(f"The job had been restarted {often} before."))
+    lines.append(Text(f"Log: {log}"))
+    console.print(Panel(Group(*lines), title="tfrun: the job failed", border_style="red"))
 
 
 def _goes_on(step: int | None, spec: JobSpec) -> str:
@@ -109,26 +127,18 @@ def _goes_on(step: int | None, spec: JobSpec) -> str:
     return f"{saved}, and the same command with --run-dir {run} goes on"
 
 
-def _restarts(count: int) -> list[str]:
-    return [f"{count} restart" + ("s" if count != 1 else "")] if count else []
-
-
-def _replaced(count: int) -> list[str]:
-    return [f"{count} worker" + ("s" if count != 1 else "") + " replaced"] if count else []
-
-
-def _throughput(fit: Mapping[str, Any]) -> list[str]:
-    samples, steps, seconds = fit.get("samples"), fit.get("steps"), fit.get("seconds")
-    if not seconds:
-        return []
-    if samples:
-        return [f"{samples / seconds:,.0f} samples/s"]
-    return [f"{steps / seconds:,.1f} steps/s"] if steps else []
-
-
-def _skipped(fit: Mapping[str, Any]) -> list[str]:
-    count = fit.get("skipped")
-    return [f"{count} sample" + ("s" if count != 1 else "") + " left out"] if count else []
+def _counts(outcome: Outcome, fit: Mapping[str, Any]) -> Iterator[str]:
+    if outcome.restarts:
+        yield counted(outcome.restarts, "restart")
+    if outcome.replaced:
+        yield f"{counted(outcome.replaced, 'worker')} replaced"
+    if seconds := fit.get("seconds"):
+        if samples := fit.get("samples"):
+            yield f"{samples / seconds:,.0f} samples/s"
+        elif steps := fit.get("steps"):
+            yield f"{steps / seconds:,.1f} steps/s"
+    if skipped := fit.get("skipped"):
+        yield f"{counted(skipped, 'sample')} left out"
 
 
 def _numbers(logs: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

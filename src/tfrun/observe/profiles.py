@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from tfrun.job import reports
+from tfrun.observe.event_lines import counted, name_of
 
 
 class Answers:
@@ -49,11 +50,10 @@ class Answers:
         if good:
             first = max(self._found[task].first for task in good)
             last = min(self._found[task].last for task in good)
-            count = f"{len(good)} worker" + ("s" if len(good) != 1 else "")
-            yield f"traces of {count}, steps {first + 1} to {last}"
+            yield f"traces of {counted(len(good), 'worker')}, steps {first + 1} to {last}"
         for task in self._tasks:
             if problem := self._problem(task):
-                yield f"{task.replace(':', ' ')}: no trace: {problem}"
+                yield f"{name_of(task)}: no trace: {problem}"
 
     def _problem(self, task: str) -> str:
         answer = self._found.get(task)

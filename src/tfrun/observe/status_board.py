@@ -11,6 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tfrun.observe.event_lines import counted, name_of
+
 MOST_LOGS = 6
 MOST_WORKERS = 16
 MOST_STRAGGLERS = 3
@@ -109,9 +111,9 @@ def _head(status: Status) -> Text:
         text.append(f" · round {status['round']['number']} · {up} of {wanted} workers up")
     else:
         count = len(status["tasks"]) or wanted
-        text.append(f" · {count} worker" + ("s" if count != 1 else ""))
+        text.append(f" · {counted(count, 'worker')}")
     if status["restarts"]:
-        text.append(f" · {status['restarts']} restart" + ("s" if status["restarts"] != 1 else ""))
+        text.append(f" · {counted(status['restarts'], 'restart')}")
     if status["seconds"] is not None:
         text.append(f" · {duration(max(0, status['seconds']))}")
     return text
@@ -151,9 +153,8 @@ def _numbers(training: Mapping[str, Any], status: Status) -> Iterator[Renderable
 def _stragglers(status: Status) -> Iterator[str]:
     slow = [found for found in status["stragglers"] if found["until"] is None]
     for found in slow[:MOST_STRAGGLERS]:
-        name = found["task"].replace(":", " ")
         at = found["slow_at"] + (f" to {found['network_to']}" if found["network_to"] else "")
-        yield f"{name} is slow ({at}): {found['factor']:.1f} times the others"
+        yield f"{name_of(found['task'])} is slow ({at}): {found['factor']:.1f} times the others"
     if len(slow) > MOST_STRAGGLERS:
         yield f"… {len(slow) - MOST_STRAGGLERS} more are slow"
 
@@ -180,7 +181,7 @@ def _table(tasks: Sequence[Mapping[str, Any]], most: int, *, cuts: bool) -> Tabl
         # A cell that is cut, in a column that may be narrower: the others keep their widths.
         how = "ellipsis" if cuts else "fold"
         texts = (Text(t, no_wrap=cuts, overflow=how) for t in (task["host"] or "", state))
-        row = (task["task"].replace(":", " "), *texts, *shown, memory, cpu)
+        row = (name_of(task["task"]), *texts, *shown, memory, cpu)
         style = "red" if task["state"] in ("failed", "gone") else "yellow" * bool(task["slow_at"])
         table.add_row(*row, task["slow_at"] or "", style=style)
     if len(chosen) < len(tasks):

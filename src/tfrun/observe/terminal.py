@@ -1,4 +1,4 @@
-"""Shows a job on the terminal: the chief's output, live, and one report at the end."""
+"""Shows a job on the terminal: the chief's output, live, and tfrun's own lines."""
 
 from __future__ import annotations
 
@@ -8,21 +8,12 @@ import queue
 import re
 import sys
 import threading
-from collections.abc import Sequence
 from typing import Any, TextIO
 
-from rich.console import Console, Group
-from rich.panel import Panel
-from rich.text import Text
-
-from tfrun.job.first_failure import Failure
 from tfrun.job.reports import FitEnd, Report, Skipped, Training
-from tfrun.observe.failure_report import detail_of, headline, others_text
-from tfrun.observe.known_failures import advice
+from tfrun.observe.event_lines import training_key, training_line
 from tfrun.observe.live_block import SECONDS, Screen, View
-from tfrun.observe.training_header import training_key, training_line
 
-TRACEBACK_LINES = 12
 # Of one that has begun: from the line's start, and whole when the exception's own line is there.
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE)
 _WHOLE_TRACEBACK = re.compile(r"[^\n]*\n(?:[ \t][^\n]*\n|\n)*\S[^\n]*\n")
@@ -202,41 +193,3 @@ def _encodable(text: str, encoding: str | None) -> str:
     """Replaces what a terminal's encoding lacks: better a ? in a progress bar than no output."""
     encoding = encoding or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)
-
-
-def report_failure(
-    failure: Failure,
-    others: int,
-    log: str,
-    *,
-    seen: bool,
-    restarts: int = 0,
-    differing: Sequence[str] = (),
-    console: Console | None = None,
-) -> None:
-    """Prints the one report of a failed job: who, how, the traceback's end, where to read on.
-
-    Args:
-      failure: the first cause.
-      others: how many tasks ended because of it.
-      log: the path of the failed task's log.
-      seen: its output was on the terminal, the traceback above us: what it says is enough.
-      restarts: how often the job had begun again before.
-      differing: machines of the job that have other versions than the first one, and in what.
-      console: where to print; by default standard error.
-    """
-    console = console or Console(stderr=True, highlight=False, soft_wrap=False)
-    lines: list[Text] = [Text(f"{failure.code}: {headline(failure)}", style="bold")]
-    detail = detail_of(failure, 0 if seen else TRACEBACK_LINES)
-    if (detail and failure.status is not None) or failure.error:
-        lines += [Text.from_ansi(line) for line in ["", *detail]]
-    if known := advice(failure, differing):
-        lines += [Text(""), Text(f"Likely cause: {known.likely}."), Text(f"Fix: {known.fix}.")]
-    lines.append(Text(""))
-    if others:
-        lines.append(Text(others_text(others)))
-    if restarts:
-        times = "once" if restarts == 1 else f"{restarts} times"
-        lines.append(Text(f"The job had been restarted {times} before."))
-    lines.append(Text(f"Log: {log}"))
-    console.print(Panel(Group(*lines), title="tfrun: the job failed", border_style="red"))

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tfrun.job.reports import Training
+from tfrun.observe.event_lines import training_line
 from tfrun.observe.terminal import Terminal
-from tfrun.observe.training_header import training_line
 
 SCALED = {"rate": 0.4, "rule": "linear", "base": 0.1, "base_batch": 64, "warmup_steps": 500}
 
