@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import tfrun
+from tfrun.agent.settings import AgentSettings
 from tfrun.job.spec import JobSpec, Program
 from tfrun.launch.remote_agent import GREETING
 from tfrun.launch.ssh import backend as ssh
@@ -45,8 +46,8 @@ def with_backend(
     remote = Remote(python="python", directory="/")
 
     async def run() -> None:
-        backend = SshBackend({"n1": "n1"}, {"n1": 1}, spec, remote, silence=5.0)
-        await backend.start(1, {"token": "t", "spec": spec.to_json()})
+        backend = SshBackend({"n1": "n1"}, {"n1": 1}, spec, remote)
+        await backend.start(1, AgentSettings(token="t", spec=spec))
         try:
             await asyncio.wait_for(test(backend), SECONDS)
         finally:
@@ -98,8 +99,8 @@ def test_each_process_of_an_agent_has_its_number(
 
     heard = JOINS.replace("read c;", "head -n 1 >> heard;")
     with_backend(tmp_path, monkeypatch, [f"{heard} exit 1", f"{heard} exit 1", "sleep 9"], test)
-    configs = [json.loads(line) for line in (tmp_path / "heard").read_text().splitlines()]
-    assert [config["attempt"] for config in configs] == [0, 1]
+    told = [AgentSettings.from_line(line) for line in (tmp_path / "heard").open("rb")]
+    assert [(each.agent, each.attempt) for each in told] == [("n1", 0), ("n1", 1)]
 
 
 def test_the_jobs_end_is_no_reason_to_try_again(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import shlex
 from pathlib import Path
@@ -10,11 +11,14 @@ from pathlib import Path
 import pytest
 
 import tfrun
+from tfrun.agent.settings import AgentSettings
+from tfrun.job.spec import JobSpec, Program
 from tfrun.launch.remote_agent import FAILURE, GREETING
 from tfrun.launch.ssh.connection import SshConnection
 from tfrun.launch.ssh.failure import Reason
 
-CONFIG = json.dumps({"address": "10.0.0.2", "port": 4711}) + "\n"
+TOLD = AgentSettings(spec=JobSpec(program=Program(target="t.py")), token="secret")
+LINE = dataclasses.replace(TOLD, agent="10.0.0.2", url="4711").to_line()
 ALLOCATED = "Allocated port 4711 for remote forward to 127.0.0.1:1"
 
 
@@ -26,7 +30,7 @@ def converse(
     directory: Path, *, out: list[str], err: list[str], then: str = "", copy: Path | None = None
 ) -> tuple[Reason, SshConnection]:
     """Runs a shell that says these lines, puts what it hears into `heard`, and does `then`."""
-    size = len(CONFIG) + (copy.stat().st_size if copy else 0)
+    size = len(LINE) + (copy.stat().st_size if copy else 0)
     lines = [f"printf '%s\\n' {shlex.quote(line)}" for line in out]
     lines += [f"printf '%s\\n' {shlex.quote(line)} >&2" for line in err]
     hear = f"head -c {size} > {shlex.quote(str(directory / 'heard'))}"  # or to the end of file
@@ -37,7 +41,7 @@ def converse(
             ["sh", "-c", script],
             "python",
             directory / "log",
-            lambda said, port: {"address": said["address"], "port": port},
+            lambda said, port: dataclasses.replace(TOLD, agent=said["address"], url=str(port)),
             copy,
         )
         return await connection.run(), connection
@@ -46,15 +50,13 @@ def converse(
 
 
 @pytest.mark.parametrize("noise", [[], ["Welcome to n2!", "x" * 100_000]])
-def test_the_configuration_follows_the_greeting_and_the_port(
-    tmp_path: Path, noise: list[str]
-) -> None:
+def test_the_settings_follow_the_greeting_and_the_port(tmp_path: Path, noise: list[str]) -> None:
     copy = tmp_path / "copy"
     copy.write_bytes(b"\0\n" * 30_000)
     out = [*noise, greeting()]
     reason, connection = converse(tmp_path, out=out, err=[ALLOCATED], copy=copy)
     assert connection.told and reason.text.startswith("exit code 0")
-    assert (tmp_path / "heard").read_bytes() == CONFIG.encode() + copy.read_bytes()
+    assert (tmp_path / "heard").read_bytes() == LINE + copy.read_bytes()
     assert ALLOCATED in (tmp_path / "log").read_text()
 
 

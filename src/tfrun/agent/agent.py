@@ -1,11 +1,11 @@
 """The agent: one process per machine, between the controller and the machine's workers.
 
 It starts TensorFlow's import at once, while the machines still find each other. Its standard
-input carries its configuration as one line of JSON and then stays open: when it closes, the
+input carries its settings as one line of JSON and then stays open: when it closes, the
 launcher is gone, and so is the agent with all that it started; what the machine's memory holds is
 saved before, for the same command, started again. Where the network may break between
-the two, "silence" in the configuration is for how many seconds the launcher may say nothing; the
-workers train on meanwhile, and what they tell waits in the connection.
+the two, the launcher may say nothing for some seconds; the workers train on meanwhile, and what they
+tell waits in the connection.
 SIGTERM says that the machine is being preempted: the agent tells the controller, which decides.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import platform
 import signal
@@ -26,6 +25,7 @@ from typing import Any
 import aiohttp
 
 from tfrun.agent.dead_workers_snapshots import Memory
+from tfrun.agent.settings import AgentSettings
 from tfrun.agent.snapshot_directory import StateDir, remove_if_left, state_dir
 from tfrun.agent.spawn import Spawner, make_spawner
 from tfrun.agent.worker_environment import worker_environment
@@ -40,13 +40,12 @@ from tfrun.job import profile_request
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import EXIT_LOST, EXIT_PREEMPTED
 from tfrun.job.settings import STATE_DIR, WorkerSettings
-from tfrun.job.spec import JobSpec
 from tfrun.job.version import __version__
 from tfrun.process import lineage, sigterm
 from tfrun.process.descendants import kill_descendants
 from tfrun.process.python import usable_cores
 
-Settle = Callable[[dict[str, Any], asyncio.StreamReader], Awaitable[None]]
+Settle = Callable[[AgentSettings, asyncio.StreamReader], Awaitable[AgentSettings]]
 
 LOG_BACKLOG = 100  # messages; what is beyond waits in the log file
 OUTPUT_BACKLOG = 10_000  # messages; what is beyond is in the log file only
@@ -60,32 +59,30 @@ class Agent:
       lost: it has lost the controller, or the controller had given it up.
     """
 
-    def __init__(self, config: dict[str, Any], zygote: Zygote | None = None) -> None:
+    def __init__(self, settings: AgentSettings, zygote: Zygote | None = None) -> None:
         """Args:
-        config: what the launcher tells it.
+        settings: what the launcher tells it.
         zygote: one that runs already, in the environment of the workers here.
         """
-        self.name: str = config["agent"]
-        self.spec = JobSpec.from_json(config["spec"])
-        self._config = config
-        self._silence: float | None = config.get("silence")
+        self.name, self.spec = settings.agent, settings.spec
+        self._settings = settings
         self._logs = Path(self.spec.run_dir, "logs")
-        self._remote_logs = RemoteLogs(self._logs, config["token"])
+        self._remote_logs = RemoteLogs(self._logs, settings.token)
         self._outbox: asyncio.Queue[wire.Message] = asyncio.Queue()
         self._group: WorkerGroup | None = None
         self._ports: PortReservation | None = None
         self._round = -1
         self._preparing = asyncio.Lock()
         self._working: set[asyncio.Task[None]] = set()
-        self._environment = self._environment_of(config["workers"])
+        self._environment = self._environment_of(settings.workers)
         self.preempted, self.lost = False, True
         self._is_let_go = False
         self._own_state: StateDir | None = None
         state = os.environ.get(STATE_DIR, "")
         if not state:
-            self._own_state = self._make_state_dir(config["token"], config.get("attempt", 0))
+            self._own_state = self._make_state_dir(settings.token, settings.attempt)
             state = str(self._own_state.path)
-        self._settings = WorkerSettings.of(self.spec, state_dir=state)
+        self._worker_settings = WorkerSettings.of(self.spec, state_dir=state)
         self._memory = Memory(Path(state), self.spec, self.name)
         self._spawner = self._new_spawner(zygote)
 
@@ -114,15 +111,16 @@ class Agent:
         Args:
           preempted: set once the system has asked for this machine.
         """
-        headers = {"Authorization": f"Bearer {self._config['token']}"}
+        headers = {"Authorization": f"Bearer {self._settings.token}"}
+        silence = self._settings.silence
         async with (
             aiohttp.ClientSession(headers=headers) as session,
             session.ws_connect(
-                self._config["url"],
-                ssl=trusting(self._config.get("tls")),
+                self._settings.url,
+                ssl=trusting(self._settings.tls),
                 max_msg_size=wire.MAX_MESSAGE_BYTES,
                 # Pings, and waits half as long for each answer.
-                heartbeat=self._silence and self._silence / 1.5,
+                heartbeat=silence and silence / 1.5,
             ) as socket,
         ):
             self._send(
@@ -244,16 +242,16 @@ class Agent:
         try:
             await self._clear()
             await self._memory.claim(lambda text: self._send(messages.Notice(text=text)))
-            if message.ports > self._config["workers"] and not self.spec.ps:
+            if message.ports > self._settings.workers and not self.spec.ps:
                 # Workers of a machine that was lost come here: more share the cores.
                 self._environment |= self._environment_of(message.ports)
-            key = key_of(self._config["token"], message.round)
+            key = key_of(self._settings.token, message.round)
             self._group = WorkerGroup(
                 message.round,
                 self.spec,
                 logs=self._logs,
                 environment=self._environment,
-                settings=replace(self._settings, collective_key=key),
+                settings=replace(self._worker_settings, collective_key=key),
                 spawner=self._spawner,
                 send=self._send,
             )
@@ -339,10 +337,10 @@ async def _main(settle: Settle | None, zygote: Zygote | None) -> int:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lifeline), sys.stdin)
     if not (line := await lifeline.readline()):
         return 0  # whoever started us is gone already
-    config = json.loads(line)
+    settings = AgentSettings.from_line(line)
     if settle:
-        await settle(config, lifeline)
-    agent = Agent(config, zygote)
+        settings = await settle(settings, lifeline)
+    agent = Agent(settings, zygote)
     serving = asyncio.create_task(agent.run(preempted))
     orphaned = asyncio.create_task(lifeline.read())
     try:
@@ -362,7 +360,8 @@ def main(settle: Settle | None = None, *, zygote: Zygote | None = None) -> None:
     75 when that was because the machine is preempted, 74 when the two have lost each other.
 
     Args:
-      settle: is given the configuration, and the rest of the standard input, before all else.
+      settle: is given the settings, and the rest of the standard input, before all else; returns
+        the settings that count here.
       zygote: one that runs already, in the environment that the workers will have.
     """
     sys.exit(asyncio.run(_main(settle, zygote)))

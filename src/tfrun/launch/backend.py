@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from tfrun.agent.settings import AgentSettings
 from tfrun.control.placement import Plan, Whereabouts
 from tfrun.job.spec import JobSpec
 
@@ -49,12 +50,12 @@ class Backend(Protocol):
         """The address that the control port listens on."""
         ...
 
-    async def start(self, port: int, config: dict[str, Any]) -> None:
+    async def start(self, port: int, settings: AgentSettings) -> None:
         """Starts the agents.
 
         Args:
           port: the control port on the launcher's side.
-          config: what all agents are told: "token" and "spec".
+          settings: what all agents are told: token and job.
         """
         ...
 

@@ -11,6 +11,7 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 
+from tfrun.agent.settings import AgentSettings
 from tfrun.control import remote_logs, user_requests
 from tfrun.control.controller import Controller
 from tfrun.control.rounds.after_failure import lacks_machines
@@ -90,7 +91,7 @@ async def run_job(
         async with health.served(job.health):
             with mark, reached:
                 controller.start()
-                await backend.start(server.port, {"token": token, "spec": spec.to_json()})
+                await backend.start(server.port, AgentSettings(spec=spec, token=token))
                 watching = [
                     asyncio.create_task(_watch(backend, controller)),
                     asyncio.create_task(tell_who_is_missing(controller, backend.whereabouts, view)),

@@ -9,14 +9,15 @@ import os
 import platform
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from tfrun.agent.settings import AgentSettings
 from tfrun.job.errors import TfrunError
 from tfrun.job.option_checks import check_program, check_tensorflow
-from tfrun.job.spec import JobSpec
 from tfrun.job.version import __version__
 from tfrun.launch.prestarted.discovery import FileDiscovery
 from tfrun.launch.ssh.copy_directory import unpack
@@ -28,7 +29,7 @@ POLL_SECONDS = 0.25
 
 
 def main() -> None:
-    """Greets the launcher with one line on standard output, then reads its configuration."""
+    """Greets the launcher with one line on standard output, then reads its settings."""
     greeting = {
         "version": __version__,
         "python": platform.python_version(),
@@ -42,6 +43,24 @@ def main() -> None:
     except TfrunError as error:
         print(FAILURE + json.dumps({"code": error.code, "what": error.what}), flush=True)
         sys.exit(1)
+
+
+def read_line(line: str, here: str) -> dict[str, Any] | TfrunError | None:
+    """Reads a line that such a process has printed: its greeting, or why the job cannot run there.
+
+    Args:
+      line: the line; None is returned for any other.
+      here: this machine, as a person calls it.
+    """
+    if line.startswith(FAILURE):
+        said = json.loads(line.removeprefix(FAILURE))
+        return TfrunError(said["code"], said["what"], where=here)
+    if not line.startswith(GREETING):
+        return None
+    greeting = json.loads(line.removeprefix(GREETING))
+    if (there := greeting["version"]) != __version__:
+        return _cannot(f"it has tfrun {there}, {here} has {__version__}")
+    return greeting
 
 
 def interfaces() -> list[str]:
@@ -78,25 +97,23 @@ def _is_reachable(text: str) -> bool:
     return not (ip.is_loopback or ip.is_link_local or ip.is_unspecified or ip.is_multicast)
 
 
-async def settle(config: dict[str, Any], lifeline: asyncio.StreamReader) -> None:
+async def settle(settings: AgentSettings, lifeline: asyncio.StreamReader) -> AgentSettings:
     """Takes the job's directory and environment over, and looks whether the job can run here.
 
     Raises:
       TfrunError: TFRUN-305.
     """
-    if "agents" in config:  # srun tells all nodes the same
-        config["agent"] = node = os.environ["SLURMD_NODENAME"]
-        config["workers"] = config["agents"][node]
-    if "discovery" in config:
-        await _meet(config)
-    remote = config["remote"]
-    os.environ.update(remote["environment"])
-    spec = JobSpec.from_json(config["spec"])
-    directory = remote["directory"]
+    if settings.agents:  # srun tells all nodes the same
+        node = os.environ["SLURMD_NODENAME"]
+        settings = replace(settings, agent=node, workers=settings.agents[node])
+    if settings.discovery:
+        settings = await _meet(settings)
+    os.environ.update(settings.environment)
+    spec, directory = settings.spec, settings.directory
     try:
         Path(spec.run_dir, "logs").mkdir(parents=True, exist_ok=True)
-        if remote["sync_bytes"]:
-            await unpack(Path(directory), remote["sync_bytes"], lifeline.read)
+        if settings.copy_bytes:
+            await unpack(Path(directory), settings.copy_bytes, lifeline.read)
     except OSError as error:
         raise _cannot(f"the run directory {spec.run_dir!r}: {error.strerror}") from None
     try:
@@ -108,9 +125,10 @@ async def settle(config: dict[str, Any], lifeline: asyncio.StreamReader) -> None
         check_tensorflow()
     except TfrunError as error:
         raise _cannot(f"{error.what}, in {directory!r}") from None
+    return settings
 
 
-async def _meet(config: dict[str, Any]) -> None:
+async def _meet(settings: AgentSettings) -> AgentSettings:
     """Reads in a file of the run directory what srun must not pass on.
 
     Raises:
@@ -118,13 +136,13 @@ async def _meet(config: dict[str, Any]) -> None:
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SEE_SECONDS
-    discovery = FileDiscovery(Path(config["discovery"]))
+    discovery = FileDiscovery(Path(settings.discovery))
     while not (found := await asyncio.to_thread(discovery.find)):
         if loop.time() > deadline:
-            where = str(Path(config["discovery"]).parent)
+            where = str(discovery.path.parent)
             raise _cannot(f"it does not see the run directory {where!r} of the launcher's node")
         await asyncio.sleep(POLL_SECONDS)
-    config |= {"url": f"{found.url}/agent", "token": found.token, "tls": found.tls}
+    return replace(settings, url=f"{found.url}/agent", token=found.token, tls=found.tls)
 
 
 def _cannot(what: str) -> TfrunError:

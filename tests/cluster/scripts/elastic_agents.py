@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from machines import run
 
+from tfrun.agent.settings import AgentSettings
 from tfrun.control.placement import Site, Whereabouts
 from tfrun.job.run_dir import next_ledger
 from tfrun.job.timeouts import Timeouts
@@ -33,17 +34,17 @@ class ReturningBackend:
         self._keeping: list[asyncio.Task[None]] = []
         self.whereabouts = Whereabouts(expected={site.agent for site in sites})
 
-    async def start(self, port: int, config: dict[str, Any]) -> None:
+    async def start(self, port: int, settings: AgentSettings) -> None:
         self._keeping = [
-            asyncio.create_task(self._keep(site, port, config)) for site in self._sites
+            asyncio.create_task(self._keep(site, port, settings)) for site in self._sites
         ]
 
-    async def _keep(self, site: Site, port: int, config: dict[str, Any]) -> None:
+    async def _keep(self, site: Site, port: int, settings: AgentSettings) -> None:
         attempt = 0
         while True:
             agent = LocalBackend(site)
             self._agents.append(agent)
-            await agent.start(port, {"attempt": attempt, **config})
+            await agent.start(port, replace(settings, attempt=attempt))
             end = await agent.agent_ended()
             with (self._logs.parent / "ends").open("a") as file:
                 file.write(f"{end.agent} {end.how}\n")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from machines import run
 
+from tfrun.agent.settings import AgentSettings
 from tfrun.control.placement import Site, Whereabouts
 from tfrun.launch.backend import AgentEnd
 from tfrun.launch.local.backend import LOOPBACK, LocalBackend
@@ -29,9 +30,9 @@ class BothBackend:
         self._watching: list[asyncio.Task[None]] = []
         self.whereabouts = Whereabouts()
 
-    async def start(self, port: int, config: dict) -> None:
+    async def start(self, port: int, settings: AgentSettings) -> None:
         for backend in self._backends:
-            await backend.start(port, config)
+            await backend.start(port, settings)
             self._watching.append(asyncio.create_task(self._watch(backend)))
             if "OTHER_PATH" in os.environ:
                 os.environ["PYTHONPATH"] = os.environ["OTHER_PATH"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import platform
 import re
@@ -16,6 +15,7 @@ from typing import Any
 
 import aiohttp
 
+from tfrun.agent.settings import AgentSettings
 from tfrun.cluster.address import Address
 from tfrun.control.protocol import messages, tls, wire
 from tfrun.job.errors import TfrunError
@@ -23,7 +23,7 @@ from tfrun.job.exits import EXIT_PREEMPTED
 from tfrun.job.spec import JobSpec
 from tfrun.job.version import __version__
 from tfrun.launch.join.refusal import why_not_in
-from tfrun.launch.remote_agent import FAILURE
+from tfrun.launch.remote_agent import read_line
 from tfrun.launch.waiting import Waiting
 from tfrun.process import lineage, sigterm
 from tfrun.process.descendants import kill_descendants
@@ -178,26 +178,24 @@ class Join:
                 stdout=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C reaches us alone
             )
-        told = {
-            "agent": enrolled.agent,
-            "workers": self._joining.slots,
-            "attempt": enrolled.attempt,
-            "url": f"{self._joining.url}/agent",
-            "token": self._joining.token,
-            "tls": self._joining.tls,
-            "silence": spec.timeouts.launcher_timeout,
-            "spec": enrolled.spec,
-            "remote": {"directory": os.getcwd(), "sync_bytes": 0, "environment": {}},  # noqa: PTH109
-        }
+        told = AgentSettings(
+            spec=spec,
+            token=self._joining.token,
+            agent=enrolled.agent,
+            workers=self._joining.slots,
+            url=f"{self._joining.url}/agent",
+            tls=self._joining.tls,
+            silence=spec.timeouts.launcher_timeout,
+            attempt=enrolled.attempt,
+            directory=os.getcwd(),  # noqa: PTH109
+        )
         assert process.stdin and process.stdout
         try:
-            # The token goes through the pipe: arguments and environments are readable by others.
-            process.stdin.write(json.dumps(told).encode() + b"\n")
+            process.stdin.write(told.to_line())
             failure: TfrunError | None = None
             async for line in process.stdout:
-                if line.startswith(FAILURE.encode()):
-                    said = json.loads(line.removeprefix(FAILURE.encode()))
-                    failure = TfrunError(said["code"], said["what"], where="this machine")
+                said = read_line(line.decode("utf-8", "replace"), "this machine")
+                failure = said if isinstance(said, TfrunError) else failure
             self._was_let_go = await process.wait() in (0, EXIT_PREEMPTED)
         finally:
             process.stdin.close()

@@ -6,10 +6,10 @@ import asyncio
 import platform
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from tfrun.agent.settings import AgentSettings
 from tfrun.cluster.address import Address
 from tfrun.control.controller import Controller
 from tfrun.control.placement import Site, Whereabouts, make_plan
@@ -113,7 +113,7 @@ class ServeBackend:
         self._address, self._token_file = address, token_file
         self._local = [LocalBackend(site) for site in own]
 
-    async def start(self, port: int, config: dict[str, Any]) -> None:
+    async def start(self, port: int, settings: AgentSettings) -> None:
         serving = self._serving
         command = f"tfrun join {Address(host=self._address, port=port)} --token-file FILE"
         command += " --tls-ca CERTIFICATE" if self._pem else ""
@@ -127,12 +127,9 @@ class ServeBackend:
         scheme = "https" if self._pem else "http"
         reached = LOOPBACK if serving.host == EVERYWHERE[0] else serving.host
         reached = "::1" if serving.host == EVERYWHERE[1] else reached
-        more = {
-            "url": f"{scheme}://{Address(host=reached, port=port)}/agent",
-            "tls": tls.only(self._pem),
-        }
+        url = f"{scheme}://{Address(host=reached, port=port)}/agent"
         for local in self._local:
-            await local.start(port, {**config, **more})
+            await local.start(port, replace(settings, url=url, tls=tls.only(self._pem)))
 
     async def agent_ended(self) -> AgentEnd:
         for local in self._local:

@@ -11,8 +11,9 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tfrun.agent.settings import AgentSettings
 from tfrun.agent.worker_environment import worker_environment
 from tfrun.agent.zygote_process import forks
 from tfrun.job import files
@@ -73,11 +74,11 @@ class AgentProcess:
             )
         self._ending: asyncio.Task[int] | None = None
 
-    def tell(self, config: dict[str, Any]) -> None:
-        """Tells it what to do, once; through its pipe: others can read arguments."""
+    def tell(self, settings: AgentSettings) -> None:
+        """Tells it what to do, once."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended, which `wait` tells
-            self._process.stdin.write(json.dumps(config).encode() + b"\n")
+            self._process.stdin.write(settings.to_line())
             self._process.stdin.flush()
 
     def hang_up(self) -> None:

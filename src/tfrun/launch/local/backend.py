@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from tfrun.agent.settings import AgentSettings
 from tfrun.agent.snapshot_directory import remove, state_dir
 from tfrun.cluster.cluster_spec import ClusterSpec
 from tfrun.control.placement import Site, Whereabouts, fixed_plan, make_plan
@@ -59,12 +60,12 @@ class LocalBackend:
         self._state: Path | None = None
         self.whereabouts = Whereabouts()
 
-    async def start(self, port: int, config: dict[str, Any]) -> None:
-        spec = JobSpec.from_json(config["spec"])
-        agent = self._agent = self._agent or AgentProcess(self._site.agent, spec, self._site.slots)
-        self._state = state_dir(config["token"], self._site.agent)
-        url = f"http://{LOOPBACK}:{port}/agent"
-        agent.tell({"agent": self._site.agent, "workers": self._site.slots, "url": url, **config})
+    async def start(self, port: int, settings: AgentSettings) -> None:
+        name, slots = self._site.agent, self._site.slots
+        agent = self._agent = self._agent or AgentProcess(name, settings.spec, slots)
+        self._state = state_dir(settings.token, name)
+        url = settings.url or f"http://{LOOPBACK}:{port}/agent"
+        agent.tell(replace(settings, agent=name, workers=slots, url=url))
 
     async def agent_ended(self) -> AgentEnd:
         assert self._agent is not None

@@ -8,10 +8,10 @@ over the network, with the job's token: a `Discovery` is how they come by both.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
+from tfrun.agent.settings import AgentSettings
 from tfrun.control.placement import Site, Whereabouts, make_plan
 from tfrun.control.protocol import tls
 from tfrun.job.spec import JobSpec
@@ -79,12 +79,12 @@ class GroupBackend:
             by_connection=True,
         )
 
-    async def start(self, port: int, config: dict[str, Any]) -> None:
-        await asyncio.to_thread(self._discovery.announce, port, config["token"], self._pem)
+    async def start(self, port: int, settings: AgentSettings) -> None:
+        await asyncio.to_thread(self._discovery.announce, port, settings.token, self._pem)
         if self._pem:
-            own = {"url": f"https://{LOOPBACK}:{port}/agent", "tls": tls.only(self._pem)}
-            config = {**config, **own}
-        await self._local.start(port, config)
+            url = f"https://{LOOPBACK}:{port}/agent"
+            settings = replace(settings, url=url, tls=tls.only(self._pem))
+        await self._local.start(port, settings)
 
     async def agent_ended(self) -> AgentEnd:
         return await self._local.agent_ended()  # the others' connections say it
@@ -92,9 +92,3 @@ class GroupBackend:
     async def close(self, timeout: float) -> None:
         await self._local.close(timeout)
         await asyncio.to_thread(self._discovery.close)
-
-
-def write_config(process: asyncio.subprocess.Process, config: dict[str, Any]) -> None:
-    """Tells an agent what to do. Through its pipe: others can read arguments and environments."""
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(config).encode() + b"\n")

@@ -13,15 +13,16 @@ from typing import Any
 
 import aiohttp
 
+from tfrun.agent.settings import AgentSettings
 from tfrun.control.protocol.tls import trusting
 from tfrun.job import files
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
+from tfrun.job.spec import JobSpec
 from tfrun.job.version import __version__
 from tfrun.launch import health
 from tfrun.launch.join.refusal import why_not_in
 from tfrun.launch.prestarted.discovery import Discovery, Found
-from tfrun.launch.prestarted.group import write_config
 from tfrun.launch.waiting import Waiting
 from tfrun.process import lineage, sigterm
 from tfrun.process.descendants import kill_descendants
@@ -78,7 +79,7 @@ async def _serve(
         return 128 + signal.SIGTERM
     found, spec = looking.result()
     lineage.adopt_orphans()
-    logs = Path(spec["run_dir"], "logs")
+    logs = Path(spec.run_dir, "logs")
     await asyncio.to_thread(logs.mkdir, parents=True, exist_ok=True)
     with files.append_to(logs / f"{agent}.agent.log") as log, sigterm.shielded():
         process = await asyncio.create_subprocess_exec(
@@ -91,9 +92,17 @@ async def _serve(
         )
     # The launcher decides what Ctrl-C means, and says so.
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    told = {"agent": agent, "workers": slots, "url": f"{found.url}/agent", "token": found.token}
-    told |= {"tls": found.tls, "silence": spec["timeouts"]["launcher_timeout"], "spec": spec}
-    write_config(process, told)
+    told = AgentSettings(
+        spec=spec,
+        token=found.token,
+        agent=agent,
+        workers=slots,
+        url=f"{found.url}/agent",
+        tls=found.tls,
+        silence=spec.timeouts.launcher_timeout,
+    )
+    assert process.stdin is not None
+    process.stdin.write(told.to_line())
     ending = asyncio.create_task(process.wait())
     try:
         await asyncio.wait({ending, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -106,7 +115,7 @@ async def _serve(
         await asyncio.to_thread(kill_descendants)
 
 
-async def _look(discovery: Discovery, timeout: float) -> tuple[Found, dict[str, Any]]:
+async def _look(discovery: Discovery, timeout: float) -> tuple[Found, JobSpec]:
     """Asks again and again, until the launcher answers."""
     waiting = Waiting("the launcher", timeout, _say)
     reason = discovery.why
@@ -121,7 +130,7 @@ async def _look(discovery: Discovery, timeout: float) -> tuple[Found, dict[str, 
                 if job["version"] != __version__:
                     what = f"the launcher has tfrun {job['version']}, here is {__version__}"
                     raise TfrunError("TFRUN-306", what, fix="Install the same version everywhere")
-                return found, job["spec"]
+                return found, JobSpec.from_json(job["spec"])
         waiting.because(reason)
         await asyncio.sleep(POLL_SECONDS)
     raise TfrunError(
@@ -135,7 +144,7 @@ def _say(line: str) -> None:
     print(f"tfrun: {line}", file=sys.stderr)
 
 
-async def _ask(found: Found) -> dict[str, Any]:
+async def _ask(found: Found) -> Any:
     headers = {"Authorization": f"Bearer {found.token}"}
     time = aiohttp.ClientTimeout(total=5)
     async with (

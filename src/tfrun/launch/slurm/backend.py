@@ -1,6 +1,6 @@
 """`tfrun train.py` inside a Slurm allocation: one `srun` starts an agent on each node.
 
-Its standard input carries the configuration with the job's token to all of them, and then stays
+Its standard input carries the settings with the job's token to all of them, and then stays
 open: when this side is gone, however it ended, the agents read an end of file. They connect to the
 control port over the cluster's network. With TLS, the token and the certificate are in a file in
 the run directory instead: what srun passes on crosses that network in clear.
@@ -9,25 +9,25 @@ the run directory instead: what srun passes on crosses that network in clear.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import subprocess
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from tfrun.agent.settings import AgentSettings
 from tfrun.cluster.slurm import Allocation
 from tfrun.control.placement import Site, Whereabouts, make_plan
 from tfrun.control.protocol.tls import Certificate, pem_of
 from tfrun.job import files
+from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
-from tfrun.job.version import __version__
 from tfrun.launch.backend import AgentEnd, Door, Job
 from tfrun.launch.prestarted.discovery import FileDiscovery
-from tfrun.launch.prestarted.group import ANY_INTERFACE, write_config
-from tfrun.launch.remote_agent import FAILURE, GREETING
+from tfrun.launch.prestarted.group import ANY_INTERFACE
+from tfrun.launch.remote_agent import read_line
 from tfrun.launch.slurm.commands import agent_environment, labelled, srun_agents
 
 MAX_LINE = 1 << 20
@@ -89,10 +89,10 @@ class SlurmBackend:
             by_connection=True,
         )
 
-    async def start(self, port: int, config: dict[str, Any]) -> None:
+    async def start(self, port: int, settings: AgentSettings) -> None:
         if self._pem:
-            await asyncio.to_thread(self._discovery.announce, port, config["token"], self._pem)
-            config = {"discovery": str(self._discovery.path), "spec": config["spec"]}
+            await asyncio.to_thread(self._discovery.announce, port, settings.token, self._pem)
+            settings = replace(settings, token="", discovery=str(self._discovery.path))
         self._process = process = await asyncio.create_subprocess_exec(
             *srun_agents(list(self._tasks)),
             stdin=subprocess.PIPE,
@@ -102,16 +102,15 @@ class SlurmBackend:
             limit=MAX_LINE,
             start_new_session=True,  # Ctrl-C reaches the launcher alone, which decides
         )
-        write_config(
-            process,
-            {
-                "agents": self._tasks,
-                "url": f"http://{self._host}:{port}/agent",
-                "silence": self._spec.timeouts.launcher_timeout,
-                "remote": {"directory": str(Path.cwd()), "sync_bytes": 0, "environment": {}},
-                **config,
-            },
+        told = replace(
+            settings,
+            agents=self._tasks,
+            url=f"http://{self._host}:{port}/agent",
+            silence=self._spec.timeouts.launcher_timeout,
+            directory=str(Path.cwd()),
         )
+        assert process.stdin is not None
+        process.stdin.write(told.to_line())
         self._reading = [
             asyncio.create_task(self._read(process)),
             asyncio.create_task(self._wait(process)),
@@ -154,21 +153,15 @@ class SlurmBackend:
                 line = raw.decode("utf-8", "replace").rstrip()
                 task, text = labelled(line)
                 agent = names[task] if task is not None and task < len(names) else ""
-                if agent and text.startswith(GREETING):
-                    self._greeted(agent, json.loads(text.removeprefix(GREETING)))
-                elif agent and text.startswith(FAILURE):
-                    said = json.loads(text.removeprefix(FAILURE))
-                    self._ends(agent, said["what"], said["code"])
+                said = read_line(text, "this node") if agent else None
+                if isinstance(said, TfrunError):
+                    self._ends(agent, said.what, said.code)
+                elif said:
+                    self.whereabouts.waiting[agent] = "started; its agent connects"
                 else:
                     log.write(line + "\n")
                     log.flush()
                     self._said.append(text)
-
-    def _greeted(self, agent: str, greeting: dict[str, Any]) -> None:
-        self.whereabouts.waiting[agent] = "started; its agent connects"
-        if greeting["version"] != __version__:
-            what = f"it has tfrun {greeting['version']}, this node has {__version__}"
-            self._ends(agent, what, "TFRUN-305")
 
     async def _wait(self, process: asyncio.subprocess.Process) -> None:
         code = await process.wait()

@@ -2,7 +2,7 @@
 
 Each host has one ssh process. The control connection runs through it, as a port that is forwarded
 back, so no port is opened to the network and SSH does the encryption. Its standard input carries
-the configuration and then stays open: when this side is gone, however it ended, the other side's
+its agent's settings and then stays open: when this side is gone, however it ended, the other side's
 reads an end of file. When the network between is gone, both sides notice by silence, and ssh stays
 until the agents have given the launcher up: shorter breaks it outlives. A host that
 was lost is tried again until the job ends.
@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tfrun.agent.settings import AgentSettings
 from tfrun.cluster.cluster_spec import ClusterSpec
 from tfrun.cluster.host_lists import Host
 from tfrun.control.placement import Site, Whereabouts, fixed_plan, make_plan
@@ -69,7 +70,6 @@ def ssh_job(
         {host.name: tasks.count(host.name) or host.slots for host in hosts if host.name in used},
         spec,
         remote,
-        silence=spec.timeouts.launcher_timeout,
     )
     return Job(spec=spec, plan=plan, backend=backend)
 
@@ -85,18 +85,15 @@ class SshBackend:
         tasks: Mapping[str, int],
         spec: JobSpec,
         remote: Remote,
-        *,
-        silence: float,
     ) -> None:
         """Args:
         destinations: what ssh is given, by agent.
         tasks: the number of tasks that will share the machine, by agent.
         spec: the job.
         remote: how things are there.
-        silence: seconds without a sign of this side after which an agent ends its workers.
         """
         self._destinations, self._tasks, self._spec = destinations, tasks, spec
-        self._remote, self._silence = remote, silence
+        self._remote, self._silence = remote, spec.timeouts.launcher_timeout
         self._connections: dict[str, SshConnection] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._copy: Path | None = None
@@ -104,18 +101,18 @@ class SshBackend:
         self._closing = asyncio.Event()
         self.whereabouts = Whereabouts()
 
-    async def start(self, port: int, config: dict[str, Any]) -> None:
+    async def start(self, port: int, settings: AgentSettings) -> None:
         if self._remote.sync:
             directory, program = synced(self._spec.program)
             run_dir = Path(self._spec.run_dir)
             self._copy = run_dir / "code.tar.gz"
             with self._copy.open("wb") as file:
                 await asyncio.to_thread(pack, directory, file, run_dir=run_dir)
-            config = {**config, "spec": replace(self._spec, program=program).to_json()}
+            settings = replace(settings, spec=replace(self._spec, program=program))
         for agent in self._destinations:
             self.whereabouts.waiting[agent] = "connecting"
             self.whereabouts.expected.add(agent)
-            trying = self._keep_trying(agent, port, config)
+            trying = self._keep_trying(agent, port, settings)
             self._running[agent] = asyncio.create_task(trying)
 
     async def agent_ended(self) -> AgentEnd:
@@ -136,7 +133,7 @@ class SshBackend:
         if self._copy:
             self._copy.unlink(missing_ok=True)
 
-    async def _keep_trying(self, agent: str, port: int, config: dict[str, Any]) -> None:
+    async def _keep_trying(self, agent: str, port: int, settings: AgentSettings) -> None:
         """Connects, and again when that breaks, until it is clear that it never can be, or closing.
 
         What a host that was there before says, that its Python cannot be found for example, may
@@ -149,8 +146,8 @@ class SshBackend:
         log = Path(self._spec.run_dir, "logs") / f"{agent}.agent.log"
         pauses = _pauses()
         for attempt in itertools.count():
-            configure, began = self._configure(agent, attempt, config), loop.time()
-            connection = SshConnection(command, python, log, configure, self._copy)
+            own, began = replace(settings, agent=agent, attempt=attempt), loop.time()
+            connection = SshConnection(command, python, log, self._configure(own), self._copy)
             self._connections[agent] = connection
             try:
                 reason = await connection.run()
@@ -173,25 +170,23 @@ class SshBackend:
                 await asyncio.wait_for(self._closing.wait(), next(pauses))
                 return
 
-    def _configure(self, agent: str, attempt: int, config: dict[str, Any]) -> Configure:
-        def configure(greeting: Mapping[str, Any], port: int) -> dict[str, Any]:
+    def _configure(self, settings: AgentSettings) -> Configure:
+        agent = settings.agent
+
+        def configure(greeting: Mapping[str, Any], port: int) -> AgentSettings:
             self.whereabouts.waiting[agent] = "connected; its agent is starting"
             # A host that is alone needs no address: its tasks are each other's neighbours.
             if greeting["address"] and len(self._destinations) > 1:
                 self.whereabouts.addresses[agent] = greeting["address"]
-            return {
-                "agent": agent,
-                "workers": self._tasks[agent],
-                "attempt": attempt,
-                "url": f"http://{LOOPBACK}:{port}/agent",
-                "silence": self._silence,
-                "remote": {
-                    "directory": self._directory(agent),
-                    "sync_bytes": self._copy.stat().st_size if self._copy else 0,
-                    "environment": dict(self._remote.environment),
-                },
-                **config,
-            }
+            return replace(
+                settings,
+                workers=self._tasks[agent],
+                url=f"http://{LOOPBACK}:{port}/agent",
+                silence=self._silence,
+                directory=self._directory(agent),
+                copy_bytes=self._copy.stat().st_size if self._copy else 0,
+                environment=self._remote.environment,
+            )
 
         return configure
 

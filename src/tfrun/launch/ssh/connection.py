@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import subprocess
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfrun.agent.settings import AgentSettings
 from tfrun.job import files
 from tfrun.job.errors import TfrunError
-from tfrun.job.version import __version__
-from tfrun.launch.remote_agent import FAILURE, GREETING
+from tfrun.launch.remote_agent import read_line
 from tfrun.launch.ssh.command import FORWARD_FAILED, forwarded_port
 from tfrun.launch.ssh.failure import Reason, why_ssh_ended
 
@@ -22,14 +21,14 @@ TAIL_LINES = 20
 MAX_LINE = 1 << 16
 
 # Gets the greeting and the remote control port; returns what the remote agent is told.
-Configure = Callable[[Mapping[str, Any], int], dict[str, Any]]
+Configure = Callable[[Mapping[str, Any], int], AgentSettings]
 
 
 class SshConnection:
     """Starts an agent over SSH and stays until it has ended.
 
     Attributes:
-      told: the remote side is ours and has been sent its configuration.
+      told: the remote side is ours and has been sent its settings.
     """
 
     def __init__(
@@ -44,15 +43,15 @@ class SshConnection:
         command: the ssh command.
         python: the remote Python, for messages.
         log: receives what ssh and the remote agent say.
-        configure: makes the configuration once the host has greeted.
-        copy: a file whose bytes follow the configuration.
+        configure: makes the settings once the host has greeted.
+        copy: a file whose bytes follow the settings.
         """
         self._copy = copy
         self._sending: asyncio.Task[None] | None = None
         self._command, self._python, self._log, self._configure = command, python, log, configure
         self._process: asyncio.subprocess.Process | None = None
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._greeting: dict[str, Any] | None = None
+        self._greeting: Mapping[str, Any] | None = None
         self._port: int | None = None
         self._verdict: Reason | None = None
         self.told = False
@@ -95,13 +94,12 @@ class SshConnection:
     async def _read_out(self, stream: asyncio.StreamReader) -> None:
         # What a login shell's profile prints is read over.
         async for line in _lines(stream):
-            if line.startswith(GREETING) and self._greeting is None:
-                self._greeting = json.loads(line.removeprefix(GREETING))
-                self._check_version()
+            said = read_line(line, "this machine")
+            if isinstance(said, TfrunError):
+                self._refuse(Reason(text=said.what, permanent=True, code=said.code))
+            elif said:
+                self._greeting = said
                 self._tell_when_ready()
-            elif line.startswith(FAILURE):
-                said = json.loads(line.removeprefix(FAILURE))
-                self._verdict = Reason(text=said["what"], permanent=True, code=said["code"])
 
     async def _read_err(self, stream: asyncio.StreamReader) -> None:
         with files.append_to(self._log) as log:
@@ -115,13 +113,6 @@ class SshConnection:
                     text = "its SSH server forbids port forwarding (AllowTcpForwarding)"
                     self._refuse(Reason(text=text, permanent=True, code="TFRUN-304"))
 
-    def _check_version(self) -> None:
-        assert self._greeting is not None
-        version = self._greeting["version"]
-        if version != __version__:
-            text = f"it has tfrun {version}, this machine has {__version__}"
-            self._refuse(Reason(text=text, permanent=True, code="TFRUN-305"))
-
     def _refuse(self, reason: Reason) -> None:
         self._verdict = self._verdict or reason
         self.hang_up()
@@ -131,9 +122,7 @@ class SshConnection:
             return
         assert self._process and self._process.stdin
         self.told = True
-        config = self._configure(self._greeting, self._port)
-        # The token goes through the pipe: arguments and environments are readable by others.
-        self._process.stdin.write(json.dumps(config).encode() + b"\n")
+        self._process.stdin.write(self._configure(self._greeting, self._port).to_line())
         if self._copy:
             self._sending = asyncio.create_task(self._send(self._copy, self._process.stdin))
 
