@@ -177,9 +177,9 @@ def test_a_strange_file_says_nothing(tmp_path: Path, content: bytes) -> None:
 def test_the_signal_writes_all_stacks() -> None:
     code = (
         "import os, threading\n"
-        "from tfrun.process import progress\n"
-        "progress.dump_stacks_on_signal()\n"
-        "def named_function(): os.kill(os.getpid(), progress.DUMP_SIGNAL)\n"
+        "from tfrun.process import stacks\n"
+        "stacks.write_on_signal()\n"
+        "def named_function(): os.kill(os.getpid(), stacks.LOG_SIGNAL)\n"
         "named_function()\n"
         "print('goes on')\n"
     )

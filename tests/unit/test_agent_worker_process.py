@@ -137,7 +137,7 @@ def live(
 def release_when_done(worker: WorkerProcess, heard: Heard) -> bool:
     if "done" not in heard.kinds:
         return False
-    worker.release()
+    worker.say("release")
     return True
 
 

@@ -99,7 +99,9 @@ def test_each_process_of_an_agent_has_its_number(
 
     heard = JOINS.replace("read c;", "head -n 1 >> heard;")
     with_backend(tmp_path, monkeypatch, [f"{heard} exit 1", f"{heard} exit 1", "sleep 9"], test)
-    told = [AgentSettings.from_line(line) for line in (tmp_path / "heard").open("rb")]
+    told = [
+        AgentSettings.from_line(line) for line in (tmp_path / "heard").read_bytes().splitlines()
+    ]
     assert [(each.agent, each.attempt) for each in told] == [("n1", 0), ("n1", 1)]
 
 

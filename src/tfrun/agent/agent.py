@@ -3,9 +3,9 @@
 It starts TensorFlow's import at once, while the machines still find each other. Its standard
 input carries its settings as one line of JSON and then stays open: when it closes, the
 launcher is gone, and so is the agent with all that it started; what the machine's memory holds is
-saved before, for the same command, started again. Where the network may break between
-the two, the launcher may say nothing for some seconds; the workers train on meanwhile, and what they
-tell waits in the connection.
+saved before, for the same command, started again. Where the network may break between the two, the
+launcher may say nothing for some seconds; the workers train on meanwhile, and what they tell waits
+in the connection.
 SIGTERM says that the machine is being preempted: the agent tells the controller, which decides.
 """
 
@@ -42,7 +42,6 @@ from tfrun.job.exits import EXIT_LOST, EXIT_PREEMPTED
 from tfrun.job.settings import STATE_DIR, WorkerSettings
 from tfrun.job.version import __version__
 from tfrun.process import lineage, sigterm
-from tfrun.process.descendants import kill_descendants
 from tfrun.process.python import usable_cores
 
 Settle = Callable[[AgentSettings, asyncio.StreamReader], Awaitable[AgentSettings]]
@@ -97,11 +96,14 @@ class Agent:
 
     def _new_spawner(self, zygote: Zygote | None = None) -> Spawner:
         self._spawner_died = False
-        log = self._logs / f"{self.name}.zygote.log"
-        spawner = make_spawner(self.spec, self._environment, log, zygote)
-        spawner.on_death = self._on_spawner_death
-        spawner.on_notice = lambda text: self._send(messages.Notice(text=text))
-        return spawner
+        return make_spawner(
+            self.spec,
+            self._environment,
+            self._logs / f"{self.name}.zygote.log",
+            zygote,
+            on_death=self._on_spawner_death,
+            on_notice=self._tell,
+        )
 
     # --- the connection ---------------------------------------------------------------------
 
@@ -149,7 +151,7 @@ class Agent:
                         for log in self._remote_logs.news(LAST_PIECES):
                             await socket.send_str(wire.encode(log))
                         return
-                    await self._handle(message)
+                    self._handle(message)
             finally:
                 for helper in helpers:
                     helper.cancel()
@@ -165,7 +167,7 @@ class Agent:
         if self._group:
             self._group.kill()
         await self._spawner.close()
-        kill_descendants()
+        lineage.kill_descendants()
         if self._ports:
             self._ports.close()
         if self._own_state:
@@ -198,33 +200,42 @@ class Agent:
             return
         self._outbox.put_nowait(message)
 
+    def _tell(self, text: str) -> None:
+        self._send(messages.Notice(text=text))
+
     # --- the controller's messages ----------------------------------------------------------
 
-    async def _handle(self, message: wire.Message) -> None:
+    def _handle(self, message: wire.Message) -> None:
         match message:
             case messages.Prepare():
                 self._later(self._prepare(message))
-            case messages.StartRound() if group := self._group_of(message.round):
-                self._later(self._start(group, message))
-            case messages.Release() if group := self._group_of(message.round):
-                group.release()
-            case messages.Ended() if group := self._group_of(message.round):
-                group.ended(message.tasks)
-            case messages.Parted() if group := self._group_of(message.round):
-                group.parted(message.places)
-            case messages.Save() if group := self._group_of(message.round):
-                group.save()
-            case messages.Leave() if group := self._group_of(message.round):
-                group.leave()
-            case messages.Regroup() if group := self._group_of(message.round):
-                group.regroup()
-            case messages.TakeStacks() if group := self._group_of(message.round):
-                self._later(group.take_stacks(threads=message.threads))
-            case messages.Profile() if group := self._group_of(message.round):
-                self._profile(group, message)
             case messages.SaveMemory():
                 self._later(self._save_memory(message.round))
-            case messages.StopRound() if group := self._group_of(message.round):
+        group = self._group
+        if group is None or group.number != getattr(message, "round", None):
+            return  # of a round that is over here
+        match message:
+            case messages.StartRound():
+                self._later(self._start(group, message))
+            case messages.Release():
+                group.release()
+            case messages.Ended():
+                group.ended(message.tasks)
+            case messages.Parted():
+                group.parted(message.places)
+            case messages.Save():
+                group.save()
+            case messages.Leave():
+                group.leave()
+            case messages.Regroup():
+                group.regroup()
+            case messages.TakeStacks():
+                self._later(group.take_stacks(threads=message.threads))
+            case messages.Profile(first=first, steps=steps, folder=folder, name=name):
+                group.profile(
+                    profile_request.Request(first=first, steps=steps, folder=folder, name=name)
+                )
+            case messages.StopRound():
                 signum = signal.Signals[message.signal]
                 self._later(group.stop(signum, message.grace, message.tasks))
 
@@ -236,50 +247,44 @@ class Agent:
     async def _prepare(self, message: messages.Prepare) -> None:
         async with self._preparing:
             self._round = message.round
-            await self._prepare_round(message)
-
-    async def _prepare_round(self, message: messages.Prepare) -> None:
-        try:
-            await self._clear()
-            await self._memory.claim(lambda text: self._send(messages.Notice(text=text)))
-            if message.ports > self._settings.workers and not self.spec.ps:
-                # Workers of a machine that was lost come here: more share the cores.
-                self._environment |= self._environment_of(message.ports)
-            key = key_of(self._settings.token, message.round)
-            self._group = WorkerGroup(
-                message.round,
-                self.spec,
-                logs=self._logs,
-                environment=self._environment,
-                settings=replace(self._worker_settings, collective_key=key),
-                spawner=self._spawner,
-                send=self._send,
-            )
-            self._ports = reserve_ports(message.ports)
-            for port in message.stated:
-                check_free(port)
-            seconds = await self._spawner.prepare()
-        except (TfrunError, OSError) as error:
-            code = error.code if isinstance(error, TfrunError) else "TFRUN-301"
-            reason = error.what if isinstance(error, TfrunError) else str(error)
-            self._send(
-                messages.PrepareFailed(
-                    round=message.round, code=code, reason=reason, detail=str(self._logs)
+            try:
+                ports, seconds = await self._make_ready(message)
+            except (TfrunError, OSError) as error:
+                self._prepare_failed(
+                    error.code if isinstance(error, TfrunError) else "TFRUN-301",
+                    error.what if isinstance(error, TfrunError) else str(error),
                 )
-            )
-            return
+            else:
+                ready = messages.Prepared(round=message.round, ports=ports, import_seconds=seconds)
+                self._send(ready)
+
+    def _prepare_failed(self, code: str, reason: str) -> None:
         self._send(
-            messages.Prepared(
-                round=message.round, ports=list(self._ports.ports), import_seconds=seconds
+            messages.PrepareFailed(
+                round=self._round, code=code, reason=reason, detail=str(self._logs)
             )
         )
 
-    @staticmethod
-    def _profile(group: WorkerGroup, message: messages.Profile) -> None:
-        request = profile_request.Request(
-            first=message.first, steps=message.steps, folder=message.folder, name=message.name
+    async def _make_ready(self, message: messages.Prepare) -> tuple[list[int], float]:
+        await self._clear()
+        await self._memory.claim(self._tell)
+        if message.ports > self._settings.workers and not self.spec.ps:
+            # Workers of a machine that was lost come here: more share the cores.
+            self._environment |= self._environment_of(message.ports)
+        key = key_of(self._settings.token, message.round)
+        self._group = WorkerGroup(
+            message.round,
+            self.spec,
+            logs=self._logs,
+            environment=self._environment,
+            settings=replace(self._worker_settings, collective_key=key),
+            spawner=self._spawner,
+            send=self._send,
         )
-        group.profile(request)
+        self._ports = reserve_ports(message.ports)
+        for port in message.stated:
+            check_free(port)
+        return list(self._ports.ports), await self._spawner.prepare()
 
     async def _save_memory(self, number: int) -> None:
         step, problem = await self._memory.save()
@@ -296,7 +301,7 @@ class Agent:
             await self._spawner.close()
             self._spawner = self._new_spawner()
         if self._spawner.pid is not None:
-            kill_descendants(keep=frozenset({self._spawner.pid}))
+            lineage.kill_descendants(keep=self._spawner.pid)
 
     async def _start(self, group: WorkerGroup, message: messages.StartRound) -> None:
         assert self._ports is not None
@@ -306,23 +311,13 @@ class Agent:
         if is_first:
             self._later(group.watch())
 
-    def _group_of(self, number: int) -> WorkerGroup | None:
-        return self._group if self._group and self._group.number == number else None
-
     def _on_spawner_death(self, how: str) -> None:
         self._spawner_died = True
         if self._group is None:  # before the first round, or even our hello: preparing it will tell
             return
-        self._send(
-            messages.PrepareFailed(
-                round=self._round,
-                code="TFRUN-404",
-                reason=f"the zygote process, parent of all workers here, was {how}",
-                detail=str(self._logs),
-            )
-        )
-        if self._group:
-            self._group.orphaned()
+        reason = f"the zygote process, parent of all workers here, was {how}"
+        self._prepare_failed("TFRUN-404", reason)
+        self._group.orphaned()
 
 
 async def _main(settle: Settle | None, zygote: Zygote | None) -> int:

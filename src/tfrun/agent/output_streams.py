@@ -130,12 +130,13 @@ class OutputPump:
         show: Callable[[str], None] | None,
         *,
         hide_noise: bool,
+        muted: bool = False,
     ) -> None:
         self._fd, self._log, self._show = fd, log, show
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._filter = NoiseFilter() if hide_noise else None
         self._tail, self._crash = "", ""
-        self.muted = False
+        self.muted = muted
         self.closed = asyncio.Event()
         os.set_blocking(fd, False)
         asyncio.get_running_loop().add_reader(fd, self._read)
@@ -181,13 +182,9 @@ class OutputPump:
             self._end()
             return False
         self._log.write(data)
-        self._pass_on(self._decoder.decode(data))
+        text = self._decoder.decode(data)
+        self._emit(self._filter.feed(text) if self._filter else text)
         return True
-
-    def _pass_on(self, text: str) -> None:
-        if self._filter:
-            text = self._filter.feed(text)
-        self._emit(text)
 
     def _emit(self, text: str) -> None:
         if not text:

@@ -32,8 +32,6 @@ class Spawner(Protocol):
     """Starts worker processes and tells of their ends."""
 
     on_exit: OnExit
-    on_death: Callable[[str], None]
-    on_notice: Callable[[str], None]
     pid: int | None
 
     async def prepare(self) -> float:
@@ -52,7 +50,13 @@ class Spawner(Protocol):
 
 
 def make_spawner(
-    spec: JobSpec, environment: Mapping[str, str], log: Path, zygote: Zygote | None = None
+    spec: JobSpec,
+    environment: Mapping[str, str],
+    log: Path,
+    zygote: Zygote | None,
+    *,
+    on_death: Callable[[str], None],
+    on_notice: Callable[[str], None],
 ) -> Spawner:
     """Returns the spawner for a job's start method.
 
@@ -61,9 +65,12 @@ def make_spawner(
       environment: of a zygote.
       log: where a zygote writes.
       zygote: one that runs already.
+      on_death: is told how the zygote has ended.
+      on_notice: is told what a person should know.
     """
     if forks(spec.start_method):
-        return ZygoteSpawner(zygote or start_zygote(environment, log, spec.program.file))
+        zygote = zygote or start_zygote(environment, log, spec.program.file)
+        return ZygoteSpawner(zygote, on_death, on_notice)
     return FreshSpawner()
 
 
@@ -74,10 +81,11 @@ def _ignore(*args: Any) -> None:
 class ZygoteSpawner:
     """Forks of a process that has imported TensorFlow already: 0.15 s instead of 2-3 s."""
 
-    def __init__(self, zygote: Zygote) -> None:
+    def __init__(
+        self, zygote: Zygote, on_death: Callable[[str], None], on_notice: Callable[[str], None]
+    ) -> None:
         self.on_exit: OnExit = _ignore
-        self.on_death: Callable[[str], None] = _ignore
-        self.on_notice: Callable[[str], None] = _ignore
+        self._on_death, self._on_notice = on_death, on_notice
         self._process, self._ours = zygote.process, zygote.line
         self._ours.setblocking(False)
         self._sending = asyncio.Lock()
@@ -86,10 +94,7 @@ class ZygoteSpawner:
         self._closing = False
         self.pid: int | None = self._process.pid
         loop = asyncio.get_running_loop()
-        self._reading, self._looking = (
-            loop.create_task(self._read()),
-            loop.create_task(self._look()),
-        )
+        self._helpers = [loop.create_task(self._read()), loop.create_task(self._look())]
 
     async def prepare(self) -> float:
         return await asyncio.shield(self._ready)
@@ -106,8 +111,8 @@ class ZygoteSpawner:
 
     async def close(self) -> None:
         self._closing = True
-        self._reading.cancel()
-        self._looking.cancel()
+        for helper in self._helpers:
+            helper.cancel()
         self._ours.close()
         self._process.kill()
         await asyncio.to_thread(self._process.wait)
@@ -121,7 +126,7 @@ class ZygoteSpawner:
             await asyncio.sleep(LOOK_SECONDS)
             if is_stopped(self._process.pid):
                 self._process.send_signal(signal.SIGCONT)
-                self.on_notice(
+                self._on_notice(
                     "the zygote process, parent of all workers here, was stopped (SIGSTOP), "
                     "and has been continued"
                 )
@@ -136,7 +141,7 @@ class ZygoteSpawner:
         status = await asyncio.to_thread(self._process.wait)
         self._fail(TfrunError("TFRUN-404", f"the zygote process ended with status {status}"))
         if not self._closing:
-            self.on_death(str(ExitStatus(code=status)))
+            self._on_death(str(ExitStatus(code=status)))
 
     def _take(self, message: dict[str, Any]) -> None:
         if "ready" in message:
@@ -160,8 +165,6 @@ class FreshSpawner:
 
     def __init__(self) -> None:
         self.on_exit: OnExit = _ignore
-        self.on_death: Callable[[str], None] = _ignore
-        self.on_notice: Callable[[str], None] = _ignore
         self.pid: int | None = None
         self._waiting: set[asyncio.Task[None]] = set()
 

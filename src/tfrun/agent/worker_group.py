@@ -127,9 +127,9 @@ class WorkerGroup:
         self._by_pid[worker.pid] = worker
         self._send(messages.WorkerStarted(round=self.number, task=name, pid=worker.pid))
         if self._saving:  # since it began to be started
-            worker.save()
+            worker.say("save")
         if self._over:
-            worker.tell_ended(self._over)
+            worker.say(unmatched_call.ENDED, self._over)
         if self._leaving:
             worker.leave()
         if self._released and worker.serves:
@@ -160,7 +160,7 @@ class WorkerGroup:
                     self._end_if_in_vain(self._workers[name])
             now, alone = time.monotonic(), len(readings) == self._world_size
             for name in hangs.wondered_about(readings, now=now, timeouts=timeouts):
-                self._workers[name].look()
+                self._workers[name].say(progress.LOOK)
                 asked[name] = hangs.asked_again(asked.get(name), readings[name], now)
             answered = hangs.have_answered(asked, readings, now)
             hung = hangs.hung(readings, now=now, timeouts=timeouts, alone=alone, answered=answered)
@@ -191,9 +191,9 @@ class WorkerGroup:
 
     @staticmethod
     async def _end_hung(worker: WorkerProcess) -> None:
-        worker.interrupt(progress.DUMP_SIGNAL)
-        worker.keep()
-        await asyncio.sleep(progress.DUMP_SECONDS)
+        worker.interrupt(stacks.LOG_SIGNAL)
+        worker.say("keep")
+        await asyncio.sleep(stacks.LOG_SECONDS)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(worker.kept.wait(), KEEP_SECONDS)
         worker.interrupt(signal.SIGKILL)
@@ -203,7 +203,7 @@ class WorkerGroup:
         profile.write(self._state, request)
         for worker in self._workers.values():
             if not worker.serves:
-                worker.profile()
+                worker.say(profile.WORD)
 
     async def take_stacks(self, *, threads: bool) -> None:
         """Sends the Python stack of each worker, or those of all its threads."""
@@ -222,30 +222,30 @@ class WorkerGroup:
             if worker.serves:  # for ever, unless told otherwise
                 worker.signal(signal.SIGKILL)
             else:
-                worker.release()
+                worker.say("release")
 
     def save(self) -> None:
         """Tells the workers that the training's state is wanted on disk."""
         self._saving = True
         for worker in self._workers.values():
-            worker.save()
+            worker.say("save")
 
     def regroup(self) -> None:
         """Tells the workers that there are more machines."""
         for worker in self._workers.values():
-            worker.regroup()
+            worker.say("regroup")
 
     def ended(self, tasks: Mapping[str, int | None]) -> None:
         """Tells the workers that go on whose scripts have ended."""
         self._over = tasks
         for worker in self._workers.values():
             if worker.name not in tasks and not worker.serves:
-                worker.tell_ended(tasks)
+                worker.say(unmatched_call.ENDED, tasks)
 
     def parted(self, places: Mapping[str, str]) -> None:
         """Tells the workers, which wait in different collectives, where each is."""
         for name in places.keys() & self._workers.keys():
-            self._workers[name].tell_parted(places)
+            self._workers[name].say(unmatched_call.PARTED, places)
 
     def leave(self) -> None:
         """Tells the workers that a peer of theirs has gone."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import pty
@@ -13,19 +14,17 @@ import socket
 import struct
 import termios
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from tfrun.agent.output_streams import OutputPump, WorkerLog
 from tfrun.agent.spawn import Spawner
-from tfrun.job import profile_request as profile
 from tfrun.job import reports
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.reports import Report
-from tfrun.job.unmatched_call import ENDED, PARTED
-from tfrun.process import lineage, progress
+from tfrun.process import lineage
 
 DRAIN_SECONDS = 0.5
 
@@ -104,20 +103,16 @@ class WorkerProcess:
             self.exited.set()
             raise
         else:
-            self._listen(out_ours, err_ours, show=show, muted=muted)
+            for fd, stream, hide in ((out_ours, "stdout", False), (err_ours, "stderr", True)):
+                shown = functools.partial(self._listener.on_output, self.name, stream)
+                self._pumps.append(
+                    OutputPump(fd, self._log, shown if show else None, hide_noise=hide, muted=muted)
+                )
+            self._reading = asyncio.create_task(self._read_reports())
         finally:
             os.close(out_theirs)
             os.close(err_theirs)
             line_theirs.close()
-
-    def _listen(self, out: int, err: int, *, show: bool, muted: bool) -> None:
-        self._pumps = [
-            OutputPump(fd, self._log, self._shower(stream) if show else None, hide_noise=hide)
-            for fd, stream, hide in ((out, "stdout", False), (err, "stderr", True))
-        ]
-        for pump in self._pumps:
-            pump.muted = muted
-        self._reading = asyncio.create_task(self._read_reports())
 
     def signal(self, signum: int) -> None:
         """Signals the worker and all that it started."""
@@ -149,42 +144,17 @@ class WorkerProcess:
         """Reports an exception for a worker that cannot raise it."""
         self._take(reports.Error(type=kind, message=message, traceback=message))
 
-    def release(self) -> None:
-        """Lets a finished worker end."""
-        self._say("release")
-
-    def save(self) -> None:
-        """Tells it to save the training's state to disk, if it is the one who does."""
-        self._say("save")
-
-    def keep(self) -> None:
-        """Has it keep the training's state, for it is about to be ended."""
-        self._say("keep")
-
-    def look(self) -> None:
-        """Has it find out whether its main thread goes on."""
-        self._say(progress.LOOK)
-
-    def profile(self) -> None:
-        """Tells it that a request to trace some steps lies ready."""
-        self._say(profile.WORD)
-
-    def regroup(self) -> None:
-        """Tells it to leave between two steps, because there could be more workers."""
-        self._say("regroup")
-
-    def tell_ended(self, tasks: Mapping[str, int | None]) -> None:
-        """Tells it whose scripts have ended: they take part in no collective any more."""
-        self._say(f"{ENDED} {json.dumps(tasks)}")
-
-    def tell_parted(self, places: Mapping[str, str]) -> None:
-        """Tells it where each of the workers is that wait in different collectives."""
-        self._say(f"{PARTED} {json.dumps(places)}")
+    def say(self, word: str, of: Mapping[str, Any] | None = None) -> None:
+        """Says a word of `process.channel` to it, with what belongs to it."""
+        if self._line is not None:
+            text = word if of is None else f"{word} {json.dumps(of)}"
+            with contextlib.suppress(OSError):
+                self._line.send(f"{text}\n".encode(), socket.MSG_DONTWAIT)
 
     def leave(self) -> None:
         """Tells it that a peer has gone; who has noticed is leaving already."""
         if not self.raised:
-            self._say("leave")
+            self.say("leave")
 
     async def ended(self, status: ExitStatus) -> None:
         """Takes the news that the process has ended: collects what it left and tells."""
@@ -211,18 +181,13 @@ class WorkerProcess:
         """The last lines of its standard error, without TensorFlow's noise."""
         return self._pumps[1].tail
 
-    def _say(self, word: str) -> None:
-        if self._line is not None:
-            with contextlib.suppress(OSError):
-                self._line.send(f"{word}\n".encode(), socket.MSG_DONTWAIT)
-
     def _take(self, report: Report) -> None:
         match report:
             case reports.Error():
                 self.raised = True
                 if is_peer_error(report.type, report.message):
                     self._pumps[1].hide()
-                    self._say("go")
+                    self.say("go")
             case reports.WorkerPreempted() if signal.SIGTERM in self._sent:
                 # It is ours, and means what it means without a handler.
                 return self.signal(signal.SIGKILL)
@@ -230,7 +195,7 @@ class WorkerProcess:
                 for pump in self._pumps:
                     pump.unmute()
                 if isinstance(report, reports.Resumed):  # it waits, so that nothing new is
-                    self._say("go")  # taken for old
+                    self.say("go")  # taken for old
             case reports.Kept():
                 return self.kept.set()
             case reports.WorkerNotice(text=text):
@@ -245,9 +210,6 @@ class WorkerProcess:
         if self._line:
             self._line.close()
         self._log.close()
-
-    def _shower(self, stream: str) -> Callable[[str], None]:
-        return lambda text: self._listener.on_output(self.name, stream, text)
 
     async def _read_reports(self) -> None:
         assert self._line is not None

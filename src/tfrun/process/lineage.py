@@ -6,6 +6,7 @@ process holds from its parent tell it by closing.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -51,9 +52,24 @@ def kill_group(pid: int, signum: int) -> bool:
     return True
 
 
+def kill_descendants(keep: int | None = None) -> None:
+    """SIGKILLs and reaps all that this process has started, and what they have, except `keep`."""
+    import psutil  # here: a zygote does without it
+
+    killed = []
+    for process in psutil.Process().children(recursive=True):
+        if process.pid != keep:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+                killed.append(process.pid)
+    for pid in killed:
+        with contextlib.suppress(ChildProcessError):  # not ours to reap, or asyncio was quicker
+            os.waitpid(pid, os.WNOHANG)
+
+
 def is_stopped(pid: int) -> bool:
     """Whether somebody has stopped a process (SIGSTOP), so that it does nothing at all."""
-    import psutil  # here: a zygote does without it
+    import psutil
 
     try:
         return psutil.Process(pid).status() == psutil.STATUS_STOPPED

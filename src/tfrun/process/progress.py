@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import faulthandler
 import functools
 import mmap
 import os
-import signal
 import struct
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfrun.job.settings import settings
 from tfrun.process import channel
 
-# Not SIGUSR1 or SIGUSR2, which scripts and schedulers use.
-DUMP_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + 7
-DUMP_SECONDS = 1.0  # for the stacks to be written
 LOOK = "look"  # what an agent says to a worker whose loop it wonders about
 # When (monotonic seconds), phase, usual step (seconds), steps of the training that are done.
 _FORMAT = struct.Struct("dqdq")
@@ -215,11 +210,6 @@ def read(path: Path) -> Reading | None:
         return None
 
 
-def dump_stacks_on_signal() -> None:
-    """Has this process write all its Python stacks to its log when the agent asks for it."""
-    faulthandler.register(DUMP_SIGNAL, file=sys.__stderr__ or 2, all_threads=True, chain=False)
-
-
 @functools.cache
 def own() -> Progress | None:
     """This worker's progress; None outside a job."""
@@ -235,23 +225,26 @@ def own() -> Progress | None:
 
 def as_before() -> contextlib.AbstractContextManager[None]:
     """While it lasts something else shows its progress."""
-    mine = own()
-    return mine.as_before() if mine else contextlib.nullcontext()
+    return _shown(Progress.as_before)
 
 
 def pausing() -> contextlib.AbstractContextManager[None]:
     """While it lasts this worker does something that takes longer than a step."""
-    mine = own()
-    return mine.pausing() if mine else contextlib.nullcontext()
+    return _shown(Progress.pausing)
 
 
 def tensorflow_start() -> contextlib.AbstractContextManager[None]:
     """While it lasts TensorFlow waits for all workers to start."""
-    mine = own()
-    return mine.tensorflow_start() if mine else contextlib.nullcontext()
+    return _shown(Progress.tensorflow_start)
 
 
 def in_collective() -> contextlib.AbstractContextManager[None]:
     """While it lasts this worker waits for others."""
+    return _shown(Progress.waiting)
+
+
+def _shown(
+    by: Callable[[Progress], contextlib.AbstractContextManager[None]],
+) -> contextlib.AbstractContextManager[None]:
     mine = own()
-    return mine.waiting() if mine else contextlib.nullcontext()
+    return by(mine) if mine else contextlib.nullcontext()

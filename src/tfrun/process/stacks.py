@@ -20,9 +20,10 @@ from pathlib import Path
 
 from tfrun.job.settings import settings
 
-# As progress.DUMP_SIGNAL, which ends up in the worker's log.
-STACK_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + 8
-THREADS_SIGNAL = STACK_SIGNAL + 1
+# Not SIGUSR1 or SIGUSR2, which scripts and schedulers use.
+LOG_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + 7  # for all, in the worker's log
+STACK_SIGNAL, THREADS_SIGNAL = LOG_SIGNAL + 1, LOG_SIGNAL + 2
+LOG_SECONDS = 1.0  # for them to be written there
 SECONDS = 2.0  # a worker whose processor is shared by many takes its time
 LOOK_SECONDS = 0.02
 MAX_BYTES = 1 << 16
@@ -34,7 +35,11 @@ def path_of(folder: Path, task: str) -> Path:
 
 
 def write_on_signal() -> None:
-    """Has this worker's process write its stack, or all its threads', when it is asked for it."""
+    """Has this worker's process write its stack, or all its threads', when it is asked for it.
+
+    To its log as well, all of them: for who looks for the place where it hangs.
+    """
+    faulthandler.register(LOG_SIGNAL, file=sys.__stderr__ or 2, all_threads=True, chain=False)
     folder, task = settings().state_path, settings().task
     if not folder or not task:
         return

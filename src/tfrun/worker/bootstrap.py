@@ -17,7 +17,7 @@ from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
 from tfrun.job.spec import Program
 from tfrun.job.world import world
-from tfrun.process import channel, memory, progress, sigterm, stacks
+from tfrun.process import channel, memory, sigterm, stacks
 from tfrun.process.peers_left import PeersLeft
 from tfrun.worker import chief_watch, script
 
@@ -53,7 +53,6 @@ def live(task: Mapping[str, Any]) -> NoReturn:
                 memory.limit(mine.trial.memory)
             _seed(mine.seed, deterministic=mine.deterministic)
             _listen()
-            progress.dump_stacks_on_signal()
             stacks.write_on_signal()
             script.run(Program(**{**task["program"], "args": tuple(task["program"]["args"])}))
     except BaseException as raised:

@@ -26,7 +26,6 @@ from tfrun.launch.join.refusal import why_not_in
 from tfrun.launch.remote_agent import read_line
 from tfrun.launch.waiting import Waiting
 from tfrun.process import lineage, sigterm
-from tfrun.process.descendants import kill_descendants
 from tfrun.process.python import python_command
 
 TRY_SECONDS = 1.0  # between two attempts
@@ -212,5 +211,5 @@ class Join:
         except asyncio.TimeoutError:
             pass
         # What an agent that was killed could not end has become ours.
-        await asyncio.to_thread(kill_descendants)
+        await asyncio.to_thread(lineage.kill_descendants)
         await process.wait()

@@ -14,7 +14,7 @@ from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import AgentEnd, Job
 from tfrun.launch.local.agent_process import ALONE, AgentProcess, slots_alone
-from tfrun.process.descendants import kill_descendants
+from tfrun.process import lineage
 
 LOOPBACK = "127.0.0.1"
 
@@ -85,7 +85,7 @@ class LocalBackend:
         except asyncio.TimeoutError:
             pass
         # What an agent that was killed could not end has become ours.
-        await asyncio.to_thread(kill_descendants)
+        await asyncio.to_thread(lineage.kill_descendants)
         await self._agent.wait()
         if self._state:
             remove(self._state)

@@ -25,7 +25,6 @@ from tfrun.launch.join.refusal import why_not_in
 from tfrun.launch.prestarted.discovery import Discovery, Found
 from tfrun.launch.waiting import Waiting
 from tfrun.process import lineage, sigterm
-from tfrun.process.descendants import kill_descendants
 from tfrun.process.python import python_command
 
 POLL_SECONDS = 0.25
@@ -112,7 +111,7 @@ async def _serve(
         return ExitStatus(code=await ending).shell_code
     finally:
         ended.cancel()
-        await asyncio.to_thread(kill_descendants)
+        await asyncio.to_thread(lineage.kill_descendants)
 
 
 async def _look(discovery: Discovery, timeout: float) -> tuple[Found, JobSpec]:
