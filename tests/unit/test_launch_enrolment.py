@@ -20,19 +20,19 @@ A, B = (Machine(identity=name, slots=1) for name in "AB")
 
 
 def chosen(name: str, machine: Machine, known: dict[str, Machine], *here: str) -> str:
-    choice = choose(name, machine, known, frozenset(here))
-    assert choice.machine.identity == machine.identity
-    return f"{choice.agent} {choice.machine.attempt} {'new' if choice.is_new else 'again'}"
+    agent, found = choose(name, machine, known, frozenset(here))
+    assert found.identity == machine.identity
+    return f"{agent} {found.attempt}"
 
 
 def test_who_a_machine_is() -> None:
-    assert chosen("n", A, {}) == "n 0 new"
-    assert chosen("n", A, {"n": A}) == "n 1 again"
-    assert chosen("n", A, {"n": A}, "n") == "n 1 again"  # its connection broke unseen
-    assert chosen("n", B, {"n": A}) == "n 1 again"  # started anew
-    assert chosen("n", B, {"n": A}, "n") == "n-2 0 new"  # another one of that name
-    assert chosen("n", B, {"n": A, "n-2": B}, "n") == "n-2 1 again"
-    assert chosen("n", Machine(identity="C", slots=2), {"n": A}) == "n-2 0 new"  # more slots
+    assert chosen("n", A, {}) == "n 0"
+    assert chosen("n", A, {"n": A}) == "n 1"
+    assert chosen("n", A, {"n": A}, "n") == "n 1"  # its connection broke unseen
+    assert chosen("n", B, {"n": A}) == "n 1"  # started anew
+    assert chosen("n", B, {"n": A}, "n") == "n-2 0"  # another one of that name
+    assert chosen("n", B, {"n": A, "n-2": B}, "n") == "n-2 1"
+    assert chosen("n", Machine(identity="C", slots=2), {"n": A}) == "n-2 0"  # more slots
 
 
 def spec_of(low: int, high: int) -> JobSpec:

@@ -9,6 +9,7 @@ import secrets
 import signal
 import socket
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tfrun.agent.settings import AgentSettings
@@ -161,47 +162,31 @@ def _is_requeued(job: Job, round: Round) -> bool:
 
 
 def _outcome(controller: Controller, job: Job) -> Outcome:
-    round, restarts = controller.round, controller.recovery.restarts.total
-    cause = round.root_cause
+    round = controller.round
+    cause, restarts = round.root_cause, controller.recovery.restarts.total
+    ended = partial(Outcome, restarts=restarts, interrupted=round.interrupted)
     if round.preempted:
-        return Outcome(
-            exit_code=EXIT_PREEMPTED,
-            interrupted=round.interrupted,
-            preempted=True,
-            saved_step=round.saved_step,
-            restarts=restarts,
-        )
+        return ended(exit_code=EXIT_PREEMPTED, preempted=True, saved_step=round.saved_step)
     if cause and controller.gave_up:
         cause = replace(cause, code="TFRUN-405", in_a_row=job.spec.max_restarts)
     if round.interrupted and not cause:
         number = signal.Signals[round.interrupted].value
         code = EXIT_INTERRUPTED if number == signal.SIGINT else 128 + number
-        return Outcome(
-            exit_code=code,
-            interrupted=round.interrupted,
-            unsaved=round.unsaved,
-            restarts=restarts,
-        )
+        return ended(exit_code=code, unsaved=round.unsaved)
     if cause is None:
-        return Outcome(
-            exit_code=0,
-            restarts=restarts,
-            replaced=controller.replaced,
-            doubts=tuple(map(str, controller.doubts.told)),
-        )
+        doubts = tuple(map(str, controller.doubts.told))
+        return ended(exit_code=0, replaced=controller.replaced, doubts=doubts)
     requeue = _is_requeued(job, round)
     code = cause.status.shell_code if cause.status and cause.status.code else 1
     others = sum(1 for task in round.exits if task != cause.task)
     differing = [t for agent, t in controller.differing.items() if agent in round.agents]
     differing += [controller.untested] if controller.untested else []
-    return Outcome(
+    return ended(
         exit_code=EXIT_PREEMPTED if requeue else code,
         cause=cause,
         others=others,
-        interrupted=round.interrupted,
         saved_step=round.saved_step,
         unsaved=round.unsaved,
         requeue=requeue,
-        restarts=restarts,
         differing=tuple(differing),
     )

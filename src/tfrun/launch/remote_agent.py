@@ -7,6 +7,7 @@ import ipaddress
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,7 +20,7 @@ from tfrun.agent.settings import AgentSettings
 from tfrun.job.errors import TfrunError
 from tfrun.job.option_checks import check_program, check_tensorflow
 from tfrun.job.version import __version__
-from tfrun.launch.prestarted.discovery import FileDiscovery
+from tfrun.launch.prestarted.discovery import Discovery
 from tfrun.launch.ssh.copy_directory import unpack
 
 GREETING = "tfrun-remote-greeting "
@@ -32,7 +33,6 @@ def main() -> None:
     """Greets the launcher with one line on standard output, then reads its settings."""
     greeting = {
         "version": __version__,
-        "python": platform.python_version(),
         "address": own_address(os.environ.get("SSH_CONNECTION", ""), interfaces()),
     }
     print(GREETING + json.dumps(greeting), flush=True)
@@ -72,6 +72,11 @@ def interfaces() -> list[str]:
         if name in states and states[name].isup
         for address in addresses
     ]
+
+
+def own_name(otherwise: str) -> str:
+    """Returns what this machine calls itself, as a file may be called."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", platform.node())[:200] or otherwise
 
 
 def own_address(ssh_connection: str, interfaces: Iterable[str]) -> str:
@@ -136,10 +141,11 @@ async def _meet(settings: AgentSettings) -> AgentSettings:
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SEE_SECONDS
-    discovery = FileDiscovery(Path(settings.discovery))
+    file = Path(settings.discovery)
+    discovery = Discovery(file=file)
     while not (found := await asyncio.to_thread(discovery.find)):
         if loop.time() > deadline:
-            where = str(discovery.path.parent)
+            where = str(file.parent)
             raise _cannot(f"it does not see the run directory {where!r} of the launcher's node")
         await asyncio.sleep(POLL_SECONDS)
     return replace(settings, url=f"{found.url}/agent", token=found.token, tls=found.tls)

@@ -13,12 +13,12 @@ from tfrun.job.run_dir import safe_name
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import Job
 from tfrun.launch.local.backend import local_job
-from tfrun.launch.pods.pod_group import FixedDiscovery, pods_job
+from tfrun.launch.pods import pod_group
 from tfrun.launch.prestarted.member import run_member
+from tfrun.launch.slurm import srun_step
 from tfrun.launch.slurm.backend import slurm_job
 from tfrun.launch.slurm.commands import hostnames
 from tfrun.launch.slurm.requeue import requeue
-from tfrun.launch.slurm.srun_step import discovery_of, step_job
 from tfrun.process.python import usable_cores
 
 Place = Allocation | SlurmStep | PodGroup
@@ -69,9 +69,9 @@ def job_of(
       UsageError: TFRUN-103 when there is no place for so many workers.
     """
     if isinstance(place, PodGroup):
-        return pods_job(spec, place, certificate)
+        return pod_group.pods_job(spec, place, certificate)
     if isinstance(place, SlurmStep):
-        return step_job(spec, place, certificate)
+        return srun_step.step_job(spec, place, certificate)
     if [name for name, _ in place.nodes] == [place.here]:
         return local_job(spec)
     return slurm_job(spec, place, workers=workers, certificate=certificate)
@@ -86,10 +86,10 @@ def serve(place: Place, run_dir: str, timeout: float, certificate: Certificate |
     own = {"timeout": timeout, "environment": os.environ}
     if isinstance(place, PodGroup):
         shows = certificate.context if certificate else None
-        discovery = FixedDiscovery(place, certificate)
+        discovery = pod_group.discovery_of(place, certificate)
         return run_member(place.agent, place.slots, discovery, shows=shows, **own)
     assert isinstance(place, SlurmStep)
-    discovery = discovery_of(place, Path(run_dir).absolute())
+    discovery = srun_step.discovery_of(place, Path(run_dir).absolute())
     return run_member(place.agent, 1, discovery, **own)
 
 

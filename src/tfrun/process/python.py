@@ -12,10 +12,14 @@ def python_command(module: str, *args: str) -> list[str]:
     `python -m` would put the working directory first on the path, so that a user's `random.py`
     or `types.py` there would break processes that have nothing to do with it.
     """
-    code = (
+    return [sys.executable, "-c", code_to_run(module), *args]
+
+
+def code_to_run(module: str) -> str:
+    """Returns the code of that command, which has no quote, no !, no backslash, no line break."""
+    return (
         f"import sys; sys.path[:] = [p for p in sys.path if p]; from {module} import main; main()"
     )
-    return [sys.executable, "-c", code, *args]
 
 
 def usable_cores() -> int:

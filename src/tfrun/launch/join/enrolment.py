@@ -25,19 +25,12 @@ class Machine:
     attempt: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Under which name a machine takes part, and as which agent of that name."""
-
-    agent: str
-    machine: Machine
-    is_new: bool
-
-
 def choose(
     name: str, machine: Machine, known: Mapping[str, Machine], here: frozenset[str]
-) -> Choice:
-    """Returns who a machine is: one that comes again keeps its name, another one gets its own.
+) -> tuple[str, Machine]:
+    """Returns under which name a machine takes part, and as which agent of that name.
+
+    One that comes again keeps its name, another one gets its own.
 
     A machine that has crashed comes again with another identity; while the one of that name is
     there, it is another machine that is called the same.
@@ -51,16 +44,13 @@ def choose(
     for agent, before in known.items():
         same_name = agent == name and agent not in here and before.slots == machine.slots
         if before.identity == machine.identity or same_name:
-            return Choice(
-                agent=agent,
-                machine=replace(before, identity=machine.identity, attempt=before.attempt + 1),
-                is_new=False,
-            )
+            again = before.attempt + 1
+            return agent, replace(before, identity=machine.identity, attempt=again)
     agent, number = name, 1
     while agent in known:
         number += 1
         agent = f"{name}-{number}"
-    return Choice(agent=agent, machine=machine, is_new=True)
+    return agent, machine
 
 
 @dataclass(kw_only=True, eq=False)
@@ -101,21 +91,17 @@ class Enrolment:
             return _refuse("TFRUN-305", f"it has tfrun {there}, the job has {here}")
         if not 1 <= message.slots <= MAX_WORKERS or not _NAME.fullmatch(message.name):
             return _refuse("TFRUN-302", "its name or its number of slots is not valid")
-        machine = Machine(identity=message.identity, slots=message.slots)
-        choice = choose(message.name, machine, self.known, self.controller.here)
-        agent = choice.agent
-        self.known[agent] = choice.machine
+        asks = Machine(identity=message.identity, slots=message.slots)
+        agent, machine = choose(message.name, asks, self.known, self.controller.here)
+        self.known[agent] = machine
         address = self.own_address if is_loopback(remote) else _plain(remote)
         self.whereabouts.addresses[agent] = address
         self.whereabouts.waiting[agent] = "its agent is starting"
         self.whereabouts.expected.add(agent)
-        if choice.is_new:
+        if not machine.attempt:
             self.controller.expect(Site(agent=agent, host=address, slots=message.slots))
-        return messages.Enrolled(
-            agent=agent,
-            attempt=choice.machine.attempt,
-            spec=self.controller.spec.to_json(),
-        )
+        spec = self.controller.spec.to_json()
+        return messages.Enrolled(agent=agent, attempt=machine.attempt, spec=spec)
 
 
 def is_loopback(address: str) -> bool:

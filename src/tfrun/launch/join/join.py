@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import platform
-import re
 import subprocess
 import uuid
 from collections.abc import Callable
@@ -23,7 +21,7 @@ from tfrun.job.exits import EXIT_PREEMPTED
 from tfrun.job.spec import JobSpec
 from tfrun.job.version import __version__
 from tfrun.launch.join.refusal import why_not_in
-from tfrun.launch.remote_agent import read_line
+from tfrun.launch.remote_agent import own_name, read_line
 from tfrun.launch.waiting import Waiting
 from tfrun.process import lineage, sigterm
 from tfrun.process.python import python_command
@@ -141,7 +139,7 @@ class Join:
 
     def _enrolling(self) -> messages.Enrol:
         return messages.Enrol(
-            name=re.sub(r"[^A-Za-z0-9_.-]", "-", platform.node())[:200] or "unnamed",
+            name=own_name("unnamed"),
             identity=self._identity,
             slots=self._joining.slots,
             version=__version__,
@@ -206,10 +204,8 @@ class Join:
 
     @staticmethod
     async def _end(process: asyncio.subprocess.Process) -> None:
-        try:
+        with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(process.wait(), LEAVE_SECONDS)
-        except asyncio.TimeoutError:
-            pass
         # What an agent that was killed could not end has become ours.
         await asyncio.to_thread(lineage.kill_descendants)
         await process.wait()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import platform
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +18,7 @@ from tfrun.launch.backend import AgentEnd, Door, Job
 from tfrun.launch.join import token_file as token
 from tfrun.launch.join.enrolment import Enrolment, is_loopback
 from tfrun.launch.local.backend import LOOPBACK, LocalBackend
-from tfrun.launch.remote_agent import interfaces, own_address
+from tfrun.launch.remote_agent import interfaces, own_address, own_name
 
 EVERYWHERE = ("0.0.0.0", "::")
 TOKEN_FILE = "token"  # in the run directory
@@ -63,7 +61,7 @@ def serve_job(
     path = Path(serving.token_file or Path(spec.run_dir, TOKEN_FILE))
     secret = token.read_or_make(path)
     address = _reached_at(serving.host)
-    here = _name()
+    here = own_name("here")
     own = [Site(agent=here, host=address, slots=serving.slots)] if serving.slots else []
     left = max(0, spec.workers.high - serving.slots)
     places = [Site(agent=f"machine {i + 1}", host="", slots=1) for i in range(left)]
@@ -79,7 +77,7 @@ def serve_job(
     return Job(
         spec=spec,
         plan=make_plan(spec, [*own, *places]),
-        backend=ServeBackend(own, spec, serving, pem, address, path, known, say),
+        backend=ServeBackend(own, serving, pem, address, path, known, say),
         door=door,
     )
 
@@ -90,7 +88,6 @@ class ServeBackend:
     def __init__(
         self,
         own: list[Site],
-        spec: JobSpec,
         serving: Serving,
         pem: str,
         address: str,
@@ -100,7 +97,6 @@ class ServeBackend:
     ) -> None:
         """Args:
         own: this machine, or nothing.
-        spec: the job.
         serving: who gets in, and how.
         pem: the certificate that is shown, in PEM; "" is without TLS.
         address: where others reach this machine.
@@ -109,7 +105,7 @@ class ServeBackend:
         say: shows a person a line.
         """
         self.whereabouts, self.listen_host = known, serving.host
-        self._spec, self._serving, self._pem, self._say = spec, serving, pem, say
+        self._serving, self._pem, self._say = serving, pem, say
         self._address, self._token_file = address, token_file
         self._local = [LocalBackend(site) for site in own]
 
@@ -149,7 +145,3 @@ def _reached_at(host: str) -> str:
     if host not in EVERYWHERE:
         return host
     return own_address("", interfaces()) or LOOPBACK
-
-
-def _name() -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", platform.node()) or "here"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,11 +39,7 @@ def local_job(
         plan = fixed_plan(cluster, [site], evaluator=spec.evaluator)
     else:
         plan = make_plan(spec, [site], external)
-    return Job(
-        spec=spec,
-        plan=plan,
-        backend=LocalBackend(site, agent),
-    )
+    return Job(spec=spec, plan=plan, backend=LocalBackend(site, agent))
 
 
 class LocalBackend:
@@ -80,10 +77,8 @@ class LocalBackend:
         if self._agent is None:
             return
         self._agent.hang_up()
-        try:
+        with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._agent.wait(), timeout)
-        except asyncio.TimeoutError:
-            pass
         # What an agent that was killed could not end has become ours.
         await asyncio.to_thread(lineage.kill_descendants)
         await self._agent.wait()

@@ -11,7 +11,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tfrun.control.protocol import tls
 from tfrun.job import files
@@ -37,54 +37,39 @@ class Found:
         return tls.only(self.certificate)
 
 
-class Discovery(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Discovery:
     """How the others of a group find the launcher.
 
     Attributes:
-      port: the control port; 0 is any free one.
-      token: the job's secret if it is given, "" for one of the launcher's making.
+      file: where the launcher says where it is; None where all know it.
+      host: this machine, as the others know it: what the launcher says of itself.
       why: what those that do not come may wait for, as one clause.
+      known: where the launcher is, if all know it.
+      port: the control port; 0 is any free one.
     """
 
-    port: int
-    token: str
-    why: str
+    file: Path | None = None
+    host: str = ""
+    why: str = ""
+    known: Found | None = None
+    port: int = 0
 
     def announce(self, port: int, token: str, certificate: str = "") -> None:
         """Says where the launcher is, and its certificate in PEM; OSError when it cannot."""
-        ...
+        if self.file:
+            url = f"{'https' if certificate else 'http'}://{self.host}:{port}"
+            found = Found(url=url, token=token, certificate=certificate)
+            files.write_private(self.file, json.dumps(asdict(found)))
 
     def find(self) -> Found | None:
         """Returns where the launcher is; None when it is not there yet."""
-        ...
-
-    def close(self) -> None:
-        """Takes back what `announce` has left."""
-        ...
-
-
-class FileDiscovery:
-    """The launcher says where it is in a file that all see."""
-
-    def __init__(self, path: Path, host: str = "", why: str = "") -> None:
-        """Args:
-        path: the file.
-        host: this machine, as the others know it: what the launcher says of itself.
-        why: what those that do not come may wait for.
-        """
-        self.path, self._host, self.why = path, host, why
-        self.port, self.token = 0, ""
-
-    def announce(self, port: int, token: str, certificate: str = "") -> None:
-        url = f"{'https' if certificate else 'http'}://{self._host}:{port}"
-        found = Found(url=url, token=token, certificate=certificate)
-        files.write_private(self.path, json.dumps(asdict(found)))
-
-    def find(self) -> Found | None:
+        if self.file is None:
+            return self.known
         with contextlib.suppress(OSError):
-            os.listdir(self.path.parent)  # noqa: PTH208 (has NFS look again)
+            os.listdir(self.file.parent)  # noqa: PTH208 (has NFS look again)
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+            fd = os.open(self.file, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:
             return None
         with os.fdopen(fd) as file:
@@ -93,4 +78,6 @@ class FileDiscovery:
             return Found(**json.load(file))
 
     def close(self) -> None:
-        self.path.unlink(missing_ok=True)
+        """Takes back what `announce` has left."""
+        if self.file:
+            self.file.unlink(missing_ok=True)

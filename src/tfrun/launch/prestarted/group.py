@@ -48,7 +48,8 @@ def group_job(
     """
     (site,) = (site for site in sites if site.agent == own)
     plan = make_plan(spec, sites)
-    door = Door.showing(certificate, port=discovery.port, token=discovery.token)
+    token = discovery.known.token if discovery.known else ""
+    door = Door.showing(certificate, port=discovery.port, token=token)
     backend = GroupBackend(site, sites, spec, discovery, returns=returns, certificate=certificate)
     if address:
         backend.whereabouts.addresses[own] = address

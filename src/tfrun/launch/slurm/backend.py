@@ -25,7 +25,7 @@ from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import AgentEnd, Door, Job
-from tfrun.launch.prestarted.discovery import FileDiscovery
+from tfrun.launch.prestarted.discovery import Discovery
 from tfrun.launch.prestarted.group import ANY_INTERFACE
 from tfrun.launch.remote_agent import read_line
 from tfrun.launch.slurm.commands import agent_environment, labelled, srun_agents
@@ -77,7 +77,7 @@ class SlurmBackend:
         pem: the certificate that the control port shows, in PEM; "" is without TLS.
         """
         path = Path(spec.run_dir, f".slurm-agents-{host}-{os.getpid()}.json")
-        self._discovery, self._pem = FileDiscovery(path, host), pem
+        self._discovery, self._pem = Discovery(file=path, host=host), pem
         self._tasks, self._spec, self._host = tasks, spec, host
         self._process: asyncio.subprocess.Process | None = None
         self._reading: list[asyncio.Task[None]] = []
@@ -92,7 +92,7 @@ class SlurmBackend:
     async def start(self, port: int, settings: AgentSettings) -> None:
         if self._pem:
             await asyncio.to_thread(self._discovery.announce, port, settings.token, self._pem)
-            settings = replace(settings, token="", discovery=str(self._discovery.path))
+            settings = replace(settings, token="", discovery=str(self._discovery.file))
         self._process = process = await asyncio.create_subprocess_exec(
             *srun_agents(list(self._tasks)),
             stdin=subprocess.PIPE,

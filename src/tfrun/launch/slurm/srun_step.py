@@ -14,15 +14,15 @@ from tfrun.control.placement import Site
 from tfrun.control.protocol.tls import Certificate
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import Job
-from tfrun.launch.prestarted.discovery import FileDiscovery
+from tfrun.launch.prestarted.discovery import Discovery
 from tfrun.launch.prestarted.group import group_job
 
 
-def discovery_of(step: SlurmStep, run_dir: Path) -> FileDiscovery:
+def discovery_of(step: SlurmStep, run_dir: Path) -> Discovery:
     """Returns how the tasks of a step find their launcher; the same for all of them."""
     name = f".slurm-{step.job}.{step.step}.{step.restarts}.json"
     why = f"its task has not come, or does not see {run_dir}"
-    return FileDiscovery(run_dir / name, step.here, why)
+    return Discovery(file=run_dir / name, host=step.here, why=why)
 
 
 def step_job(spec: JobSpec, step: SlurmStep, certificate: Certificate | None) -> Job:

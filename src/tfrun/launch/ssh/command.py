@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tfrun.process.python import code_to_run
+
 CONNECT_SECONDS = 10
 ALIVE_SECONDS = 2  # between two questions of ssh whether the other side is still there
 
@@ -77,13 +79,9 @@ def ssh_module(destination: str, python: str, module: str) -> list[str]:
 
 
 def _remote_command(python: str, module: str) -> str:
-    # No !, no backslash and no line break: csh and fish read quotes differently there. Without
-    # the empty entry, see job.python, a user's random.py cannot break the agent.
-    code = (
-        f"import sys; sys.path[:] = [p for p in sys.path if p]; from {module} import main; main()"
-    )
+    # No !, no backslash and no line break in the code: csh and fish read quotes differently there.
     # exec: the shell, which may be a user's odd one, does not stay between sshd and the agent.
-    return f"exec {shlex.quote(python)} -c {shlex.quote(code)}"
+    return f"exec {shlex.quote(python)} -c {shlex.quote(code_to_run(module))}"
 
 
 def forwarded_port(line: str) -> int | None:
