@@ -7,7 +7,7 @@ import os
 import socket
 
 from conftest import Jobs
-from tfrun.cluster.ports import reserve_ports
+from tfrun.cluster.ports import PortReservation
 
 SCRIPT = """
 import json, os
@@ -58,7 +58,7 @@ print(total.numpy(), tfrun.world().role, os.environ["TF_CONFIG"])
 
 def test_parameter_servers(jobs: Jobs) -> None:
     """The file names no chief, as TensorFlow's own examples do not."""
-    with reserve_ports(2) as reserved:
+    with PortReservation(2) as reserved:
         cluster = {
             role: [f"localhost:{reserved.ports[i]}"] for i, role in enumerate(("worker", "ps"))
         }

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from conftest import JOB_SECONDS, Jobs
-from tfrun.cluster.ports import reserve_ports
+from tfrun.cluster.ports import PortReservation
 
 ROLES = ("chief", "worker", "ps")
 SCRIPT = """
@@ -41,7 +41,7 @@ def ends(process: subprocess.Popen) -> tuple[int, str, str]:
 
 def test_servers_wait_for_the_chief_and_end_after_it(jobs: Jobs) -> None:
     """The chief and a worker by TF_CONFIG, the server by `serve --role`."""
-    with reserve_ports(3) as reserved:
+    with PortReservation(3) as reserved:
         ports = reserved.ports
     cluster = {role: [f"127.0.0.1:{port}"] for role, port in zip(ROLES, ports, strict=True)}
     (jobs.directory / "cluster.json").write_text(json.dumps(cluster))

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tfrun.cluster import ports
-from tfrun.cluster.ports import check_free, reserve_ports
+from tfrun.cluster.ports import PortReservation, check_free
 from tfrun.job.errors import TfrunError, UsageError
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shares a bound port")
@@ -34,7 +34,7 @@ def listener(port: int = 0, *, reuse: bool, host: str = "") -> socket.socket:
 
 def test_many_threads_never_get_the_same_port():
     with ThreadPoolExecutor(16) as pool:
-        held = list(pool.map(lambda _: reserve_ports(25), range(40)))
+        held = list(pool.map(lambda _: PortReservation(25), range(40)))
     numbers = [port for reservation in held for port in reservation.ports]
     for reservation in held:
         reservation.close()
@@ -42,7 +42,7 @@ def test_many_threads_never_get_the_same_port():
 
 
 def _reserve_in_child(connection) -> None:
-    with reserve_ports(50) as reservation:
+    with PortReservation(50) as reservation:
         connection.send(reservation.ports)
         connection.recv()  # holds them until all have theirs
 
@@ -66,9 +66,9 @@ def test_many_processes_never_get_the_same_port():
 @linux
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_a_server_with_reuseaddr_listens_on_a_reserved_port(family):
-    if family == socket.AF_INET6 and not ports._has_ipv6():
+    if family not in ports._families():
         pytest.skip("this machine has no IPv6")
-    with reserve_ports(1) as reservation, socket.socket(family) as server:
+    with PortReservation(1) as reservation, socket.socket(family) as server:
         reservation.release_for_use()
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(("", reservation.ports[0]))  # IPv6 is dual-stack here, as gRPC's is
@@ -80,7 +80,7 @@ def test_a_server_with_reuseaddr_listens_on_a_reserved_port(family):
 
 @linux
 def test_a_server_that_does_not_share_is_refused():
-    with reserve_ports(1) as reservation, pytest.raises(OSError, match="in use"):
+    with PortReservation(1) as reservation, pytest.raises(OSError, match="in use"):
         listener(reservation.ports[0], reuse=False)
 
 
@@ -88,7 +88,7 @@ def test_a_server_that_does_not_share_is_refused():
 @pytest.mark.parametrize("reuse", [0, 1])
 def test_neither_bind_nor_connect_gets_a_reserved_port(reuse):
     # Left only the reserved port to choose from, the kernel must say that there is none.
-    with reserve_ports(1) as reservation, listener(reuse=True, host="127.0.0.1") as server:
+    with PortReservation(1) as reservation, listener(reuse=True, host="127.0.0.1") as server:
         (port,) = reservation.ports
         for ask in (lambda s: s.bind(("", 0)), lambda s: s.connect(server.getsockname())):
             with _confined(port) as other, pytest.raises(OSError) as caught:
@@ -113,7 +113,7 @@ def _confined(port: int) -> socket.socket:
 
 
 def test_closing_gives_the_ports_back():
-    with reserve_ports(1) as reservation:
+    with PortReservation(1) as reservation:
         (port,) = reservation.ports
     listener(port, reuse=False).close()
     check_free(port)
@@ -121,14 +121,14 @@ def test_closing_gives_the_ports_back():
 
 def test_where_ports_are_not_shared_they_are_let_go_before_use(monkeypatch):
     monkeypatch.setattr(ports, "_SHARES_BOUND_PORT", False)
-    with reserve_ports(1) as reservation:
+    with PortReservation(1) as reservation:
         reservation.release_for_use()
         listener(reservation.ports[0], reuse=False).close()
 
 
 @linux
 def test_ports_are_kept_while_in_use():
-    with reserve_ports(1) as reservation:
+    with PortReservation(1) as reservation:
         reservation.release_for_use()
         with pytest.raises(OSError, match="in use"):
             listener(reservation.ports[0], reuse=False)
@@ -148,7 +148,7 @@ def test_a_port_in_use_is_refused_with_the_name_of_its_process(host):
 
 
 def test_an_ipv6_listener_counts_too():
-    if not ports._has_ipv6():
+    if socket.AF_INET6 not in ports._families():
         pytest.skip("this machine has no IPv6")
     with socket.socket(socket.AF_INET6) as server:
         server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -165,7 +165,7 @@ def test_a_machine_without_free_ports_is_told_so():
     resource.setrlimit(resource.RLIMIT_NOFILE, (128, limit[1]))
     try:
         with pytest.raises(TfrunError, match="TFRUN-208"):
-            reserve_ports(1000)
+            PortReservation(1000)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
-    reserve_ports(50).close()  # what the failed one had is given back
+    PortReservation(50).close()  # what the failed one had is given back

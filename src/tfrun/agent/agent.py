@@ -31,7 +31,7 @@ from tfrun.agent.spawn import Spawner, make_spawner
 from tfrun.agent.worker_environment import worker_environment
 from tfrun.agent.worker_group import WorkerGroup
 from tfrun.agent.zygote_process import Zygote
-from tfrun.cluster.ports import PortReservation, check_free, reserve_ports
+from tfrun.cluster.ports import PortReservation, check_free
 from tfrun.collective.handshake import key_of
 from tfrun.control.protocol import messages, versions, wire
 from tfrun.control.protocol.tls import trusting
@@ -281,7 +281,7 @@ class Agent:
             spawner=self._spawner,
             send=self._send,
         )
-        self._ports = reserve_ports(message.ports)
+        self._ports = PortReservation(message.ports)
         for port in message.stated:
             check_free(port)
         return list(self._ports.ports), await self._spawner.prepare()

@@ -39,7 +39,7 @@ class Address:
         one place: localhost, 127.0.0.1, 127.0.1.1, ::1.
         """
         host = self.host.lower().rstrip(".")
-        ip = _ip(host)
+        ip = ip_of(host)
         if host == "localhost" or (ip is not None and ip.is_loopback):
             return ("localhost", self.port)
         return (ip.compressed if ip is not None else host, self.port)
@@ -113,7 +113,7 @@ def _parse_port(text: str, refuse) -> int:
 def _check_host(host: str, *, bracketed: bool, refuse) -> None:
     if not host:
         raise refuse("has no host")
-    ip = _ip(host)
+    ip = ip_of(host)
     if ip is not None and ip.is_unspecified:
         raise refuse(
             "is the address of all interfaces, to which no other machine can connect",
@@ -125,16 +125,21 @@ def _check_host(host: str, *, bracketed: bool, refuse) -> None:
         return
     if ip is not None:
         return
-    if not host.replace(".", "").strip("0123456789"):
-        # Resolvers read "10.0.1" as 10.0.0.1 and "256" as 0.0.1.0: never what was meant.
+    if is_broken_ipv4(host):
         raise refuse("has an IPv4 address that is not four numbers from 0 to 255")
     labels = host.removesuffix(".").split(".")
     if len(host) > _MAX_HOST or not all(_LABEL.fullmatch(label) for label in labels):
         raise refuse("has a host that is not a host name (RFC 1123)")
 
 
-def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Returns the IP address that a text is; None when it is none."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
         return None
+
+
+def is_broken_ipv4(host: str) -> bool:
+    """True for "10.0.1" and "256": resolvers read them as 10.0.0.1 and 0.0.1.0, never meant so."""
+    return not host.replace(".", "").strip("0123456789") and ip_of(host) is None

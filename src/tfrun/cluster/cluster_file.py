@@ -6,15 +6,13 @@ import json
 from collections.abc import Sequence
 
 from tfrun.cluster.address import Address, shown
-from tfrun.cluster.cluster_spec import ClusterSpec
+from tfrun.cluster.cluster_spec import TRAINERS, ClusterSpec
 from tfrun.cluster.host_lists import Host
-from tfrun.cluster.strict_json import keep_repeated
 from tfrun.cluster.tasks import Task
-from tfrun.cluster.tf_config import parse_cluster
+from tfrun.cluster.tf_config import keep_repeated, parse_cluster
 from tfrun.job.errors import UsageError
 
-TRAINERS = ("chief", "worker")
-ROLES = (*TRAINERS, "ps")  # in rank order
+STARTED = (*TRAINERS, "ps")  # roles that tfrun starts, in rank order
 EXAMPLE = '{"worker": ["host1:2222", "host2:2222"]}'
 
 
@@ -86,7 +84,7 @@ def tasks_of(cluster: ClusterSpec, hosts: Sequence[str]) -> tuple[Task, ...]:
       hosts: the machines' names, as `hosts_of` has them; one alone takes all tasks.
     """
     index = {Host(name=host).identity: number for number, host in enumerate(hosts)}
-    keys = [(role, number) for role in ROLES for number in range(cluster.count(role))]
+    keys = [(role, number) for role in STARTED for number in range(cluster.count(role))]
     names = _task_hosts(cluster)
     if lacks_chief(cluster):
         keys, names = [("chief", 0), *keys], [names[0], *names]
@@ -122,4 +120,4 @@ def workers_of(cluster: ClusterSpec) -> int:
 
 
 def _task_hosts(cluster: ClusterSpec) -> list[str]:
-    return [address.host for role in ROLES for address in cluster.addresses(role)]
+    return [address.host for role in STARTED for address in cluster.addresses(role)]

@@ -8,7 +8,8 @@ from functools import cached_property
 
 from tfrun.cluster.address import Address
 
-ROLES = ("chief", "worker", "ps", "evaluator")
+TRAINERS = ("chief", "worker")  # in the order of their ranks
+ROLES = (*TRAINERS, "ps", "evaluator")
 # What TensorFlow 1 called the chief; TensorFlow 2 refuses the word, Google Cloud still sends it.
 LEGACY_CHIEF = "master"
 

@@ -87,7 +87,7 @@ def external_aside(tf_config: str) -> TaskKey | None:
 def external_sizes(tf_config: str) -> tuple[int, int]:
     """Returns how many tasks of this TF_CONFIG train, and how many are servers."""
     cluster = parse_tf_config(tf_config).cluster
-    return max(cluster.count("chief") + cluster.count("worker"), 1), cluster.count("ps")
+    return max(cluster.trainers, 1), cluster.count("ps")
 
 
 def external_name(tf_config: str) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tfrun.cluster.address import shown
+from tfrun.cluster.address import ip_of, is_broken_ipv4, shown
 from tfrun.cluster.host_ranges import MAX_HOSTS, expand, split_list
 from tfrun.job.errors import UsageError
 
@@ -44,7 +43,8 @@ class Host:
     def identity(self) -> str:
         """Equal for two spellings of one name: `N1.`, `n1`; `FD00::0:1`, `fd00::1`."""
         name = self.name.lower().rstrip(".")
-        return _compressed(name) or name
+        ip = ip_of(name)
+        return ip.compressed if ip else name
 
 
 def parse_hosts(text: str, *, where: str = "-H") -> tuple[Host, ...]:
@@ -109,7 +109,7 @@ def _parse_entry(entry: str, place: str) -> list[Host]:
     user, at, name = text.rpartition("@")
     if at and not _USER.fullmatch(user):
         raise _refuse(f"{shown(entry)} has a user that is not a user's name", place)
-    if name.startswith("[") and name.endswith("]") and _compressed(name[1:-1]):
+    if name.startswith("[") and name.endswith("]") and ip_of(name[1:-1]):
         return [Host(name=name[1:-1], user=user, slots=slots or 1)]
     try:
         names = expand(name)
@@ -127,7 +127,7 @@ def _split_slots(entry: str, place: str) -> tuple[str, int]:
     if not colon:
         return entry, 0
     if ":" in before:
-        fix = f"Write [{entry:.60}]" if _compressed(entry) else ""
+        fix = f"Write [{entry:.60}]" if ip_of(entry) else ""
         raise _refuse(f"{shown(entry)} has several colons", place, fix=fix)
     if not _SLOTS.fullmatch(after) or int(after) > _MAX_SLOTS:
         # host:22 would be read as 22 slots, host:ssh is plainly meant as a port.
@@ -140,8 +140,7 @@ def _check_name(name: str, entry: str, place: str) -> None:
     labels = name.removesuffix(".").split(".")
     if not _NAME.fullmatch(name) or not all(labels) or len(name) > _MAX_NAME:
         raise _refuse(f"{shown(entry)} is not a host", place)
-    if not name.replace(".", "").strip("0123456789") and not _compressed(name):
-        # Resolvers read "10.0.1" as 10.0.0.1 and "256" as 0.0.1.0: never what was meant.
+    if is_broken_ipv4(name):
         problem = "has an IPv4 address that is not four numbers from 0 to 255"
         raise _refuse(f"{shown(entry)} {problem}", place)
 
@@ -166,14 +165,6 @@ def _distinct(hosts: Iterable[tuple[str, Host]], where: str) -> tuple[Host, ...]
     if len(found) > MAX_HOSTS:
         raise _refuse(f"there are more than {MAX_HOSTS} hosts", where)
     return tuple(found)
-
-
-def _compressed(text: str) -> str:
-    """Returns the canonical spelling of an IP address; "" when it is none."""
-    try:
-        return ipaddress.ip_address(text).compressed
-    except ValueError:
-        return ""
 
 
 def _refuse(what: str, where: str, expected: str = _EXPECTED, fix: str = "") -> UsageError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import socket
 import sys
-from types import TracebackType
 
 from tfrun.job.errors import TfrunError, UsageError
 
@@ -19,13 +18,18 @@ _SHARES_BOUND_PORT = sys.platform == "linux"
 
 
 class PortReservation:
-    """Some TCP ports of this machine, on all interfaces, held until `close`.
+    """Some free TCP ports of this machine, on all interfaces, held until `close`.
 
     Attributes:
       ports: the port numbers, all different.
     """
 
     def __init__(self, count: int) -> None:
+        """Reserves `count`.
+
+        Raises:
+          TfrunError: TFRUN-208 when the machine has not that many.
+        """
         self._sockets: list[socket.socket] = []
         try:
             for _ in range(count):
@@ -53,22 +57,8 @@ class PortReservation:
     def __enter__(self) -> PortReservation:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def reserve_ports(count: int) -> PortReservation:
-    """Reserves `count` free TCP ports; a context manager.
-
-    Raises:
-      TfrunError: TFRUN-208 when the machine has not that many.
-    """
-    return PortReservation(count)
 
 
 def check_free(port: int, *, where: str = "") -> None:
@@ -98,15 +88,11 @@ def check_free(port: int, *, where: str = "") -> None:
 
 
 def _families() -> tuple[socket.AddressFamily, ...]:
-    return (socket.AF_INET, socket.AF_INET6) if _has_ipv6() else (socket.AF_INET,)
-
-
-def _has_ipv6() -> bool:
     try:
         _bind(0, socket.AF_INET6).close()
     except OSError:
-        return False
-    return True
+        return (socket.AF_INET,)
+    return (socket.AF_INET, socket.AF_INET6)
 
 
 def _bind(port: int, family: socket.AddressFamily = socket.AF_INET) -> socket.socket:

@@ -185,17 +185,13 @@ def own_gpus(environment: Mapping[str, str]) -> str | None:
     """
     gpus = [gpu for gpu in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
     names = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK", "SLURM_TRES_BIND")
-    tasks = _tasks_on_this_node(environment)
+    counts = parse_tasks(environment.get("SLURM_STEP_TASKS_PER_NODE", "1"), where="")
+    number = _number(environment, "SLURM_NODEID", 0)
+    tasks = counts[number] if number < len(counts) else 1
     if any(environment.get(name) for name in names) or tasks < 2 or len(gpus) < tasks:
         return None
     each, local = len(gpus) // tasks, _number(environment, "SLURM_LOCALID", 0)
     return ",".join(gpus[local * each : (local + 1) * each])
-
-
-def _tasks_on_this_node(environment: Mapping[str, str]) -> int:
-    counts = parse_tasks(environment.get("SLURM_STEP_TASKS_PER_NODE", "1"), where="")
-    number = _number(environment, "SLURM_NODEID", 0)
-    return counts[number] if number < len(counts) else 1
 
 
 def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:

@@ -12,9 +12,8 @@ import socket
 from collections.abc import Mapping, Sequence
 
 from tfrun.cluster.address import Address
-from tfrun.cluster.cluster_spec import ClusterSpec, TaskKey
+from tfrun.cluster.cluster_spec import TRAINERS, ClusterSpec, TaskKey
 
-TRAINERS = ("chief", "worker")  # in the order of their ranks
 FIRST_SECONDS = 5.0  # of silence, and between two looks
 OFTEN_SECONDS = 60.0  # after which a look is taken
 SELDOM_SECONDS = 30.0  # so many seconds after the other

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfrun.cluster.address import Address
@@ -30,9 +30,9 @@ class Task:
 
     role: str
     index: int
-    rank: int | None
+    rank: int | None = None
     host_index: int
-    local_rank: int | None
+    local_rank: int | None = None
     local_size: int
 
     @property
@@ -77,56 +77,32 @@ def assign_tasks(
         trainers.insert(0, ("chief", 0, slots[0]))
     # By name: several agents may share a machine, and their workers are neighbours.
     hosts = [slots_by_host[host][0] for *_, host in trainers]
-    sizes, before = Counter(hosts), _counts_before(hosts)
-    training = [
-        Task(
-            role=role,
-            index=index,
-            rank=rank,
-            host_index=host,
-            local_rank=before[rank],
-            local_size=sizes[hosts[rank]],
+    sizes, before = Counter(hosts), Counter[str]()
+    tasks = []
+    for rank, ((role, index, host), name) in enumerate(zip(trainers, hosts, strict=True)):
+        tasks.append(
+            Task(
+                role=role,
+                index=index,
+                rank=rank,
+                host_index=host,
+                local_rank=before[name],
+                local_size=sizes[name],
+            )
         )
-        for rank, (role, index, host) in enumerate(trainers)
-    ]
-    names = [host for host, _ in slots_by_host]
+        before[name] += 1
     there = [index for index, (_, count) in enumerate(slots_by_host) if count]
-    servers = [_server(index, there[index % len(there)], names, hosts) for index in range(ps)]
-    return (*training, *servers)
+    for index in range(ps):
+        host = there[index % len(there)]
+        size = sizes[slots_by_host[host][0]]
+        tasks.append(Task(role="ps", index=index, host_index=host, local_size=size))
+    return tuple(tasks)
 
 
 def with_evaluator(tasks: Sequence[Task]) -> tuple[Task, ...]:
     """Returns the tasks and an evaluator, beside the first of them. It takes no slot."""
-    aside = Task(
-        role="evaluator",
-        index=0,
-        rank=None,
-        host_index=tasks[0].host_index,
-        local_rank=None,
-        local_size=1,
-    )
-    return (*tasks, aside)
-
-
-def _counts_before(hosts: Sequence[str]) -> list[int]:
-    """Returns how often each entry stands in the list before."""
-    seen: Counter[str] = Counter()
-    counts = []
-    for host in hosts:
-        counts.append(seen[host])
-        seen[host] += 1
-    return counts
-
-
-def _server(index: int, host: int, names: Sequence[str], hosts: Sequence[str]) -> Task:
-    return Task(
-        role="ps",
-        index=index,
-        rank=None,
-        host_index=host,
-        local_rank=None,
-        local_size=hosts.count(names[host]),
-    )
+    host = tasks[0].host_index
+    return (*tasks, Task(role="evaluator", index=0, host_index=host, local_size=1))
 
 
 def cluster_of(tasks: Sequence[Task], addresses: Sequence[Address]) -> ClusterSpec:
@@ -140,16 +116,13 @@ def cluster_of(tasks: Sequence[Task], addresses: Sequence[Address]) -> ClusterSp
 
 
 def environment_for(
-    task: Task,
-    addresses: ClusterSpec | Mapping[str, Sequence[Address]],
-    round: int,
-    world_size: int,
+    task: Task, cluster: ClusterSpec, round: int, world_size: int
 ) -> dict[str, str]:
     """Returns the variables that tell a task's process who it is.
 
     Args:
       task: the task.
-      addresses: the cluster of this round, or {role: addresses in the order of the indices}.
+      cluster: of this round.
       round: the number of the round, from 0.
       world_size: the number of training tasks in this round.
 
@@ -157,7 +130,6 @@ def environment_for(
       `TF_CONFIG`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`, `TFRUN_ROUND`; for training tasks also `RANK`
       and `LOCAL_RANK`.
     """
-    cluster = addresses if isinstance(addresses, ClusterSpec) else ClusterSpec.of(addresses)
     if task.role == "evaluator":
         # It stands outside, alone: a strategy that a script makes must not look for peers.
         cluster, world_size = ClusterSpec(), 1

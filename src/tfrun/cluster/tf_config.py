@@ -8,6 +8,7 @@ tasks share, an empty role, a misspelt key that would make every machine train a
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +16,7 @@ from typing import Any
 
 from tfrun.cluster.address import Address, parse_address, shown
 from tfrun.cluster.cluster_spec import LEGACY_CHIEF, ROLES, ClusterSpec, TaskKey
-from tfrun.cluster.strict_json import Object, keep_repeated, near_miss
 from tfrun.job.errors import UsageError
-
-__all__ = ["ClusterSpec", "TFConfig", "TaskKey", "check_against", "parse_tf_config", "render"]
 
 ROLE_NAMES = "a role of " + ", ".join((*ROLES, LEGACY_CHIEF))
 CLUSTER_EXAMPLE = '"cluster": {"worker": ["host1:2222", "host2:2222"]}'
@@ -37,6 +35,28 @@ class TFConfig:
 
     cluster: ClusterSpec = field(default_factory=ClusterSpec)
     task: TaskKey | None = None
+
+
+class Object(dict):
+    """A JSON object that remembers a key that was written twice; JSON keeps the last in silence."""
+
+    repeated: str | None = None
+
+
+def keep_repeated(pairs: list[tuple[str, Any]]) -> Object:
+    """For `json.loads(…, object_pairs_hook=…)`."""
+    found = Object(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        found.repeated = next(key for key in keys if keys.count(key) > 1)
+    return found
+
+
+def near_miss(word: str, candidates: Iterable[str]) -> str | None:
+    """Returns the candidate that `word` was probably meant to be, or None."""
+    lowered = {candidate.lower().strip(): candidate for candidate in candidates}
+    close = difflib.get_close_matches(word, lowered, n=1, cutoff=0.7)
+    return lowered[close[0]] if close else None
 
 
 def render(cluster: ClusterSpec, task: TaskKey | None) -> str:
@@ -63,7 +83,14 @@ def parse_tf_config(text: str, *, where: str = "TF_CONFIG") -> TFConfig:
     """
     config = _load(text, where)
     cluster = parse_cluster(config.get("cluster"), f"{where} cluster")
-    _check_rpc_layer(config.get("rpc_layer"), f"{where} rpc_layer")
+    if config.get("rpc_layer") not in (None, "", "grpc"):
+        raise UsageError(
+            "TFRUN-202",
+            f"{shown(config['rpc_layer'])} is not a protocol of TensorFlow's servers",
+            where=f"{where} rpc_layer",
+            expected='"grpc"',
+            fix="Leave it out",
+        )
     return TFConfig(cluster=cluster, task=parse_task(config.get("task"), cluster, f"{where} task"))
 
 
@@ -134,17 +161,6 @@ def _load(text: str, where: str) -> Object:
     return config
 
 
-def _check_rpc_layer(value: object, where: str) -> None:
-    if value not in (None, "", "grpc"):
-        raise UsageError(
-            "TFRUN-202",
-            f"{shown(value)} is not a protocol of TensorFlow's servers",
-            where=where,
-            expected='"grpc"',
-            fix="Leave it out",
-        )
-
-
 def parse_cluster(value: object, where: str) -> ClusterSpec:
     def refuse(problem: str, *, at: str = where, expected: str = CLUSTER_EXAMPLE, fix: str = ""):
         return UsageError("TFRUN-202", problem, where=at, expected=expected, fix=fix)
@@ -167,7 +183,8 @@ def parse_cluster(value: object, where: str) -> ClusterSpec:
             fix = "Make the others workers" if role == "chief" else ""
             raise refuse(f"there are {len(found)} tasks", at=at, expected=f"one {role}", fix=fix)
         roles[role] = found
-    _check_roles(roles, refuse)
+    if "ps" in roles and "worker" not in roles:
+        raise refuse("the cluster has parameter servers but no worker", fix="Add workers")
     _check_distinct(value, roles, where)
     return ClusterSpec.of(roles)
 
@@ -212,11 +229,6 @@ def _dense(tasks: Object, where: str, refuse) -> list[object]:
             raise refuse(f"the indices have gaps before {key:.20}", at=where, expected=expected)
         by_index[int(key)] = item
     return [by_index[i] for i in range(len(tasks))]
-
-
-def _check_roles(roles: Mapping[str, object], refuse) -> None:
-    if "ps" in roles and "worker" not in roles:
-        raise refuse("the cluster has parameter servers but no worker", fix="Add workers")
 
 
 def _check_distinct(names: Iterable[str], roles: Mapping[str, Sequence[Address]], where: str):

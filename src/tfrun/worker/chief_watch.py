@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tfrun.cluster.address import Address
-from tfrun.cluster.tf_config import TaskKey, parse_tf_config
+from tfrun.cluster.cluster_spec import TaskKey
+from tfrun.cluster.tf_config import parse_tf_config
 from tfrun.job.errors import TfrunError
 from tfrun.job.settings import WorkerSettings, settings
 

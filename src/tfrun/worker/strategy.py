@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.cluster.tf_config import ClusterSpec, parse_tf_config
+from tfrun.cluster.cluster_spec import ClusterSpec
+from tfrun.cluster.tf_config import parse_tf_config
 from tfrun.engine import tpu
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import world

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tfrun.cluster.address import ip_of
+
 GB = 1 << 30
 ERROR, WARNING, NOTE = SEVERITIES = ("error", "warning", "note")
 LEAST_FREE = GB  # a worker has imported TensorFlow with half of it
@@ -163,7 +165,7 @@ def of_names(machines: Mapping[str, Facts]) -> Iterator[Finding]:
     """Names that mean another address on another machine, or the machine itself everywhere."""
     names = sorted({name for facts in machines.values() for name in facts["names"]})
     for asked in names:
-        if _is_address(asked):
+        if ip_of(asked):
             continue
         meanings = {name: tuple(facts["names"].get(asked, ())) for name, facts in machines.items()}
         # In its own /etc/hosts a machine's name often is 127.0.1.1.
@@ -297,11 +299,3 @@ def _listed(addresses: Sequence[str]) -> str:
 
 def _is_loopback(text: str) -> bool:
     return ipaddress.ip_address(text.partition("%")[0]).is_loopback
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
