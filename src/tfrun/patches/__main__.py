@@ -12,15 +12,15 @@ _ABOUT = """\
 
 <!-- written by: python -m tfrun.patches > docs/patches.md -->
 
-Keras and TensorFlow are used as they are installed. In the processes that run your script tfrun
-replaces some of their attributes before the script begins, and so does the first use of
-`tfrun.strategy`, `tfrun.Dataset` and the like outside a job. This is all of it, in the order in
-which it happens. Everything else that tfrun changes belongs to single objects that a script hands
-to it, such as a callback by which the chief alone writes.
+tfrun uses Keras and TensorFlow as they are installed. In the processes that run your script it
+replaces some of their attributes before the script begins; outside a job the first use of
+`tfrun.strategy`, `tfrun.Dataset` and the like does that. This page lists all of them, in the order
+in which they are replaced. Everything else that tfrun changes belongs to single objects that a
+script passes to it, such as a callback that is to write on the chief only.
 
-What is *optional* is left out, with a line in the log, where the installed version has no place for
-it. Where anything else has none, the job does not start: [TFRUN-111](errors.md). Where a test is
-named, it fails as soon as a patch is not needed any more.
+If the installed version has no place for an *optional* patch, tfrun leaves it out, and a line in
+the log says so. If it has no place for any other one, the job does not start:
+[TFRUN-111](errors.md). A test that is named here fails as soon as its patch is no longer needed.
 """
 
 
@@ -41,8 +41,11 @@ def _lines(patch: Patch) -> Iterator[str]:
     if patch.also:
         modules = ", ".join(f"`{module}`" for module in patch.also)
         yield f"  - the same functions in {modules}"
-    is_test = patch.until.startswith("tests/")
-    yield f"  - until {f'`{patch.until}` fails' if is_test else patch.until}"
+    if patch.until.startswith("never"):
+        yield f"  - stays{patch.until.removeprefix('never')}"
+    else:
+        is_test = patch.until.startswith("tests/")
+        yield f"  - until {f'`{patch.until}` fails' if is_test else patch.until}"
 
 
 if __name__ == "__main__":

@@ -25,22 +25,24 @@ RANDOM = (
             ),
             "tensorflow.python.framework.random_seed:get_seed": ("random_numbers:seed_ops_apart",),
         },
-        issue="every replica draws the same numbers: N of them see one dropout mask N times. And "
-        "`keras.random.normal(shape)` in a step under a strategy fails",
-        until="Keras has the replica's number in what a seed generator gives",
+        issue="every replica draws the same random numbers, so that N replicas use the same "
+        "dropout mask. And `keras.random.normal(shape)` fails in a step under a strategy",
+        until="Keras's seed generators take the replica's number into account",
     ),
 )
 
 VARIABLES = (
     Patch(
         targets={f"{_VARIABLE}._direct_assign": ("keras_variable:remember_assignments",)},
-        issue="https://github.com/keras-team/keras/issues/18366: BatchNorm's moving statistics are "
-        "averaged over no replicas, and CentralStorageStrategy refuses to assign them",
+        issue="https://github.com/keras-team/keras/issues/18366: the moving statistics of "
+        "BatchNormalization are not averaged over the replicas, and CentralStorageStrategy refuses "
+        "to assign them",
         until=f"{_UPSTREAM}::test_keras_still",
     ),
     Patch(
         targets={f"{_VARIABLE}.assign": ("keras_variable:note_before",)},
-        issue="what a callback of the chief's assigns alone is put back, for the others have not",
+        issue="what a callback assigns on the chief alone is undone, because the other workers "
+        "have not assigned it",
         until="never: the job decides what the chief may do alone",
     ),
     Patch(
@@ -49,16 +51,16 @@ VARIABLES = (
             for name in ("assign_add", "assign_sub")
         },
         issue="https://github.com/keras-team/keras/issues/18624: `assign(self + value)` loses what "
-        "other workers of parameter servers add in between",
+        "other workers of a job with parameter servers add at the same time",
         until="tests/unit/test_ps_updates.py::test_keras_still_needs_the_repairs",
     ),
     Patch(
         targets={
             f"{_VARIABLE}._initialize_with_initializer": ("keras_variable:begin_at_once",),
         },
-        issue="variables that a model's own `train_step` makes begin after the state of a lost "
-        "worker was put back",
-        until="Keras builds a model with a `train_step` of its own before the first step",
+        issue="variables that a model's own `train_step` creates are initialized after the state "
+        "of a lost worker was restored, which they would overwrite",
+        until="Keras builds a model that has its own `train_step` before the first step",
     ),
     Patch(
         targets={
@@ -78,7 +80,7 @@ LOSSES = (
                 "keras_losses:count_losses_by_samples",
             ),
         },
-        issue="the loss of each of several outputs is averaged over batches, not over samples",
+        issue="with several outputs, the loss of each is averaged over batches instead of samples",
         until=f"{_UPSTREAM}::test_keras_still",
     ),
     Patch(
@@ -95,9 +97,9 @@ LOSSES = (
                 "tf_variables:differentiate_shards",
             ),
         },
-        issue="a loss is multiplied by 1 / replicas where a `keras.losses` object computes it, and "
-        "nowhere else: short batches, `add_loss`, masks and steps of a script's own get a wrong "
-        "weight. The tape also takes variables in shards, for parameter servers",
+        issue="only a `keras.losses` object multiplies its loss by 1 / replicas: short batches, "
+        "`add_loss`, masks and a script's own steps get a wrong weight. The tape also accepts "
+        "variables that are split over parameter servers",
         until=f"{_UPSTREAM}::test_keras_still",
     ),
     Patch(
@@ -107,7 +109,8 @@ LOSSES = (
             )
             for name in ("compute_average_loss", "scale_regularization_loss")
         },
-        issue="they divide by the number of replicas: what a script has weighed itself is known",
+        issue="both divide by the number of replicas; tfrun records which losses the script has "
+        "weighted by them",
         until="the patch of `scale_loss_for_distribution` can go",
         also=("tensorflow._api.v2.nn", "tensorflow._api.v2.compat.v2.nn"),
     ),
@@ -128,8 +131,9 @@ OPTIMIZERS = (
             f"{_OPTIMIZER}.apply_gradients": ("keras_optimizer:reduce_pairs_first",),
             f"{_TENSORFLOW_OPTIMIZER}._all_reduce_sum_gradients": ("keras_optimizer:reduce_once",),
         },
-        issue="gradients are clipped, accumulated and checked for infinities on each replica, and "
-        "summed last; and on parameter servers all variables would cross the wire",
+        issue="gradients are clipped, accumulated and checked for infinite values on each replica "
+        "before they are summed; and with parameter servers all variables would be sent over the "
+        "network",
         until=f"{_UPSTREAM}::test_keras_still",
     ),
     Patch(
@@ -138,8 +142,9 @@ OPTIMIZERS = (
                 "keras_optimizer:overwrite_on_servers",
             ),
         },
-        issue="averages of weights (`use_ema`) are not written to variables in shards",
-        until="Keras knows `ShardedVariable`",
+        issue="averages of weights (`use_ema`) are not written to variables that are split over "
+        "parameter servers",
+        until="Keras supports `ShardedVariable`",
     ),
     Patch(
         targets={
@@ -147,7 +152,7 @@ OPTIMIZERS = (
                 "keras_optimizer:read_accumulators_by_rows",
             ),
         },
-        issue="Adagrad takes the root of all accumulators to update those of a few rows",
+        issue="Adagrad computes the square roots of all accumulators to update a few rows",
         until="tests/unit/test_patches_rows.py::test_adagrad_reads_accumulators_by_rows",
         needed=False,
     ),
@@ -156,8 +161,9 @@ OPTIMIZERS = (
 TRAINER = (
     Patch(
         targets={f"{_TRAINER}:TFEpochIterator": ("keras_trainer:read_feeds",)},
-        issue="`fit`, `evaluate` and `predict` take a `tfrun.Dataset`, and go on within an epoch",
-        until="Keras lets a dataset give its own epoch iterator",
+        issue="`fit`, `evaluate` and `predict` accept a `tfrun.Dataset`, and can go on in the "
+        "middle of an epoch",
+        until="Keras lets a dataset provide its own epoch iterator",
     ),
     Patch(
         targets={
@@ -175,8 +181,8 @@ TRAINER = (
         targets={
             f"{_BASE}._get_metrics_result_or_logs": ("keras_trainer:agree_on_last_logs",),
         },
-        issue="what a `train_step` of a script's own logs last differs between workers, and so "
-        "would what callbacks decide",
+        issue="the logs that a script's own `train_step` returns last differ between workers, so "
+        "that callbacks would decide differently",
         until="Keras averages such logs over the workers",
     ),
     Patch(
@@ -184,8 +190,8 @@ TRAINER = (
             f"{_BASE}._make_function": ("keras_trainer:count_executions",),
             f"{_BASE}._autoconvert_optionals": ("keras_trainer:count_steps",),
         },
-        issue="`steps_per_execution` is a constant of the graph: an execution would go over the "
-        "end of an epoch, or over a step after which something is due",
+        issue="`steps_per_execution` is a constant in the graph: a call would go beyond the end of "
+        "an epoch, or beyond a step after which a snapshot or a checkpoint is due",
         until="the number of steps is an argument of Keras's train function",
     ),
     Patch(
@@ -197,8 +203,9 @@ TRAINER = (
             f"{_BASE}.make_test_function": ("keras_trainer:take_results_for_batches",),
             f"{_BASE}.make_predict_function": ("keras_trainer:take_results_for_batches",),
         },
-        issue="the workers of parameter servers compute, and Keras's loop takes their results; and "
-        "`jit_compile=True` across workers on CPUs is TFRUN-505, for XLA has no all-reduce there",
+        issue="with parameter servers, the workers compute and Keras's loop receives their "
+        "results; and `jit_compile=True` across workers on CPUs is refused with TFRUN-505, because "
+        "XLA has no all-reduce there",
         until="Keras 3 has a `fit` for ParameterServerStrategy",
     ),
     Patch(
@@ -213,8 +220,8 @@ TRAINER = (
             ),
             f"{_BASE}.predict_on_batch": ("keras_trainer:refuse_on_servers",),
         },
-        issue="what a call on one batch returns is of one worker's part; on parameter servers it "
-        "has no meaning, and is TFRUN-505",
+        issue="what a call on one batch returns is computed from one worker's part of it; with "
+        "parameter servers such a call has no meaning, and is refused with TFRUN-505",
         until="Keras averages it over the workers",
     ),
 )
@@ -228,14 +235,15 @@ MODELS = (
                 *("train_on_batch", "test_on_batch", "predict_on_batch"),
             )
         },
-        issue="here a training goes on where another worker was lost, keeps its state, tells its "
+        issue="a training goes on where another worker was lost, keeps its state, reports its "
         "progress, and stops on all workers at once",
-        until="never: it is what tfrun is for",
+        until="never: this is what tfrun is for",
     ),
     Patch(
         # Not `Model`'s: Keras compares that with its own.
         targets={"keras.src.trainers.trainer:Trainer.compile": ("keras_model:adopt",)},
-        issue="a model that was made outside the scope and is compiled in it is adopted or refused",
+        issue="a model that was made outside the scope and is compiled in it is adopted, or "
+        "refused",
         until="Keras moves a model to the strategy in whose scope it is compiled",
     ),
 )
@@ -250,7 +258,7 @@ SAVING = (
             "keras.src.saving.saving_api:save_model": ("saving:save_on_chief",),
             "keras.src.saving.saving_api:save_weights": ("saving:save_on_chief",),
         },
-        issue="all workers call it, and the chief alone is to write, whole files",
+        issue="all workers call these, but only the chief should write, and only complete files",
         until="never: the job decides who writes",
         also=(
             *("keras.models", "keras.saving"),
@@ -262,7 +270,7 @@ SAVING = (
         targets={
             "keras.src.saving.saving_api:load_model": ("saving:load_after_chief",),
         },
-        issue="what all workers load may be what the chief is about to save: the others wait",
+        issue="the chief may still have to save what all workers load: the others wait for that",
         until="never: the job decides who waits for whom",
         also=(
             *("keras.models", "keras.saving"),
@@ -274,7 +282,7 @@ SAVING = (
             f"{_MODEL}.load_weights": ("saving:load_into_after_chief",),
             "keras.src.saving.saving_api:load_weights": ("saving:load_into_after_chief",),
         },
-        issue="what all workers load may be what the chief is about to save: the others wait",
+        issue="the chief may still have to save what all workers load: the others wait for that",
         until="never: the job decides who waits for whom",
         also=(
             *("keras.models", "keras.saving"),
@@ -283,9 +291,9 @@ SAVING = (
     ),
     Patch(
         targets={"keras.src.utils.file_utils:makedirs": ("saving:let_others_make_folders",)},
-        issue="Keras asks whether a folder exists, and then makes it: FileExistsError where "
+        issue="Keras checks whether a folder exists and then makes it: FileExistsError when "
         "workers of one machine do so at the same moment",
-        until="`file_utils.makedirs` says `exist_ok`",
+        until="`file_utils.makedirs` passes `exist_ok`",
         needed=False,
     ),
 )

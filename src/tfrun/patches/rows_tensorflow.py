@@ -19,8 +19,8 @@ STRATEGIES = (
                 "tf_strategies:make_ours",
             ),
         },
-        issue="https://github.com/keras-team/keras/issues/20585: with these strategies Keras 3's "
-        "`fit` fails. A script that names one gets tfrun's, which is a subclass of it",
+        issue="https://github.com/keras-team/keras/issues/20585: Keras 3's `fit` fails under these "
+        "strategies. A script that makes one gets tfrun's own, which is a subclass of it",
         until="tests/cluster/test_engine_upstream.py::test_fit_still_fails_on_several_workers",
     ),
     Patch(
@@ -29,9 +29,9 @@ STRATEGIES = (
                 "tf_strategies:mirror_own_devices",
             ),
         },
-        issue="once workers are connected, `MirroredStrategy()` takes the devices of all of them, "
-        "and a variable on another worker's is a segmentation fault",
-        until="`all_local_devices` gives those of its own process",
+        issue="once the workers are connected, `MirroredStrategy()` takes the devices of all "
+        "workers, and a variable on another worker's device is a segmentation fault",
+        until="`all_local_devices` returns only the devices of its own process",
     ),
     Patch(
         targets={
@@ -39,8 +39,9 @@ STRATEGIES = (
                 "tf_strategies:capture_outside_conditions",
             ),
         },
-        issue="a function with a collective that is called in a `tf.cond` ends with 'You must feed "
-        "a value for placeholder tensor': that is Keras's `steps_per_execution` above 1",
+        issue="a function that contains a collective and is called in a `tf.cond` fails with 'You "
+        "must feed a value for placeholder tensor'; Keras's `steps_per_execution` above 1 does "
+        "that",
         until="tests/cluster/test_engine_upstream.py::test_captures_still_stop_at_a_condition",
     ),
     Patch(
@@ -50,9 +51,10 @@ STRATEGIES = (
             ),
             f"{_VARIABLE}.handle": ("tf_variables:name_the_handle",),
         },
-        issue="a training step outside `strategy.run`, or a `run` in a `run`, fails in words about "
-        "`.handle` and `merge_call`; here it is TFRUN-512",
-        until="TensorFlow says what to do",
+        issue="a training step outside `strategy.run`, or a `strategy.run` inside another one, "
+        "fails with a message about `.handle` or `merge_call`; with this patch it is TFRUN-512, "
+        "which says what to do",
+        until="TensorFlow's own message says what to do",
         needed=False,
     ),
     Patch(
@@ -62,8 +64,8 @@ STRATEGIES = (
             f"{_VARIABLE}.__array__": ("tf_variables:as_array",),
             f"{_DISTRIBUTE}.sharded_variable:ShardedVariable.__array__": ("tf_variables:as_array",),
         },
-        issue="`float(optimizer.learning_rate)` and `np.array(variable)`, by which Keras saves, "
-        "are errors under a strategy",
+        issue="`float(optimizer.learning_rate)` and `np.array(variable)`, which Keras needs for "
+        "saving, are errors under a strategy",
         until="tests/cluster/test_strategies.py::test_tensorflow_still_needs_that_repair",
         adds=True,
     ),
@@ -72,8 +74,9 @@ STRATEGIES = (
             f"{_RESOURCE}.{name}": ("tf_variables:look_at_assignments",)
             for name in ("assign", "assign_add", "assign_sub")
         },
-        issue="a variable that was made outside the scope, and is assigned in a step what is of "
-        "one worker's data, drifts without a word; here it is told as TFRUN-506",
+        issue="a variable that was made outside the scope, and that a step assigns something "
+        "computed from one worker's data, gets other values on each worker without any message; "
+        "with this patch TFRUN-506 reports it",
         until="TensorFlow refuses such an assignment",
         needed=False,
     ),
@@ -87,8 +90,8 @@ DATA = (
             )
             for cls in ("Strategy", "StrategyV1")
         },
-        issue="strategies take a `tfrun.Dataset` wherever they take a `tf.data.Dataset`",
-        until="`tf.distribute` lets a dataset say how it is distributed",
+        issue="strategies accept a `tfrun.Dataset` wherever they accept a `tf.data.Dataset`",
+        until="`tf.distribute` lets a dataset define how it is distributed",
     ),
     Patch(
         targets={
@@ -96,8 +99,9 @@ DATA = (
                 "tf_data:read_by_rows",
             ),
         },
-        issue="each worker makes every sample of a batch and drops those of the others; and a "
-        "worker's part of a batch that Python code made may be written to, in the script's arrays",
+        issue="each worker makes every sample of a batch and drops those of the other workers; and "
+        "TensorFlow may write to a worker's part of a batch that Python code has made, which is "
+        "memory of the script's own arrays",
         until="a worker makes its own rows alone, and `SubBuffer` does not own its memory",
     ),
     Patch(
@@ -107,9 +111,9 @@ DATA = (
             ),
             "tensorflow.python.data.ops.dataset_ops:DatasetV2.reduce": ("tf_data:note_iterations",),
         },
-        issue="a shuffle goes on with its random numbers when it is iterated again, also by the "
-        "script: only who counts that can find the same order after a restart",
-        until="`tf.data` tells the state of a shuffle's random numbers",
+        issue="a shuffle continues its random numbers each time it is iterated, also by the "
+        "script: after a restart, only counting the iterations finds the same order again",
+        until="`tf.data` can return the state of a shuffle's random numbers",
     ),
     Patch(
         targets={
@@ -117,8 +121,8 @@ DATA = (
                 "tf_iterators:end_at_once",
             ),
         },
-        issue="each distributed iterator starts a thread that tunes nothing, and whose end it "
-        "waits for: `fit` takes up to two seconds longer to return",
+        issue="each distributed iterator starts a thread that tunes nothing, and waits for it at "
+        "its own end: `fit` takes up to two seconds longer to return",
         until="tests/cluster/test_engine_upstream.py::test_iterators_are_still_tuned",
         needed=False,
     ),
@@ -134,8 +138,9 @@ DATA = (
                 "tf_iterators:specify_directly",
             ),
         },
-        issue="a worker with one CPU hands its data out to one device: a millisecond a step, and "
-        "sometimes SIGSEGV where such an iterator is dropped (TensorFlow 2.21)",
+        issue="a worker with one CPU device distributes its data to devices all the same: that "
+        "takes a millisecond of each step, and is sometimes a SIGSEGV when such an iterator is "
+        "deleted (TensorFlow 2.21)",
         until="tests/cluster/test_engine_upstream.py::test_keras_still",
         needed=False,
     ),
@@ -143,8 +148,9 @@ DATA = (
         targets={
             f"{_INPUT}:_calculate_replicas_with_values": ("tf_iterators:measure_waiting",),
         },
-        issue="how long a worker waits for the others' input is measured nowhere else",
-        until="TensorFlow has a hook between a worker's own batch and the question to all of them",
+        issue="TensorFlow does not measure how long a worker waits for the input of the others",
+        until="TensorFlow has a hook between reading a worker's own batch and asking all workers "
+        "whether they have one",
         needed=False,
     ),
 )
@@ -157,7 +163,7 @@ SAVING = (
             )
             for name in ("save", "write")
         },
-        issue="all workers call it, and the chief alone is to write",
+        issue="all workers call this, but only the chief should write",
         until="never: the job decides who writes",
     ),
     Patch(
@@ -166,12 +172,12 @@ SAVING = (
                 "saving:save_by_manager",
             ),
         },
-        issue="all workers are to know the same checkpoints, which the chief alone writes",
+        issue="all workers should know the same checkpoints, which only the chief writes",
         until="never: the job decides who writes",
     ),
     Patch(
         targets={"tensorflow.python.saved_model.save:save": ("saving:save_saved_model",)},
-        issue="all workers call it, and the chief alone is to write",
+        issue="all workers call this, but only the chief should write",
         until="never: the job decides who writes",
         also=("tensorflow._api.v2.saved_model", "tensorflow._api.v2.compat.v2.saved_model"),
     ),
@@ -182,12 +188,12 @@ SAVING = (
             )
             for name in ("restore", "read")
         },
-        issue="what all workers restore may be what the chief is about to save: the others wait",
+        issue="the chief may still have to save what all workers restore: the others wait for that",
         until="never: the job decides who waits for whom",
     ),
     Patch(
         targets={"tensorflow.python.saved_model.load:load": ("saving:load_after_chief",)},
-        issue="what all workers load may be what the chief is about to save: the others wait",
+        issue="the chief may still have to save what all workers load: the others wait for that",
         until="never: the job decides who waits for whom",
         also=("tensorflow._api.v2.saved_model", "tensorflow._api.v2.compat.v2.saved_model"),
     ),
