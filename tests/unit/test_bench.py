@@ -10,7 +10,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from tfrun.job.bench_results import Settings
+from tfrun.job.bench_results import BenchSettings
 from tfrun.job.errors import UsageError
 from tfrun.job.reports import Measured
 from tfrun.tools.bench import link
@@ -18,7 +18,7 @@ from tfrun.tools.bench.report import (
     BenchReport,
     fastest_first,
     print_report,
-    settings,
+    recommendation,
     to_remember,
     way_of,
 )
@@ -53,11 +53,13 @@ def test_what_later_jobs_are_to_know() -> None:
     ring = way_of("ring", dataclasses.replace(found(0.04), pack_bytes=1 << 20))
     host = way_of("host", dataclasses.replace(found(0.02), small_bytes=128 << 10))
     both = dataclasses.replace(report(), ways=fastest_first([ring, host]))
-    wanted = Settings(
+    wanted = BenchSettings(
         communication="host", small_bytes=128 << 10, pack_bytes=1 << 20, date="2026-11-22"
     )
     assert to_remember(both, "2026-11-22") == wanted
-    assert settings(both)[0].endswith("--communication host, recursive doubling up to 128 KiB")
+    assert recommendation(both)[0].endswith(
+        "--communication host, recursive doubling up to 128 KiB"
+    )
     assert to_remember(dataclasses.replace(both, gpus=True), "2026-11-22") is None
     assert to_remember(dataclasses.replace(both, ways=(host,)), "2026-11-22") is None
 
@@ -90,7 +92,7 @@ def report(link: float | None = 2e9) -> BenchReport:
 
 
 def test_the_fastest_step_is_recommended_and_what_it_waits_is_said() -> None:
-    first, second = settings(report())
+    first, second = recommendation(report())
     assert first == "recommended: --communication fast"
     assert second.startswith("10 of 20 ms a step are waiting")
 

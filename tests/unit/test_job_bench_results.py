@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tfrun.job import bench_results
-from tfrun.job.bench_results import Settings, machines_of
+from tfrun.job.bench_results import BenchSettings, machines_of
 from tfrun.job.spec import JobSpec, Program
 
-SETTINGS = Settings(
+SETTINGS = BenchSettings(
     communication="ring", small_bytes=32 << 10, pack_bytes=1 << 20, date="2026-11-22"
 )
 HERE = machines_of([], 2)
@@ -31,9 +31,9 @@ def test_it_is_for_as_many_workers_on_the_same_machines() -> None:
     pair = machines_of([("a", 2), ("b", 2)], 4)
     assert bench_results.find(HERE) is None
     bench_results.keep(HERE, SETTINGS)
-    bench_results.keep(pair, Settings(communication="host", date="2026-11-23"))
+    bench_results.keep(pair, BenchSettings(communication="host", date="2026-11-23"))
     assert bench_results.find(HERE) == SETTINGS
-    assert bench_results.find(pair) == Settings(communication="host", date="2026-11-23")
+    assert bench_results.find(pair) == BenchSettings(communication="host", date="2026-11-23")
     for other in (
         machines_of([], 3),
         machines_of([("a", 2), ("b", 2)], 3),
@@ -47,7 +47,7 @@ def test_the_newest_one_counts_and_few_are_kept(cache: Path) -> None:
     for i in range(bench_results.KEPT + 5):
         bench_results.keep(machines_of([(f"n{i}", 1)], 2), SETTINGS)
     bench_results.keep(
-        machines_of([("n9", 1)], 2), Settings(communication="host", date="2026-11-30")
+        machines_of([("n9", 1)], 2), BenchSettings(communication="host", date="2026-11-30")
     )
     found = bench_results.find(machines_of([("n9", 1)], 2))
     assert found is not None and found.date == "2026-11-30"
@@ -58,7 +58,7 @@ def test_the_newest_one_counts_and_few_are_kept(cache: Path) -> None:
 def test_another_version_measures_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     bench_results.keep(HERE, SETTINGS)
     monkeypatch.setattr(bench_results, "__version__", "99")
-    assert bench_results.find(HERE) is None
+    assert bench_results.find(machines_of([], 2)) is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tfrun.cli.main import main
 from tfrun.control import remote_logs
 from tfrun.control.protocol import messages
 from tfrun.data.ledger import reader
-from tfrun.job import files, run_dir, run_lock
+from tfrun.job import files, lock, run_dir
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.observe.events import EventLog, end_of_lines, new_lines
 
@@ -107,7 +107,7 @@ def test_a_link_that_comes_later_is_not_followed(run: Path, victim: Path) -> Non
     (run / "finished").symlink_to(victim.with_name("none"))
     run_dir.mark_finished(str(run))
     (run / ".lock").symlink_to(victim)
-    with pytest.raises(OSError, match="symbolic"), run_lock.held(run):
+    with pytest.raises(OSError, match="symbolic"), lock.held(run):
         pass
     assert victim.read_text() == "precious" and not victim.with_name("none").exists()
 

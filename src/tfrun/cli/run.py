@@ -28,7 +28,7 @@ from tfrun.cluster.external_cluster import (
 from tfrun.cluster.host_lists import Host
 from tfrun.cluster.pods import health_port
 from tfrun.cluster.tasks import assign_tasks
-from tfrun.job import option_checks, options_without_effect, run_lock
+from tfrun.job import lock, option_checks, options_without_effect
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, WorkerRange
@@ -37,7 +37,7 @@ from tfrun.launch.ssh.command import Remote
 
 if TYPE_CHECKING:
     from tfrun.control.protocol.tls import Certificate
-    from tfrun.job.bench_results import Settings
+    from tfrun.job.bench_results import BenchSettings
     from tfrun.launch.backend import Job
     from tfrun.launch.join.serve import Serving
     from tfrun.launch.scheduler import Place
@@ -115,7 +115,7 @@ def run(options: Options, serving: Serving | None = None) -> int:
     if options.measured and not (elsewhere or spec.ps) and wanted.high > 1:
         found = _measured(machines, wanted.high)
     path = run_dir_module.create(run_dir or None, spec.program.name, time.time())
-    with run_lock.held(path, external_name(external)):
+    with lock.held(path, external_name(external)):
         return _start(
             replace(spec, run_dir=str(path)),
             options,
@@ -129,7 +129,7 @@ def run(options: Options, serving: Serving | None = None) -> int:
         )
 
 
-def _measured(machines: Sequence[Host], workers: int) -> Settings | None:
+def _measured(machines: Sequence[Host], workers: int) -> BenchSettings | None:
     """What `tfrun bench` has found on these machines."""
     from tfrun.job import bench_results as measured
 
@@ -205,7 +205,7 @@ def _held_checkpoints(
     if not os.access(folder, os.W_OK):
         return contextlib.nullcontext()
     where = "--checkpoint-dir"
-    return run_lock.held(folder, "job", what="checkpoint directory", where=where)
+    return lock.held(folder, "job", what="checkpoint directory", where=where)
 
 
 def _start(
@@ -216,7 +216,7 @@ def _start(
     slots: int,
     saves: bool,
     place: Place | None,
-    measured: Settings | None,
+    measured: BenchSettings | None,
 ) -> int:
     """Runs the job in its run directory and says how it went.
 

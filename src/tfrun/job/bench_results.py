@@ -26,22 +26,11 @@ KEPT = 50
 LARGEST = 1 << 30  # bytes; what is more was not measured, but written by hand
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
-
-@dataclass(frozen=True, kw_only=True)
-class Machines:
-    """Where workers run.
-
-    Attributes:
-      hosts: the machines and how many workers each takes, in order.
-      workers: how many there are.
-    """
-
-    hosts: tuple[tuple[str, int], ...]
-    workers: int
+Machines = Mapping[str, Any]  # what has to be the same for a measurement to count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class BenchSettings:
     """What was the fastest between workers without GPUs.
 
     Attributes:
@@ -84,8 +73,8 @@ def machines_of(hosts: Sequence[tuple[str, int]], workers: int) -> Machines:
       hosts: those that it names, and how many workers each takes; none for this machine alone.
       workers: how many it has.
     """
-    found = tuple(hosts) or ((socket.gethostname(), workers),)
-    return Machines(hosts=found, workers=workers)
+    named = list(map(list, hosts)) or [[socket.gethostname(), workers]]
+    return {"tfrun": __version__, "hosts": named, "workers": workers}
 
 
 def path() -> Path:
@@ -94,21 +83,21 @@ def path() -> Path:
     return Path(cache).expanduser() / "tfrun" / "bench.json"
 
 
-def keep(machines: Machines, settings: Settings) -> None:
+def keep(machines: Machines, settings: BenchSettings) -> None:
     """Keeps a measurement, in place of an older one of these machines.
 
     Raises:
       OSError: there is no room, or no right.
     """
     file = path()
-    new = {**_key(machines), **dataclasses.asdict(settings)}
+    new = {**machines, **dataclasses.asdict(settings)}
     others = [one for one in _read(file) if not _fits(one, machines)]
     file.parent.mkdir(parents=True, exist_ok=True)
     with files.whole(file) as temporary:
         temporary.write_text(json.dumps([*others[1 - KEPT :], new], indent=1) + "\n")
 
 
-def find(machines: Machines) -> Settings | None:
+def find(machines: Machines) -> BenchSettings | None:
     """The measurement of these machines by this version of tfrun; None where there is none."""
     for one in reversed(_read(path())):
         if _fits(one, machines):
@@ -116,17 +105,12 @@ def find(machines: Machines) -> Settings | None:
     return None
 
 
-def _key(machines: Machines) -> dict[str, Any]:
-    hosts = [list(host) for host in machines.hosts]
-    return {"tfrun": __version__, "hosts": hosts, "workers": machines.workers}
-
-
 def _fits(one: Mapping[str, Any], machines: Machines) -> bool:
-    return all(one.get(name) == value for name, value in _key(machines).items())
+    return all(one.get(name) == value for name, value in machines.items())
 
 
-def _settings(one: Mapping[str, Any]) -> Settings | None:
-    names = [field.name for field in dataclasses.fields(Settings)]
+def _settings(one: Mapping[str, Any]) -> BenchSettings | None:
+    names = [field.name for field in dataclasses.fields(BenchSettings)]
     found: dict[str, Any] = {name: one.get(name) for name in names}
     sizes = [found["small_bytes"], found["pack_bytes"]]
     fine = (
@@ -135,7 +119,7 @@ def _settings(one: Mapping[str, Any]) -> Settings | None:
         and isinstance(found["date"], str)
         and _DATE.fullmatch(found["date"])
     )
-    return Settings(**found) if fine else None
+    return BenchSettings(**found) if fine else None
 
 
 def _read(file: Path) -> list[dict[str, Any]]:

@@ -52,10 +52,8 @@ class Contact:
             return False
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            pass
+        except OSError as error:
+            return isinstance(error, ProcessLookupError)
         return False
 
     @property

@@ -7,6 +7,8 @@ The hundreds name the room: 1xx command line and job, 2xx cluster, 3xx launch an
 
 from __future__ import annotations
 
+import functools
+
 CODES: dict[str, str] = {
     "TFRUN-101": "the script does not exist or cannot be read",
     "TFRUN-102": "the module does not exist",
@@ -103,13 +105,7 @@ class TfrunError(Exception):
     ag_pass_through = True
 
     def __init__(
-        self,
-        code: str,
-        what: str,
-        *,
-        where: str = "",
-        expected: str = "",
-        fix: str = "",
+        self, code: str, what: str, *, where: str = "", expected: str = "", fix: str = ""
     ) -> None:
         assert code in CODES, code
         self.code, self.what, self.where = code, what, where
@@ -128,14 +124,11 @@ class TfrunError(Exception):
         return " ".join(text.split())
 
     def __reduce__(self):
-        return (_rebuild, (type(self), self.code, self.what, self.where, self.expected, self.fix))
+        named = {"where": self.where, "expected": self.expected, "fix": self.fix}
+        return (functools.partial(type(self), **named), (self.code, self.what))
 
 
 class UsageError(TfrunError):
     """Wrong input: nothing has been started, the command ends with exit code 2."""
 
     exit_code = 2
-
-
-def _rebuild(cls, code, what, where, expected, fix) -> TfrunError:
-    return cls(code, what, where=where, expected=expected, fix=fix)

@@ -33,6 +33,10 @@ def opener(path: str | os.PathLike[str], flags: int) -> int:
         if error.errno == errno.ENXIO:
             raise OSError(error.errno, "it is no regular file", str(path)) from None
         raise
+    return _no_pipe(fd, path)
+
+
+def _no_pipe(fd: int, path: str | os.PathLike[str]) -> int:
     if stat.S_ISFIFO(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.ENXIO, "it is no regular file", str(path))
@@ -46,10 +50,7 @@ def to_read(path: Path) -> BinaryIO:
       OSError: it is one, or cannot be read.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if stat.S_ISFIFO(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.ENXIO, "it is no regular file", str(path))
-    return os.fdopen(fd, "rb")
+    return os.fdopen(_no_pipe(fd, path), "rb")
 
 
 def read(path: Path) -> bytes:

@@ -74,12 +74,9 @@ class Appender:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            self._end()
-
-    def _end(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
 
     def _write(self, data: bytes) -> tuple[int, OSError | None]:
         """Returns how much was written, and why not all of it."""

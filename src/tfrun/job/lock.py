@@ -1,4 +1,7 @@
-"""A lock on a file for one writer, which the kernel gives back however its holder ends."""
+"""Locks for one writer, and one job in a directory: two would mix what they write.
+
+The kernel gives a lock back however its holder ends.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ import errno
 import fcntl
 import os
 import socket
+import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from tfrun.job import files
+from tfrun.job.errors import UsageError
 
 # File systems without locks (some network and FUSE mounts) say so with one of these.
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -77,6 +83,37 @@ def who_holds(path: Path) -> str:
         return files.read(path).decode(errors="replace").strip()[:200]
     except OSError:
         return ""
+
+
+@contextlib.contextmanager
+def held(
+    path: Path, task: str = "", *, what: str = "run directory", where: str = "--run-dir"
+) -> Iterator[None]:
+    """Holds a directory for this process's job.
+
+    Args:
+      path: the directory.
+      task: of a cluster that others have started, whose tasks may share a run directory.
+      what: what it is.
+      where: the option that names it.
+
+    Raises:
+      UsageError: TFRUN-110, when a job uses it.
+    """
+    file = path / (f".lock-{task}" if task else ".lock")
+    lock = WriterLock(file)
+    if not lock.acquire():
+        raise UsageError(
+            "TFRUN-110",
+            f"the {what} {str(path)!r} is in use by {who_holds(file) or 'another job'}",
+            where=where,
+            fix="Name another directory, or end that job: tfrun stop, with its run directory",
+        )
+    try:
+        say_who(file, time.strftime(" since %Y-%m-%d %H:%M:%S"))
+        yield
+    finally:
+        lock.release()
 
 
 def _let_go_in_child() -> None:

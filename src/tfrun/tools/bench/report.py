@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tfrun.job.bench_results import Settings
+from tfrun.job.bench_results import BenchSettings
 from tfrun.job.reports import Measured
 from tfrun.tools.bench.sizes import written
 
@@ -142,7 +142,7 @@ def print_report(report: BenchReport, console: Console) -> None:
     console.print(_steps(report))
     for name, reason in report.failed.items():
         console.print(f"{name} did not run: {reason}", highlight=False)
-    for line in settings(report):
+    for line in recommendation(report):
         console.print(line, highlight=False)
 
 
@@ -170,7 +170,7 @@ def draw(figure: Any, report: BenchReport) -> None:
     axes.legend()
 
 
-def settings(report: BenchReport) -> list[str]:
+def recommendation(report: BenchReport) -> list[str]:
     """What to start a job with, and what to expect, in sentences."""
     best = report.ways[0]
     lines = [f"recommended: --communication {best.name}"]
@@ -188,7 +188,7 @@ def settings(report: BenchReport) -> list[str]:
     return lines
 
 
-def to_remember(report: BenchReport, date: str) -> Settings | None:
+def to_remember(report: BenchReport, date: str) -> BenchSettings | None:
     """What later jobs on these machines use; None where they would have to know more.
 
     Args:
@@ -200,7 +200,7 @@ def to_remember(report: BenchReport, date: str) -> Settings | None:
     if report.gpus or len(report.ways) < 2 or best.name not in ("host", "ring"):
         return None
     sizes = {name: value for way in report.ways for name, value in _sizes(way)}
-    return Settings(communication=best.name, date=date, **sizes)
+    return BenchSettings(communication=best.name, date=date, **sizes)
 
 
 def _sizes(way: Way) -> list[tuple[str, int]]:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tfrun.job.errors import UsageError
-from tfrun.job.run_lock import held
+from tfrun.job.lock import held
 
 HOLDS = """
 import sys
 from pathlib import Path
-from tfrun.job.run_lock import held
+from tfrun.job.lock import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
