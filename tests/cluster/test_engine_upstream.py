@@ -45,7 +45,7 @@ def test_central_storage_still_refuses() -> None:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is glibc's")
 def test_tensorflow_still_patches_the_allocator() -> None:
-    """engine.generator_allocator.undo_generator_patch"""
+    """multi_worker._undo_generator_patch"""
     if workers(repaired=False)["allocator"] is None:
         pytest.skip("needs glibc 2.33")
     assert workers(repaired=False)["allocator"] == [True, True]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,12 +52,13 @@ class Gradients:
     Attributes:
       which: their positions; all are float32.
       name: of them all, letters and digits: other gradients of this training have another one.
-      version: how many times gradients of this name have been summed, in all rounds.
+      version: how many times gradients of this name have been summed, in all rounds: a whole
+        number, or what has it once a graph runs.
     """
 
     which: Collection[int]
     name: str
-    version: int
+    version: Any
 
 
 class Collective:

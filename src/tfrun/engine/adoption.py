@@ -26,7 +26,7 @@ from tensorflow.python.distribute import device_util
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from tfrun.engine.scopes import default_strategy
-from tfrun.engine.script_line import script_line
+from tfrun.engine.script_lines import script_line
 from tfrun.job.errors import TfrunError
 
 _FUNCTIONS = ("train_function", "test_function", "predict_function")

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfrun.collective.collective import Gradients
 from tfrun.engine import host_collective
-from tfrun.engine.host_collective_ops import GraphGradients
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
 
@@ -49,7 +49,7 @@ def shown(strategy: Any | None) -> str:
 
 def gradients_of(
     optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]
-) -> GraphGradients | None:
+) -> Gradients | None:
     """Which of an update's gradients may travel compressed; None where none do.
 
     The number of the update finds what was rounded off before it, also in a new round: as the
@@ -76,4 +76,4 @@ def gradients_of(
     name = zlib.crc32(";".join([inner.name, *paths]).encode())
     # Not `iterations`, which counts less with gradient accumulation.
     counter = inner._iterations._value
-    return GraphGradients(which=chosen, name=f"{name:08x}", version=counter)
+    return Gradients(which=chosen, name=f"{name:08x}", version=counter)

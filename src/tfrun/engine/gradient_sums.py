@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 from keras.src import backend
 
+from tfrun.collective.collective import Gradients
 from tfrun.engine import (
     adoption,
     commit,
@@ -25,7 +26,7 @@ from tfrun.engine import (
     replica,
     step_clock,
 )
-from tfrun.engine.host_collective_ops import Empty, GraphGradients
+from tfrun.engine.host_collective_ops import Empty
 
 # Called when an optimizer of this process updates something for the first time.
 at_first_update: list[Callable[[], None]] = []
@@ -86,7 +87,7 @@ def apply_deferred(run: replica.ReplicaRun) -> None:
 def all_reduce_sum(
     run: replica.ReplicaRun,
     values: Sequence,
-    gradients: GraphGradients | None = None,
+    gradients: Gradients | None = None,
     empty: Empty | None = None,
 ) -> list:
     """Sums each of `values` over the replicas, in as few reductions as there can be.

@@ -21,12 +21,13 @@ from tensorflow.python.distribute import cross_device_ops, distribute_utils
 from tensorflow.python.distribute import values as distributed_values
 from tensorflow.python.eager import context
 
-from tfrun.collective.collective import SMALL_BYTES, Collective
+from tfrun.collective.collective import SMALL_BYTES, Collective, Gradients
 from tfrun.collective.errors import Disagreement, PeerGone
 from tfrun.collective.form_collective import CONNECT_SECONDS, WorkerAddress, form, memory_name
 from tfrun.collective.links import Patience
 from tfrun.collective.peer_listener import PeerListener
-from tfrun.engine.host_collective_ops import Calls, Empty, GraphGradients, Sum
+from tfrun.engine.host_collective_ops import Calls, Empty, Sum
+from tfrun.engine.overlap import pays as overlap_pays
 from tfrun.job import reports
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
@@ -108,20 +109,9 @@ def adopt(
 
 
 def _made(members: Collective, overlap: str) -> Calls:
-    wants = _pays(members) if overlap == "auto" else overlap == "on"
+    wants = overlap_pays(members) if overlap == "auto" else overlap == "on"
     (wanting,) = members.all_reduce([np.array([wants], np.int64)])
     return Calls(members, overlaps=int(wanting[0]) == members.world)
-
-
-def _pays(members: Collective) -> bool:
-    """Whether sums should begin while TensorFlow computes.
-
-    Through a machine's memory they take processor time, and hardly any waiting. And a TensorFlow
-    of one thread leaves the gradients that nothing else waits for, those of weights, to the end.
-    """
-    threads = tf.config.threading.get_inter_op_parallelism_threads()
-    stated = os.environ.get("TF_NUM_INTEROP_THREADS")
-    return members.crosses and threads != 1 and (bool(threads) or stated != "1")
 
 
 def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
@@ -216,7 +206,7 @@ def _alive_check(tasks: Sequence[tuple[str, int]]) -> Callable[[int], str]:
 def sum_all(
     calls: Calls,
     values: Sequence[Any],
-    gradients: GraphGradients | None = None,
+    gradients: Gradients | None = None,
     empty: Empty | None = None,
     *,
     mean: int | None = None,

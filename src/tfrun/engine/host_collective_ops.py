@@ -24,21 +24,6 @@ OnArrays = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphGradients:
-    """Those of some tensors that may travel compressed; see this class in collective.py.
-
-    Attributes:
-      which: their positions.
-      name: of them all.
-      version: integer scalar: how many times they have been summed.
-    """
-
-    which: Collection[int]
-    name: str
-    version: Any
-
-
-@dataclass(frozen=True, kw_only=True)
 class Empty:
     """Those of some tensors that count as zeros on a worker without samples: they may be NaN there.
 
@@ -57,12 +42,12 @@ class Sum:
 
     Attributes:
       tensors: of any shapes and dtypes; numpy's too when TensorFlow executes eagerly.
-      gradients: which of them may travel compressed.
+      gradients: which of them may travel compressed; their version is an integer scalar.
       empty: which of them may count as zeros.
     """
 
     tensors: Sequence[Any]
-    gradients: GraphGradients | None = None
+    gradients: collective.Gradients | None = None
     empty: Empty | None = None
 
     def part(self, which: Sequence[int], name: str) -> Sum:
@@ -89,10 +74,9 @@ class Sum:
     def on(self, members: collective.Collective, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The sums, from the values of `inputs`."""
         values = list(arrays)
-        gradients = None
-        if self.gradients:
-            known, version = self.gradients, int(values.pop(0))
-            gradients = collective.Gradients(which=known.which, name=known.name, version=version)
+        gradients = self.gradients
+        if gradients:
+            gradients = replace(gradients, version=int(values.pop(0)))
         if self.empty and not values.pop(0):
             for i in self.empty.which:
                 values[i] = np.zeros_like(values[i])

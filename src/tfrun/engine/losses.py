@@ -19,10 +19,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.engine import replica, step_clock
-from tfrun.engine.loss_lines import line_of
 from tfrun.engine.loss_operations import ADDITIVE, again, operands
 from tfrun.engine.loss_reader import EagerRecorder, LossReader
 from tfrun.engine.loss_terms import Kind, LossParts, MeanOver, Term, Walk
+from tfrun.engine.script_lines import line_of
 
 _log = logging.getLogger("tfrun")
 _warned: set[str] = set()
@@ -57,13 +57,7 @@ def share_of(run: replica.ReplicaRun, before: Sequence[Any], dtype: tf.DType) ->
         since = step_clock.waiting(run, [run.samples, *before])
         over = step_clock.waited(run, since, [run.all_samples])
     with tf.control_dependencies(over):  # before backpropagation, which follows from the share
-        return _quotient(run, dtype)
-
-
-def _quotient(run: replica.ReplicaRun, dtype: tf.DType) -> tf.Tensor:
-    if dtype.size <= tf.float32.size:
-        return run.samples / run.all_samples
-    return tf.cast(run.samples, dtype) / tf.cast(run.all_samples, dtype)
+        return run.share(dtype)
 
 
 class Losses:
@@ -92,7 +86,7 @@ class Losses:
     ) -> None:
         self.model = model
         self.trains = trains
-        self._shares: dict[bool, Any] = {}
+        self._shares: dict[tf.DType, Any] = {}
         self.alone = alone
         self.states_replicas = False
         self.batch: dict[int, Any] = {}
@@ -133,12 +127,11 @@ class Losses:
         run = self._run
         if run.samples is None:
             return tf.constant(1.0 / run.context.num_replicas_in_sync, dtype)
+        exact = tf.float64 if dtype == tf.float64 else tf.float32
         if not self._can_sum():
-            return _quotient(run, dtype)
-        exact = dtype.size > tf.float32.size
+            return run.share(exact)
         if exact not in self._shares:
-            made = share_of(run, [], dtype) if self.trains else _quotient(run, dtype)
-            self._shares[exact] = made
+            self._shares[exact] = share_of(run, [], exact) if self.trains else run.share(exact)
         return tf.cast(self._shares[exact], dtype)
 
     def gradient(self, differentiate: Any, targets: Sequence[Any], above: Sequence[Any]) -> Any:

@@ -1,20 +1,27 @@
-"""A train function that makes as many steps in one call as that call says.
+"""Train functions that make several steps in one call: as many as it says, or all that there are.
 
 Keras's `steps_per_execution` is a constant of the graph. Here it is a variable: no execution has to
 go over the end of an epoch, or over a step after which something is due, and another number needs
-no new trace.
+no new trace. Where it is Keras's, a call makes as many steps as there are batches, also over the
+end of an epoch whose `steps_per_epoch` it does not divide, and Keras's callbacks are told a planned
+number: such a function counts the steps that it makes.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer
 
 from tfrun.engine import step_clock
+from tfrun.engine.scopes import default_strategy
 
 _ATTRIBUTE = "_tfrun_executions"
+_MADE = "_tfrun_steps_made"
+_TO_COUNT = "_tfrun_steps_to_count"
 _KERAS = trainer.TensorFlowTrainer
 _OWN = ("make_train_function", "_make_function")
 
@@ -132,3 +139,52 @@ def take_back(model: Any) -> None:
     if model.steps_per_execution != 1 or model.run_eagerly:
         object.__setattr__(model, _ATTRIBUTE, None)
         model.train_function = None
+
+
+def steps_so_far(model: Any) -> int | None:
+    """Steps that the model's train function has made, from any number on; None if it counts none.
+
+    Asking waits until they are made.
+    """
+    counter = getattr(model, _MADE, None)
+    return None if counter is None else int(counter.read_value())
+
+
+def counted(model: Any, make: Callable[[], Any]) -> Any:
+    """Returns Keras's train function, each step of which counts itself.
+
+    Args:
+      model: whose.
+      make: makes it, keras/src/backend/tensorflow/trainer.py, `_make_function`. It calls
+        `_autoconvert_optionals` on its step on one batch, outside of any replica.
+    """
+    with default_strategy(), tf.device("CPU:0"):
+        counter = tf.Variable(tf.zeros([], tf.int64), trainable=False)
+    model.__dict__[_TO_COUNT] = counter  # past Keras's tracking of attributes
+    try:
+        made = make()
+    finally:
+        del model.__dict__[_TO_COUNT]
+    model.__dict__[_MADE] = counter
+    return made
+
+
+def counting(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns the step on one batch, which counts itself where `counted` has it made."""
+    counter = model.__dict__.get(_TO_COUNT)
+    if counter is None:
+        return step
+
+    @functools.wraps(step)
+    def one_step(data: Any) -> Any:
+        outputs = step(data)
+        with tf.device("CPU:0"):
+            counter.assign_add(1, read_value=False)
+        return outputs
+
+    return one_step
+
+
+def count_no_steps(model: Any) -> None:
+    """The model's train function counts no steps."""
+    model.__dict__.pop(_MADE, None)

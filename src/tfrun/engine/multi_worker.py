@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
+import signal
+import threading
 import weakref
 from typing import Any
 
@@ -18,14 +22,13 @@ from tfrun.engine import (
     host_collective,
     host_collective_ops,
     step_clock,
-    termination,
+    tensorflow_collectives,
 )
-from tfrun.engine.generator_allocator import undo_generator_patch
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.job import unmatched_call
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.settings import settings
-from tfrun.process import progress
+from tfrun.process import allocator, progress
 
 
 class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExtended):
@@ -34,7 +37,7 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
     _host_calls: host_collective_ops.Calls | None = None  # set where the host collective is used
 
     def _initialize_multi_worker(self, cluster_resolver):
-        communication.configure_heartbeat(cluster_resolver)
+        tensorflow_collectives.configure_heartbeat(cluster_resolver)
         if _is_connected(cluster_resolver):
             # Connected a second time, TensorFlow forgets who waits in a collective already, and
             # the worker that is ahead waits for ever.
@@ -101,7 +104,7 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
             extended = MultiWorkerExtended(self, cluster_resolver, chosen)
         # Not upstream's __init__: it would make upstream's `extended`.
         distribute_lib.Strategy.__init__(self, extended)
-        termination.give_back_sigterm()
+        _give_back_sigterm()
         if communication.uses_host(self, communication_options):
             with progress.tensorflow_start():
                 mine = settings()
@@ -109,10 +112,9 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
                 host_collective.adopt(self, compression.wanted(), small, mine.overlap)
         else:
             compression.check_is_host(self)
-            communication.settle(self)
-            _note_collectives(extended)
+            tensorflow_collectives.settle(self)
         if extended._in_multi_worker_mode():
-            undo_generator_patch()
+            _undo_generator_patch()
             self.step_clock = step_clock.StepClock()
             _formed[:] = [weakref.ref(self)]
 
@@ -122,29 +124,54 @@ _formed: list[weakref.ref[MultiWorkerMirrored]] = []
 
 def newest() -> MultiWorkerMirrored | None:
     """The strategy by which this process trains with other workers; None when it does not."""
-    strategy = _formed[0]() if _formed else None
-    if strategy is None or strategy.extended._num_workers == 1:
-        return None
-    return strategy
+    return _formed[0]() if _formed else None
+
+
+def _give_back_sigterm() -> None:
+    """Has the handler of SIGTERM that Python knows hear of it again.
+
+    With the coordination service, TensorFlow replaces it in C (preemption_notifier.cc) and does
+    nothing with the signal but log it: neither the script's own handler nor the default has its
+    effect any more. Python's own record of the handler is not touched by that. Does nothing
+    outside the main thread, where Python does not allow it.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _undo_generator_patch() -> None:
+    """Takes back what TensorFlow does to the allocator of every process that feeds a strategy.
+
+    The first GeneratorDataset op of a process calls `mallopt(M_MMAP_THRESHOLD, 128 KB)`
+    ("Memory patch applied: M_TRIM_THRESHOLD=128 kb was set.", generator_dataset_op.cc), against
+    a leak in tf.data (tensorflow/tensorflow#65675). Every distributed dataset has such an op, so
+    `fit` pays 5 to 15 ms a step for it. It happens once a process: here it is made to
+    happen, and undone. Nothing happens without glibc.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return
+    # The op alone: `from_generator` traces six functions for it, which takes 40 ms.
+    nothing = tf.function(lambda: 0, autograph=False).get_concrete_function()
+    tf.raw_ops.GeneratorDataset(
+        init_func_other_args=[],
+        next_func_other_args=[],
+        finalize_func_other_args=[],
+        init_func=nothing,
+        next_func=nothing,
+        finalize_func=nothing,
+        output_types=[tf.int32],
+        output_shapes=[()],
+    )
+    allocator.keep_memory(
+        ctypes.CDLL(None).mallopt, allocator.tunable("glibc.malloc.mmap_threshold")
+    )
 
 
 def _is_called_by_script() -> bool:
     """Whether it is in `strategy.reduce`, and not in the tracing of a function."""
     call = unmatched_call.CALLS[stamps.standing().call]
     return tf.executing_eagerly() and call == "strategy.reduce"
-
-
-_with_collectives: list[bool] = []
-
-
-def _note_collectives(extended: MultiWorkerExtended) -> None:
-    if extended._in_multi_worker_mode():
-        _with_collectives[:] = [True]
-
-
-def uses_collectives() -> bool:
-    """True when this process meets other workers in TensorFlow's own collectives."""
-    return bool(_with_collectives)
 
 
 def _is_connected(cluster_resolver) -> bool:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.saved_model import save_context
 
 from tfrun.engine import adoption
-from tfrun.engine.script_line import script_line
+from tfrun.engine.script_lines import script_line
 from tfrun.job.errors import TfrunError
 
 

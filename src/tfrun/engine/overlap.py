@@ -8,13 +8,29 @@ them in the same order, which is that of the graph.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+import tensorflow as tf
+
+from tfrun.collective.collective import Collective
+
 PACK_BYTES = 2 << 20
+
+
+def pays(members: Collective) -> bool:
+    """Whether sums should begin while TensorFlow computes.
+
+    Through a machine's memory they take processor time, and hardly any waiting. And a TensorFlow
+    of one thread leaves the gradients that nothing else waits for, those of weights, to the end.
+    """
+    threads = tf.config.threading.get_inter_op_parallelism_threads()
+    stated = os.environ.get("TF_NUM_INTEROP_THREADS")
+    return members.crosses and threads != 1 and (bool(threads) or stated != "1")
 
 
 def packs_of(sizes: Sequence[int | None], limit: int = PACK_BYTES) -> list[list[int]]:
@@ -47,9 +63,9 @@ class OneThread:
     A daemon: a process that ends waits for no peer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "tfrun-collective") -> None:
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="tfrun-collective", daemon=True).start()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def submit(self, function: Callable[[], Any]) -> Future[Any]:
         """Has `function` called after all that were submitted before."""

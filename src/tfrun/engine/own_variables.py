@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.engine import replica, script_place
-from tfrun.engine.script_line import script_line
+from tfrun.engine import replica
+from tfrun.engine.script_lines import KERAS, TENSORFLOW, TFRUN, script_line
 from tfrun.job import reports
 from tfrun.process import channel
 
@@ -43,11 +43,9 @@ def look(variable: Any, value: Any) -> None:
 def _of_keras() -> bool:
     """Whether Keras assigns, or tfrun: Keras's variables are adopted or refused elsewhere."""
     frame = sys._getframe(3)
-    while frame is not None and frame.f_code.co_filename.startswith(script_place.TENSORFLOW):
+    while frame is not None and frame.f_code.co_filename.startswith(TENSORFLOW):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(
-        (script_place.TFRUN, script_place.KERAS)
-    )
+    return frame is not None and frame.f_code.co_filename.startswith((TFRUN, KERAS))
 
 
 def is_of_own_data(value: tf.Tensor) -> bool:

@@ -131,20 +131,6 @@ def waited(
     return [over]
 
 
-def mean_of_logs(strategy: Any, own: tf.Tensor, mean: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """Returns `mean()`, which is a collective, and measures it where it is a part of a step.
-
-    Args:
-      strategy: of the workers that it is the mean of.
-      own: this worker's share.
-      mean: gives it.
-    """
-    clock = of(strategy)
-    if clock is None or not tf.inside_function() or _is_xla():
-        return mean()
-    return timed(clock.times.waited_for_logs, [own], mean)
-
-
 def _zero() -> tf.Variable:
     return tf.Variable(tf.zeros([], tf.float64), trainable=False)
 
@@ -168,10 +154,10 @@ def _clock(run: replica.ReplicaRun) -> StepClock | None:
     clock = of(run.context.strategy)
     if clock is None or not run.is_first_here:
         return None
-    return None if _is_xla() else clock
+    return None if is_xla() else clock
 
 
-def _is_xla() -> bool:
+def is_xla() -> bool:
     """XLA has no clocks."""
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 

@@ -17,7 +17,7 @@ from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from tfrun.engine import replica
+from tfrun.engine import commit, own_steps, replica
 from tfrun.engine.losses import Losses
 
 _LIBRARIES = ("keras", "tensorflow", "tfrun")
@@ -26,7 +26,7 @@ LOGGED_METRICS = "_tfrun_logged_metrics"
 
 @contextlib.contextmanager
 def of_step(run: replica.ReplicaRun, step: Any, args: tuple[Any, ...]) -> Iterator[None]:
-    """Lets a run know the losses that the block, Keras's training or test step, computes.
+    """Tells a run what losses the block, Keras's training or test step, computes; when to update.
 
     Args:
       run: the current run.
@@ -34,6 +34,11 @@ def of_step(run: replica.ReplicaRun, step: Any, args: tuple[Any, ...]) -> Iterat
       args: its arguments on this replica.
     """
     model, name = _whose(step)
+    is_keras = name == "train_step" and not own_steps.has_own(model, (name, "compute_metrics"))
+    if is_keras and commit.of(model.optimizer) is not None:
+        # They update the weights before the metrics, but nothing in them depends on that order. The
+        # metrics of this step then travel with its gradients.
+        run.deferred = []
     if model is None or run.context.num_replicas_in_sync == 1 or not args:
         yield
         return

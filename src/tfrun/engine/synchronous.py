@@ -11,24 +11,25 @@ import contextlib
 import functools
 import itertools
 import sys
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import tensorflow as tf
+from keras.src.backend.common import global_state
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from tfrun.engine import (
     commit,
-    empty_batches,
     gradient_sums,
     keras_state,
-    noise,
     outside_run,
     replica,
-    script_place,
+    script_calls,
+    script_lines,
     step_clock,
     step_losses,
-    trained_model,
 )
+from tfrun.engine.variable_values import GLOBAL_SEED_GENERATOR
 
 KEYS_PER_STRATEGY = 1000
 _strategies = itertools.count()
@@ -69,7 +70,7 @@ class SynchronousStrategy:
             fn = self._functions.wrapped(fn, _in_run)
         else:
             fn = _in_run(fn)
-        with _calling("strategy.run"), noise.shared_seeds(self.seed_generators):
+        with _calling("strategy.run"), _shared_seeds(self.seed_generators):
             return super().run(fn, args, kwargs, options)  # type: ignore[misc]
 
     def reduce(self, reduce_op, value, axis):
@@ -91,7 +92,7 @@ class SynchronousStrategy:
 
     @functools.cached_property
     def seed_generators(self) -> dict:
-        """What each of this worker's replicas draws from without a seed (see noise.py)."""
+        """What each of this worker's replicas draws from without a seed, by its local number."""
         return {}
 
     @functools.cached_property
@@ -113,9 +114,11 @@ class SynchronousExtended:
 
 
 def _calling(call: str):
-    """`place.calling`, where it is the script that calls, and does not only trace."""
-    by_script = tf.executing_eagerly() and script_place.is_of_script(sys._getframe(2))
-    return script_place.calling(call) if by_script else contextlib.nullcontext()
+    """`script_calls.calling`, where it is the script that calls, and does not only trace."""
+    by_script = tf.executing_eagerly() and script_lines.is_script(
+        sys._getframe(2).f_code.co_filename
+    )
+    return script_calls.calling(call) if by_script else contextlib.nullcontext()
 
 
 def _in_run(fn):
@@ -126,10 +129,9 @@ def _in_run(fn):
     @tf.autograph.experimental.do_not_convert
     def on_replica(*args, **kwargs):
         function = replica.bound(fn)
-        args, kwargs = empty_batches.of_any_size((args, kwargs))
+        args, kwargs = _of_any_size((args, kwargs))
         with replica.replica_run() as run, step_clock.around_step(run, (args, kwargs)) as step:
             args, kwargs = step.args
-            trained_model.begin_step(run, function)
             with step_losses.of_step(run, function, args):
                 result = convert(function, context, convert_by_default=False)(*args, **kwargs)
                 result = step_losses.logs_of_all(run, result)
@@ -139,3 +141,37 @@ def _in_run(fn):
             return step.results[0]
 
     return on_replica
+
+
+@contextlib.contextmanager
+def _shared_seeds(generators: dict[int, Any]) -> Iterator[None]:
+    """Has the first replica of the block draw from the seeds that `keras.random.…` draws from here.
+
+    Keras holds that generator for each thread, and replicas run in threads of their own.
+
+    Args:
+      generators: those of a strategy, for each of this worker's replicas.
+    """
+    here = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+    if here is not None:
+        generators[0] = here
+    yield
+    if here is None and 0 in generators:
+        global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generators[0])
+
+
+def _of_any_size(nest: Any) -> Any:
+    """Returns `nest`, while a function is traced, with the size of batches without a row unknown.
+
+    A batch that is taken outside of the step (in `predict`, and in loops over a distributed
+    dataset) has a known size, and where that is 0, layers take it for something else: Keras's
+    `ops.add` looks for a bias in what it adds, by dimensions of at most 1, finds one in an
+    array of shape (0, units), and LSTM and GRU fail.
+    """
+
+    def leaf_of_any_size(leaf: Any) -> Any:
+        if not isinstance(leaf, tf.Tensor) or not leaf.shape.rank or leaf.shape[0] != 0:
+            return leaf
+        return tf.compat.v1.placeholder_with_default(leaf, [None, *leaf.shape[1:]])
+
+    return nest if tf.executing_eagerly() else tf.nest.map_structure(leaf_of_any_size, nest)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import socket
-import threading
-from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
+from tfrun.engine.overlap import OneThread
 from tfrun.job.errors import TfrunError
 
 SECONDS = 8.0
@@ -24,15 +23,16 @@ def strategy(tpu: str | None = None) -> tf.distribute.Strategy:
       TfrunError: TFRUN-502, when none is found or it does not answer within ten seconds.
     """
     try:
-        resolver = _within(
-            SECONDS, lambda: tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu or "")
-        )
+        # In a thread: on a cloud's machine it asks servers that may not answer.
+        find = functools.partial(tf.distribute.cluster_resolver.TPUClusterResolver, tpu=tpu or "")
+        resolver = OneThread("tpu-lookup").submit(find).result(SECONDS)
         _check_answers(resolver.master())
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except Exception as error:
         # What TensorFlow raises here depends on the machine: ValueError, URLError, OpError, …
-        raise _none(f"{type(error).__name__}: {error}") from error
+        said = str(error) or f"no answer in {SECONDS:.0f} s"
+        raise _none(f"{type(error).__name__}: {said}") from error
     return tf.distribute.TPUStrategy(resolver)
 
 
@@ -48,27 +48,6 @@ def _check_answers(master: str) -> None:
         connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
         if connection.recv(9)[3:4] != b"\x04":
             raise ConnectionError(f"{master} is no gRPC server")
-
-
-def _within(seconds: float, call: Callable[[], Any]) -> Any:
-    """The result of `call`; on a cloud's machine it asks servers that may not answer."""
-    outcome: list[tuple[Any, BaseException | None]] = []
-
-    def run() -> None:
-        try:
-            outcome.append((call(), None))
-        except BaseException as error:
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=run, daemon=True, name="tpu-lookup")
-    thread.start()
-    thread.join(seconds)
-    if not outcome:
-        raise TimeoutError(f"no answer in {seconds:.0f} s")
-    result, error = outcome[0]
-    if error is not None:
-        raise error
-    return result
 
 
 def _none(reason: str) -> TfrunError:

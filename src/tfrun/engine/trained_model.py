@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import functools
-import inspect
-from typing import Any
 
 import tensorflow as tf
 from keras import tree
-from keras.src.backend.tensorflow import trainer
 
-from tfrun.engine import commit, own_steps, replica, step_clock
+from tfrun.engine import step_clock
 
 _BUILD_FIRST = "_tfrun_build_first"
 _RESUMED_LOGS = "_tfrun_resumed_logs"
@@ -31,7 +28,7 @@ def builds_first(model) -> bool:
     return getattr(model, _BUILD_FIRST, False)
 
 
-def mean_over_workers(local, strategy):
+def mean_of_logs(local, strategy):
     """The mean over the workers of every number in `local`, in one collective.
 
     Args:
@@ -50,7 +47,11 @@ def mean_over_workers(local, strategy):
     dtype = tf.float64 if any(leaf.dtype == tf.float64 for leaf in leaves) else tf.float32
     packed = tf.concat([tf.reshape(tf.cast(leaf, dtype), [-1]) for leaf in leaves], 0)
     reduce = functools.partial(strategy.reduce, tf.distribute.ReduceOp.MEAN, packed, axis=None)
-    means = step_clock.mean_of_logs(strategy, packed, reduce)
+    clock = step_clock.of(strategy)
+    if clock is None or not tf.inside_function() or step_clock.is_xla():
+        means = reduce()
+    else:  # a part of a step
+        means = step_clock.timed(clock.times.waited_for_logs, [packed], reduce)
     parts = tf.split(means, [tf.size(leaf) for leaf in leaves])
     return tree.pack_sequence_as(
         local,
@@ -61,16 +62,6 @@ def mean_over_workers(local, strategy):
     )
 
 
-def initial_epoch(model) -> int:
-    """Returns the epoch at which `fit` will start; keras `Trainer._initial_epoch` is private."""
-    return model._initial_epoch or 0
-
-
-def set_initial_epoch(model, epoch: int) -> None:
-    """Makes `fit` start at `epoch`, in the way that BackupAndRestore does."""
-    model._initial_epoch = epoch
-
-
 def resume_with_logs(model, logs: dict[str, float] | None) -> None:
     """States the logs of an epoch whose steps were all done before the script ran again."""
     object.__setattr__(model, _RESUMED_LOGS, logs)  # past Keras's tracking
@@ -79,22 +70,3 @@ def resume_with_logs(model, logs: dict[str, float] | None) -> None:
 def resumed_logs(model) -> dict[str, float] | None:
     """Returns what `resume_with_logs` has stated."""
     return getattr(model, _RESUMED_LOGS, None)
-
-
-def begin_step(run: replica.ReplicaRun, step) -> None:
-    """Tells a run of Keras's training step whose it is.
-
-    Args:
-      run: the current run.
-      step: the function that runs.
-    """
-    owner: Any = getattr(step, "__self__", None)
-    is_keras = inspect.ismethod(step) and isinstance(owner, trainer.TensorFlowTrainer)
-    if not is_keras or getattr(step, "__name__", "") != "train_step":
-        return
-    # Keras's own step and metrics: they update the weights before the metrics, but nothing in them
-    # depends on that order.
-    own = own_steps.has_own(owner, ("train_step", "compute_metrics"))
-    if commit.of(owner.optimizer) is not None and not own:
-        # The metrics of this step then travel with its gradients.
-        run.deferred = []

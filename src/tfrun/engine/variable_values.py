@@ -13,10 +13,11 @@ from keras.src.backend.common import global_state
 from keras.src.random import seed_generator
 from numpy.typing import NDArray
 
-from tfrun.engine.noise import GLOBAL_SEED_GENERATOR
 from tfrun.job.errors import TfrunError
 
 GLOBAL_SEED = "model/global_seed"
+# Under which Keras keeps what `keras.random` draws from without a seed; until 3.13 without a name.
+GLOBAL_SEED_GENERATOR = getattr(seed_generator, "GLOBAL_SEED_GENERATOR", "global_seed_generator")
 OPTIMIZERS = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfrun.engine import adoption, script_place
+from tfrun.engine import adoption, script_calls
 from tfrun.engine.local_mode import in_local_mode
 from tfrun.train import fit
 
@@ -30,7 +30,7 @@ def run_with_others(original):
     run, function = _LOOPS[name], _ON_BATCH.get(name)
 
     def method(self, *args, **kwargs):
-        with script_place.calling(f"model.{name}"):
+        with script_calls.calling(f"model.{name}"):
             settled = function is not None and getattr(self, function) is not None
             if not (settled and self._distribute_strategy is not None) and not in_local_mode():
                 adoption.settle(self)

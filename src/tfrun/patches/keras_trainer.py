@@ -14,9 +14,9 @@ import tensorflow as tf
 from keras import tree
 
 from tfrun.data.keras import feed
-from tfrun.engine import multi_step_function, own_steps, step_losses, steps_made, trained_model
+from tfrun.engine import multi_step_function, own_steps, step_losses, trained_model
 from tfrun.engine.gradient_sums import check_scope
-from tfrun.engine.trained_model import is_repaired, mean_over_workers
+from tfrun.engine.trained_model import is_repaired, mean_of_logs
 from tfrun.job.errors import TfrunError
 from tfrun.ps import server_strategy
 from tfrun.ps.errors import not_everywhere
@@ -95,7 +95,7 @@ def reduce_logs(original):
         if not is_repaired(strategy) or reduction not in ("auto", "mean"):
             return original(values, strategy, reduction)
         local = tree.map_structure(lambda leaf: _local_mean(leaf, strategy), values)
-        return local if strategy.step_logs == "local" else mean_over_workers(local, strategy)
+        return local if strategy.step_logs == "local" else mean_of_logs(local, strategy)
 
     return reduce_per_replica
 
@@ -120,7 +120,7 @@ def agree_on_last_logs(original):
         strategy = self.distribute_strategy
         if result is logs and is_repaired(strategy):
             found = self.get_metrics_result() if whole else {}
-            mean = mean_over_workers(logs, strategy)
+            mean = mean_of_logs(logs, strategy)
             return {
                 name: _read_over_all(name, value, found) if name in whole else value
                 for name, value in mean.items()
@@ -186,11 +186,11 @@ def count_executions(original):
         make = functools.partial(original, self, step_function)
         if step_function != self.train_step:
             return make()
-        steps_made.forget(self)
+        multi_step_function.count_no_steps(self)
         counted = multi_step_function.of(self)
         if counted is not None:
             return counted.function(self, step_function)
-        return make() if self.steps_per_execution == 1 else steps_made.counted(self, make)
+        return make() if self.steps_per_execution == 1 else multi_step_function.counted(self, make)
 
     return _make_function
 
@@ -199,7 +199,7 @@ def count_steps(original):
     """Each step of a train function that makes several in a call counts itself."""
 
     def _autoconvert_optionals(self, step_func):
-        return steps_made.counting(self, original(self, step_func))
+        return multi_step_function.counting(self, original(self, step_func))
 
     return _autoconvert_optionals
 
@@ -212,7 +212,7 @@ def agree_on_batch_logs(original):
         strategy = self.distribute_strategy
         if not is_repaired(strategy):
             return logs
-        mean = mean_over_workers(logs, strategy)
+        mean = mean_of_logs(logs, strategy)
         return tree.map_structure(lambda x: x.numpy().tolist() if tf.is_tensor(x) else x, mean)
 
     return on_batch

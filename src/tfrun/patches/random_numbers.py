@@ -1,24 +1,40 @@
-"""Each replica draws random numbers of its own: see engine/noise.py."""
+"""Gives each replica random numbers of its own: one noise for all samples of the global batch.
+
+Keras's seed generators and TensorFlow's random ops give every replica the same numbers, so that N
+replicas would see one replica's dropout masks, latent vectors and augmentations N times. Here the
+replica's number goes into what a seed generator or TensorFlow's global seed *gives*; their state is
+the same on all replicas, as before, so a snapshot holds it once. Replica 0 draws what one worker
+draws. A seed that the script states as a number (`keras.random.normal(shape, seed=42)`,
+`tf.random.stateless_…`) is the script's own choice. `tf.random.Generator` does the same by itself.
+"""
 
 from __future__ import annotations
 
 import tensorflow as tf
 from keras.src.random.seed_generator import SeedGenerator
 
-from tfrun.engine import noise, replica
+from tfrun.engine import replica
 
+# Of the golden ratio: multiples of it, modulo any power of two, lie far from each other.
+_APART = 0x9E3779B1
 _TENSORFLOW_SEEDS = 2**31 - 1  # as tensorflow/python/framework/random_seed.py truncates them
+
+
+def _replica_number() -> int:
+    """This replica's, in a run of ours; else 0."""
+    run = replica.current()
+    return 0 if run is None else run.number
 
 
 def draw_own_noise(original):
     """A seed generator gives each replica other numbers."""
 
     def next(self, ordered=True):
-        drawn, number = original(self, ordered), noise.number()
+        drawn, number = original(self, ordered), _replica_number()
         if number == 0 or not (tf.is_tensor(drawn) and drawn.dtype == tf.int64):
             return drawn
         # The first of both numbers tells generators apart, the second counts their draws.
-        return drawn + tf.constant([number * noise.APART, 0], tf.int64)
+        return drawn + tf.constant([number * _APART, 0], tf.int64)
 
     return next
 
@@ -51,9 +67,9 @@ def seed_ops_apart(original):
 
     def get_seed(op_seed):
         graph_seed, op_seed = original(op_seed)
-        number = noise.number()
+        number = _replica_number()
         if graph_seed is None or number == 0:  # without a seed, TensorFlow takes a random one
             return graph_seed, op_seed
-        return (graph_seed + number * noise.APART) % _TENSORFLOW_SEEDS, op_seed
+        return (graph_seed + number * _APART) % _TENSORFLOW_SEEDS, op_seed
 
     return get_seed

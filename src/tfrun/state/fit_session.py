@@ -14,7 +14,7 @@ from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
-from tfrun.engine.trained_model import build_first, resume_with_logs, set_initial_epoch
+from tfrun.engine.trained_model import build_first, resume_with_logs
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.world import world
@@ -118,7 +118,7 @@ class FitSession(Session[FitKeeper]):
         kept = self._kept
         build_first(self._model, False)
         if kept is not None:
-            set_initial_epoch(self._model, kept.place.epoch)
+            self._model._initial_epoch = kept.place.epoch  # as BackupAndRestore does
             resume_with_logs(self._model, snapshot.decode(kept.values["logs"], kept.arrays))
             if kept.place.epoch >= self._end:  # no epoch begins
                 self._go_on(self.keeper, kept)
@@ -244,7 +244,7 @@ class FitSession(Session[FitKeeper]):
         super().close()
         if self._progress:
             self._progress.other()
-        set_initial_epoch(self._model, 0)
+        self._model._initial_epoch = 0
         resume_with_logs(self._model, None)
 
     def _count(self) -> None:

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tfrun.engine.agree import from_chief, multi_worker_strategy
 from tfrun.engine.local_mode import local_mode
-from tfrun.engine.trained_model import initial_epoch, set_initial_epoch
 from tfrun.job.world import world
 from tfrun.state.callback_state import StandIn
 
@@ -132,7 +131,7 @@ class RestoreEverywhere(ChiefOnly):
             return
         model: Any = self.model
         found = self._here and tf.io.gfile.exists(self.callback.backup_dir)
-        plan = np.array([found, initial_epoch(model)], np.int64)
+        plan = np.array([found, model._initial_epoch or 0], np.int64)
         (plan,) = from_chief(self._strategy, [plan], is_chief=self._here)
         if not plan[0]:
             return
@@ -140,4 +139,4 @@ class RestoreEverywhere(ChiefOnly):
         values = from_chief(self._strategy, [v.numpy() for v in variables], is_chief=self._here)
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
-        set_initial_epoch(model, int(plan[1]))
+        model._initial_epoch = int(plan[1])

@@ -16,9 +16,8 @@ import os
 
 import tensorflow as tf
 
-from tfrun.engine import script_place
+from tfrun.engine import script_calls
 from tfrun.engine.gradient_sums import at_first_update
-from tfrun.engine.vain_wait import last_collective
 from tfrun.job import reports
 from tfrun.job.settings import settings
 from tfrun.job.world import world
@@ -47,7 +46,7 @@ def watch() -> None:
 
 
 def _tell_alone(size: int, config: str) -> None:
-    if last_collective() is not None:
+    if script_calls.last_collective() is not None:
         return  # it has met the others: what it trains alone is its own affair
     why = _why(os.environ.get("TF_CONFIG", "") != config)
     text = (
@@ -71,7 +70,7 @@ def _tell_own_loop(options: list[str]) -> None:
 
 
 def _where() -> str:
-    return f" ({here})" if (here := script_place.here()) else ""
+    return f" ({here})" if (here := script_calls.here()) else ""
 
 
 def _why(changed: bool) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from tfrun.engine import steps_made, variable_values
+from tfrun.engine import multi_step_function, variable_values
 from tfrun.job import reports
 from tfrun.process import channel
 
@@ -62,13 +62,13 @@ class StepCounter(keras.callbacks.Callback):
         self._begin, self._asked = batch, False
         model: Any = self.model
         if model.steps_per_execution > 1:
-            self._before = steps_made.so_far(model)
+            self._before = multi_step_function.steps_so_far(model)
 
     def executed(self, end: int) -> int:
         """Returns `done`, after the execution whose last step was planned to be `end`."""
         if not self._asked:
             self._asked = True
-            now = None if self._before is None else steps_made.so_far(self.model)
+            now = None if self._before is None else multi_step_function.steps_so_far(self.model)
             planned = (self.params or {}).get("steps") or end + 1
             self.done = min(end + 1, planned)
             if now is not None and self._before is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tfrun.collective import stamps
 from tfrun.data.keras import alike
-from tfrun.engine import script_place
+from tfrun.engine import script_calls
 from tfrun.engine.agree import sum_over_workers
 from tfrun.job import reports, unmatched_call
 from tfrun.job.world import world
@@ -51,5 +51,5 @@ def _compare(strategy: Any, call: inspect.BoundArguments) -> None:
     values = sum_over_workers(strategy, values.ravel()).reshape(values.shape)
     if names := alike.differing(exact, values):
         method = unmatched_call.CALLS[stamps.standing().call]
-        text = alike.told(names, method, script_place.here())
+        text = alike.told(names, method, script_calls.here())
         channel.emit(reports.DoubtRaised(code=CODE, text=text))

@@ -107,14 +107,14 @@ def _leave(error: BaseException | None) -> NoReturn:
 
 
 def _where(error: BaseException | None) -> str:
-    place = sys.modules.get("tfrun.engine.script_place")
-    return "" if place is None or error is None else place.where(error)
+    lines = sys.modules.get("tfrun.engine.script_lines")
+    return "" if lines is None or error is None else lines.where(error)
 
 
 def _explained(error: BaseException) -> BaseException:
     """The error that says whom this worker has waited for in vain, where that is what it is."""
-    place = sys.modules.get("tfrun.engine.script_place")
-    return error if place is None else place.explained(error)
+    calls = sys.modules.get("tfrun.engine.script_calls")
+    return error if calls is None else calls.explained(error)
 
 
 def _run_exit_handlers() -> None:
@@ -155,17 +155,17 @@ def _end_trainings() -> None:
 
 
 def _last_collective() -> int | None:
-    ends = sys.modules.get("tfrun.engine.vain_wait")
-    return ends.last_collective() if ends is not None else None
+    calls = sys.modules.get("tfrun.engine.script_calls")
+    return calls.last_collective() if calls is not None else None
 
 
 def _listen() -> None:
-    from tfrun.engine import vain_wait
+    from tfrun.engine import script_calls
     from tfrun.state import leaving, preemption
     from tfrun.train import first_update
 
     if world().role != "evaluator":
-        vain_wait.listen()
+        script_calls.listen()
     leaving.listen()
     preemption.listen()
     first_update.watch()

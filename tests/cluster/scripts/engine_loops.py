@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrun.engine import communication
+from tfrun.engine import tensorflow_collectives
 from tfrun.engine.sync_check import check_in_sync
 from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
@@ -321,7 +321,7 @@ def differing_variable_is_named():
 def nccl_falls_back():
     chosen = strategy.extended._communication_options
     # One worker whose NCCL fails must not leave the others with it.
-    again = communication.settle(strategy, probe=lambda _: RANK != WORKERS - 1)
+    again = tensorflow_collectives.settle(strategy, probe=lambda _: RANK != WORKERS - 1)
     return {
         "implementation": [chosen.implementation.value, again.value],
         "bytes_per_pack": chosen.bytes_per_pack,

@@ -1,0 +1,87 @@
+"""Finds the script's own lines among those of libraries, for messages: `train.py:31`."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import keras
+import tensorflow as tf
+from tensorflow.python.util import tf_stack
+
+LIBRARIES = KERAS, TENSORFLOW, TFRUN = tuple(
+    f"{folder}{os.sep}"
+    for folder in (
+        *(Path(module.__file__ or "").parent for module in (keras, tf)),
+        Path(__file__).parents[1],
+    )
+)
+_PYTHON = f"{Path(os.__file__).parent}{os.sep}"
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+@functools.lru_cache(maxsize=1024)
+def is_script(file: str) -> bool:
+    """Whether a file has code of the script's own, not of a library's that we know."""
+    if file.startswith(("<", *LIBRARIES)) or "__autograph_generated_file" in file:
+        return False
+    return not file.startswith(_PYTHON) or any(part in file for part in _INSTALLED)
+
+
+def script_line() -> str:
+    """Returns file and line of the script's innermost call; "" when there is none.
+
+    TensorFlow's stack, unlike Python's, has the script's own lines also where TensorFlow runs code
+    that it has made from the script.
+    """
+    frame = _innermost(tf_stack.extract_stack())
+    return f"{Path(frame.filename).name}:{frame.lineno}" if frame else ""
+
+
+def line_of(tensor: Any) -> str:
+    """Returns path and line of the script's innermost call that led to `tensor`.
+
+    Of a tensor that has been computed eagerly it is the line that asks now.
+    """
+    made = None if tf.executing_eagerly() else getattr(tensor.op, "traceback", None)
+    frame = _innermost(made or tf_stack.extract_stack())
+    return f"{frame.filename}:{frame.lineno}" if frame else "an unknown place"
+
+
+def _innermost(frames: Iterable[Any]) -> Any | None:
+    return next((f for f in reversed(list(frames)) if is_script(f.filename)), None)
+
+
+def script_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost call of the script's own code, from this one outwards."""
+    while frame is not None and not is_script(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def where(error: BaseException) -> str:
+    """File and line of the script's call that has raised an error; "" when it is none of its."""
+    frame, line = None, 0
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        if is_script(trace.tb_frame.f_code.co_filename):
+            frame, line = trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
+    return named(frame, line)
+
+
+def named(frame: FrameType | None, line: int) -> str:
+    """A line of a call's file, as a person writes it; "" for no call."""
+    return "" if frame is None else f"{_shown(frame.f_code.co_filename)}:{line}"
+
+
+@functools.lru_cache(maxsize=64)
+def _shown(file: str) -> str:
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except (OSError, ValueError):  # elsewhere, or the working directory has been removed
+        return Path(file).name

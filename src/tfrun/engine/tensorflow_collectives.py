@@ -1,0 +1,209 @@
+"""TensorFlow's own collectives, RING and NCCL, where the host collective is not used.
+
+How they are chosen, watched and ended, and where all workers stand once they no longer match: their
+error is the same on all workers and names none of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import multi_worker_util
+from tensorflow.python.distribute.collective_all_reduce_strategy import coordination_config_pb2
+from tensorflow.python.eager import context
+
+from tfrun.job import unmatched_call
+from tfrun.job.world import world
+
+CommunicationOptions = tf.distribute.experimental.CommunicationOptions
+Implementation = tf.distribute.experimental.CommunicationImplementation
+
+# A stopped or unreachable worker is noticed after 2 s; with TensorFlow's own 10 s, after 9.
+HEARTBEAT_TIMEOUT_MS = 3000
+PROBE_TIMEOUT_SECONDS = 60
+# Counted, not measured: a process that was stopped has its time when it goes on.
+TICKS, TICK_SECONDS = 6, 0.5
+# The error reaches all that wait within milliseconds; who does not wait has nothing to tell.
+TELL_SECONDS, LEAST_SECONDS = 3.0, 0.05
+
+_in_use = threading.Event()
+
+
+def in_use() -> bool:
+    """True when this process meets other workers in TensorFlow's own collectives."""
+    return _in_use.is_set()
+
+
+def settle(strategy, probe: Callable[[Any], bool] | None = None):
+    """Decides between NCCL and RING for all workers, and lets the strategy use it.
+
+    NCCL is for GPUs, and only trying shows whether it works (drivers, network interfaces). All
+    workers must use the same, so one worker's failure counts for all.
+
+    Args:
+      strategy: a multi-worker strategy; all workers must call this.
+      probe: tells whether NCCL works here; by default it makes a tiny all-reduce.
+
+    Returns:
+      The implementation that is used from now on.
+    """
+    if strategy.extended._num_workers > 1:
+        _in_use.set()
+    asked = strategy.extended._communication_options.implementation
+    if asked == Implementation.RING or (asked == Implementation.AUTO and not has_gpu(strategy)):
+        return _use(strategy, Implementation.RING)
+    works = (probe or nccl_works)(strategy)
+    failures = _sum_over_workers(strategy, 0.0 if works else 1.0)
+    if failures == 0:
+        return _use(strategy, Implementation.NCCL)
+    if strategy.extended._is_chief:
+        warnings.warn(
+            f"NCCL does not work on {failures:.0f} of {strategy.extended._num_workers} workers; "
+            "the job goes on with RING, which is slower between GPUs. "
+            "--communication ring asks for it without this warning; "
+            "NCCL_DEBUG=INFO shows in the workers' logs why NCCL failed.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return _use(strategy, Implementation.RING)
+
+
+def nccl_works(strategy) -> bool:
+    """Makes one all-reduce with NCCL; False without a GPU or when it fails."""
+    if not has_gpu(strategy):
+        return False
+    nccl = CommunicationOptions(
+        implementation=Implementation.NCCL, timeout_seconds=PROBE_TIMEOUT_SECONDS
+    )
+
+    @tf.function
+    def reduce():
+        def on_replica():
+            return tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([1]), nccl)
+
+        return strategy.run(on_replica)
+
+    try:
+        reduce()
+        tf.experimental.async_clear_error()
+    except tf.errors.OpError as error:
+        tf.get_logger().warning("NCCL failed: %s", error)
+        return False
+    return True
+
+
+def has_gpu(strategy) -> bool:
+    return strategy.extended._local_device_type == "GPU"
+
+
+def _sum_over_workers(strategy, value: float) -> float:
+    """A sum over the workers' hosts, by RING: it has to work when NCCL does not."""
+    total = strategy.extended._host_cross_device_ops.reduce(
+        tf.distribute.ReduceOp.SUM,
+        tf.identity(value),
+        tf.identity(value),
+        options=CommunicationOptions(implementation=Implementation.RING),
+    )
+    return float(strategy.experimental_local_results(total)[0])
+
+
+def _use(strategy, implementation):
+    """Makes `implementation` the default of everything that `strategy` reduces.
+
+    `Options.merge` lets the callers' options win, and the launchers have copies of their own.
+    """
+    extended = strategy.extended
+    chosen = extended._communication_options.merge(
+        CommunicationOptions(implementation=implementation)
+    )
+    extended._communication_options = chosen
+    for reducer in (extended._cross_device_ops, extended._host_cross_device_ops):
+        reducer._options = chosen
+        for launcher in reducer._launchers:
+            launcher._options = chosen
+    return implementation
+
+
+def configure_heartbeat(cluster_resolver) -> None:
+    """Configures the coordination service before TensorFlow does, with a shorter heartbeat.
+
+    `MultiWorkerMirroredStrategy` configures the service only when nobody has, and offers no way
+    to say how long a worker may stay silent.
+    """
+    eager: Any = context.context()
+    if eager.coordination_service is not None:
+        return
+    cluster = multi_worker_util.normalize_cluster_spec(cluster_resolver.cluster_spec())
+    jobs = [job for job in ("chief", "worker") if job in cluster.jobs]
+    if cluster_resolver.task_type not in jobs:
+        return
+    proto: Any = coordination_config_pb2
+    eager.configure_coordination_service(
+        service_type="standalone",
+        service_leader=multi_worker_util.coordination_leader(cluster),
+        heartbeat_timeout_in_ms=HEARTBEAT_TIMEOUT_MS,
+        coordinated_jobs=[
+            proto.CoordinatedJob(name=job, num_tasks=cluster.num_tasks(job)) for job in jobs
+        ],
+    )
+
+
+def abort_soon(reason: str) -> None:
+    """Makes them fail after a while, in which the last one that all workers have made is over."""
+    threading.Thread(target=_abort, args=(reason,), name="tfrun ends", daemon=True).start()
+
+
+def _abort(reason: str) -> None:
+    """See `leaving.abort_collectives`; who says so again changes nothing."""
+    for _ in range(TICKS):
+        time.sleep(TICK_SECONDS)
+    here: Any = context.context()
+    here.abort_collective_ops(tf.errors.FAILED_PRECONDITION, reason)
+
+
+def places_of_all(mine: str) -> str:
+    """Says where the workers stand; "" when the others cannot be asked.
+
+    Each tells the others, by the coordination service of TensorFlow's cluster, where it has met
+    the error.
+
+    Args:
+      mine: where this one does, see `unmatched_call.stands`.
+    """
+    here = world()
+    places, until = {_task(here.rank): mine}, time.monotonic() + TELL_SECONDS
+    try:
+        _tell(here.rank, mine)
+        for rank in set(range(here.size)) - {here.rank}:
+            places[_task(rank)] = _told(rank, max(LEAST_SECONDS, until - time.monotonic()))
+    except (tf.errors.OpError, RuntimeError):
+        return ""  # the service has gone with the chief, or was never there
+    return unmatched_call.parted(places, _task(here.rank)) if len(places) > 1 else ""
+
+
+def _task(rank: int) -> str:
+    return f"worker:{rank}"
+
+
+def _name(rank: int) -> str:
+    return f"tfrun/{world().round}/stands/{rank}"
+
+
+@functools.cache  # a name can be given once, and it is the first error that counts
+def _tell(rank: int, mine: str) -> None:
+    eager: Any = context.context()
+    eager.set_config_key_value(_name(rank), mine)
+
+
+def _told(rank: int, seconds: float) -> str:
+    eager: Any = context.context()
+    try:
+        return eager.get_config_key_value(_name(rank), int(1000 * seconds))
+    except (tf.errors.DeadlineExceededError, tf.errors.NotFoundError):
+        return "elsewhere"
