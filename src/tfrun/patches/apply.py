@@ -6,7 +6,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from inspect import Parameter
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -83,10 +83,10 @@ def replacements(patch: Patch) -> Iterator[Replacement]:
                 yield _replacement(other, name, getattr(other, name), wraps)
 
 
-def _replacement(owner: Any, name: str, original: Any, wraps: Sequence[str]) -> Replacement:
+def _replacement(owner: Any, name: str, original: Any, wraps: str) -> Replacement:
     theirs: Any = original.fget if isinstance(original, property) else original
     made: Any = theirs
-    for wrap in wraps:
+    for wrap in wraps.split():
         module, _, function = wrap.partition(":")
         around = getattr(importlib.import_module(f"tfrun.patches.{module}"), function)
         inner, made = made, around(made)

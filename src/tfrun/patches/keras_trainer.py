@@ -26,61 +26,39 @@ def build_from_local_batch(original):
     """Keras wants shapes and dtypes only, and gets them from this worker's own first batch.
 
     That is read where nothing else tells: to read is to take it away from a generator, or to have
-    had a shuffle's first order.
+    had a shuffle's first order. Keras catches no errors of data there.
     """
-
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        strategy = self._distribute_strategy
-        if is_repaired(strategy):
-            check_scope(self.optimizer, strategy)
-        known = getattr(iterator, "symbolic_batch", lambda: None)()
-        builds_first = not strategy and trained_model.builds_first(self)
-        if known is not None:
-            data_batch, iterator = known, None
-            if builds_first:
-                self._symbolic_build(data_batch=known)
-                return None
-        if builds_first and iterator is not None:
-            # Nothing is read: an undisturbed run reads nothing here either.
-            self._symbolic_build(data_batch=iterator.element_spec)
-            return None
-        own = strategy and own_steps.has_own(self, own_steps.STEPS)
-        if strategy and iterator is not None and (is_repaired(strategy) or own):
-            local = strategy.experimental_local_results
-            read = next((next(batches, None) for *_, batches in iterator), None)
-            if read is None:
-                return None  # there is no data, and nothing will be computed
-            data_batch, iterator = tree.map_structure(lambda leaf: local(leaf)[0], read), None
-        if own:
-            by_calling = functools.partial(original, self, data_batch=data_batch)
-            return own_steps.build(self, by_calling, data_batch)
-        return original(self, iterator=iterator, data_batch=data_batch)
-
-    return _maybe_symbolic_build
-
-
-def code_errors_of_data(original):
-    """Building a model reads the first batch, and Keras catches nothing there."""
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         feeds = isinstance(iterator, feed.FeedEpochIterator)
         with iterator.coded_errors() if feeds else contextlib.nullcontext():
-            return original(self, iterator=iterator, data_batch=data_batch)
+            _build(functools.partial(original, self), self, iterator, data_batch)
 
     return _maybe_symbolic_build
 
 
-def build_for_servers(original):
-    """The workers read the data, and this process the shape of a batch alone."""
-
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        if iterator is None or server_strategy.strategy_of(self) is None:
-            return original(self, iterator=iterator, data_batch=data_batch)
-        from tfrun.ps.keras_epochs import symbolic_batch
-
-        return original(self, data_batch=symbolic_batch(iterator))
-
-    return _maybe_symbolic_build
+def _build(original, model, iterator, data_batch):
+    strategy = model._distribute_strategy
+    if is_repaired(strategy):
+        check_scope(model.optimizer, strategy)
+    known = getattr(iterator, "symbolic_batch", lambda: None)()
+    if not strategy and iterator is not None and trained_model.builds_first(model):
+        # Nothing is read: an undisturbed run reads nothing here either.
+        model._symbolic_build(data_batch=iterator.element_spec if known is None else known)
+        return
+    if known is not None:
+        data_batch, iterator = known, None
+    own = strategy and own_steps.has_own(model, own_steps.STEPS)
+    if strategy and iterator is not None and (is_repaired(strategy) or own):
+        local = strategy.experimental_local_results
+        read = next((next(batches, None) for *_, batches in iterator), None)
+        if read is None:
+            return  # there is no data, and nothing will be computed
+        data_batch, iterator = tree.map_structure(lambda leaf: local(leaf)[0], read), None
+    if own:
+        own_steps.build(model, functools.partial(original, data_batch=data_batch), data_batch)
+    else:
+        original(iterator=iterator, data_batch=data_batch)
 
 
 def reduce_logs(original):

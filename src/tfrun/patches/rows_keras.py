@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from tfrun.patches.patch import Patch
+from tfrun.patches.patch import Patch, each
 
 _KERAS_20585 = "https://github.com/keras-team/keras/issues/20585"
+_KERAS = "keras.src"
+_SEEDS = f"{_KERAS}.random.seed_generator"
+_SAVING = f"{_KERAS}.saving.saving_api"
 _TRAINER = "keras.src.backend.tensorflow.trainer"
 _BASE = f"{_TRAINER}:TensorFlowTrainer"
 _MODEL = "keras.src.models.model:Model"
 _LOSS = "keras.src.losses.loss"
 _OPTIMIZER = "keras.src.optimizers.base_optimizer:BaseOptimizer"
 _TENSORFLOW_OPTIMIZER = "keras.src.backend.tensorflow.optimizer:TFOptimizer"
+_SCALED = "keras.src.optimizers.loss_scale_optimizer:LossScaleOptimizer"
 _VARIABLE = "keras.src.backend:Variable"
 _UPSTREAM = "tests/cluster/test_engine_upstream.py"
+_NAMES_OF_SAVING = (
+    *("keras.models", "keras.saving"),
+    # Those of `tf.keras`, which `from tensorflow.keras.models import …` makes another of.
+    *("keras._tf_keras.keras.models", "keras._tf_keras.keras.saving"),
+)
 
 RANDOM = (
     Patch(
         targets={
-            "keras.src.random.seed_generator:SeedGenerator.next": (
-                "random_numbers:draw_own_noise",
-            ),
-            "keras.src.random.seed_generator:global_seed_generator": (
-                "random_numbers:draw_outside_of_functions",
-            ),
-            "tensorflow.python.framework.random_seed:get_seed": ("random_numbers:seed_ops_apart",),
+            f"{_SEEDS}:SeedGenerator.next": "random_numbers:draw_own_noise",
+            f"{_SEEDS}:global_seed_generator": "random_numbers:draw_outside_of_functions",
+            "tensorflow.python.framework.random_seed:get_seed": "random_numbers:seed_ops_apart",
         },
         issue="every replica draws the same random numbers, so that N replicas use the same "
         "dropout mask. And `keras.random.normal(shape)` fails in a step under a strategy",
@@ -33,39 +38,34 @@ RANDOM = (
 
 VARIABLES = (
     Patch(
-        targets={f"{_VARIABLE}._direct_assign": ("keras_variable:remember_assignments",)},
+        targets={f"{_VARIABLE}._direct_assign": "keras_variable:remember_assignments"},
         issue="https://github.com/keras-team/keras/issues/18366: the moving statistics of "
         "BatchNormalization are not averaged over the replicas, and CentralStorageStrategy refuses "
         "to assign them",
         until=f"{_UPSTREAM}::test_keras_still",
     ),
     Patch(
-        targets={f"{_VARIABLE}.assign": ("keras_variable:note_before",)},
+        targets={f"{_VARIABLE}.assign": "keras_variable:note_before"},
         issue="what a callback assigns on the chief alone is undone, because the other workers "
         "have not assigned it",
         until="never: the job decides what the chief may do alone",
     ),
     Patch(
-        targets={
-            f"{_VARIABLE}.{name}": ("keras_variable:add_at_once",)
-            for name in ("assign_add", "assign_sub")
-        },
+        targets=each(f"{_VARIABLE}.", "assign_add assign_sub", "keras_variable:add_at_once"),
         issue="https://github.com/keras-team/keras/issues/18624: `assign(self + value)` loses what "
         "other workers of a job with parameter servers add at the same time",
         until="tests/unit/test_ps_updates.py::test_keras_still_needs_the_repairs",
     ),
     Patch(
-        targets={
-            f"{_VARIABLE}._initialize_with_initializer": ("keras_variable:begin_at_once",),
-        },
+        targets={f"{_VARIABLE}._initialize_with_initializer": "keras_variable:begin_at_once"},
         issue="variables that a model's own `train_step` creates are initialized after the state "
         "of a lost worker was restored, which they would overwrite",
         until="Keras builds a model that has its own `train_step` before the first step",
     ),
     Patch(
         targets={
-            "keras.src.backend.tensorflow.numpy:take": ("keras_layers:read_rows_only",),
-            "keras.src.layers.core.embedding:Embedding.build": ("keras_layers:mark_tied_tables",),
+            "keras.src.backend.tensorflow.numpy:take": "keras_layers:read_rows_only",
+            "keras.src.layers.core.embedding:Embedding.build": "keras_layers:mark_tied_tables",
         },
         issue="`Embedding` reads, and often copies, the whole table for each lookup",
         until="tests/unit/test_patches_rows.py::test_keras_still_reads_the_whole_table",
@@ -76,25 +76,24 @@ VARIABLES = (
 LOSSES = (
     Patch(
         targets={
-            "keras.src.trainers.compile_utils:CompileLoss.call": (
-                "keras_losses:count_losses_by_samples",
-            ),
+            f"{_KERAS}.trainers.compile_utils:CompileLoss.call": (
+                "keras_losses:count_losses_by_samples"
+            )
         },
         issue="with several outputs, the loss of each is averaged over batches instead of samples",
         until=f"{_UPSTREAM}::test_keras_still",
     ),
     Patch(
         targets={
-            f"{_LOSS}:scale_loss_for_distribution": ("keras_losses:weigh",),
-            f"{_LOSS}:unscale_loss_for_distribution": ("keras_losses:unweigh",),
-            f"{_LOSS}:reduce_weighted_values": ("keras_losses:weigh_by_mask",),
-            f"{_BASE}._aggregate_additional_loss": ("keras_losses:weigh_once",),
-            "keras.src.metrics.reduction_metrics:Mean.update_state": (
-                "keras_losses:log_whole_losses",
+            f"{_LOSS}:scale_loss_for_distribution": "keras_losses:weigh",
+            f"{_LOSS}:unscale_loss_for_distribution": "keras_losses:unweigh",
+            f"{_LOSS}:reduce_weighted_values": "keras_losses:weigh_by_mask",
+            f"{_BASE}._aggregate_additional_loss": "keras_losses:weigh_once",
+            f"{_KERAS}.metrics.reduction_metrics:Mean.update_state": (
+                "keras_losses:log_whole_losses"
             ),
             "tensorflow.python.eager.backprop:GradientTape.gradient": (
-                "keras_losses:weigh_gradients",
-                "tf_variables:differentiate_shards",
+                "keras_losses:weigh_gradients tf_variables:differentiate_shards"
             ),
         },
         issue="only a `keras.losses` object multiplies its loss by 1 / replicas: short batches, "
@@ -103,12 +102,11 @@ LOSSES = (
         until=f"{_UPSTREAM}::test_keras_still",
     ),
     Patch(
-        targets={
-            f"tensorflow.python.ops.nn_impl_distribute:{name}": (
-                "keras_losses:note_stated_weights",
-            )
-            for name in ("compute_average_loss", "scale_regularization_loss")
-        },
+        targets=each(
+            "tensorflow.python.ops.nn_impl_distribute:",
+            "compute_average_loss scale_regularization_loss",
+            "keras_losses:note_stated_weights",
+        ),
         issue="both divide by the number of replicas; tfrun records which losses the script has "
         "weighted by them",
         until="the patch of `scale_loss_for_distribution` can go",
@@ -119,17 +117,11 @@ LOSSES = (
 OPTIMIZERS = (
     Patch(
         targets={
-            f"{_OPTIMIZER}.apply": (
-                "keras_optimizer:reduce_first",
-                "keras_optimizer:update_on_servers",
-            ),
+            f"{_OPTIMIZER}.apply": "keras_optimizer:reduce_first keras_optimizer:update_on_servers",
             # It has an `apply` of its own, which meets the servers, and the others, too late.
-            "keras.src.optimizers.loss_scale_optimizer:LossScaleOptimizer.apply": (
-                "keras_optimizer:reduce_first",
-                "keras_optimizer:update_on_servers",
-            ),
-            f"{_OPTIMIZER}.apply_gradients": ("keras_optimizer:reduce_pairs_first",),
-            f"{_TENSORFLOW_OPTIMIZER}._all_reduce_sum_gradients": ("keras_optimizer:reduce_once",),
+            f"{_SCALED}.apply": "keras_optimizer:reduce_first keras_optimizer:update_on_servers",
+            f"{_OPTIMIZER}.apply_gradients": "keras_optimizer:reduce_pairs_first",
+            f"{_TENSORFLOW_OPTIMIZER}._all_reduce_sum_gradients": "keras_optimizer:reduce_once",
         },
         issue="gradients are clipped, accumulated and checked for infinite values on each replica "
         "before they are summed; and with parameter servers all variables would be sent over the "
@@ -139,8 +131,8 @@ OPTIMIZERS = (
     Patch(
         targets={
             f"{_TENSORFLOW_OPTIMIZER}._overwrite_model_variables_with_average_value": (
-                "keras_optimizer:overwrite_on_servers",
-            ),
+                "keras_optimizer:overwrite_on_servers"
+            )
         },
         issue="averages of weights (`use_ema`) are not written to variables that are split over "
         "parameter servers",
@@ -148,9 +140,9 @@ OPTIMIZERS = (
     ),
     Patch(
         targets={
-            "keras.src.optimizers.adagrad:Adagrad.update_step": (
-                "keras_optimizer:read_accumulators_by_rows",
-            ),
+            f"{_KERAS}.optimizers.adagrad:Adagrad.update_step": (
+                "keras_optimizer:read_accumulators_by_rows"
+            )
         },
         issue="Adagrad computes the square roots of all accumulators to update a few rows",
         until="tests/unit/test_patches_rows.py::test_adagrad_reads_accumulators_by_rows",
@@ -160,35 +152,29 @@ OPTIMIZERS = (
 
 TRAINER = (
     Patch(
-        targets={f"{_TRAINER}:TFEpochIterator": ("keras_trainer:read_feeds",)},
+        targets={f"{_TRAINER}:TFEpochIterator": "keras_trainer:read_feeds"},
         issue="`fit`, `evaluate` and `predict` accept a `tfrun.Dataset`, and can go on in the "
         "middle of an epoch",
         until="Keras lets a dataset provide its own epoch iterator",
     ),
     Patch(
         targets={
-            f"{_BASE}._maybe_symbolic_build": (
-                "keras_trainer:build_from_local_batch",
-                "keras_trainer:code_errors_of_data",
-                "keras_trainer:build_for_servers",
-            ),
-            f"{_TRAINER}:reduce_per_replica": ("keras_trainer:reduce_logs",),
+            f"{_BASE}._maybe_symbolic_build": "keras_trainer:build_from_local_batch",
+            f"{_TRAINER}:reduce_per_replica": "keras_trainer:reduce_logs",
         },
         issue=f"{_KERAS_20585}: `fit` fails on its first step on several workers",
         until=f"{_UPSTREAM}::test_fit_still_fails_on_several_workers",
     ),
     Patch(
-        targets={
-            f"{_BASE}._get_metrics_result_or_logs": ("keras_trainer:agree_on_last_logs",),
-        },
+        targets={f"{_BASE}._get_metrics_result_or_logs": "keras_trainer:agree_on_last_logs"},
         issue="the logs that a script's own `train_step` returns last differ between workers, so "
         "that callbacks would decide differently",
         until="Keras averages such logs over the workers",
     ),
     Patch(
         targets={
-            f"{_BASE}._make_function": ("keras_trainer:count_executions",),
-            f"{_BASE}._autoconvert_optionals": ("keras_trainer:count_steps",),
+            f"{_BASE}._make_function": "keras_trainer:count_executions",
+            f"{_BASE}._autoconvert_optionals": "keras_trainer:count_steps",
         },
         issue="`steps_per_execution` is a constant in the graph: a call would go beyond the end of "
         "an epoch, or beyond a step after which a snapshot or a checkpoint is due",
@@ -197,11 +183,10 @@ TRAINER = (
     Patch(
         targets={
             f"{_BASE}.make_train_function": (
-                "keras_trainer:refuse_to_compile",
-                "keras_trainer:take_results_for_batches",
+                "keras_trainer:refuse_to_compile keras_trainer:take_results_for_batches"
             ),
-            f"{_BASE}.make_test_function": ("keras_trainer:take_results_for_batches",),
-            f"{_BASE}.make_predict_function": ("keras_trainer:take_results_for_batches",),
+            f"{_BASE}.make_test_function": "keras_trainer:take_results_for_batches",
+            f"{_BASE}.make_predict_function": "keras_trainer:take_results_for_batches",
         },
         issue="with parameter servers, the workers compute and Keras's loop receives their "
         "results; and `jit_compile=True` across workers on CPUs is refused with TFRUN-505, because "
@@ -211,14 +196,12 @@ TRAINER = (
     Patch(
         targets={
             f"{_BASE}.train_on_batch": (
-                "keras_trainer:agree_on_batch_logs",
-                "keras_trainer:refuse_on_servers",
+                "keras_trainer:agree_on_batch_logs keras_trainer:refuse_on_servers"
             ),
             f"{_BASE}.test_on_batch": (
-                "keras_trainer:agree_on_batch_logs",
-                "keras_trainer:refuse_on_servers",
+                "keras_trainer:agree_on_batch_logs keras_trainer:refuse_on_servers"
             ),
-            f"{_BASE}.predict_on_batch": ("keras_trainer:refuse_on_servers",),
+            f"{_BASE}.predict_on_batch": "keras_trainer:refuse_on_servers",
         },
         issue="what a call on one batch returns is computed from one worker's part of it; with "
         "parameter servers such a call has no meaning, and is refused with TFRUN-505",
@@ -228,20 +211,18 @@ TRAINER = (
 
 MODELS = (
     Patch(
-        targets={
-            f"{_MODEL}.{name}": ("keras_model:run_with_others",)
-            for name in (
-                *("fit", "evaluate", "predict"),
-                *("train_on_batch", "test_on_batch", "predict_on_batch"),
-            )
-        },
+        targets=each(
+            f"{_MODEL}.",
+            "fit evaluate predict train_on_batch test_on_batch predict_on_batch",
+            "keras_model:run_with_others",
+        ),
         issue="a training goes on where another worker was lost, keeps its state, reports its "
         "progress, and stops on all workers at once",
         until="never: this is what tfrun is for",
     ),
     Patch(
         # Not `Model`'s: Keras compares that with its own.
-        targets={"keras.src.trainers.trainer:Trainer.compile": ("keras_model:adopt",)},
+        targets={"keras.src.trainers.trainer:Trainer.compile": "keras_model:adopt"},
         issue="a model that was made outside the scope and is compiled in it is adopted, or "
         "refused",
         until="Keras moves a model to the strategy in whose scope it is compiled",
@@ -251,46 +232,25 @@ MODELS = (
 SAVING = (
     Patch(
         targets={
-            **{
-                f"{_MODEL}.{name}": ("saving:save_on_chief",)
-                for name in ("save", "save_weights", "export")
-            },
-            "keras.src.saving.saving_api:save_model": ("saving:save_on_chief",),
-            "keras.src.saving.saving_api:save_weights": ("saving:save_on_chief",),
+            **each(f"{_MODEL}.", "save save_weights export", "saving:save_on_chief"),
+            **each(f"{_SAVING}:", "save_model save_weights", "saving:save_on_chief"),
         },
         issue="all workers call these, but only the chief should write, and only complete files",
         until="never: the job decides who writes",
-        also=(
-            *("keras.models", "keras.saving"),
-            # Those of `tf.keras`, which `from tensorflow.keras.models import …` makes another of.
-            *("keras._tf_keras.keras.models", "keras._tf_keras.keras.saving"),
-        ),
+        also=_NAMES_OF_SAVING,
     ),
     Patch(
         targets={
-            "keras.src.saving.saving_api:load_model": ("saving:load_after_chief",),
+            f"{_SAVING}:load_model": "saving:load_after_chief",
+            f"{_MODEL}.load_weights": "saving:load_into_after_chief",
+            f"{_SAVING}:load_weights": "saving:load_into_after_chief",
         },
         issue="the chief may still have to save what all workers load: the others wait for that",
         until="never: the job decides who waits for whom",
-        also=(
-            *("keras.models", "keras.saving"),
-            *("keras._tf_keras.keras.models", "keras._tf_keras.keras.saving"),
-        ),
+        also=_NAMES_OF_SAVING,
     ),
     Patch(
-        targets={
-            f"{_MODEL}.load_weights": ("saving:load_into_after_chief",),
-            "keras.src.saving.saving_api:load_weights": ("saving:load_into_after_chief",),
-        },
-        issue="the chief may still have to save what all workers load: the others wait for that",
-        until="never: the job decides who waits for whom",
-        also=(
-            *("keras.models", "keras.saving"),
-            *("keras._tf_keras.keras.models", "keras._tf_keras.keras.saving"),
-        ),
-    ),
-    Patch(
-        targets={"keras.src.utils.file_utils:makedirs": ("saving:let_others_make_folders",)},
+        targets={"keras.src.utils.file_utils:makedirs": "saving:let_others_make_folders"},
         issue="Keras checks whether a folder exists and then makes it: FileExistsError when "
         "workers of one machine do so at the same moment",
         until="`file_utils.makedirs` passes `exist_ok`",

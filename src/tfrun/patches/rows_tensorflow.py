@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from tfrun.patches.patch import Patch
+from tfrun.patches.patch import Patch, each
 
+_OPS = "tensorflow.python.data.ops"
 _DISTRIBUTE = "tensorflow.python.distribute"
 _INPUT = f"{_DISTRIBUTE}.input_lib"
 _VARIABLE = f"{_DISTRIBUTE}.values:DistributedVariable"
 _RESOURCE = "tensorflow.python.ops.resource_variable_ops:ResourceVariable"
+_CHECKPOINT = "tensorflow.python.checkpoint"
+_NAMES_OF_SAVED_MODEL = (
+    "tensorflow._api.v2.saved_model",
+    "tensorflow._api.v2.compat.v2.saved_model",
+)
 
 STRATEGIES = (
     Patch(
         targets={
             f"{_DISTRIBUTE}.collective_all_reduce_strategy:CollectiveAllReduceStrategy.__new__": (
-                "tf_strategies:make_ours",
+                "tf_strategies:make_ours"
             ),
             f"{_DISTRIBUTE}.parameter_server_strategy_v2:ParameterServerStrategyV2.__new__": (
-                "tf_strategies:make_ours",
+                "tf_strategies:make_ours"
             ),
         },
         issue="https://github.com/keras-team/keras/issues/20585: Keras 3's `fit` fails under these "
@@ -25,9 +31,7 @@ STRATEGIES = (
     ),
     Patch(
         targets={
-            f"{_DISTRIBUTE}.mirrored_strategy:all_local_devices": (
-                "tf_strategies:mirror_own_devices",
-            ),
+            f"{_DISTRIBUTE}.mirrored_strategy:all_local_devices": "tf_strategies:mirror_own_devices"
         },
         issue="once the workers are connected, `MirroredStrategy()` takes the devices of all "
         "workers, and a variable on another worker's device is a segmentation fault",
@@ -36,8 +40,8 @@ STRATEGIES = (
     Patch(
         targets={
             "tensorflow.python.framework.func_graph:FuncGraph.capture_call_time_value": (
-                "tf_strategies:capture_outside_conditions",
-            ),
+                "tf_strategies:capture_outside_conditions"
+            )
         },
         issue="a function that contains a collective and is called in a `tf.cond` fails with 'You "
         "must feed a value for placeholder tensor'; Keras's `steps_per_execution` above 1 does "
@@ -47,9 +51,9 @@ STRATEGIES = (
     Patch(
         targets={
             f"{_DISTRIBUTE}.one_device_strategy:OneDeviceStrategy.run": (
-                "tf_strategies:refuse_nested_runs",
+                "tf_strategies:refuse_nested_runs"
             ),
-            f"{_VARIABLE}.handle": ("tf_variables:name_the_handle",),
+            f"{_VARIABLE}.handle": "tf_variables:name_the_handle",
         },
         issue="a training step outside `strategy.run`, or a `strategy.run` inside another one, "
         "fails with a message about `.handle` or `merge_call`; with this patch it is TFRUN-512, "
@@ -59,10 +63,10 @@ STRATEGIES = (
     ),
     Patch(
         targets={
-            f"{_VARIABLE}.__int__": ("tf_variables:as_int",),
-            f"{_VARIABLE}.__float__": ("tf_variables:as_float",),
-            f"{_VARIABLE}.__array__": ("tf_variables:as_array",),
-            f"{_DISTRIBUTE}.sharded_variable:ShardedVariable.__array__": ("tf_variables:as_array",),
+            f"{_VARIABLE}.__int__": "tf_variables:as_int",
+            f"{_VARIABLE}.__float__": "tf_variables:as_float",
+            f"{_VARIABLE}.__array__": "tf_variables:as_array",
+            f"{_DISTRIBUTE}.sharded_variable:ShardedVariable.__array__": "tf_variables:as_array",
         },
         issue="`float(optimizer.learning_rate)` and `np.array(variable)`, which Keras needs for "
         "saving, are errors under a strategy",
@@ -70,10 +74,9 @@ STRATEGIES = (
         adds=True,
     ),
     Patch(
-        targets={
-            f"{_RESOURCE}.{name}": ("tf_variables:look_at_assignments",)
-            for name in ("assign", "assign_add", "assign_sub")
-        },
+        targets=each(
+            f"{_RESOURCE}.", "assign assign_add assign_sub", "tf_variables:look_at_assignments"
+        ),
         issue="a variable that was made outside the scope, and that a step assigns something "
         "computed from one worker's data, gets other values on each worker without any message; "
         "with this patch TFRUN-506 reports it",
@@ -86,7 +89,7 @@ DATA = (
     Patch(
         targets={
             f"{_DISTRIBUTE}.distribute_lib:{cls}.experimental_distribute_dataset": (
-                "tf_data:distribute_ours",
+                "tf_data:distribute_ours"
             )
             for cls in ("Strategy", "StrategyV1")
         },
@@ -96,8 +99,8 @@ DATA = (
     Patch(
         targets={
             f"{_INPUT}:DistributedDataset._create_cloned_datasets_from_dataset": (
-                "tf_data:read_by_rows",
-            ),
+                "tf_data:read_by_rows"
+            )
         },
         issue="each worker makes every sample of a batch and drops those of the other workers; and "
         "TensorFlow may write to a worker's part of a batch that Python code has made, which is "
@@ -106,10 +109,8 @@ DATA = (
     ),
     Patch(
         targets={
-            "tensorflow.python.data.ops.iterator_ops:OwnedIterator._create_iterator": (
-                "tf_data:note_iterations",
-            ),
-            "tensorflow.python.data.ops.dataset_ops:DatasetV2.reduce": ("tf_data:note_iterations",),
+            f"{_OPS}.iterator_ops:OwnedIterator._create_iterator": "tf_data:note_iterations",
+            f"{_OPS}.dataset_ops:DatasetV2.reduce": "tf_data:note_iterations",
         },
         issue="a shuffle continues its random numbers each time it is iterated, also by the "
         "script: after a restart, only counting the iterations finds the same order again",
@@ -117,9 +118,7 @@ DATA = (
     ),
     Patch(
         targets={
-            "tensorflow.python.data.ops.multi_device_iterator_ops:_create_device_dataset": (
-                "tf_iterators:end_at_once",
-            ),
+            f"{_OPS}.multi_device_iterator_ops:_create_device_dataset": "tf_iterators:end_at_once"
         },
         issue="each distributed iterator starts a thread that tunes nothing, and waits for it at "
         "its own end: `fit` takes up to two seconds longer to return",
@@ -129,13 +128,13 @@ DATA = (
     Patch(
         targets={
             f"{_INPUT}:_SingleWorkerOwnedDatasetIterator._make_iterator": (
-                "tf_iterators:read_directly",
+                "tf_iterators:read_directly"
             ),
             f"{_INPUT}:_SingleWorkerDatasetIteratorBase._format_data_list_with_options": (
-                "tf_iterators:give_what_is_read",
+                "tf_iterators:give_what_is_read"
             ),
             f"{_INPUT}:_SingleWorkerDatasetIteratorSpec._component_specs": (
-                "tf_iterators:specify_directly",
+                "tf_iterators:specify_directly"
             ),
         },
         issue="a worker with one CPU device distributes its data to devices all the same: that "
@@ -145,9 +144,7 @@ DATA = (
         needed=False,
     ),
     Patch(
-        targets={
-            f"{_INPUT}:_calculate_replicas_with_values": ("tf_iterators:measure_waiting",),
-        },
+        targets={f"{_INPUT}:_calculate_replicas_with_values": "tf_iterators:measure_waiting"},
         issue="TensorFlow does not measure how long a worker waits for the input of the others",
         until="TensorFlow has a hook between reading a worker's own batch and asking all workers "
         "whether they have one",
@@ -158,43 +155,25 @@ DATA = (
 SAVING = (
     Patch(
         targets={
-            f"tensorflow.python.checkpoint.checkpoint:Checkpoint.{name}": (
-                "saving:save_checkpoint",
-            )
-            for name in ("save", "write")
+            **each(f"{_CHECKPOINT}.checkpoint:Checkpoint.", "save write", "saving:save_checkpoint"),
+            f"{_CHECKPOINT}.checkpoint_management:CheckpointManager.save": "saving:save_by_manager",
+            "tensorflow.python.saved_model.save:save": "saving:save_saved_model",
         },
-        issue="all workers call this, but only the chief should write",
+        issue="all workers call these and should know the same checkpoints; only the chief should write",
         until="never: the job decides who writes",
+        also=_NAMES_OF_SAVED_MODEL,
     ),
     Patch(
         targets={
-            "tensorflow.python.checkpoint.checkpoint_management:CheckpointManager.save": (
-                "saving:save_by_manager",
-            ),
-        },
-        issue="all workers should know the same checkpoints, which only the chief writes",
-        until="never: the job decides who writes",
-    ),
-    Patch(
-        targets={"tensorflow.python.saved_model.save:save": ("saving:save_saved_model",)},
-        issue="all workers call this, but only the chief should write",
-        until="never: the job decides who writes",
-        also=("tensorflow._api.v2.saved_model", "tensorflow._api.v2.compat.v2.saved_model"),
-    ),
-    Patch(
-        targets={
-            f"tensorflow.python.checkpoint.checkpoint:Checkpoint.{name}": (
+            **each(
+                f"{_CHECKPOINT}.checkpoint:Checkpoint.",
+                "restore read",
                 "saving:load_into_after_chief",
-            )
-            for name in ("restore", "read")
+            ),
+            "tensorflow.python.saved_model.load:load": "saving:load_after_chief",
         },
-        issue="the chief may still have to save what all workers restore: the others wait for that",
-        until="never: the job decides who waits for whom",
-    ),
-    Patch(
-        targets={"tensorflow.python.saved_model.load:load": ("saving:load_after_chief",)},
         issue="the chief may still have to save what all workers load: the others wait for that",
         until="never: the job decides who waits for whom",
-        also=("tensorflow._api.v2.saved_model", "tensorflow._api.v2.compat.v2.saved_model"),
+        also=_NAMES_OF_SAVED_MODEL,
     ),
 )

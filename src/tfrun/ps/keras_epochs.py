@@ -142,6 +142,10 @@ class KerasEpochs:
         if done is not None and not done.whole:
             self._step, self._trained = done.steps, done.trained
 
+    def symbolic_batch(self) -> Any:
+        """A batch's shapes and dtypes, to build a model from; (x, y, sample_weight)."""
+        return data_adapter_utils.unpack_x_y_sample_weight(self.feed.spec)
+
     @contextlib.contextmanager
     def catch_stop_iteration(self) -> Iterator[None]:
         yield
@@ -349,8 +353,3 @@ def _feed(
     if steps is None:
         raise no_steps()
     return PipelineFeed(data, steps, workers, function, done)
-
-
-def symbolic_batch(epochs: KerasEpochs) -> Any:
-    """A batch's shapes and dtypes, to build a model from; (x, y, sample_weight)."""
-    return data_adapter_utils.unpack_x_y_sample_weight(epochs.feed.spec)
