@@ -159,7 +159,7 @@ SAVING = (
             f"{_CHECKPOINT}.checkpoint_management:CheckpointManager.save": "saving:save_by_manager",
             "tensorflow.python.saved_model.save:save": "saving:save_saved_model",
         },
-        issue="all workers call these and should know the same checkpoints; only the chief should write",
+        issue="all workers call these and should know the same checkpoints; only the chief writes",
         until="never: the job decides who writes",
         also=_NAMES_OF_SAVED_MODEL,
     ),
