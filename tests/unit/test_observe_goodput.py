@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tfrun.observe.goodput import KINDS, goodput
+from tfrun.observe.goodput import KINDS, Goodput
+from tfrun.observe.job_view import reduce
 
 
 def event(time: float, kind: str, **fields: Any) -> dict[str, Any]:
@@ -35,7 +36,10 @@ START = [
 
 
 def parts(events: list[dict[str, Any]], now: float) -> dict[str, float]:
-    found = goodput(events, now)
+    goodput = Goodput(began=events[0]["time"] if events else now)
+    for event in events:
+        goodput.add(event)
+    found = goodput.to_json(now)
     assert list(found["parts"]) == list(KINDS)
     assert sum(found["parts"].values()) == pytest.approx(found["seconds"])
     assert found["share"] == pytest.approx(
@@ -100,4 +104,4 @@ def test_waiting_for_machines_is_not_recovery():
 
 def test_only_the_last_job_of_a_directory_counts():
     later = [{**event, "time": event["time"] + 1000} for event in START]
-    assert goodput([*START, *later], 1011.0)["seconds"] == 11.0
+    assert reduce([*START, *later]).goodput.to_json(1011.0)["seconds"] == 11.0

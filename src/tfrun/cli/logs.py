@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from tfrun.cli.find_run import about_run
-from tfrun.job import control_contact, files
+from tfrun.job import files
 from tfrun.job.errors import UsageError
 
 LOOK_SECONDS = 0.2
@@ -31,10 +31,12 @@ def logs(run_dir: Path, *, rank: int | None, follow: bool, grep: str | None) -> 
             where="--grep",
             expected="a pattern as Python's re module takes it",
         ) from None
+    from tfrun.observe.ask_job import may_run
+
     tails = _Tails(run_dir / "logs", rank, wanted)
     try:
         shown = tails.show()
-        while follow and _runs(run_dir):
+        while follow and may_run(run_dir):
             time.sleep(LOOK_SECONDS)
             shown = tails.show() or shown
         shown = tails.show(last=True) or shown
@@ -97,8 +99,3 @@ class _Tails:
     def _prefixed(self, path: Path, line: str) -> str:
         line = line.rstrip("\r").rpartition("\r")[2]  # a progress bar's last state
         return line if self._rank is not None else f"[{path.stem.replace('-', ' ')}] {line}"
-
-
-def _runs(run_dir: Path) -> bool:
-    found = control_contact.read(run_dir)
-    return found is not None and not found.is_gone

@@ -17,7 +17,6 @@ from tfrun.cli.host_options import remote_of, stated_cluster, stated_hosts
 from tfrun.cli.options import Options
 from tfrun.cli.shared_options import say
 from tfrun.cluster.cluster_file import hosts_of, is_local, workers_of
-from tfrun.cluster.cluster_spec import ClusterSpec
 from tfrun.cluster.external_cluster import (
     external_aside,
     external_name,
@@ -33,7 +32,6 @@ from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, WorkerRange
 from tfrun.launch.local.agent_process import ALONE, AgentProcess, slots_alone
-from tfrun.launch.ssh.command import Remote
 
 if TYPE_CHECKING:
     from tfrun.control.protocol.tls import Certificate
@@ -110,6 +108,24 @@ def run(options: Options, serving: Serving | None = None) -> int:
         writable_directory.check(
             Path(checkpoint_dir).absolute()
         )  # else the chief looks, where it is
+
+    def make_job(spec: JobSpec, agent: AgentProcess | None) -> Job:
+        if place:
+            from tfrun.launch.scheduler import job_of
+
+            return job_of(place, spec, asked.high if asked else None, certificate)
+        if serving:
+            from tfrun.launch.join.serve import serve_job
+
+            return serve_job(spec, serving, certificate, say)
+        if machines:
+            from tfrun.launch.ssh.backend import ssh_job
+
+            return ssh_job(spec, machines, remote, fixed)
+        from tfrun.launch.local.backend import local_job
+
+        return replace(local_job(spec, external, fixed, agent), health=health_port(os.environ))
+
     elsewhere = external or place or serving or fixed
     found = None
     if options.measured and not (elsewhere or spec.ps) and wanted.high > 1:
@@ -119,9 +135,7 @@ def run(options: Options, serving: Serving | None = None) -> int:
         return _start(
             replace(spec, run_dir=str(path)),
             options,
-            lambda spec, agent: _job(
-                spec, external, machines, remote, fixed, place, asked, serving, certificate, agent
-            ),
+            make_job,
             slots=0 if machines or place or serving else slots_alone(wanted, external),
             saves=aside is None,
             place=place,
@@ -159,36 +173,6 @@ def _certificate(
         fix = "Leave out --tls-cert and --tls-key"
         raise UsageError("TFRUN-107", what, where="--tls-cert", fix=fix)
     return tls.stated(cert, key)
-
-
-def _job(
-    spec: JobSpec,
-    external: str,
-    machines: Sequence[Host],
-    remote: Remote,
-    fixed: ClusterSpec | None,
-    place: Place | None,
-    asked: WorkerRange | None,
-    serving: Serving | None,
-    certificate: Certificate | None,
-    agent: AgentProcess | None,
-) -> Job:
-    if place:
-        from tfrun.launch.scheduler import job_of
-
-        return job_of(place, spec, asked.high if asked else None, certificate)
-    if serving:
-        from tfrun.launch.join.serve import serve_job
-
-        return serve_job(spec, serving, certificate, say)
-    if machines:
-        from tfrun.launch.ssh.backend import ssh_job
-
-        return ssh_job(spec, machines, remote, fixed)
-    from tfrun.launch.local.backend import local_job
-
-    job = local_job(spec, external, fixed, agent)
-    return replace(job, health=health_port(os.environ))
 
 
 def _held_checkpoints(
@@ -237,8 +221,8 @@ def _start(
         if goes_on and options.seed is None and type(last.get("seed")) is int:
             seed = last["seed"]  # the same order of samples, and the same dropout, as before
     number = run_dir_module.next_ledger(path) if options.ledger else 0
-    board = options.tensorboard
-    keras = str(Path(board, path.name, "keras").resolve()) if board else ""
+    folder = options.tensorboard
+    keras = str(Path(folder, path.name, "keras").resolve()) if folder else ""
     spec = replace(
         spec, run_dir=str(path), checkpoint_dir=saved, seed=seed, ledger=number, tensorboard=keras
     )
@@ -256,16 +240,7 @@ def _start(
         if saved and saves and not options.fresh:
             notices += previous_job.notices(path, Path(saved), goes_on=goes_on)
         job = make_job(spec, agent)
-        outcome = show_job.run(
-            job,
-            now,
-            notices,
-            board=show_job.board(board, path),
-            goes_on=goes_on,
-            saves=saves,
-            page=options.page,
-            plain=options.plain,
-        )
+        outcome = show_job.run(job, options, now, notices, goes_on=goes_on, saves=saves)
     if (outcome.preempted or outcome.requeue) and place:
         from tfrun.launch.scheduler import preempted
 

@@ -109,17 +109,13 @@ def _listen(text: str) -> tuple[str, int]:
     """Reads `ADDRESS:PORT`, `:PORT` or `ADDRESS`, where the port may be 0 and the address any."""
     from tfrun.launch.join.serve import EVERYWHERE
 
-    for anywhere in (*EVERYWHERE, "[::]", ""):
-        if text == anywhere:
-            return anywhere.strip("[]") or EVERYWHERE[0], 0
-        rest = text.removeprefix(f"{anywhere}:")
-        if rest != text and rest.isdecimal() and len(rest) <= 5 and int(rest) <= MAX_WORKERS:
-            return anywhere.strip("[]") or EVERYWHERE[0], int(rest)
+    anywhere = (*EVERYWHERE, "[::]")
     host, colon, port = text.rpartition(":")
-    if colon and port == "0" and host:
-        return host.strip("[]"), 0
-    if not colon:
-        return text, 0
+    if text in anywhere or not colon:
+        return text.strip("[]"), 0
+    is_port = port.isdecimal() and len(port) <= 5 and int(port) < 1 << 16
+    if port == "0" or (host in ("", *anywhere) and is_port):
+        return host.strip("[]") or EVERYWHERE[0], int(port)
     address = parse_address(text, where="--listen")
     return address.host, address.port
 

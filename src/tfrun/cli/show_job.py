@@ -13,6 +13,7 @@ from tfrun.job import run_dir
 from tfrun.job.errors import UsageError
 
 if TYPE_CHECKING:
+    from tfrun.cli.options import Options
     from tfrun.job.first_failure import Outcome
     from tfrun.job.spec import JobSpec
     from tfrun.launch.backend import Job
@@ -21,26 +22,22 @@ if TYPE_CHECKING:
 
 def run(
     job: Job,
+    options: Options,
     started: float,
     notices: Sequence[str],
     *,
-    board: Board | None,
     goes_on: bool,
     saves: bool,
-    page: bool,
-    plain: bool,
 ) -> Outcome:
     """Runs a job to its end.
 
     Args:
       job: the job, whose run directory is there.
+      options: --page, --plain and --tensorboard.
       started: when the command was, in seconds since the epoch.
       notices: what a person is told first.
-      board: writes for TensorBoard.
       goes_on: an earlier job has left a checkpoint here.
       saves: its checkpoints are this job's own.
-      page: say where the job's page is.
-      plain: no live block on a terminal.
     """
     import asyncio
 
@@ -54,6 +51,7 @@ def run(
 
     spec = job.spec
     path = Path(spec.run_dir)
+    board = _board(options.tensorboard, path)
     terminal = Terminal(prefix_all=spec.log_all, chief=job.plan.chief)
     print_start(terminal, spec, job.plan.serves, job.plan.part)
     for notice in notices:
@@ -63,11 +61,13 @@ def run(
         events.listeners.append(board.event)
     try:
         monitor = Monitor(events, path)
-        if not plain and is_possible():
+        if not options.plain and is_possible():
             terminal.show_live(monitor.view)
         events.add("job", **beginning(spec, started, goes_on=goes_on))
-        running = run_job(job, events, terminal, window=_window(spec), monitor=monitor, page=page)
-        outcome = asyncio.run(running)
+        window = _window(spec)
+        outcome = asyncio.run(
+            run_job(job, events, terminal, window=window, monitor=monitor, page=options.page)
+        )
     finally:
         if board:
             board.close()
@@ -81,7 +81,7 @@ def run(
     return outcome
 
 
-def board(folder: str | None, run_dir: Path) -> Board | None:
+def _board(folder: str | None, run_dir: Path) -> Board | None:
     """What writes for TensorBoard; only loaded when it is wanted."""
     if folder is None:
         return None

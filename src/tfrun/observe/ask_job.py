@@ -70,6 +70,10 @@ def status(run_dir: Path, *, heat: bool = False) -> dict[str, Any]:
     try:
         return ask(run_dir, f"/status{'?heat=1' if heat else ''}")
     except NoAnswer:
-        found = control_contact.read(run_dir)
-        runs = found is not None and not found.is_gone
-        return view_of(run_dir).to_json(time.time(), runs=runs, heat=heat)
+        return view_of(run_dir).to_json(time.time(), runs=may_run(run_dir), heat=heat)
+
+
+def may_run(run_dir: Path) -> bool:
+    """Whether a job is there that is not known to have ended."""
+    found = control_contact.read(run_dir)
+    return found is not None and not found.is_gone

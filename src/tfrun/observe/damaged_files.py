@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tfrun.job import control_contact
 from tfrun.job.files import read
+from tfrun.job.run_dir import last_job
 from tfrun.observe.events import event_of
 
 
 def damaged(run_dir: Path) -> list[str]:
     """Returns a sentence for each such file. What others may not read by design is none."""
-    return [*_job(run_dir), *_contact(run_dir), *_events(run_dir / "events.jsonl"), *_logs(run_dir)]
+    contact = run_dir / control_contact.NAME
+    unasked = ", so that no job here can be asked"
+    return [
+        *_json(run_dir / "job.json", lambda: last_job(run_dir)),
+        *_json(contact, lambda: control_contact.read(run_dir), unasked),
+        *_events(run_dir / "events.jsonl"),
+        *_logs(run_dir),
+    ]
 
 
-def _job(run_dir: Path) -> Iterator[str]:
+def _json(path: Path, found: Callable[[], object], so: str = "") -> Iterator[str]:
     try:
-        whole = isinstance(json.loads(read(run_dir / "job.json")), dict)
+        read(path)
     except (FileNotFoundError, PermissionError):
         return
     except OSError as error:
-        yield f"job.json cannot be read: {error.strerror}"
+        yield f"{path.name} cannot be read{so}: {error.strerror}"
         return
-    except (ValueError, RecursionError):
-        whole = False
-    if not whole:
-        yield "job.json is damaged"
-
-
-def _contact(run_dir: Path) -> Iterator[str]:
-    try:
-        read(run_dir / control_contact.NAME)
-    except (FileNotFoundError, PermissionError):
-        return
-    except OSError as error:
-        why = error.strerror
-        yield f"{control_contact.NAME} cannot be read, so that no job here can be asked: {why}"
-        return
-    if control_contact.read(run_dir) is None:
-        yield f"{control_contact.NAME} is damaged, so that no job here can be asked"
+    if not found():
+        yield f"{path.name} is damaged{so}"
 
 
 def _events(path: Path) -> Iterator[str]:

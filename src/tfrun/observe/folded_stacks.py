@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from tfrun.observe.step_reports import rank_order
 
 _HEAD = re.compile(r"(?:Stack|(?:Current thread|Thread) 0x[0-9a-f]+.*) \(most recent call first\):")
-_FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
+_FRAME = re.compile(r'(  File ".*", line \d+) in ')
 
 
-@dataclass(frozen=True)
-class StackFrame:
-    """A call that has not returned yet."""
-
-    file: str
-    line: int
-    function: str
-
-
-Stack = tuple[StackFrame, ...]  # the outermost call first
+Stack = tuple[str, ...]  # lines as Python writes them in a traceback, the outermost call first
 
 
 def read(text: str) -> list[Stack]:
     """Returns the stacks in what faulthandler has written; the main thread's first."""
-    stacks: list[list[StackFrame]] = []
+    stacks: list[list[str]] = []
     for line in text.splitlines():
         if _HEAD.match(line):
             stacks.append([])
-        elif stacks and (frame := _FRAME.match(line)):
-            stacks[-1].append(StackFrame(frame[1], int(frame[2]), frame[3]))
+        elif stacks and _FRAME.match(line):
+            stacks[-1].append(_FRAME.sub(r"\1, in ", line, count=1))
     # faulthandler begins with the newest thread, and with the newest call.
     return [tuple(reversed(stack)) for stack in reversed(stacks)]
 
@@ -60,7 +50,7 @@ def lines(groups: Sequence[tuple[list[str], list[Stack]]]) -> Iterator[str]:
         for number, stack in enumerate(stacks):
             if number:
                 yield "  -- another thread --"
-            yield from (f'  File "{f.file}", line {f.line}, in {f.function}' for f in stack)
+            yield from stack
         yield ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,13 +130,3 @@ class Goodput:
             "share": round(share, 4),
             "parts": {kind: round(parts[kind], 3) for kind in KINDS},
         }
-
-
-def goodput(events: Iterable[Event], now: float) -> dict[str, Any]:
-    """Returns `Goodput.to_json` of a job's events, the last job's of several."""
-    found: Goodput | None = None
-    for event in events:
-        if event["event"] == "job" or found is None:
-            found = Goodput(began=event["time"])
-        found.add(event)
-    return (found or Goodput(began=now)).to_json(now)

@@ -20,6 +20,7 @@ from tfrun.observe.event_lines import counted, name_of
 from tfrun.observe.failure_report import detail_of, headline, log_of, others_text
 from tfrun.observe.known_failures import advice
 from tfrun.observe.terminal import Terminal
+from tfrun.observe.time_series import metric
 
 TRACEBACK_LINES = 12
 
@@ -84,7 +85,8 @@ def print_outcome(
         lines.append(f"{end}; {unsaved}" if outcome.unsaved else end)
     else:
         parts = [f"finished in {seconds:.1f} s", *_counts(outcome, fit)]
-        parts += [f"{name} {value:.4f}" for name, value in _numbers(fit.get("logs") or {})]
+        logs = {k: metric(v) for k, v in (fit.get("logs") or {}).items() if not isinstance(v, int)}
+        parts += [f"{name} {value:.4f}" for name, value in logs.items() if value is not None]
         lines += [" · ".join(parts), *(f"WARNING {doubt}" for doubt in outcome.doubts)]
         lines.append(f"logs and events in {run}")
     for line in lines:
@@ -139,13 +141,6 @@ def _counts(outcome: Outcome, fit: Mapping[str, Any]) -> Iterator[str]:
             yield f"{steps / seconds:,.1f} steps/s"
     if skipped := fit.get("skipped"):
         yield f"{counted(skipped, 'sample')} left out"
-
-
-def _numbers(logs: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yields the metrics; a loss that is no number travels as "NaN"."""
-    for name, value in logs.items():
-        if isinstance(value, float) or value in ("NaN", "Infinity", "-Infinity"):
-            yield name, float(value)
 
 
 def _short(path: str) -> str:

@@ -21,7 +21,7 @@ from tfrun.observe.view_tasks import Workers
 from tfrun.observe.view_training import TrainingView
 
 VERSION = 1
-MAX_EVENTS = 200
+MAX_EVENTS = MAX_STRAGGLERS = 200
 Event = Mapping[str, Any]
 
 
@@ -43,7 +43,7 @@ class JobView:
         self.workers, self.rounds = Workers(), Rounds()
         self.goodput = Goodput(began=job.get("time", 0.0))
         self.numbers: dict[str, Numbers] = {}
-        self._stragglers: list[dict[str, Any]] = []
+        self._stragglers: deque[dict[str, Any]] = deque(maxlen=MAX_STRAGGLERS)
         self.training.new_job()
 
     @property
@@ -83,11 +83,9 @@ class JobView:
                 self.training.progress(event, self.tasks)
                 self._remember(event)
             case "straggler":
-                names = ("task", "slow_at", "factor")
-                found = {name: event[name] for name in names}
+                found = {name: event[name] for name in ("task", "slow_at", "factor")}
                 found["network_to"] = event.get("network_to")
-                begun = {**found, "since": event["time"], "until": None}
-                self._stragglers = [*self._stragglers, begun][-200:]
+                self._stragglers.append({**found, "since": event["time"], "until": None})
             case "straggler_over" | "round":
                 self._over(event)
             case "job_ended":
@@ -161,11 +159,11 @@ class JobView:
             "series": self.training.series_json(),
             **({"heat": self.training.heat_json(self.tasks)} if heat else {}),
             "epochs": list(self.training.epochs),
-            "rounds": self.rounds.rounds,
+            "rounds": list(self.rounds.rounds),
             "events": list(self._events),
-            "recoveries": self.rounds.recoveries,
+            "recoveries": list(self.rounds.recoveries),
             "restarts": max(self.rounds.restarts, ended.get("restarts") or 0),
-            "stragglers": self._stragglers,
+            "stragglers": list(self._stragglers),
             "failure": ended.get("failure"),
             "goodput": self.goodput.to_json(until),
             "checkpoint": self.rounds.checkpoint,

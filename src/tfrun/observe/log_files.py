@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 MOST_BYTES = 1 << 20  # of one answer
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,250}\.log")
+_FOLDER = os.O_DIRECTORY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,22 +40,12 @@ def names(run_dir: Path) -> list[LogFile]:
       run_dir: the run directory.
     """
     found = []
-    try:
-        folder = _open_folder(run_dir)
-    except OSError:
-        return []
-    try:
+    with contextlib.suppress(OSError), _opened(run_dir / "logs", _FOLDER) as folder:
         for name in sorted(os.listdir(folder)):  # noqa: PTH208  (a path could be another folder by now)
-            if not NAME.fullmatch(name):
-                continue
-            try:
+            with contextlib.suppress(OSError):
                 status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            except OSError:
-                continue
-            if stat.S_ISREG(status.st_mode):
-                found.append(LogFile(name=name, size=status.st_size, changed=status.st_mtime))
-    finally:
-        os.close(folder)
+                if NAME.fullmatch(name) and stat.S_ISREG(status.st_mode):
+                    found.append(LogFile(name=name, size=status.st_size, changed=status.st_mtime))
     return found
 
 
@@ -70,27 +63,23 @@ def read(run_dir: Path, name: str, *, start: int | None = None, most: int = 1 <<
     """
     if not NAME.fullmatch(name):
         raise FileNotFoundError(name)
-    most = min(most, MOST_BYTES)
-    try:
-        folder = _open_folder(run_dir)
-        try:
-            # Not blocking: a pipe would be waited for.
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            file = os.open(name, flags, dir_fd=folder)
-        finally:
-            os.close(folder)
-    except OSError:
-        raise FileNotFoundError(name) from None
-    try:
+    with (
+        contextlib.suppress(OSError),
+        _opened(run_dir / "logs", _FOLDER) as folder,
+        _opened(name, os.O_NONBLOCK, folder) as file,  # a pipe would be waited for
+    ):
         status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise FileNotFoundError(name)
-        size = status.st_size
-        begin = max(0, size - most) if start is None else min(start, size)
-        return Piece(start=begin, size=size, data=os.pread(file, most, begin))
+        if stat.S_ISREG(status.st_mode):
+            size, most = status.st_size, min(most, MOST_BYTES)
+            begin = max(0, size - most) if start is None else min(start, size)
+            return Piece(start=begin, size=size, data=os.pread(file, most, begin))
+    raise FileNotFoundError(name)
+
+
+@contextlib.contextmanager
+def _opened(path: Path | str, flags: int, folder: int | None = None) -> Iterator[int]:
+    file = os.open(path, flags | os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        yield file
     finally:
         os.close(file)
-
-
-def _open_folder(run_dir: Path) -> int:
-    return os.open(run_dir / "logs", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -33,7 +33,7 @@ class Monitor:
 
     def __init__(self, events: EventLog, run_dir: Path) -> None:
         self._events = events
-        self._view = reduce(_read(run_dir), str(run_dir))
+        self._view = view_of(run_dir)
         self._latest: dict[str, Numbers] = {}
         self._pending: list[Numbers] = []
         self._suspicions: dict[str, stragglers.Suspicion] = {}
@@ -50,16 +50,13 @@ class Monitor:
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Takes an event that has been written."""
+        is_round = event["event"] == "round"
         with self._lock:
-            self._event(event)
-
-    def _event(self, event: Mapping[str, Any]) -> None:
-        kind = event["event"]
-        if kind == "round" and event["state"] != "running":
-            self._sum_up()
-        self._view.add(event)
-        if kind == "round" and event["state"] == "running":
-            self._latest, self._suspicions = {}, {}
+            if is_round and event["state"] != "running":
+                self._sum_up()
+            self._view.add(event)
+            if is_round and event["state"] == "running":
+                self._latest, self._suspicions = {}, {}
 
     def reported(self, task: str, report: StepsMade) -> str | None:
         """Takes a report of a worker's steps; returns what a person is to be told.
@@ -68,21 +65,18 @@ class Monitor:
           task: the worker.
           report: what it says.
         """
-        with self._lock:
-            return self._reported(task, report)
-
-    def _reported(self, task: str, report: StepsMade) -> str | None:
         now = time.time()
         found = step_reports.read(now, report)
-        if found is None or task not in self._view.workers.tasks:
-            return None
-        if found.steps or task not in self._latest:
-            self._latest[task] = found
-        if task == self._view.chief:
-            self._pending.append(found)
-            if now - self._told >= max(SECONDS, PART * (now - self._began)):
-                self._sum_up()
-        return self._judge(task) if found.steps else None
+        with self._lock:
+            if found is None or task not in self._view.workers.tasks:
+                return None
+            if found.steps or task not in self._latest:
+                self._latest[task] = found
+            if task == self._view.chief:
+                self._pending.append(found)
+                if now - self._told >= max(SECONDS, PART * (now - self._began)):
+                    self._sum_up()
+            return self._judge(task) if found.steps else None
 
     def _sum_up(self) -> None:
         """Writes the event that sums up what has been reported since the last one."""
@@ -119,12 +113,9 @@ class Monitor:
 
 
 def view_of(run_dir: Path) -> JobView:
-    """Returns the view of a job that does not run, from its events."""
-    return reduce(_read(run_dir), str(run_dir))
-
-
-def _read(run_dir: Path) -> list[dict[str, Any]]:
+    """Returns the view of a run directory's job, from its events."""
     try:
-        return read_events(run_dir / "events.jsonl")
+        events = read_events(run_dir / "events.jsonl")
     except OSError:
-        return []
+        events = []
+    return reduce(events, str(run_dir))

@@ -9,6 +9,8 @@ from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tfrun.observe.time_series import metric
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES = (
     *("waiting", "starting", "tracing", "training", "evaluating", "recovering", "saving"),
@@ -145,8 +147,6 @@ def _family(
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     family = kind(name, text, labels=labels)
     for values, value in samples:
-        if value in ("NaN", "Infinity", "-Infinity"):  # a loss that is none travels as a text
-            value = float(value)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            family.add_metric(values, value)
+        if (number := metric(value)) is not None:
+            family.add_metric(values, number)
     return family

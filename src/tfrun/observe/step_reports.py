@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfrun.job.reports import StepsMade
-from tfrun.observe.time_series import mean, number, rounded
+from tfrun.observe.time_series import NO_NUMBERS, mean, number, rounded
 
 EVENT = "progress"  # sums up many workers' reports of that kind
 PARTS = ("input", "compute", "communication", "other")
@@ -109,8 +109,7 @@ def logs_of(logs: Any) -> dict[str, Any]:
     """Returns the numbers of Keras's logs; what is no number travels as "NaN" or "Infinity"."""
     if not isinstance(logs, dict):
         return {}
-    words = ("NaN", "Infinity", "-Infinity")
-    found = {k: v for k, v in logs.items() if number(v) is not None or v in words}
+    found = {k: v for k, v in logs.items() if number(v) is not None or v in NO_NUMBERS}
     return dict(list(found.items())[:MAX_LOGS])
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.job import reports
-from tfrun.observe.tensorboard_file import EventFile, Scalar, finite
+from tfrun.observe.tensorboard_file import EventFile, Scalar
+from tfrun.observe.time_series import metric
 
 FLUSH_SECONDS = 2.0
 Event = Mapping[str, Any]
@@ -47,7 +48,7 @@ class Board:
             case {"event": "worker_report"}:
                 self._report(when, reports.of(event))
             case {"event": "recovered", "seconds": seconds}:
-                self._file.scalars(when, self._step, finite({"recovery seconds": seconds}))
+                self._file.scalars(when, self._step, metrics({"recovery seconds": seconds}))
             case {"event": "job_ended"}:
                 self._file.ended(when, succeeded=event.get("exit_code") == 0)
         if when - self._flushed > FLUSH_SECONDS:
@@ -67,7 +68,7 @@ class Board:
             case reports.Training():
                 self._training(when, report)
             case reports.EpochEnd(epoch=epoch, logs=logs):
-                values = {f"epoch/{name}": value for name, value in finite(logs).items()}
+                values = {f"epoch/{name}": value for name, value in metrics(logs).items()}
                 self._file.scalars(when, epoch, values)
 
     def _training(self, when: float, report: reports.Training) -> None:
@@ -84,14 +85,14 @@ def by_step(event: Event, batch: float | None) -> dict[str, float]:
       event: of the kind "progress".
       batch: the global batch, where it is known.
     """
-    values = {f"step/{name}": value for name, value in finite(event.get("logs") or {}).items()}
-    seconds = finite(event, ["step_seconds"]).get("step_seconds")
+    values = {f"step/{name}": value for name, value in metrics(event.get("logs") or {}).items()}
+    seconds = metric(event.get("step_seconds"))
     if seconds:
         values["step seconds/all"] = seconds
         values["steps per second"] = 1 / seconds
         if batch:
             values["samples per second/all"] = batch / seconds
-    for part, value in finite(event.get("split") or {}).items():
+    for part, value in metrics(event.get("split") or {}).items():
         values[f"step seconds/{part}"] = value
     each = event.get("tasks") or {}
     for name, tag in (("own_ms", "own seconds"), ("step_ms", "samples per second")):
@@ -115,9 +116,15 @@ def hyperparameters(job: Event, report: reports.Training) -> dict[str, Scalar]:
     """
     rate = report.rate
     candidates = {
-        **{name: job.get(name) for name in ("script", "seed", "communication")},
+        **{name: job.get(name) for name in ("script", "seed")},
         **{"global_batch": report.global_batch, "workers": report.workers},
         **{"learning_rate": rate.get("rate"), "learning_rate_rule": rate.get("rule")},
         "learning_rate_schedule": rate.get("schedule"),
     }
     return {name: v for name, v in candidates.items() if isinstance(v, str | int | float)}
+
+
+def metrics(values: Mapping[str, Any]) -> dict[str, float]:
+    """Returns those values that are numbers, or a loss that is none."""
+    found = {name: metric(value) for name, value in values.items()}
+    return {name: value for name, value in found.items() if value is not None}

@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import google_crc32c
@@ -174,15 +174,3 @@ def _message(number: int, data: bytes) -> bytes:
 
 def _text(number: int, text: str) -> bytes:
     return _message(number, text.encode("utf-8", "replace"))
-
-
-def finite(values: Mapping[str, object], names: Iterable[str] | None = None) -> dict[str, float]:
-    """Returns those values that are numbers; a loss that is none travels as "NaN"."""
-    found = {}
-    for name in values if names is None else names:
-        value = values.get(name)
-        if value in ("NaN", "Infinity", "-Infinity"):
-            value = float(str(value))
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            found[name] = float(value)
-    return found

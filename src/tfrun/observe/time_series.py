@@ -8,6 +8,7 @@ from typing import Any
 CAPACITY = 512
 MAX_NAMES = 4096
 DIGITS = 5
+NO_NUMBERS = ("NaN", "Infinity", "-Infinity")  # as which a loss that is none travels
 
 Values = Mapping[str, float | None]
 
@@ -89,6 +90,14 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < float("inf") else None
+
+
+def metric(value: Any) -> float | None:
+    """Returns a loss or metric, also one that is no number and travels as a word; else None."""
+    if value in NO_NUMBERS:
+        return float(value)
+    is_one = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_one else None
 
 
 def _mean(points: list[tuple[float, Values]]) -> tuple[float, dict[str, float | None]]:

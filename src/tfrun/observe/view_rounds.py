@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tfrun.job import reports
-from tfrun.job.reports import Report
 
 Event = Mapping[str, Any]
 MAX_ROUNDS = 200
@@ -17,8 +17,8 @@ MAX_ROUNDS = 200
 class Rounds:
     """All rounds of a job, the newest ones in full."""
 
-    rounds: list[dict[str, Any]] = field(default_factory=list)
-    recoveries: list[dict[str, Any]] = field(default_factory=list)
+    rounds: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_ROUNDS))
+    recoveries: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_ROUNDS))
     restarts: int = 0
     checkpoint: dict[str, Any] | None = None
     has_stepped: bool = False  # in the newest round
@@ -36,30 +36,26 @@ class Rounds:
                 self._broken = True
                 self.rounds[-1]["how"] = self.rounds[-1]["how"] or event["how"]
             case "recovered" | "grown" | "machine_preempted" as kind:
-                names = ("seconds", "step", "lost_steps")
-                found = {name: event.get(name) for name in names}
-                self.recoveries = [*self.recoveries, {"time": time, **found, "kind": kind}][-200:]
+                found = {name: event.get(name) for name in ("seconds", "step", "lost_steps")}
+                self.recoveries.append({"time": time, **found, "kind": kind})
                 self.restarts, self._broken = event.get("restarts", self.restarts), False
             case "memory_saved" if event["step"] >= 0:
                 self.checkpoint = {"step": event["step"], "time": time}
             case "worker_report":
-                self._reported(reports.of(event), time)
+                match reports.of(event):
+                    case reports.FirstStep():
+                        self.has_stepped = True
+                    case reports.StateSaved(step=int(step)):
+                        self.checkpoint = {"step": step, "time": time}
 
     def _entered(self, number: int, state: str, time: float) -> None:
         if not self.rounds or self.rounds[-1]["number"] != number:
             self.has_stepped = False
             begun = {"number": number, "began": time, "ended": None, "workers": 0, "how": None}
-            self.rounds = [*self.rounds, {**begun, "states": []}][-MAX_ROUNDS:]
+            self.rounds.append({**begun, "states": []})
         self.rounds[-1]["states"].append([state, time])
         if state == "ended":
             self.rounds[-1]["ended"] = time
-
-    def _reported(self, report: Report | None, time: float) -> None:
-        match report:
-            case reports.FirstStep():
-                self.has_stepped = True
-            case reports.StateSaved(step=int(step)):
-                self.checkpoint = {"step": step, "time": time}
 
     @property
     def newest(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from tfrun.job import reports
 from tfrun.observe.step_reports import Numbers, rank_order
 
 Event = Mapping[str, Any]
+_AGENT_STATES = {"agent_lost": "lost", "let_go": "let_go", "agent_back": "joined"}
 _STATES = {reports.FirstStep: "running", reports.Done: "done", reports.Error: "failed"}
 
 
@@ -57,11 +58,8 @@ class Workers:
             case "agent_joined":
                 where = {"agent": event["agent"], "host": event["host"]}
                 self.agents[event["agent"]] = {**where, "state": "joined", "since": time}
-            case "agent_lost" | "let_go" as kind if event["agent"] in self.agents:
-                state = "lost" if kind == "agent_lost" else "let_go"
-                self.agents[event["agent"]] |= {"state": state, "since": time}
-            case "agent_back" if event["agent"] in self.agents:
-                self.agents[event["agent"]] |= {"state": "joined", "since": time}
+            case "agent_lost" | "let_go" | "agent_back" as kind if event["agent"] in self.agents:
+                self.agents[event["agent"]] |= {"state": _AGENT_STATES[kind], "since": time}
             case "worker_started":
                 self._started(event)
             case "worker_report" if event["task"] in self.tasks:
@@ -96,10 +94,6 @@ class Workers:
             since=event["time"],
         )
 
-    def in_order(self) -> list[TaskView]:
-        """Returns the tasks in rank order."""
-        return [self.tasks[name] for name in self.names]
-
     @property
     def up(self) -> int:
         """How many run."""
@@ -114,8 +108,8 @@ class Workers:
         """
         each = batch / len(self.tasks) if batch and self.tasks else None
         return [
-            self._json_of(rank, worker, numbers.get(worker.task), each)
-            for rank, worker in enumerate(self.in_order())
+            self._json_of(rank, self.tasks[name], numbers.get(name), each)
+            for rank, name in enumerate(self.names)
         ]
 
     def _json_of(
@@ -124,10 +118,8 @@ class Workers:
         seconds = numbers.step_seconds if numbers else None
         rate = 1 / seconds if seconds else None
         return {
-            **{"task": worker.task, "rank": rank, "agent": worker.agent},
-            **{"host": self.agents.get(worker.agent, {}).get("host"), "pid": worker.pid},
-            **{"round": worker.round, "state": worker.state, "since": worker.since},
-            **{"status": worker.status, "slow_at": worker.slow_at},
+            **{**vars(worker), "rank": rank},
+            "host": self.agents.get(worker.agent, {}).get("host"),
             "reported": numbers and numbers.time,
             "epoch": numbers and numbers.epoch,
             "step": numbers and numbers.step,
