@@ -11,9 +11,8 @@ from rich.console import Console
 from tfrun.cli.params import numbers_of_workers
 from tfrun.job.errors import UsageError
 from tfrun.tools import picture
-from tfrun.tools.tune.report import TuneReport, draw, print_report
+from tfrun.tools.tune.report import TuneReport, draw, print_report, scaled
 from tfrun.tools.tune.run import outcome
-from tfrun.tools.tune.scale import scaled
 from tfrun.tools.tune.search import Result, best, ended_at_most, next_batch
 
 

@@ -39,10 +39,6 @@ def parse_any_cluster(text: str, *, where: str) -> ClusterSpec:
 def parse_cluster_file(text: str, *, where: str) -> ClusterSpec:
     """Reads a cluster file.
 
-    Args:
-      text: the file's text.
-      where: its name, for the error.
-
     Raises:
       UsageError: TFRUN-202, 204 or 205 when it is malformed, TFRUN-220 when it has a role that
         cannot be started in this way.
@@ -79,9 +75,7 @@ def tasks_of(cluster: ClusterSpec, hosts: Sequence[str]) -> tuple[Task, ...]:
     Parameter servers need a chief that coordinates. Where the file names none, it is beside the
     first worker.
 
-    Args:
-      cluster: the cluster.
-      hosts: the machines' names, as `hosts_of` has them; one alone takes all tasks.
+    `hosts` are the machines' names, as `hosts_of` has them; one alone takes all tasks.
     """
     index = {Host(name=host).identity: number for number, host in enumerate(hosts)}
     keys = [(role, number) for role in STARTED for number in range(cluster.count(role))]

@@ -20,10 +20,7 @@ def external_tf_config(
     The text stays as it is, with the keys that only its platform and its script know; but the
     role "master", which TensorFlow 2 refuses, becomes "chief".
 
-    Args:
-      environment: the process's environment.
-      workers: the least and the most workers of `-n`; None when it was not given.
-      ps: the servers of `--ps`; None when it was not given.
+    `workers` are the least and the most of `-n`; None, like `ps`, when it was not given.
 
     Raises:
       UsageError: TFRUN-201 to 207 when it is malformed or contradicts the command line, 208

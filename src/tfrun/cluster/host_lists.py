@@ -69,10 +69,6 @@ def parse_hosts(text: str, *, where: str = "-H") -> tuple[Host, ...]:
 def parse_hostfile(text: str, *, where: str) -> tuple[Host, ...]:
     """Reads a host file: a host on each line, with `slots=2` or `:2` after it; # is a comment.
 
-    Args:
-      text: the file's text.
-      where: the file's name, for the error.
-
     Raises:
       UsageError: TFRUN-209 when it is malformed, TFRUN-210 when a host is there twice; both with
         the line's number.

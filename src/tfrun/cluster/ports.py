@@ -64,9 +64,7 @@ class PortReservation:
 def check_free(port: int, *, where: str = "") -> None:
     """Refuses a port on which TensorFlow's server could not listen.
 
-    Args:
-      port: 1 to 65535.
-      where: the place that names the port, for the error; by default the port itself.
+    `where` is the place that names the port, for the error; by default the port itself.
 
     Raises:
       UsageError: TFRUN-208, with the name of the process that has the port when the system says.

@@ -109,9 +109,7 @@ def slurm_place(
 
     A step of one task is `srun --pty bash` or `srun -n1 tfrun`: one process, as without Slurm.
 
-    Args:
-      environment: the process's.
-      hostnames: expands a node list, as `scontrol show hostnames` does.
+    `hostnames` expands a node list, as `scontrol show hostnames` does.
 
     Raises:
       TfrunError: TFRUN-211 when the variables contradict each other.

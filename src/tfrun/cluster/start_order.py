@@ -50,9 +50,7 @@ def awaited(cluster: ClusterSpec, task: TaskKey, *, alone: bool) -> list[tuple[s
 def is_due(seconds: float, last: float | None) -> bool:
     """True when it is time to look and to tell.
 
-    Args:
-      seconds: for how long the worker has waited.
-      last: for how long it had at the last look; None before the first.
+    The worker has waited so many seconds, and had `last` at the last look; None before the first.
     """
     if last is None:
         return seconds >= FIRST_SECONDS
@@ -62,8 +60,7 @@ def is_due(seconds: float, last: float | None) -> bool:
 async def missing(peers: Sequence[tuple[str, Address]]) -> dict[str, str]:
     """Returns why each peer is not reached, as one clause, with its task and address as the key.
 
-    Args:
-      peers: (task, address) of each.
+    `peers` has (task, address) of each.
     """
     limit = asyncio.Semaphore(AT_ONCE)
 
@@ -103,11 +100,7 @@ def why_not_reached(error: BaseException) -> str:
 def sentence(task: str, seconds: float, peers: int, reasons: Mapping[str, str]) -> str:
     """Returns what a person is told of a worker that waits; "" for nothing.
 
-    Args:
-      task: its name, "worker 0".
-      seconds: for how long.
-      peers: how many peers were looked at.
-      reasons: what `missing` has returned.
+    `peers` is how many were looked at, `reasons` what `missing` has returned.
     """
     waits = f"{task} waits in TensorFlow's start ({seconds:.0f} s) for "
     if not reasons and seconds < STRANGE_SECONDS:

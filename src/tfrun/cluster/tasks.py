@@ -120,12 +120,6 @@ def environment_for(
 ) -> dict[str, str]:
     """Returns the variables that tell a task's process who it is.
 
-    Args:
-      task: the task.
-      cluster: of this round.
-      round: the number of the round, from 0.
-      world_size: the number of training tasks in this round.
-
     Returns:
       `TF_CONFIG`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`, `TFRUN_ROUND`; for training tasks also `RANK`
       and `LOCAL_RANK`.

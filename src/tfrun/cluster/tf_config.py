@@ -70,10 +70,6 @@ def render(cluster: ClusterSpec, task: TaskKey | None) -> str:
 def parse_tf_config(text: str, *, where: str = "TF_CONFIG") -> TFConfig:
     """Reads and checks a TF_CONFIG.
 
-    Args:
-      text: the JSON text.
-      where: the variable or file that it came from, for the error.
-
     Returns:
       The cluster and this process's task. The role "master" is read as "chief". Keys that only
       Google Cloud knows ("environment", "job", "task.trial", …) are passed over.
@@ -99,10 +95,7 @@ def check_against(
 ) -> None:
     """Refuses a TF_CONFIG that says something else than the command line.
 
-    Args:
-      config: the TF_CONFIG in the environment.
-      workers: the least and the most workers that `-n` asks for; None when it was not given.
-      ps: the parameter servers that `--ps` asks for; None when it was not given.
+    `workers` are the least and the most of `-n`; None, like `ps`, when it was not given.
 
     Raises:
       UsageError: TFRUN-207.

@@ -72,8 +72,7 @@ class Contact:
     def link(self, key: str) -> str:
         """Returns the page's address, for a person on this machine or another one.
 
-        Args:
-          key: lets one browser in, once.
+        `key` lets one browser in, once.
         """
         port = self.url if self.address in LOOPBACK else None
         scheme = "https" if self.tls else "http"

@@ -52,10 +52,7 @@ class Doubts:
     ) -> tuple[Doubts, Doubt | None]:
         """Takes a report in; returns the doubt too, once it is believed.
 
-        Args:
-          task: who reports.
-          report: what it says.
-          scripts: the tasks that run the script.
+        `scripts` are the tasks that run the script.
         """
         code = report.code
         if code not in CODES or any(doubt.code == code for doubt in self.told):

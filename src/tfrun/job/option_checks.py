@@ -56,8 +56,7 @@ def check_program(program: Program) -> None:
 def check_crowd(machines: Sequence[str]) -> None:
     """Refuses more processes than a machine can start before it is thought to be lost.
 
-    Args:
-      machines: of each task, the machine.
+    `machines` has the machine of each task.
 
     Raises:
       UsageError: TFRUN-103.

@@ -43,9 +43,7 @@ class Request:
 def first_step(step: int, step_seconds: float | None) -> int:
     """Returns the step after which all workers can begin together.
 
-    Args:
-      step: the newest that is known.
-      step_seconds: how long one takes; None where unknown.
+    `step` is the newest that is known, `step_seconds` None where unknown.
     """
     ahead = math.ceil(AHEAD_SECONDS / step_seconds) if step_seconds else 0
     return step + max(LEAST_AHEAD, ahead)

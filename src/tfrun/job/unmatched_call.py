@@ -57,9 +57,7 @@ def ended(tasks: Collection[str]) -> str:
 def stands(call: int, line: int) -> str:
     """Says where a worker is.
 
-    Args:
-      call: a position in `CALLS`.
-      line: of its script; 0 is not known.
+    `call` is a position in `CALLS`; line 0 of the script is not known.
     """
     return f"in {CALLS[call % len(CALLS)]}" + (f" (line {line})" if line else "")
 
@@ -67,9 +65,7 @@ def stands(call: int, line: int) -> str:
 def parted(places: Mapping[str, str], mine: str) -> str:
     """Says where all workers are.
 
-    Args:
-      places: where each is, by tasks' names such as "worker:1".
-      mine: the one who says so.
+    `places` has them by tasks' names such as "worker:1"; `mine` is the one who says so.
     """
     others = [f"{_name(task)} is {places[task]}" for task in sorted(places) if task != mine]
     return f"{', '.join(others)}, and this one {places[mine]}"
@@ -82,10 +78,7 @@ def _name(task: str) -> str:
 def error(call: str, reason: str, where: str) -> TfrunError:
     """What a script gets to see.
 
-    Args:
-      call: what it has called, "model.evaluate".
-      reason: why that would never end.
-      where: file and line.
+    It has called `call`, "model.evaluate", which would never end for a `reason`.
     """
     return TfrunError(
         CODE,

@@ -74,7 +74,7 @@ class ChildJob:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*python_command("tfrun.cli.main"), "--run-dir", str(run_dir), *options],
-                env={**_environment(environment), **wanted},
+                env={k: v for k, v in environment.items() if k not in _OWN} | dict(wanted),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -137,16 +137,9 @@ class ChildJob:
         """Tells the whole job to save and to end."""
         self._process.send_signal(signal.SIGTERM)
 
-    def shows(self, text: str) -> bool:
-        """Whether a person has been shown a text so far."""
-        return text in self.log.read_text(errors="replace")
-
     def until_shown(self, text: str) -> bool:
         """Waits until a person is shown a text; False when the job ends without it."""
-        while self._goes_on(time.time() + POLL_SECONDS):
-            if self.shows(text):
-                return True
-        return self.shows(text)
+        return bool(self.until(lambda _: text in self.log.read_text(errors="replace")))
 
     def connections(self) -> list[psutil.Process]:
         """The processes of this job that hold connections to its hosts."""
@@ -226,10 +219,7 @@ def ends_children_on_signals() -> Iterator[None]:
 def failed(job: ChildJob, code: int, what: str) -> TfrunError:
     """The error for a job that should not have failed.
 
-    Args:
-      job: it, over.
-      code: its exit code.
-      what: what it was, "without any fault the job".
+    `what` it was: "without any fault the job".
     """
     last = job.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
     how = "took too long" if job.timed_out else f"ended with {code}"
@@ -239,10 +229,6 @@ def failed(job: ChildJob, code: int, what: str) -> TfrunError:
         where=str(job.log),
         fix="Make it run with tfrun alone first. It ends so: " + " | ".join(last),
     )
-
-
-def _environment(outer: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in outer.items() if name not in _OWN}
 
 
 def _die_with_us() -> Callable[[], None] | None:

@@ -16,8 +16,7 @@ INSTALL = 'pip install "tfrun[plot]" brings it'
 def check(stated: str | None) -> None:
     """Refuses a picture that is asked for where matplotlib is not installed.
 
-    Args:
-      stated: the value of --plot; without one there is a picture where there can be.
+    `stated` is the value of --plot; without one there is a picture where there can be.
 
     Raises:
       UsageError: TFRUN-803.
@@ -30,9 +29,7 @@ def check(stated: str | None) -> None:
 def drawn(path: Path, draw: Callable[[Any], None]) -> str:
     """Draws a picture where that is possible, and returns what a person is told.
 
-    Args:
-      path: the file.
-      draw: gets a figure of matplotlib's.
+    `draw` gets a figure of matplotlib's.
 
     Raises:
       UsageError: TFRUN-105 where the file cannot be written.

@@ -27,10 +27,8 @@ def listen() -> socket.socket:
 def bytes_per_second(listening: socket.socket, host: str, port: int) -> float:
     """Sends to the next worker and receives from the one before, at the same time.
 
-    Args:
-      listening: this worker's port, whose address the worker before knows.
-      host: the next worker's.
-      port: the next worker's.
+    `listening` is this worker's port, whose address the worker before knows; `host` and `port` are
+    the next worker's.
 
     Returns:
       Bytes per second in each direction, of the fastest time.

@@ -191,9 +191,7 @@ def recommendation(report: BenchReport) -> list[str]:
 def to_remember(report: BenchReport, date: str) -> BenchSettings | None:
     """What later jobs on these machines use; None where they would have to know more.
 
-    Args:
-      report: of the ways that were compared.
-      date: of today, as ISO 8601 has it.
+    `date` is today's, as ISO 8601 has it.
     """
     best = report.ways[0]
     # With GPUs NCCL is taken where it works. One way alone is the fastest of nothing.

@@ -15,10 +15,6 @@ _VOLUME = 256 << 20  # bytes that a size may move in all
 def parse_sizes(text: str, *, where: str) -> tuple[int, ...]:
     """Reads "64K,1M,100M" as bytes, in rising order.
 
-    Args:
-      text: the sizes.
-      where: the option that states them.
-
     Raises:
       UsageError: TFRUN-105 where one is no size, or is smaller than a float32 or over 4 GiB.
     """
@@ -55,8 +51,7 @@ def written(size: int) -> str:
 def switch_point(measured: Sequence[tuple[int, float, float]]) -> int:
     """Up to how many bytes the second of two ways is the faster one; 0 where it never is.
 
-    Args:
-      measured: sizes, the smallest first, with the seconds of either way.
+    `measured` has sizes, the smallest first, with the seconds of either way.
     """
     found = 0
     for size, first, second in measured:
@@ -69,9 +64,7 @@ def switch_point(measured: Sequence[tuple[int, float, float]]) -> int:
 def best_pack(seconds: Mapping[int, float], *, usual: int) -> int:
     """The size of packs that is fastest; the usual one unless another one is clearly so.
 
-    Args:
-      seconds: by size; the usual one among them.
-      usual: bytes.
+    `seconds` of each size, in bytes; the usual one is among them.
     """
     best = min(seconds, key=lambda size: seconds[size])
     return best if seconds[best] < CLEARLY * seconds[usual] else usual

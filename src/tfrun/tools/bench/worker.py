@@ -92,10 +92,7 @@ def _all_reduce(
 ) -> Callable[[], Any]:
     """An all-reduce that returns once its sums are there.
 
-    Args:
-      strategy: whose workers make it.
-      values: what is summed.
-      pack: bytes of what TensorFlow's ring sends as one; None: as the strategy has it.
+    `pack`: bytes of what TensorFlow's ring sends as one; None: as the strategy has it.
     """
     options = (
         None

@@ -59,11 +59,7 @@ async def examine(
 ) -> Examination:
     """Examines machines, and leaves nothing on them.
 
-    Args:
-      machines: the machines, not started yet.
-      say: is told what goes on.
-      directory: the working directory of a job there.
-      run_dir: where it would write.
+    They are not started yet; a job there would have the working `directory` and write to `run_dir`.
     """
     found = Examination()
     try:

@@ -149,8 +149,7 @@ def of_gpus(machines: Mapping[str, Facts]) -> Iterator[Finding]:
 def of_clocks(offsets: Mapping[str, tuple[float, float]]) -> Iterator[Finding]:
     """Clocks that differ from this machine's.
 
-    Args:
-      offsets: (seconds that it is ahead, how uncertain that is) of each machine.
+    `offsets` has (seconds that it is ahead, how uncertain that is) of each machine.
     """
     for name, (offset, uncertain) in offsets.items():
         if abs(offset) - uncertain > CLOCK_SECONDS:
@@ -213,9 +212,7 @@ def of_connections(verdicts: Mapping[tuple[str, str], Facts]) -> Iterator[Findin
 def narrow(where: str, mtu: int) -> Finding:
     """A way on which large packets are lost.
 
-    Args:
-      where: from where to where.
-      mtu: the largest that arrive, in bytes.
+    `mtu` is the largest that arrive, in bytes.
     """
     what = f"packets of more than {mtu} bytes are lost on the way, and nobody says so"
     why = "connections are made, and stand still for ever with the first large packet"
@@ -258,8 +255,7 @@ def of_openness(machines: Mapping[str, Facts]) -> Iterator[Finding]:
 def slow_machines(pairs: Mapping[tuple[str, str], float]) -> list[tuple[str, float, float]]:
     """Returns (machine, its speed, that of the pairs without it) for those that slow a sum down.
 
-    Args:
-      pairs: what each pair of machines reaches, the more the better.
+    `pairs` has what each pair of machines reaches, the more the better.
     """
     slow = []
     for name in sorted({name for pair in pairs for name in pair}):
@@ -274,8 +270,7 @@ def slow_machines(pairs: Mapping[tuple[str, str], float]) -> list[tuple[str, flo
 def of_speeds(pairs: Mapping[tuple[str, str], float]) -> Iterator[Finding]:
     """Machines that slow a sum down, by name.
 
-    Args:
-      pairs: the bytes per second of each pair.
+    `pairs` has the bytes per second of each pair.
     """
     for name, own, rest in slow_machines(pairs):
         what = f"it reaches {own / 1e6:.0f} MB/s with the others, they {rest / 1e6:.0f} MB/s"

@@ -27,11 +27,7 @@ _HEADERS = {socket.AF_INET: 40, socket.AF_INET6: 60}  # of IP and TCP
 def carries(address: str, port: int, seconds: float, mtu: int = 0) -> bool:
     """Whether data arrives there; what tells it is only to be had on Linux, elsewhere it does.
 
-    Args:
-      address: of a machine that can be connected to.
-      port: where something listens.
-      seconds: how long to wait.
-      mtu: send packets of no more bytes; 0 leaves it to the system.
+    Something listens there. Packets have no more than `mtu` bytes; 0 leaves it to the system.
 
     Raises:
       OSError: no connection is made.
@@ -60,15 +56,21 @@ def carries(address: str, port: int, seconds: float, mtu: int = 0) -> bool:
     return True
 
 
+def narrow(address: str, port: int, seconds: float, guess: int = 0) -> int:
+    """Returns the MTU of a way that loses large packets; 0 where none is lost.
+
+    Raises:
+      OSError: no connection is made.
+    """
+    return 0 if carries(address, port, seconds) else mtu_of(address, port, guess)
+
+
 def mtu_of(address: str, port: int, guess: int = 0) -> int:
     """Returns how large packets may be on a way that does not carry all; takes some seconds.
 
     Less than `LEAST_MTU` when not even those arrive.
 
-    Args:
-      address: of the machine.
-      port: where something listens.
-      guess: what another way has had.
+    `guess` is what another way has had.
     """
     low, high = LEAST_MTU - 1, MOST_MTU
     with contextlib.suppress(OSError):

@@ -40,13 +40,7 @@ Answer = dict[str, Any]
 
 
 def facts(names: list[str], directory: str, run_dir: str) -> Answer:
-    """Returns what this machine is, and what it takes each of `names` for.
-
-    Args:
-      names: of machines.
-      directory: the workers' working directory.
-      run_dir: where the job writes.
-    """
+    """Returns what this machine is, and what it takes each of `names` for."""
     memory = psutil.virtual_memory()
     interfaces = _interfaces()
     return {
@@ -135,18 +129,14 @@ def connect(address: str, port: int, seconds: float, guess: int = 0) -> Answer:
     "reachable", "refused", "dropped", "unreachable", or "narrow": it does not carry large packets,
     only those of up to "mtu" bytes.
 
-    Args:
-      address: of the other machine.
-      port: where something listens.
-      seconds: how long to wait.
-      guess: the MTU of another way that is narrow.
+    `guess` is the MTU of another way that is narrow.
     """
     began = time.perf_counter()
     try:
         with socket.create_connection((address, port), seconds):
             took = time.perf_counter() - began
-        if not large_packets.carries(address, port, seconds):
-            return {"verdict": "narrow", "mtu": large_packets.mtu_of(address, port, guess)}
+        if mtu := large_packets.narrow(address, port, seconds, guess):
+            return {"verdict": "narrow", "mtu": mtu}
         return {"verdict": "reachable", "seconds": took}
     except ConnectionRefusedError:
         return {"verdict": "refused"}
@@ -190,12 +180,7 @@ class Probe:
     ) -> Answer:
         """Sums a vector with the other machines, as the workers of a job do.
 
-        Args:
-          rank: this machine's number.
-          world: how many machines.
-          peers: address and port of each.
-          count: float32 numbers of the vector.
-          times: how often.
+        `peers` has address and port of each; the vector has `count` float32 numbers.
 
         Returns:
           "seconds": of the fastest time; "right": the sum is.

@@ -27,18 +27,6 @@ class Silent(Exception):
     """A machine does not answer, or cannot: the text says why."""
 
 
-def _mtu_to(address: str, port: int) -> int:
-    """Returns the MTU of the way there if it does not carry large packets; 0 if it does."""
-    try:
-        return (
-            0
-            if large_packets.carries(address, port, NARROW_SECONDS)
-            else large_packets.mtu_of(address, port)
-        )
-    except OSError:
-        return 0  # not even a connection is made, which is another fault
-
-
 class ProbedMachine:
     """One machine's probe, from its start to its end.
 
@@ -124,7 +112,10 @@ class ProbedMachine:
         if {"proxyjump", "proxycommand"} & settings.keys() or "hostname" not in settings:
             return 0
         where = settings["hostname"], int(settings.get("port", "22"))
-        return await asyncio.to_thread(_mtu_to, *where)
+        try:
+            return await asyncio.to_thread(large_packets.narrow, *where, NARROW_SECONDS)
+        except OSError:
+            return 0  # not even a connection is made, which is another fault
 
     async def close(self) -> None:
         """Ends the probe."""

@@ -52,10 +52,7 @@ DEFAULT_ON_HOSTS = ("cut", "preempt")
 def parse_faults(text: str | None, workers: int, hosts: int = 0) -> tuple[str, ...]:
     """Reads "kill,chief"; without a text, the default ones that so many workers can have.
 
-    Args:
-      text: the value of --faults.
-      workers: how many.
-      hosts: on how many other machines; 0 when all workers are on this one.
+    `hosts` is on how many other machines; 0 when all workers are on this one.
 
     Raises:
       UsageError: TFRUN-105 for a name that is none, TFRUN-107 for too few workers, or one that
@@ -93,10 +90,7 @@ def parse_faults(text: str | None, workers: int, hosts: int = 0) -> tuple[str, .
 def choose(name: str, tasks: Sequence[str], chance: random.Random) -> tuple[str, ...]:
     """Returns whom the fault hits.
 
-    Args:
-      name: a key of `FAULTS`.
-      tasks: the workers that run, for example "worker:0"; rank 0 is the chief.
-      chance: decides where there is a choice.
+    `tasks` are the workers that run, for example "worker:0"; rank 0 is the chief.
     """
     ranked = sorted(tasks, key=lambda task: int(task.rpartition(":")[2]))
     match name:

@@ -40,12 +40,8 @@ def inject(
 ) -> list[Hit]:
     """Sends the fault, and returns what was sent: fewer than `times` when the job ended before.
 
-    Args:
-      job: the job, just started.
-      fault: a key of `FAULTS`.
-      times: how often.
-      seconds: how long the job may be expected to train.
-      chance: decides when and whom.
+    The job has just started, and may be expected to train for so many `seconds`; `chance` decides
+    when and whom the fault hits.
     """
     began = job.until(reading.first_step_at)
     if began is None:

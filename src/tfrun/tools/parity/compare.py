@@ -161,10 +161,7 @@ def differences(first: StepRecord, other: StepRecord) -> Iterator[Difference]:
 def distance(first: NDArray, other: NDArray, size: int) -> float:
     """Returns the norm of the difference relative to that of `first`.
 
-    Args:
-      first: a sketch, float64.
-      other: another, of the same shape.
-      size: how many numbers stand behind them.
+    Both are sketches, float64 of one shape, of a variable of `size` numbers.
     """
     unknown = np.isnan(first) | np.isinf(first)
     if not np.array_equal(unknown, np.isnan(other) | np.isinf(other)):

@@ -15,8 +15,7 @@ from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.trial_request import Trial, fixed_batch, folder, no_step
 from tfrun.tools.child_job import QUIET, Experiment, Say, ends_children_on_signals, failed
-from tfrun.tools.tune.report import TuneReport
-from tfrun.tools.tune.scale import scaled
+from tfrun.tools.tune.report import TuneReport, scaled
 from tfrun.tools.tune.search import Result, best, ended_at_most, next_batch
 
 UNTIMED = 3  # the first step is traced, and the next ones still fill buffers
@@ -132,12 +131,8 @@ def outcome(
 ) -> Result | None:
     """Returns the result; None when the job failed for another reason than memory.
 
-    Args:
-      batch: samples on each worker.
-      found: what the chief has written, if it came to that.
-      events: all of the job.
-      log: the end of what the workers have written.
-      limited: their memory was limited, so that SIGKILL, or a crash, came of that.
+    `found` is what the chief has written, if it came to that, `log` the end of what the workers
+    have. Where their memory was `limited`, SIGKILL, or a crash, came of that.
     """
     if found is not None and found["outcome"] == "measured":
         rates = [n / s for n, s in zip(found["counts"], found["seconds"], strict=True) if s > 0]

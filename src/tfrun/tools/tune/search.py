@@ -35,11 +35,6 @@ def next_batch(tried: Mapping[int, Result], *, start: int, most: int) -> int | N
 
     Doubling goes on while it gains 5 %. What then does not run any more is approached by
     bisection; when the first one does not run, by halving.
-
-    Args:
-      tried: the results so far by their batch.
-      start: the first one.
-      most: the largest one.
     """
     if not tried:
         return start
