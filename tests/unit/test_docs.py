@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import re
 import subprocess
 import sys
@@ -88,6 +89,30 @@ def test_the_option_table_is_that_of_the_command():
             variable = "" if eager else f"TFRUN_{(parameter.name or '').upper()}"
             existing.add((*sorted([*parameter.opts, *parameter.secondary_opts]), variable))
     assert documented == existing
+
+
+@pytest.mark.parametrize(
+    ("page", "command"),
+    [
+        ("bench", "bench.bench"),
+        ("doctor", "doctor.doctor"),
+        ("drill", "drill.drill"),
+        ("kubernetes", "render.kubernetes"),
+        ("parity", "parity.parity"),
+        ("slurm", "submit.slurm"),
+        ("tune", "tune.tune"),
+    ],
+)
+def test_the_option_table_of_a_verb_is_that_of_the_command(page, command):
+    rows = [line for line in text_of(f"docs/{page}.md").splitlines() if line.startswith("| `-")]
+    documented = {
+        name for row in rows for name in re.findall(r"`(--?[A-Za-z-]+)", row.split("|")[1])
+    }
+    module, _, name = command.partition(".")
+    parameters = getattr(importlib.import_module(f"tfrun.cli.{module}"), name).params
+    options = [{*o.opts, *o.secondary_opts} for o in parameters if isinstance(o, click.Option)]
+    assert [names for names in options if not names & documented] == []
+    assert documented <= set().union(*options)
 
 
 def test_the_api_page_has_every_public_name():
