@@ -142,17 +142,17 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     mine.step_begins()
     assert phase() is Phase.STEP
     mine.step_returned()
-    with mine.waiting():
+    with mine.meanwhile(Phase.STEP):
         assert phase() is Phase.STEP
     assert phase() is Phase.BETWEEN
-    with mine.pausing():
+    with mine.meanwhile(Phase.PAUSE):
         assert phase() is Phase.PAUSE
     assert phase() is Phase.BETWEEN
     mine.step_begins("evaluate")
     assert phase() is Phase.TRACING
     mine.step_returned()
     mine.pause()
-    with mine.waiting():
+    with mine.meanwhile(Phase.STEP):
         assert phase() is Phase.STEP
     mine.begins()
     mine.body_begins()
@@ -163,7 +163,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     mine.committed(2)
     assert phase() is Phase.LOOP
     mine.other()
-    with mine.waiting(), mine.pausing():
+    with mine.meanwhile(Phase.STEP), mine.meanwhile(Phase.PAUSE):
         assert phase() is Phase.OTHER
 
 

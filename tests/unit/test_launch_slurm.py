@@ -11,10 +11,9 @@ from tfrun.cli.submit import submit
 from tfrun.cluster.slurm import SlurmStep
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import WorkerRange
-from tfrun.launch.prestarted.discovery import Found
+from tfrun.launch.prestarted.discovery import Found, of_step
 from tfrun.launch.slurm.batch_script import Submission, batch_script
 from tfrun.launch.slurm.requeue import why_not
-from tfrun.launch.slurm.srun_step import discovery_of
 
 WHAT = {
     **{"name": "train", "nodes": 4, "workers": None, "directory": "/home/me/a b"},
@@ -126,7 +125,7 @@ def step(rank: int) -> SlurmStep:
 
 
 def test_the_tasks_of_a_step_meet_by_a_file_of_their_own(tmp_path):
-    launcher, member = discovery_of(step(0), tmp_path), discovery_of(step(1), tmp_path)
+    launcher, member = of_step(step(0), tmp_path), of_step(step(1), tmp_path)
     assert member.find() is None
     launcher.announce(1234, "secret")
     assert member.find() == Found(url="http://n1:1234", token="secret")
@@ -141,8 +140,8 @@ def test_the_tasks_of_a_step_meet_by_a_file_of_their_own(tmp_path):
 
 
 def test_a_link_is_not_followed(tmp_path):
-    member = discovery_of(step(1), tmp_path)
-    discovery_of(step(0), tmp_path).announce(1234, "secret")
+    member = of_step(step(1), tmp_path)
+    of_step(step(0), tmp_path).announce(1234, "secret")
     (path,) = tmp_path.iterdir()
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")

@@ -15,7 +15,7 @@ from tfrun.agent.settings import AgentSettings
 from tfrun.job.spec import JobSpec, Program
 from tfrun.launch.remote_agent import FAILURE, GREETING
 from tfrun.launch.ssh.connection import SshConnection
-from tfrun.launch.ssh.failure import Reason
+from tfrun.launch.waiting import Reason
 
 TOLD = AgentSettings(spec=JobSpec(program=Program(target="t.py")), token="secret")
 LINE = dataclasses.replace(TOLD, agent="10.0.0.2", url="4711").to_line()

@@ -39,19 +39,12 @@ def share_gpus(gpus: Sequence[str], tasks: Sequence[str]) -> dict[str, dict[str,
     if not gpus:
         return {task: {} for task in tasks}
     workers = [task for task in tasks if task.startswith("worker")] or list(tasks)
-    shares: dict[str, dict[str, str]] = {}
-    for task in tasks:
-        if task not in workers:  # servers and the coordinator compute nothing
-            shares[task] = {"CUDA_VISIBLE_DEVICES": "-1"}
-            continue
-        index, each = workers.index(task), len(gpus) // len(workers)
-        if each:
-            own = gpus[index * each : (index + 1) * each]
-            shares[task] = {"CUDA_VISIBLE_DEVICES": ",".join(own)}
-        else:
-            shares[task] = {
-                "CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)],
-                # Without it the first worker takes the whole memory of the GPU they share.
-                "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-            }
+    # Servers and the coordinator compute nothing.
+    shares = {task: {"CUDA_VISIBLE_DEVICES": "-1"} for task in tasks}
+    each = len(gpus) // len(workers)
+    for index, task in enumerate(workers):
+        own = gpus[index * each : (index + 1) * each] or [gpus[index % len(gpus)]]
+        shares[task] = {"CUDA_VISIBLE_DEVICES": ",".join(own)}
+        if not each:  # without it the first worker takes the whole memory of the GPU they share
+            shares[task]["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     return shares

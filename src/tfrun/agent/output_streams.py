@@ -8,10 +8,10 @@ import contextlib
 import errno
 import os
 import re
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
-from tfrun.agent import crash_output
 from tfrun.job.full_disk_appender import Appender, in_a_log
 
 # TensorFlow's and its libraries' C++ log lines (absl and the older format), I to E: what is
@@ -53,6 +53,13 @@ _NOISE_STARTS = (
 )
 TAIL_LINES = 25
 TAIL_CHARACTERS = 8192
+CRASH = "Fatal Python error: "
+CRASH_CHARACTERS = 1 << 16
+_FRAME = re.compile(r'  File "(?P<file>[^"\n]+)", line \d+ in .+')
+_LIBRARIES = (
+    f"{Path(__file__).parents[1]}/",
+    *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")),
+)
 CLOSING_READS = 64  # of 64 KB: a pipe holds less, but somebody may still be writing
 
 
@@ -94,6 +101,37 @@ def _may_become_noise(text: str) -> bool:
         return False
     known = any(text.startswith(start) or start.startswith(text) for start in _NOISE_STARTS)
     return known or _MAYBE_NOISE.fullmatch(text) is not None
+
+
+def in_short(dump: str) -> str:
+    """Returns what a crash says in short: the error, where it happened, and the script's line.
+
+    Args:
+      dump: what faulthandler has written, of all threads; may be cut off.
+    """
+    error, *lines = dump.splitlines()
+    threads: list[list[str]] = []
+    current = None
+    for line in lines:
+        if line.startswith(("Thread 0x", "Current thread 0x")):
+            threads.append([])
+            current = threads[-1] if line.startswith("Current") else current
+        elif _FRAME.fullmatch(line) and threads:
+            threads[-1].append(line)
+    # A thread of TensorFlow's own has no Python: then the main thread tells, which comes last.
+    stack = current or (threads[-1] if threads else [])
+    script = next((frame for frame in stack[1:] if _is_scripts(frame)), "")
+    return "\n".join(line for line in (error, *stack[:1], script) if line) + "\n"
+
+
+def _is_scripts(frame: str) -> bool:
+    found = _FRAME.fullmatch(frame)
+    file = found["file"] if found else "<"
+    parts = set(Path(file).parts)
+    return not file.startswith(("<", *_LIBRARIES)) and not parts & {
+        "site-packages",
+        "dist-packages",
+    }
 
 
 class WorkerLog:
@@ -144,7 +182,7 @@ class OutputPump:
     @property
     def tail(self) -> str:
         """The last lines, without noise."""
-        text = self._tail + (crash_output.in_short(self._crash) if self._crash else "")
+        text = self._tail + (in_short(self._crash) if self._crash else "")
         return "".join(text.splitlines(keepends=True)[-TAIL_LINES:])
 
     def hide(self) -> None:
@@ -196,10 +234,10 @@ class OutputPump:
     def _remember(self, text: str) -> None:
         """Keeps the end, but for a crash's long list of threads, which has a place of its own."""
         if self._crash:
-            self._crash = (self._crash + text)[: crash_output.MAX_CHARACTERS]
+            self._crash = (self._crash + text)[:CRASH_CHARACTERS]
             return
         self._tail = (self._tail + text)[-TAIL_CHARACTERS:]
-        begin = f"\n{self._tail}".find(f"\n{crash_output.BEGIN}")
+        begin = f"\n{self._tail}".find(f"\n{CRASH}")
         if begin >= 0:
             self._tail, self._crash = self._tail[:begin], self._tail[begin:]
 

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,17 +99,12 @@ class WorkerGroup:
         self._ended_for.pop(name, None)
         worker = WorkerProcess(name, log, self, title=title)
         self._workers[name] = worker
-        program = self.spec.program
         try:
             await worker.start(
                 self._spawner,
                 {
                     "runs": task["runs"],
-                    "program": {
-                        "target": program.target,
-                        "is_module": program.is_module,
-                        "args": program.args,
-                    },
+                    "program": asdict(self.spec.program),
                     "environment": {
                         **self._environment,
                         **gpus,
@@ -141,7 +136,7 @@ class WorkerGroup:
 
     async def watch(self) -> None:
         """Has each worker that stands still show where, and ends it: the next round replaces it."""
-        folder, timeouts = self._state, self.spec.timeouts
+        timeouts = self.spec.timeouts
         asked: dict[str, hangs.Asked] = {}
         stopped: dict[str, float] = {}  # since when
         while True:
@@ -149,8 +144,7 @@ class WorkerGroup:
             readings = {
                 name: reading
                 for name, worker in self._workers.items()
-                if not worker.exited.is_set()
-                and (reading := progress.read(progress.path_of(folder, name)))
+                if not worker.exited.is_set() and (reading := self._reading(worker))
             }
             if self._leaving or self._told:
                 return
@@ -261,7 +255,7 @@ class WorkerGroup:
         nothing yet that could be lost.
         """
         for worker in workers:
-            reading = progress.read(progress.path_of(self._state, worker.name))
+            reading = self._reading(worker)
             if reading and reading.phase is progress.Phase.TENSORFLOW_START:
                 worker.signal(signal.SIGKILL)
 
@@ -307,8 +301,7 @@ class WorkerGroup:
         self.leave()
         train = []
         for worker in scripts:
-            reading = progress.read(progress.path_of(self._state, worker.name))
-            if reading and reading.step:
+            if (reading := self._reading(worker)) and reading.step:
                 train.append(worker)
             else:
                 worker.signal(signal.SIGKILL)  # it has nothing to keep
@@ -327,6 +320,9 @@ class WorkerGroup:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             self._on_pid_exit(pid, signal.SIGKILL)
+
+    def _reading(self, worker: WorkerProcess) -> progress.Reading | None:
+        return progress.read(progress.path_of(self._state, worker.name))
 
     @staticmethod
     async def _wait_for(workers: Collection[WorkerProcess], timeout: float) -> None:
@@ -365,8 +361,7 @@ class WorkerGroup:
     def on_exit(self, worker: WorkerProcess, when: float, status: ExitStatus) -> None:
         if not worker.serves:
             self._saved_or_not.set()
-        path = progress.path_of(self._state, worker.name)
-        if status.code and (reading := progress.read(path)) and reading.step:
+        if status.code and (reading := self._reading(worker)) and reading.step:
             self.on_report(worker.name, reports.EndedAt(step=reading.step))
         tail = worker.tail
         if why := self._ended_for.get(worker.name):

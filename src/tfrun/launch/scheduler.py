@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tfrun.cluster.pods import PodGroup, group_of
 from tfrun.cluster.slurm import Allocation, SlurmStep, own_gpus, slurm_place
+from tfrun.control.placement import Site
 from tfrun.control.protocol.tls import Certificate
 from tfrun.job.run_dir import safe_name
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import Job
 from tfrun.launch.local.backend import local_job
-from tfrun.launch.pods import pod_group
+from tfrun.launch.prestarted import discovery
+from tfrun.launch.prestarted.group import group_job
 from tfrun.launch.prestarted.member import run_member
-from tfrun.launch.slurm import srun_step
 from tfrun.launch.slurm.backend import slurm_job
 from tfrun.launch.slurm.commands import hostnames
 from tfrun.launch.slurm.requeue import requeue
@@ -66,12 +68,20 @@ def job_of(
       certificate: what the control port shows on a network; None is without TLS.
 
     Raises:
-      UsageError: TFRUN-103 when there is no place for so many workers.
+      UsageError: TFRUN-103 when there is no place for so many workers, TFRUN-212 for pods without a
+        secret.
     """
     if isinstance(place, PodGroup):
-        return pod_group.pods_job(spec, place, certificate)
+        pairs = zip(place.agents, place.hosts, strict=True)
+        sites = [Site(agent=agent, host=host, slots=place.slots) for agent, host in pairs]
+        own = {"returns": True, "address": place.address, "certificate": certificate}
+        found = discovery.of_pods(place, certificate)
+        return group_job(spec, sites, place.agent, found, **own)
     if isinstance(place, SlurmStep):
-        return srun_step.step_job(spec, place, certificate)
+        sites = [Site(agent=agent, host=node, slots=1) for agent, node in place.agents]
+        found = discovery.of_step(place, Path(spec.run_dir))
+        own = {"returns": False, "certificate": certificate}
+        return replace(group_job(spec, sites, place.agent, found, **own), requeued=place.restarts)
     if [name for name, _ in place.nodes] == [place.here]:
         return local_job(spec)
     return slurm_job(spec, place, workers=workers, certificate=certificate)
@@ -86,11 +96,11 @@ def serve(place: Place, run_dir: str, timeout: float, certificate: Certificate |
     own = {"timeout": timeout, "environment": os.environ}
     if isinstance(place, PodGroup):
         shows = certificate.context if certificate else None
-        discovery = pod_group.discovery_of(place, certificate)
-        return run_member(place.agent, place.slots, discovery, shows=shows, **own)
+        found = discovery.of_pods(place, certificate)
+        return run_member(place.agent, place.slots, found, shows=shows, **own)
     assert isinstance(place, SlurmStep)
-    discovery = srun_step.discovery_of(place, Path(run_dir).absolute())
-    return run_member(place.agent, 1, discovery, **own)
+    found = discovery.of_step(place, Path(run_dir).absolute())
+    return run_member(place.agent, 1, found, **own)
 
 
 def task_environment(place: Place | None, environment: Mapping[str, str]) -> dict[str, str]:

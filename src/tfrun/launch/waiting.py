@@ -1,11 +1,29 @@
-"""Waits for somebody who is not there yet: a line for a person now and then, and an end."""
+"""Waits for somebody who is not there yet: why not, a line for a person now and then, an end."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 SAY_SECONDS = 5.0  # between two lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Why somebody is not there.
+
+    Attributes:
+      text: one clause for a person, without the machine's name.
+      permanent: trying again cannot help.
+      code: the error's code, when it is permanent.
+      fix: what to do then.
+    """
+
+    text: str
+    permanent: bool = False
+    code: str = "TFRUN-301"
+    fix: str = ""
 
 
 class Waiting:

@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,14 @@ class Phase(enum.IntEnum):
     PAUSE = 5  # saving, or what callbacks do when an epoch ends
     LOOP = 6  # between two commits of a loop of the script's own, or after the last one
     TENSORFLOW_START = 7  # in TensorFlow's start, which waits for all the others, without any end
+
+
+# What happens in between, and in which phases that is shown; in others they go on.
+_INSTEAD_OF = {
+    Phase.STEP: set(Phase) - {Phase.OTHER, Phase.TRACING},
+    Phase.PAUSE: set(Phase) - {Phase.OTHER},
+    Phase.TENSORFLOW_START: set(Phase),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,19 +130,15 @@ class Progress:
         _FORMAT.pack_into(self._memory, 0, now, Phase.BETWEEN, usual, self._step)
 
     @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """For a collective outside the steps."""
-        yield from self._meanwhile(Phase.STEP, set(Phase) - {Phase.OTHER, Phase.TRACING})
-
-    @contextlib.contextmanager
-    def tensorflow_start(self) -> Iterator[None]:
-        """For TensorFlow's start."""
-        yield from self._meanwhile(Phase.TENSORFLOW_START, set(Phase))
-
-    @contextlib.contextmanager
-    def pausing(self) -> Iterator[None]:
-        """For something in between that takes longer than a step."""
-        yield from self._meanwhile(Phase.PAUSE, set(Phase) - {Phase.OTHER})
+    def meanwhile(self, phase: Phase) -> Iterator[None]:
+        """While it lasts this worker is in a phase of `_INSTEAD_OF`, and then where it was."""
+        before = self._phase
+        if before in _INSTEAD_OF[phase]:
+            self._write(phase)
+        try:
+            yield
+        finally:
+            self._write(before)
 
     @contextlib.contextmanager
     def as_before(self) -> Iterator[None]:
@@ -167,25 +171,14 @@ class Progress:
         if (self._phase, self._since) != (phase, since):  # in the meantime
             self._show(self._since, self._phase)
 
-    def _meanwhile(self, phase: Phase, instead_of: Collection[Phase]) -> Iterator[None]:
-        before = self._phase
-        if before in instead_of:
-            self._write(phase)
-        try:
-            yield
-        finally:
-            self._write(before)
-
-    @property
-    def _step_seconds(self) -> float:
-        return self._usual.get(self._kind, 0.0)
-
     def _write(self, phase: Phase) -> None:
         self._phase, self._since = phase, time.monotonic()
         self._show(self._since, phase)
 
     def _show(self, since: float, phase: Phase) -> None:
-        _FORMAT.pack_into(self._memory, 0, since, phase, self._step_seconds, self._step)
+        _FORMAT.pack_into(
+            self._memory, 0, since, phase, self._usual.get(self._kind, 0.0), self._step
+        )
 
 
 def _is_in_tensorflow() -> bool:
@@ -225,26 +218,25 @@ def own() -> Progress | None:
 
 def as_before() -> contextlib.AbstractContextManager[None]:
     """While it lasts something else shows its progress."""
-    return _shown(Progress.as_before)
+    mine = own()
+    return mine.as_before() if mine else contextlib.nullcontext()
 
 
 def pausing() -> contextlib.AbstractContextManager[None]:
     """While it lasts this worker does something that takes longer than a step."""
-    return _shown(Progress.pausing)
+    return _meanwhile(Phase.PAUSE)
 
 
 def tensorflow_start() -> contextlib.AbstractContextManager[None]:
     """While it lasts TensorFlow waits for all workers to start."""
-    return _shown(Progress.tensorflow_start)
+    return _meanwhile(Phase.TENSORFLOW_START)
 
 
 def in_collective() -> contextlib.AbstractContextManager[None]:
     """While it lasts this worker waits for others."""
-    return _shown(Progress.waiting)
+    return _meanwhile(Phase.STEP)
 
 
-def _shown(
-    by: Callable[[Progress], contextlib.AbstractContextManager[None]],
-) -> contextlib.AbstractContextManager[None]:
+def _meanwhile(phase: Phase) -> contextlib.AbstractContextManager[None]:
     mine = own()
-    return by(mine) if mine else contextlib.nullcontext()
+    return mine.meanwhile(phase) if mine else contextlib.nullcontext()

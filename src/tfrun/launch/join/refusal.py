@@ -4,49 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import dataclass
 
 import aiohttp
 
 from tfrun.cluster.start_order import why_not_reached
 from tfrun.job.errors import TfrunError
+from tfrun.launch.waiting import Reason
 
 WRONG_TOKEN = 401
 
 
-@dataclass(frozen=True, kw_only=True)
-class Why:
-    """One clause; `permanent`: trying again cannot help, then with a code and what to do."""
-
-    text: str
-    permanent: bool = False
-    code: str = "TFRUN-303"
-    fix: str = ""
-
-
-def why_not_in(error: BaseException) -> Why:
+def why_not_in(error: BaseException) -> Reason:
     """Reads what went wrong on the way to the control port."""
     cause = error
     for name in ("os_error", "certificate_error"):
         cause = getattr(error, name, None) or cause
     match cause:
         case TfrunError():
-            return Why(text=cause.what, permanent=True, code=cause.code, fix=cause.fix)
+            return Reason(text=cause.what, permanent=True, code=cause.code, fix=cause.fix)
         case ssl.SSLCertVerificationError():
-            return Why(
+            return Reason(
                 text=f"its certificate is not trusted: {cause.verify_message}",
                 permanent=True,
                 code="TFRUN-320",
                 fix="Give the authority's certificate, or the server's own, with --tls-ca",
             )
         case aiohttp.ClientResponseError(status=status) if status == WRONG_TOKEN:
-            return Why(
+            return Reason(
                 text="the token is wrong",
                 permanent=True,
                 code="TFRUN-320",
                 fix="Copy the file that tfrun serve names, anew for each run directory",
             )
-    return Why(text=_passing(error, cause))
+    return Reason(text=_passing(error, cause))
 
 
 def _passing(error: BaseException, cause: BaseException) -> str:

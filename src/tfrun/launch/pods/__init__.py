@@ -1,1 +1,1 @@
-"""Jobs in Kubernetes: manifests, and pods that find their launcher."""
+"""Jobs in Kubernetes: what a person asks of it, and the manifests."""

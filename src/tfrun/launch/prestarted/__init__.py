@@ -1,1 +1,1 @@
-"""Processes that somebody else has started together, of which the first launches the job."""
+"""Processes that were started together, as `srun` and Kubernetes do; the first one launches."""

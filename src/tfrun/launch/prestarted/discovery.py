@@ -13,8 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tfrun.cluster.pods import TOKEN_FILE, PodGroup
+from tfrun.cluster.slurm import SlurmStep
 from tfrun.control.protocol import tls
 from tfrun.job import files
+from tfrun.job.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,3 +84,32 @@ class Discovery:
         """Takes back what `announce` has left."""
         if self.file:
             self.file.unlink(missing_ok=True)
+
+
+def of_step(step: SlurmStep, run_dir: Path) -> Discovery:
+    """Returns how the tasks of `srun tfrun` find the first one: by a file that all have to see."""
+    file = run_dir / f".slurm-{step.job}.{step.step}.{step.restarts}.json"
+    why = f"its task has not come, or does not see {run_dir}"
+    return Discovery(file=file, host=step.here, why=why)
+
+
+def of_pods(group: PodGroup, certificate: tls.Certificate | None) -> Discovery:
+    """Returns how pods find the first one: it is where their environment says.
+
+    Args:
+      group: this process's group.
+      certificate: what the launcher shows, which all have; None is without TLS.
+
+    Raises:
+      UsageError: TFRUN-212 when there is no secret.
+    """
+    problem = "is empty"
+    try:
+        token = Path(group.token_file).read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        token, problem = "", f"cannot be read: {error}"
+    if not token:
+        raise UsageError("TFRUN-212", f"{group.token_file!r:.200} {problem}", where=TOKEN_FILE)
+    url = f"{'https' if certificate else 'http'}://{group.hosts[0]}:{group.port}"
+    known = Found(url=url, token=token, certificate=tls.pem_of(certificate))
+    return Discovery(why="it has not connected yet", known=known, port=group.port)

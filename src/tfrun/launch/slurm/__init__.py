@@ -1,1 +1,1 @@
-"""Jobs in Slurm: inside an allocation, under srun, and as a batch script."""
+"""Jobs in Slurm: an agent on each node of an allocation, batch scripts, requeueing."""

@@ -9,6 +9,7 @@ the run directory instead: what srun passes on crosses that network in clear.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
@@ -125,24 +126,17 @@ class SlurmBackend:
         if self._process is None:
             return
         assert self._process.stdin is not None
-        if not await self._gone(timeout):
-            self._process.stdin.close()
-            if not await self._gone(STEP_SECONDS):
-                self._process.terminate()  # srun ends its step
-                if not await self._gone(STEP_SECONDS):
-                    self._process.kill()
-                    await self._process.wait()
+        # Then the agents' input ends; then srun ends its step.
+        for end in (self._process.stdin.close, self._process.terminate, self._process.kill):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._process.wait(), timeout)
+                break
+            end()
+            timeout = STEP_SECONDS
+        await self._process.wait()
         for reading in self._reading:
             reading.cancel()
         await asyncio.gather(*self._reading, return_exceptions=True)
-
-    async def _gone(self, timeout: float) -> bool:
-        assert self._process is not None
-        try:
-            await asyncio.wait_for(self._process.wait(), timeout)
-        except asyncio.TimeoutError:
-            return False
-        return True
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None

@@ -28,7 +28,7 @@ from tfrun.launch.backend import AgentEnd, Job
 from tfrun.launch.ssh.command import Remote, ssh_command
 from tfrun.launch.ssh.connection import Configure, SshConnection
 from tfrun.launch.ssh.copy_directory import pack, synced
-from tfrun.launch.ssh.failure import Reason
+from tfrun.launch.waiting import Reason
 
 LOOPBACK = "127.0.0.1"
 RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0)  # the last one again and again

@@ -15,7 +15,8 @@ from tfrun.job import files
 from tfrun.job.errors import TfrunError
 from tfrun.launch.remote_agent import read_line
 from tfrun.launch.ssh.command import FORWARD_FAILED, forwarded_port
-from tfrun.launch.ssh.failure import Reason, why_ssh_ended
+from tfrun.launch.ssh.failure import why_ssh_ended
+from tfrun.launch.waiting import Reason
 
 TAIL_LINES = 20
 MAX_LINE = 1 << 16

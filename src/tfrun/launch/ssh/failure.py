@@ -8,25 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from tfrun.launch.waiting import Reason
 
 SSH_FAILED = 255  # ssh's own exit code for its own failures
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the shells'
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reason:
-    """Why a host is not there.
-
-    Attributes:
-      text: one clause for a person, without the host's name.
-      permanent: trying again cannot help.
-      code: the error's code, when it is permanent.
-    """
-
-    text: str
-    permanent: bool = False
-    code: str = "TFRUN-301"
 
 
 # (what ssh says, what a person is told, permanent); the first line of the table that fits counts.
