@@ -6,6 +6,7 @@ makes YAML.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tfrun.cluster import pods
@@ -43,9 +44,11 @@ def manifests(what: Deployment, kind: str) -> list[Manifest]:
     ]
 
 
-def _meta(what: Deployment, name: str = "") -> Manifest:
+def _object(what: Deployment, api: str, kind: str, *, suffix: str = "", **of: Any) -> Manifest:
+    """Returns an object of the cluster, which is called as the deployment and a suffix."""
     place = {"namespace": what.namespace} if what.namespace else {}
-    return {"name": name or what.name, **place, "labels": _labels(what)}
+    meta = {"name": f"{what.name}{suffix}", **place, "labels": _labels(what)}
+    return {"apiVersion": api, "kind": kind, "metadata": meta, **of}
 
 
 def _labels(what: Deployment) -> dict[str, str]:
@@ -53,76 +56,49 @@ def _labels(what: Deployment) -> dict[str, str]:
 
 
 def _secret(what: Deployment) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": _meta(what, f"{what.name}-token"),
-        "type": "Opaque",
-        "stringData": {"token": what.token},
-    }
+    own = {"type": "Opaque", "stringData": {"token": what.token}}
+    return _object(what, "v1", "Secret", suffix="-token", **own)
 
 
 def _claim(what: Deployment) -> Manifest:
     chosen = {"storageClassName": what.storage_class} if what.storage_class else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": _meta(what, f"{what.name}-run"),
-        "spec": {
-            # All pods write there: logs, checkpoints.
-            "accessModes": ["ReadWriteMany"],
-            **chosen,
-            "resources": {"requests": {"storage": what.storage}},
-        },
+    spec = {
+        # All pods write there: logs, checkpoints.
+        "accessModes": ["ReadWriteMany"],
+        **chosen,
+        "resources": {"requests": {"storage": what.storage}},
     }
+    return _object(what, "v1", "PersistentVolumeClaim", suffix="-run", spec=spec)
 
 
 def _job(what: Deployment) -> list[Manifest]:
     service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _meta(what),
-        "spec": {
-            "clusterIP": "None",
-            "selector": {"batch.kubernetes.io/job-name": what.name},
-            # The pods look for each other before they are ready.
-            "publishNotReadyAddresses": True,
-            "ports": [{"name": "control", "port": CONTROL_PORT, "targetPort": "control"}],
-        },
+        "clusterIP": "None",
+        "selector": {"batch.kubernetes.io/job-name": what.name},
+        # The pods look for each other before they are ready.
+        "publishNotReadyAddresses": True,
+        "ports": [{"name": "control", "port": CONTROL_PORT, "targetPort": "control"}],
     }
-    job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": _meta(what),
-        "spec": _job_spec(what, f"{what.name}-", subdomain=what.name),
-    }
-    return [service, job]
+    job = _job_spec(what, f"{what.name}-", subdomain=what.name)
+    return [
+        _object(what, "v1", "Service", spec=service),
+        _object(what, "batch/v1", "Job", spec=job),
+    ]
 
 
 def _jobset(what: Deployment) -> list[Manifest]:
-    return [
-        {
-            "apiVersion": "jobset.x-k8s.io/v1alpha2",
-            "kind": "JobSet",
-            "metadata": _meta(what),
-            "spec": {
-                # It makes the headless Service itself.
-                "network": {
-                    "enableDNSHostnames": True,
-                    "publishNotReadyAddresses": True,
-                    "subdomain": what.name,
-                },
-                "failurePolicy": {"maxRestarts": 0},
-                "replicatedJobs": [
-                    {
-                        "name": "worker",
-                        "replicas": 1,
-                        "template": {"spec": _job_spec(what, f"{what.name}-worker-0-")},
-                    }
-                ],
-            },
-        }
-    ]
+    workers = {"spec": _job_spec(what, f"{what.name}-worker-0-")}
+    spec = {
+        # It makes the headless Service itself.
+        "network": {
+            "enableDNSHostnames": True,
+            "publishNotReadyAddresses": True,
+            "subdomain": what.name,
+        },
+        "failurePolicy": {"maxRestarts": 0},
+        "replicatedJobs": [{"name": "worker", "replicas": 1, "template": workers}],
+    }
+    return [_object(what, "jobset.x-k8s.io/v1alpha2", "JobSet", spec=spec)]
 
 
 def _job_spec(what: Deployment, prefix: str, subdomain: str = "") -> Manifest:
@@ -173,7 +149,7 @@ def _pod(what: Deployment, prefix: str) -> Manifest:
     }
     fields = {pods.INDEX: INDEX_FIELD, pods.ADDRESS: "status.podIP"}
     container = _container(what)
-    container["env"] += [{"name": name, "value": value} for name, value in variables.items()]
+    container["env"] += _variables(variables)
     container["env"] += [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
         for name, path in fields.items()
@@ -186,7 +162,7 @@ def _pod(what: Deployment, prefix: str) -> Manifest:
     if what.tls_secret:
         secrets["tls"] = (what.tls_secret, TLS_DIR)
         files = {name: f"{TLS_DIR}/{file}" for name, file in TLS_FILES.items()}
-        container["env"] += [{"name": name, "value": value} for name, value in files.items()]
+        container["env"] += _variables(files)
     container["volumeMounts"] += [
         {"name": name, "mountPath": path, "readOnly": True} for name, (_, path) in secrets.items()
     ]
@@ -229,7 +205,7 @@ def _container(what: Deployment) -> Manifest:
         "command": ["tfrun"],
         "args": [_literal(word) for word in what.arguments],
         **({"workingDir": what.directory} if what.directory else {}),
-        "env": [{"name": k, "value": _literal(v)} for k, v in what.environment.items()],
+        "env": _variables({k: _literal(v) for k, v in what.environment.items()}),
         "resources": {name: value for name, value in resources.items() if value},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -241,6 +217,10 @@ def _container(what: Deployment) -> Manifest:
             {"name": "shm", "mountPath": "/dev/shm"},
         ],
     }
+
+
+def _variables(values: Mapping[str, str]) -> list[Manifest]:
+    return [{"name": name, "value": value} for name, value in values.items()]
 
 
 def _literal(text: str) -> str:
@@ -274,37 +254,29 @@ def _tfjob(what: Deployment) -> list[Manifest]:
     container = {**_container(what), "name": "tensorflow"}  # the operator looks for this name
     ports = {"tfjob-port": TFJOB_PORT, "health": CONTROL_PORT}
     container["ports"] = [{"name": name, "containerPort": port} for name, port in ports.items()]
-    container["env"] += [{"name": pods.HEALTH_PORT, "value": str(CONTROL_PORT)}]
+    variables = {pods.HEALTH_PORT: str(CONTROL_PORT)}
     # No readiness: the operator's Services may name only pods that are ready, and the pods look
     # for each other before.
     container |= _lives(_asked("health"))
     if what.ps:
         # The operator starts a chief that has failed again, and removes the servers of one that has
         # not: they wait.
-        container["env"].append({"name": CHIEF_AWAY, "value": str(TFJOB_AWAY)})
-    return [
-        {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "TFJob",
-            "metadata": _meta(what),
-            "spec": {
-                "runPolicy": {"backoffLimit": 3 * what.pods, "cleanPodPolicy": "Running"},
-                "tfReplicaSpecs": {
-                    role: {
-                        "replicas": replicas,
-                        "restartPolicy": "OnFailure",
-                        "template": {
-                            "metadata": {"labels": _labels(what)},
-                            "spec": {
-                                "enableServiceLinks": False,
-                                "terminationGracePeriodSeconds": what.grace,
-                                "containers": [container],
-                                "volumes": _volumes(what),
-                            },
-                        },
-                    }
-                    for role, replicas in roles.items()
-                },
-            },
-        }
-    ]
+        variables[CHIEF_AWAY] = str(TFJOB_AWAY)
+    container["env"] += _variables(variables)
+    template = {
+        "metadata": {"labels": _labels(what)},
+        "spec": {
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": what.grace,
+            "containers": [container],
+            "volumes": _volumes(what),
+        },
+    }
+    spec = {
+        "runPolicy": {"backoffLimit": 3 * what.pods, "cleanPodPolicy": "Running"},
+        "tfReplicaSpecs": {
+            role: {"replicas": replicas, "restartPolicy": "OnFailure", "template": template}
+            for role, replicas in roles.items()
+        },
+    }
+    return [_object(what, "kubeflow.org/v1", "TFJob", spec=spec)]
