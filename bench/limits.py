@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from harness import numbers, record
 
+from tfrun.collective.peer_listener import listen
 from tfrun.tools.bench import link
 
 BYTES, TIMES = 100 << 20, 12
@@ -34,7 +35,7 @@ def at_once(measure: Measure) -> float:
     """The slower one's rate of two processes that measure at the same time."""
     forks = multiprocessing.get_context("fork")
     begin, results = forks.Barrier(2), forks.SimpleQueue()
-    doors = [link.listen(), link.listen()]
+    doors = [listen(""), listen("")]
     ports = [door.getsockname()[1] for door in doors]
 
     def work(core: int, door: socket.socket, port: int) -> None:

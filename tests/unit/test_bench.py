@@ -10,13 +10,13 @@ import threading
 import pytest
 from rich.console import Console
 
+from tfrun.collective.peer_listener import listen
 from tfrun.job.bench_results import BenchSettings
 from tfrun.job.errors import UsageError
 from tfrun.job.reports import Measured
 from tfrun.tools.bench import link
 from tfrun.tools.bench.report import (
     BenchReport,
-    fastest_first,
     print_report,
     recommendation,
     to_remember,
@@ -52,7 +52,7 @@ def test_a_pack_is_another_one_when_it_is_clearly_faster() -> None:
 def test_what_later_jobs_are_to_know() -> None:
     ring = way_of("ring", dataclasses.replace(found(0.04), pack_bytes=1 << 20))
     host = way_of("host", dataclasses.replace(found(0.02), small_bytes=128 << 10))
-    both = dataclasses.replace(report(), ways=fastest_first([ring, host]))
+    both = dataclasses.replace(report(), ways=(host, ring))
     wanted = BenchSettings(
         communication="host", small_bytes=128 << 10, pack_bytes=1 << 20, date="2026-11-22"
     )
@@ -86,7 +86,7 @@ def report(link: float | None = 2e9) -> BenchReport:
         model=11 << 20,
         batch=64,
         alone=0.01,
-        ways=fastest_first([slow, fast]),
+        ways=(fast, slow),
         failed={"broken": "the job that measures broken ended with 1"},
     )
 
@@ -117,7 +117,7 @@ def test_without_a_link_there_is_no_share() -> None:
 
 
 def test_three_workers_measure_their_links_at_once() -> None:
-    listening = [link.listen() for _ in range(3)]
+    listening = [listen("") for _ in range(3)]
     ports = [one.getsockname()[1] for one in listening]
     rates: list[float] = []
 
@@ -136,7 +136,7 @@ def test_three_workers_measure_their_links_at_once() -> None:
 
 def test_a_neighbour_that_leaves_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "CONNECT_SECONDS", 5.0)
-    with link.listen() as listening, socket.create_server(("127.0.0.1", 0)) as other:
+    with listen("") as listening, socket.create_server(("127.0.0.1", 0)) as other:
         socket.create_connection(listening.getsockname()[:2]).close()
         with pytest.raises(OSError):
             link.bytes_per_second(listening, "127.0.0.1", other.getsockname()[1])

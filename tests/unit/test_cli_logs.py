@@ -71,7 +71,7 @@ def test_following_ends_with_the_job(run: Path, capsys: pytest.CaptureFixture[st
     def goes_on() -> None:
         with (run / "logs/worker-1.log").open("a") as file:
             file.write("later\n")
-        control_contact.remove(run, here)
+        (run / control_contact.NAME).unlink()
 
     timer = threading.Timer(0.5, goes_on)
     timer.start()

@@ -13,16 +13,16 @@ from tfrun.job.errors import UsageError
 from tfrun.tools import picture
 from tfrun.tools.tune.report import TuneReport, draw, print_report, scaled
 from tfrun.tools.tune.run import outcome
-from tfrun.tools.tune.search import Result, best, ended_at_most, next_batch
+from tfrun.tools.tune.search import TriedBatch, best, ended_at_most, next_batch
 
 
 def search(rate, *, start=8, most=65536):
     """All batches that are tried, and the best one; `rate(batch)` is None where memory ends."""
-    tried: dict[int, Result] = {}
+    tried: dict[int, TriedBatch] = {}
     while batch := next_batch(tried, start=start, most=most):
         assert batch not in tried and 1 <= batch <= most
         value = rate(batch)
-        tried[batch] = Result(batch=batch, rate=value, ended_by="" if value else "memory")
+        tried[batch] = TriedBatch(batch=batch, rate=value, ended_by="" if value else "memory")
     return list(tried), best(tried)
 
 
@@ -64,9 +64,9 @@ def test_no_batch_is_larger_than_wanted():
     ],
 )
 def test_it_is_told_when_only_the_largest_batch_that_is_wanted_ended_it(rate, told):
-    tried: dict[int, Result] = {}
+    tried: dict[int, TriedBatch] = {}
     while batch := next_batch(tried, start=8, most=50):
-        tried[batch] = Result(batch=batch, rate=rate(batch), ended_by="")
+        tried[batch] = TriedBatch(batch=batch, rate=rate(batch), ended_by="")
     assert ended_at_most(tried, most=50) is told
 
 
@@ -90,7 +90,7 @@ def raised(kind: str, message: str = "") -> dict:
 
 def test_a_measurement_takes_the_median():
     found = outcome(10, MEASURED, [], "", limited=False)
-    assert found == Result(batch=10, rate=100.0, milliseconds=100.0, memory=10**9)
+    assert found == TriedBatch(batch=10, rate=100.0, milliseconds=100.0, memory=10**9)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_numbers_of_workers_that_are_refused(text):
 
 
 RESULTS = (
-    Result(batch=8, rate=100.0, milliseconds=80.0, memory=10**9),
-    Result(batch=16, rate=190.0, milliseconds=84.2, memory=2 * 10**9),
-    Result(batch=32, ended_by="memory", how="ResourceExhaustedError"),
+    TriedBatch(batch=8, rate=100.0, milliseconds=80.0, memory=10**9),
+    TriedBatch(batch=16, rate=190.0, milliseconds=84.2, memory=2 * 10**9),
+    TriedBatch(batch=32, ended_by="memory", how="ResourceExhaustedError"),
 )
 
 

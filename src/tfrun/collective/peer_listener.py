@@ -33,7 +33,7 @@ class PeerListener:
 
     def __init__(self, me: int, world: int, key: str, host: str = "") -> None:
         self._me, self._world, self._key = me, world, key
-        self._listening = _listen(host)
+        self._listening = listen(host)
         self._shaking: dict[socket.socket, float] = {}  # since when, the oldest first
         self._changed = threading.Condition()
         self._came: dict[int, socket.socket] = {}
@@ -151,8 +151,8 @@ class PeerListener:
                 self._changed.notify_all()
 
 
-def _listen(host: str) -> socket.socket:
-    """Returns a listening socket on the interface of `host`, else on all of them."""
+def listen(host: str) -> socket.socket:
+    """Returns a listening socket on the interface of `host`, else ("") on all of them."""
     with contextlib.suppress(OSError):
         if host:
             family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]

@@ -102,14 +102,9 @@ def shown(run_dir: Path, contact: Contact) -> Iterator[None]:
     try:
         yield
     finally:
-        remove(run_dir, contact)
-
-
-def remove(run_dir: Path, contact: Contact) -> None:
-    """Removes the file at the job's end, unless another job has put its own there."""
-    if read(run_dir) == contact:
-        with contextlib.suppress(OSError):
-            (run_dir / NAME).unlink()
+        if read(run_dir) == contact:  # else another job has put its own there
+            with contextlib.suppress(OSError):
+                (run_dir / NAME).unlink()
 
 
 def read(run_dir: Path) -> Contact | None:

@@ -16,14 +16,6 @@ TIMES = 3
 _CHUNK = 1 << 20
 
 
-def listen() -> socket.socket:
-    """Opens a port on all interfaces, for a few seconds."""
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-    return socket.create_server(
-        ("", 0), family=family, dualstack_ipv6=family is socket.AF_INET6, backlog=4
-    )
-
-
 def bytes_per_second(listening: socket.socket, host: str, port: int) -> float:
     """Sends to the next worker and receives from the one before, at the same time.
 

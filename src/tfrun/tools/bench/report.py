@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -197,13 +197,11 @@ def to_remember(report: BenchReport, date: str) -> BenchSettings | None:
     # With GPUs NCCL is taken where it works. One way alone is the fastest of nothing.
     if report.gpus or len(report.ways) < 2 or best.name not in ("host", "ring"):
         return None
-    sizes = {name: value for way in report.ways for name, value in _sizes(way)}
+    sizes: dict[str, int] = {}
+    for way in report.ways:
+        both = {"small_bytes": way.small_bytes, "pack_bytes": way.pack_bytes}
+        sizes |= {name: value for name, value in both.items() if value is not None}
     return BenchSettings(communication=best.name, date=date, **sizes)
-
-
-def _sizes(way: Way) -> list[tuple[str, int]]:
-    both = {"small_bytes": way.small_bytes, "pack_bytes": way.pack_bytes}
-    return [(name, value) for name, value in both.items() if value is not None]
 
 
 def _sums(report: BenchReport) -> Table:
@@ -236,8 +234,3 @@ def _table(first: str, *others: str) -> Table:
     for name in others:
         table.add_column(name, justify="right")
     return table
-
-
-def fastest_first(ways: Sequence[Way]) -> tuple[Way, ...]:
-    """Returns them by the time of their steps."""
-    return tuple(sorted(ways, key=lambda way: way.step))

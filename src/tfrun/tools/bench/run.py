@@ -9,7 +9,7 @@ from statistics import median
 from tfrun.job import reports
 from tfrun.job.errors import TfrunError
 from tfrun.job.reports import Measured
-from tfrun.tools.bench.report import BenchReport, fastest_first, way_of
+from tfrun.tools.bench.report import BenchReport, way_of
 from tfrun.tools.child_job import QUIET, ChildJob, Say, ends_children_on_signals, failed
 
 MODULE = "tfrun.tools.bench.worker"
@@ -63,7 +63,7 @@ def run_bench(bench: Bench, say: Say) -> BenchReport:
         say("measuring one worker alone")
         threads = ["--threads-per-worker", str(first.threads)] if first.threads else []
         alone = _measured(bench, "alone", [*bench.first, *threads])
-    ways = fastest_first([way_of(way, measured) for way, measured in found.items()])
+    ways = [way_of(way, measured) for way, measured in found.items()]
     links = [measured.link for measured in found.values() if measured.link]
     return BenchReport(
         workers=first.workers,
@@ -72,7 +72,7 @@ def run_bench(bench: Bench, say: Say) -> BenchReport:
         model=bench.model,
         batch=bench.batch,
         alone=median(alone.step_seconds),
-        ways=ways,
+        ways=tuple(sorted(ways, key=lambda way: way.step)),
         failed={way: error.what for way, error in errors.items()},
         gpus=any(measured.gpus for measured in found.values()),
     )

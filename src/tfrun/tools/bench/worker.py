@@ -21,6 +21,7 @@ import tensorflow as tf
 import tfrun
 from tfrun.cluster.tf_config import parse_tf_config
 from tfrun.collective.collective import Collective
+from tfrun.collective.peer_listener import listen
 from tfrun.engine import host_collective
 from tfrun.engine.communication import RING_BYTES_PER_PACK
 from tfrun.job.reports import Measured
@@ -173,7 +174,7 @@ def _link(strategy: tf.distribute.Strategy, rank: int, size: int) -> float | Non
     cluster = parse_tf_config(os.environ["TF_CONFIG"]).cluster
     hosts = [address.host for role in ("chief", "worker") for address in cluster.addresses(role)]
     rate = 0.0
-    with link.listen() as listening:
+    with listen("") as listening:
         ports = _gathered(strategy, listening.getsockname()[1])
         after = (rank + 1) % size
         try:

@@ -6,10 +6,11 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfrun.tools.child_job import Say
 from tfrun.tools.doctor import findings
 from tfrun.tools.doctor.findings import ERROR, WARNING, Finding
 from tfrun.tools.doctor.probed_machine import ProbedMachine, Silent
@@ -22,7 +23,6 @@ TIMES = 5
 SLOW_BYTES, SLOW_SECONDS = 100e6, 5e-3
 
 Pair = tuple[str, str]
-Say = Callable[[str], None]
 
 
 @dataclass(kw_only=True)

@@ -36,10 +36,10 @@ DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "numpy")
 NVIDIA_SECONDS = 15.0
 CONNECT_SECONDS = 10.0
 BACKLOG = 64
-Answer = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
-def facts(names: list[str], directory: str, run_dir: str) -> Answer:
+def facts(names: list[str], directory: str, run_dir: str) -> JsonObject:
     """Returns what this machine is, and what it takes each of `names` for."""
     memory = psutil.virtual_memory()
     interfaces = _interfaces()
@@ -72,7 +72,7 @@ def facts(names: list[str], directory: str, run_dir: str) -> Answer:
     }
 
 
-def _space(where: str) -> Answer | None:
+def _space(where: str) -> JsonObject | None:
     try:
         usage = shutil.disk_usage(where)
     except OSError:
@@ -80,7 +80,7 @@ def _space(where: str) -> Answer | None:
     return {"path": where, "total": usage.total, "free": usage.free}
 
 
-def _disk(wanted: str) -> Answer | None:
+def _disk(wanted: str) -> JsonObject | None:
     """The disk on which a directory is, or would be made."""
     there = Path(wanted).resolve()
     while not there.is_dir() and there != there.parent:
@@ -89,7 +89,7 @@ def _disk(wanted: str) -> Answer | None:
     return found and {**found, "writable": os.access(there, os.W_OK | os.X_OK)}
 
 
-def _gpus() -> list[Answer]:
+def _gpus() -> list[JsonObject]:
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
         done = subprocess.run(
@@ -104,7 +104,7 @@ def _gpus() -> list[Answer]:
     ]
 
 
-def _interfaces() -> list[Answer]:
+def _interfaces() -> list[JsonObject]:
     states = psutil.net_if_stats()
     return [
         {"name": name, "address": address.address, "mbits": states[name].speed}
@@ -123,7 +123,7 @@ def _resolve(name: str) -> list[str]:
     return sorted({str(entry[4][0]) for entry in found})
 
 
-def connect(address: str, port: int, seconds: float, guess: int = 0) -> Answer:
+def connect(address: str, port: int, seconds: float, guess: int = 0) -> JsonObject:
     """Says what becomes of a connection.
 
     "reachable", "refused", "dropped", "unreachable", or "narrow": it does not carry large packets,
@@ -153,8 +153,8 @@ class Probe:
         self._listening: socket.socket | None = None
         self._listener: PeerListener | None = None
 
-    def answer(self, question: str, values: dict[str, Any]) -> Answer:
-        known: dict[str, Callable[..., Answer]] = {
+    def answer(self, question: str, values: dict[str, Any]) -> JsonObject:
+        known: dict[str, Callable[..., JsonObject]] = {
             "facts": facts,
             "connect": connect,
             "clock": lambda: {"time": time.time()},
@@ -164,20 +164,20 @@ class Probe:
         }
         return known[question](**values)
 
-    def _listen(self) -> Answer:
+    def _listen(self) -> JsonObject:
         """Opens a port that `connect` can look for, on all interfaces."""
         if self._listening is None:
             self._listening = socket.create_server(("0.0.0.0", 0), backlog=BACKLOG)
         return {"port": self._listening.getsockname()[1]}
 
-    def _meet(self, rank: int, world: int, key: str) -> Answer:
+    def _meet(self, rank: int, world: int, key: str) -> JsonObject:
         """Opens the port at which the other machines of a sum find this one."""
         self._listener = PeerListener(rank, world, key)
         return {"port": self._listener.port}
 
     def _sum(
         self, rank: int, world: int, peers: list[tuple[str, int]], count: int, times: int
-    ) -> Answer:
+    ) -> JsonObject:
         """Sums a vector with the other machines, as the workers of a job do.
 
         `peers` has address and port of each; the vector has `count` float32 numbers.
@@ -211,7 +211,7 @@ def main() -> None:
             _say({"error": f"{type(error).__name__}: {error}"})
 
 
-def _say(answer: Answer) -> None:
+def _say(answer: JsonObject) -> None:
     print(PREFIX + json.dumps(answer), flush=True)
 
 

@@ -46,9 +46,12 @@ def running(events: Sequence[Event]) -> dict[str, WorkerRun]:
     return workers
 
 
-def first_step_at(events: Sequence[Event]) -> float | None:
-    """Returns when the job had made its first step, in seconds since the epoch."""
-    return next((e["time"] for e in events if _is(e, reports.FirstStep)), None)
+def first_step_at(events: Sequence[Event], since: float = 0.0) -> float | None:
+    """Returns when a worker that was started since then had made its first step.
+
+    All times are seconds since the epoch.
+    """
+    return next((e["time"] for e in _after(events, since) if _is(e, reports.FirstStep)), None)
 
 
 def training_seconds(events: Sequence[Event]) -> float:
@@ -98,11 +101,6 @@ def resumed_step(events: Sequence[Event], since: float) -> int | None:
     """Returns the step that workers went on from; None when they began at the beginning."""
     found = map(reports.of, _after(events, since))
     return next((r.step for r in found if isinstance(r, reports.Resumed)), None)
-
-
-def step_after(events: Sequence[Event], since: float) -> float | None:
-    """Returns when a worker that was started since then had made its first step."""
-    return first_step_at(list(_after(events, since)))
 
 
 def lost_steps(events: Sequence[Event], faults: Sequence[float]) -> Lost:

@@ -211,7 +211,7 @@ def judge_preempted(
     else:
         broken.append("nothing was saved")
     equal = again.weights_equal(wanted)
-    step = reading.step_after(again.events, restarted)
+    step = reading.first_step_at(again.events, restarted)
     seconds = None if step is None else round(step - restarted, 4)
     broken += again.broken(equal)
     if lost:

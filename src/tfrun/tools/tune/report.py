@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tfrun.job.learning_rate_rules import factor
-from tfrun.tools.tune.search import Result
+from tfrun.tools.tune.search import TriedBatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +48,8 @@ class TuneReport:
 
     script: str
     workers: int
-    results: tuple[Result, ...]
-    chosen: Result
+    results: tuple[TriedBatch, ...]
+    chosen: TriedBatch
     scaled: tuple[Scaled, ...]
     most: int | None = None
 
@@ -113,7 +113,7 @@ def print_report(report: TuneReport, console: Console) -> None:
         console.print(_line(row), highlight=False)
 
 
-def _end(result: Result) -> str:
+def _end(result: TriedBatch) -> str:
     return {
         "": "",
         "memory": f"out of memory: {result.how}",

@@ -16,7 +16,7 @@ from tfrun.job.exits import ExitStatus
 from tfrun.job.trial_request import Trial, fixed_batch, folder, no_step
 from tfrun.tools.child_job import QUIET, Experiment, Say, ends_children_on_signals, failed
 from tfrun.tools.tune.report import TuneReport, scaled
-from tfrun.tools.tune.search import Result, best, ended_at_most, next_batch
+from tfrun.tools.tune.search import TriedBatch, best, ended_at_most, next_batch
 
 UNTIMED = 3  # the first step is traced, and the next ones still fill buffers
 LOG_BYTES = 20_000
@@ -63,7 +63,7 @@ def run_tune(tune: Tune, say: Say) -> TuneReport:
         even a batch of 1 fits, TFRUN-801 when it makes no step, TFRUN-802 when its batch cannot
         be changed.
     """
-    tried: dict[int, Result] = {}
+    tried: dict[int, TriedBatch] = {}
     found: dict[str, Any] = {}
     with ends_children_on_signals():
         while batch := next_batch(tried, start=tune.start, most=tune.most):
@@ -96,7 +96,7 @@ def run_tune(tune: Tune, say: Say) -> TuneReport:
     )
 
 
-def _try(tune: Tune, batch: int) -> tuple[Result, dict[str, Any] | None]:
+def _try(tune: Tune, batch: int) -> tuple[TriedBatch, dict[str, Any] | None]:
     """Returns what came of a batch, and what was measured."""
     trial = Trial(
         steps=UNTIMED + tune.steps,
@@ -128,7 +128,7 @@ def outcome(
     log: str,
     *,
     limited: bool,
-) -> Result | None:
+) -> TriedBatch | None:
     """Returns the result; None when the job failed for another reason than memory.
 
     `found` is what the chief has written, if it came to that, `log` the end of what the workers
@@ -136,16 +136,16 @@ def outcome(
     """
     if found is not None and found["outcome"] == "measured":
         rates = [n / s for n, s in zip(found["counts"], found["seconds"], strict=True) if s > 0]
-        return Result(
+        return TriedBatch(
             batch=batch,
             rate=statistics.median(rates),
             milliseconds=1000 * statistics.median(found["seconds"]),
             memory=found["memory"],
         )
     if found is not None:
-        return Result(batch=batch, ended_by="data", how=f"{found['samples']} samples in all")
+        return TriedBatch(batch=batch, ended_by="data", how=f"{found['samples']} samples in all")
     how = _out_of_memory(events, log, limited)
-    return Result(batch=batch, ended_by="memory", how=how) if how else None
+    return TriedBatch(batch=batch, ended_by="memory", how=how) if how else None
 
 
 def _out_of_memory(events: Sequence[Mapping[str, Any]], log: str, limited: bool) -> str:
@@ -169,7 +169,7 @@ def _log(run_dir: Path) -> str:
     return "\n".join(log.read_text(errors="replace")[-LOG_BYTES:] for log in logs)
 
 
-def _line(result: Result) -> str:
+def _line(result: TriedBatch) -> str:
     if result.rate is None:
         return f"batch {result.batch}: {result.ended_by} ends here ({result.how})"
     return f"batch {result.batch}: {result.rate:,.0f} samples/s"

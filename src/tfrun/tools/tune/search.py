@@ -10,7 +10,7 @@ FRACTION = 8  # the last memory-bound batch is found to an eighth
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class TriedBatch:
     """What came of a batch.
 
     Attributes:
@@ -30,7 +30,7 @@ class Result:
     how: str = ""
 
 
-def next_batch(tried: Mapping[int, Result], *, start: int, most: int) -> int | None:
+def next_batch(tried: Mapping[int, TriedBatch], *, start: int, most: int) -> int | None:
     """Returns the batch to try next; None when the best one is known.
 
     Doubling goes on while it gains 5 %. What then does not run any more is approached by
@@ -54,13 +54,13 @@ def next_batch(tried: Mapping[int, Result], *, start: int, most: int) -> int | N
     return middle if top < middle < limit else None
 
 
-def ended_at_most(tried: Mapping[int, Result], *, most: int) -> bool:
+def ended_at_most(tried: Mapping[int, TriedBatch], *, most: int) -> bool:
     """Whether nothing but `most` ended the search: the best batch is the largest, and it ran."""
     chosen = best(tried)
     return chosen is not None and chosen.batch == max(tried) and chosen.batch * 2 > most
 
 
-def best(tried: Mapping[int, Result]) -> Result | None:
+def best(tried: Mapping[int, TriedBatch]) -> TriedBatch | None:
     """Returns the result with the highest rate; None when nothing ran."""
     ran = [result for result in tried.values() if result.rate is not None]
     return max(ran, key=lambda result: result.rate or 0.0, default=None)
