@@ -30,10 +30,7 @@ def about_run(verb: Callable[..., int]) -> click.Command:
 
 
 def found(run: str | None) -> Path:
-    """Returns the absolute path of a run directory.
-
-    Args:
-      run: as a person has written it.
+    """Returns the absolute path of the run directory that a person has named, or of the newest.
 
     Raises:
       UsageError: TFRUN-109 when there is none.
@@ -77,22 +74,3 @@ def tell_damage(folder: Path, which: str = "") -> None:
 
     for text in damaged(folder):
         click.echo(f"tfrun: WARNING {which}{text}", err=True)
-
-
-def asked(folder: Path, path: str, body: dict[str, Any], seconds: float = 5.0) -> dict[str, Any]:
-    """Returns what the job that runs in a directory answers; the arguments are those of `ask`.
-
-    Raises:
-      UsageError: TFRUN-109 when nothing there can be asked.
-    """
-    from tfrun.observe import ask_job
-
-    try:
-        return ask_job.ask(folder, path, body, seconds=seconds)
-    except ask_job.NoAnswer as why:
-        raise UsageError(
-            "TFRUN-109",
-            f"the job in {str(folder)!r:.200} cannot be asked: {why}",
-            expected="a job that runs",
-            fix="tfrun status shows what is known of it",
-        ) from None

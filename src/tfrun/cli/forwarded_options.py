@@ -16,10 +16,7 @@ from tfrun.job.errors import UsageError
 def check(args: Sequence[str], environment: Mapping[str, str], *, external: str = "") -> None:
     """Refuses what `tfrun args…` would refuse in that environment, whatever the machine.
 
-    Args:
-      args: its command line.
-      environment: its variables.
-      external: who states its cluster; "" is tfrun.
+    `external` says who states its cluster; "" is tfrun.
 
     Raises:
       UsageError: as `tfrun` does; TFRUN-105 for an option or a variable with a bad value.

@@ -73,12 +73,7 @@ def _read(path: str, option: str) -> str:
 
 
 def remote_of(hosts: Sequence[Host], options: Options, environment: Mapping[str, str]) -> Remote:
-    """Returns how things are on the hosts.
-
-    Args:
-      hosts: the hosts, or none.
-      options: --remote-python, --remote-dir, --env and --sync.
-      environment: this process's.
+    """Returns how --remote-python, --remote-dir, --env and --sync want things on the hosts.
 
     Raises:
       UsageError: TFRUN-107 when one of them is given without hosts, TFRUN-105 when a variable is

@@ -26,10 +26,7 @@ _OTHERS = re.compile(r"TFRUN_(VERSION|HELP|(HOST_)?TESTS?(_.*)?|PORT(_.*)?|SERVI
 def unknown(names: Iterable[str], run: click.Command, verbs: Iterable[str]) -> Iterator[str]:
     """Yields a sentence for each variable that has no effect because it is no option's.
 
-    Args:
-      names: the environment's.
-      run: the command whose options are meant.
-      verbs: those that have options of their own, `TFRUN_<VERB>_…`.
+    `verbs` have options of their own, `TFRUN_<VERB>_…`.
     """
     known = _variables(run, PREFIX) | _OWN
     for name in sorted(names):
@@ -50,10 +47,7 @@ def unknown(names: Iterable[str], run: click.Command, verbs: Iterable[str]) -> I
 def of_a_job(names: Iterable[str], run: click.Command, verbs: Iterable[str]) -> set[str]:
     """Returns those that state something for a job: its scripts' own jobs are not meant.
 
-    Args:
-      names: the environment's.
-      run: the command that starts a job.
-      verbs: those that may have started it, with options of their own.
+    One of the `verbs`, with options of its own, may have started it.
     """
     known = _variables(run, PREFIX) | settings.WITHOUT_OPTION
     of_verbs = tuple(f"{PREFIX}{verb.upper()}_" for verb in verbs)

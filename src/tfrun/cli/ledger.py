@@ -78,21 +78,17 @@ def _line(epoch: EpochReport) -> str:
     line = f"{epoch.data}{again} · epoch {epoch.epoch} · "
     line += f"{epoch.consumed:,} of {epoch.samples:,} {kind} in {epoch.steps:,} steps"
     line += f" · workers {worlds} · "
-    if epoch.left_out_count:
-        more = ", …" if epoch.left_out_count > len(epoch.left_out) else ""
-        named = ", ".join(map(str, epoch.left_out)) + more
-        line += f"{epoch.left_out_count:,} could not be read ({named}) · "
+    if count := epoch.left_out_count:
+        line += f"{count:,} could not be read ({_named(epoch.left_out, count)}) · "
     if epoch.exact:
         return line + ("each exactly once" + ("" if epoch.complete else ", not finished"))
     wrong = []
-    if epoch.missing_count:
-        wrong.append(f"{epoch.missing_count:,} MISSING: {_named(epoch.missing, epoch, 'missing')}")
-    if epoch.duplicate_count:
-        named = _named(epoch.duplicates, epoch, "duplicate")
-        wrong.append(f"{epoch.duplicate_count:,} MORE THAN ONCE: {named}")
+    if count := epoch.missing_count:
+        wrong.append(f"{count:,} MISSING: {_named(epoch.missing, count)}")
+    if count := epoch.duplicate_count:
+        wrong.append(f"{count:,} MORE THAN ONCE: {_named(epoch.duplicates, count)}")
     return line + ("; ".join(wrong) or f"{epoch.expected:,} were expected")
 
 
-def _named(samples: tuple[int, ...], epoch: EpochReport, what: str) -> str:
-    count = epoch.missing_count if what == "missing" else epoch.duplicate_count
+def _named(samples: tuple[int, ...], count: int) -> str:
     return ", ".join(map(str, samples)) + (", …" if count > len(samples) else "")

@@ -72,8 +72,7 @@ def first_words(begun: str) -> list[CompletionItem]:
 def verb_of(environment: MutableMapping[str, str]) -> list[str]:
     """Returns the verb whose words the shell wants completed, and takes it out of these; or none.
 
-    Args:
-      environment: where bash, zsh and fish tell click what stands on the command line.
+    In the environment bash, zsh and fish tell click what stands on the command line.
     """
     import shlex
 
@@ -277,19 +276,10 @@ def run(**told) -> int:
 def options_of(
     context: click.Context, told: Mapping[str, Any], environment: Mapping[str, str] = os.environ
 ) -> Options:
-    """Returns what a command line says, and what variables do.
-
-    Args:
-      context: in which click has parsed it.
-      told: the values.
-      environment: the variables.
-    """
+    """Returns what a command line says, as click has parsed it, and what variables do."""
     from tfrun.cli.options import Options
 
-    here = click.core.ParameterSource.COMMANDLINE
-    stated = {name for name in context.params if context.get_parameter_source(name) is here}
-    variables = of_a_job(environment, run, VERBS)
-    return Options.of(told, stated=stated, environment=environment, variables=variables)
+    return Options.of(context, told, environment, of_a_job(environment, run, VERBS))
 
 
 def command_for(argv: Sequence[str]) -> tuple[click.Command, list[str], str]:

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import click
+
 from tfrun.checkpoint.when_due import parse as parse_interval
 from tfrun.job.settings import from_variables
 from tfrun.job.spec import JobSpec, Program, WorkerRange, seed_or_drawn
@@ -57,18 +59,17 @@ class Options:
     @classmethod
     def of(
         cls,
+        context: click.Context,
         told: Mapping[str, Any],
-        *,
-        stated: Collection[str],
         environment: Mapping[str, str],
         variables: Collection[str],
     ) -> Options:
-        """Reads what click has parsed.
+        """Reads what click has parsed, and the variables that no option stands for.
 
         Args:
+          context: knows what stands on the command line.
           told: the values of the options and of SCRIPT, by the names that Python has for them.
-          stated: those that stand on the command line.
-          environment: which has variables that no option stands for.
+          environment: all variables.
           variables: see the attribute.
 
         Raises:
@@ -79,6 +80,8 @@ class Options:
             names = [field.name for field in dataclasses.fields(kind)]
             return {name: told[name] for name in names if told.get(name) is not None}
 
+        here = click.core.ParameterSource.COMMANDLINE
+        stated = [name for name in context.params if context.get_parameter_source(name) is here]
         workers = WorkerRange.parse(told["workers"]) if told["workers"] is not None else None
         timeouts = Timeouts(
             **named(Timeouts),

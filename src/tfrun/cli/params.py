@@ -15,9 +15,8 @@ MOST = 1e9  # in seconds thirty years; clocks overflow far beyond
 def context(verb: str = "", *, script: bool = False) -> dict[str, Any]:
     """Returns a command's settings for click: its options are variables as well.
 
-    Args:
-      verb: its name; "" is `tfrun` itself.
-      script: it runs one, and what stands behind the script is the script's.
+    The `verb` "" is `tfrun` itself. Of a command with a `script`, what stands behind that is the
+    script's.
     """
     return {
         "help_option_names": ["-h", "--help"],
@@ -43,12 +42,7 @@ SECONDS: dict[str, Any] = {"type": Number(min=0, min_open=True), "metavar": "SEC
 
 
 def numbers_of_workers(text: str, *, where: str, least: int = 1) -> tuple[int, ...]:
-    """Reads "1,2,4".
-
-    Args:
-      text: as a person has written it.
-      where: the option.
-      least: how many different ones there have to be.
+    """Reads "1,2,4", with `least` different numbers.
 
     Raises:
       UsageError: TFRUN-105 where it is no list of so many.

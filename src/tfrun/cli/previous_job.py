@@ -22,13 +22,7 @@ TAIL_BYTES = 1 << 20  # of the events: the last job's last step is at their end
 
 
 def notices(run_dir: Path, checkpoints: Path, *, goes_on: bool) -> list[str]:
-    """Returns what a person is told before a job begins in a directory that others have used.
-
-    Args:
-      run_dir: the run directory.
-      checkpoints: its checkpoints.
-      goes_on: there are some.
-    """
+    """Returns what a person is told before a job begins in a directory that others have used."""
     step = newest_step(checkpoints) if goes_on else None
     if goes_on and step is None and any(checkpoints.glob("ckpt-*")):
         return []  # none can be read, which the chief tells and counts as a doubt
@@ -36,12 +30,7 @@ def notices(run_dir: Path, checkpoints: Path, *, goes_on: bool) -> list[str]:
 
 
 def await_agents(checkpoints: Path, spec: JobSpec) -> None:
-    """Waits until the agents of a job whose launcher was killed have saved what they have.
-
-    Args:
-      checkpoints: the directory, which may not be there.
-      spec: the job that is to begin.
-    """
+    """Waits until the agents of a job whose launcher was killed have saved what they have."""
     until, said = time.monotonic() + claims.longest_wait(spec.timeouts), False
     while (holders := claims.held_by(checkpoints)) and time.monotonic() < until:
         if not said:

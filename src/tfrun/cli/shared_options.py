@@ -76,10 +76,6 @@ def reporter(path: str | None, print_report: Callable[[Any, Any], None]) -> Call
 
     An empty file is written at once: that it cannot be is not to be found out after minutes.
 
-    Args:
-      path: the value of --json.
-      print_report: prints a report to a console of rich's.
-
     Raises:
       UsageError: TFRUN-105 where it cannot be written.
     """

@@ -29,6 +29,17 @@ REFUSED = (
 )
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+SECURITY = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
 _ESTABLISHED = "01"
 _CONNECTIONS = Path("/proc/net/tcp")
 _LOOK, _OWN = "look", "own"
@@ -47,7 +58,14 @@ def for_owner(handler: Handler) -> Handler:
 def _marked(handler: Handler, mark: str) -> Handler:
     @functools.wraps(handler)
     async def marked(request: web.Request) -> web.StreamResponse:
-        return await handler(request)
+        try:
+            answer = await handler(request)
+        except web.HTTPException as error:
+            error.headers.update(SECURITY)
+            raise
+        if not answer.prepared:
+            answer.headers.update(SECURITY)
+        return answer
 
     marked.tfrun_access = mark  # type: ignore[attr-defined]
     return marked

@@ -11,32 +11,35 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.job import control_contact
+from tfrun.job.errors import UsageError
 from tfrun.observe.monitor import view_of
 
 SECONDS = 5.0
 
 
-class NoAnswer(Exception):
-    """The job cannot be asked; the text says why, as one clause."""
+class NoAnswer(UsageError):
+    """TFRUN-109: the job cannot be asked, and why."""
+
+    def __init__(self, run_dir: Path, why: str) -> None:
+        super().__init__(
+            "TFRUN-109",
+            f"the job in {str(run_dir)!r:.200} cannot be asked: {why}",
+            expected="a job that runs",
+            fix="tfrun status shows what is known of it",
+        )
 
 
 def ask(run_dir: Path, path: str, body: dict[str, Any] | None = None, *, seconds: float = SECONDS):
-    """Returns a live job's answer, read as JSON.
-
-    Args:
-      run_dir: the run directory.
-      path: what to ask for, "/status".
-      body: what to send along: a POST; without it, a GET.
-      seconds: how long to wait.
+    """Returns a live job's answer, read as JSON; with a body it is a POST, without it a GET.
 
     Raises:
       NoAnswer: nothing runs there, or it is not reached from here, or refuses.
     """
     found = control_contact.read(run_dir)
     if found is None or found.is_gone:
-        raise NoAnswer("no job runs there, or it is another user's")
+        raise NoAnswer(run_dir, "no job runs there, or it is another user's")
     if found.url is None:
-        raise NoAnswer(f"it runs on {found.host}, which can be asked there only")
+        raise NoAnswer(run_dir, f"it runs on {found.host}, which can be asked there only")
     request = urllib.request.Request(
         found.url + path,
         data=None if body is None else json.dumps(body).encode(),
@@ -51,22 +54,17 @@ def ask(run_dir: Path, path: str, body: dict[str, Any] | None = None, *, seconds
         with opener.open(request, timeout=seconds) as answer:
             values = json.loads(answer.read())
     except urllib.error.HTTPError as error:
-        raise NoAnswer(f"it refuses: HTTP {error.code}") from None
+        raise NoAnswer(run_dir, f"it refuses: HTTP {error.code}") from None
     except (OSError, ValueError, TypeError, RecursionError, http.client.HTTPException) as error:
         # Also a damaged certificate, or something else that listens there by now.
-        raise NoAnswer(f"it does not answer: {error}") from None
+        raise NoAnswer(run_dir, f"it does not answer: {error}") from None
     if not isinstance(values, dict):
-        raise NoAnswer("what listens there is no job")
+        raise NoAnswer(run_dir, "what listens there is no job")
     return values
 
 
 def status(run_dir: Path, *, heat: bool = False) -> dict[str, Any]:
-    """Returns the status of a job: its own word if it runs, else what its events tell.
-
-    Args:
-      run_dir: the run directory.
-      heat: with the times of each worker over time.
-    """
+    """Returns the status of a job: its own word if it runs, else what its events tell."""
     try:
         return ask(run_dir, f"/status{'?heat=1' if heat else ''}")
     except NoAnswer:

@@ -101,11 +101,7 @@ class Goodput:
             self._steps -= min(steps, self._steps)
 
     def to_json(self, now: float) -> dict[str, Any]:
-        """Returns the seconds in all, the share of training, and the parts.
-
-        Args:
-          now: seconds since the epoch; a job that has ended counts until its end.
-        """
+        """Returns the seconds until now, or the job's end, the share of training, and the parts."""
         until = self._ended if self._ended is not None else now
         whole = max(0.0, until - self.began)
         parts = dict(self._parts)

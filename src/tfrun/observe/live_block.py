@@ -36,9 +36,7 @@ class Screen:
     """The block, and what scrolls above it. One thread uses it."""
 
     def __init__(self, view: View) -> None:
-        """Args:
-        view: gives the job's status (`JobView.to_json`).
-        """
+        """`view` gives the job's status (`JobView.to_json`)."""
         self._view, self._drawn = view, time.monotonic()
         self._console = Console(stderr=True, highlight=False)
         self._live = Live(

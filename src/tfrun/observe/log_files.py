@@ -34,11 +34,7 @@ class Piece:
 
 
 def names(run_dir: Path) -> list[LogFile]:
-    """Returns the logs of a run by name; links and whatever else is no regular file are left out.
-
-    Args:
-      run_dir: the run directory.
-    """
+    """Returns the logs of a run by name; links and what else is no regular file are left out."""
     found = []
     with contextlib.suppress(OSError), _opened(run_dir / "logs", _FOLDER) as folder:
         for name in sorted(os.listdir(folder)):  # noqa: PTH208  (a path could be another folder by now)

@@ -59,12 +59,7 @@ class Monitor:
                 self._latest, self._suspicions = {}, {}
 
     def reported(self, task: str, report: StepsMade) -> str | None:
-        """Takes a report of a worker's steps; returns what a person is to be told.
-
-        Args:
-          task: the worker.
-          report: what it says.
-        """
+        """Takes a report of a worker's steps; returns what a person is to be told."""
         now = time.time()
         found = step_reports.read(now, report)
         with self._lock:

@@ -6,6 +6,7 @@ Everything here only reads. docs/observe.md describes the routes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,7 +18,7 @@ from typing import Any
 from aiohttp import web
 
 from tfrun.observe import log_files
-from tfrun.observe.access import Access, Handler, cookie_name, for_onlookers, for_owner
+from tfrun.observe.access import SECURITY, Access, Handler, cookie_name, for_onlookers, for_owner
 from tfrun.observe.events import end_of_lines, new_lines
 
 LOOK_SECONDS = 0.25
@@ -25,17 +26,6 @@ CLOSE_SECONDS = 0.5  # for them to read the last of it
 STATUS_SECONDS = 1.0
 SILENT_SECONDS = 15.0  # until a comment shows that the connection is alive
 MOST_STREAMS = 64
-SECURITY = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 _TYPES = {
     ".html": "text/html",
     ".js": "text/javascript",
@@ -76,10 +66,8 @@ class WatchRoutes:
             "/logs/{name}": self._log,
             "/metrics": self._metrics,
         }
-        routes = [
-            web.get(path, for_onlookers(_secured(handler))) for path, handler in handlers.items()
-        ]
-        return [*routes, web.post("/key", for_owner(_secured(self._new_key)))]
+        routes = [web.get(path, for_onlookers(handler)) for path, handler in handlers.items()]
+        return [*routes, web.post("/key", for_owner(self._new_key))]
 
     async def close(self) -> None:
         """Sends what is new to all who look, and lets them go."""
@@ -228,23 +216,7 @@ def _packaged(name: str) -> web.Response:
     kind = _TYPES.get(Path(name).suffix)
     if kind is None or name not in {file.name for file in folder.iterdir()}:
         raise web.HTTPNotFound
-    return web.Response(
-        body=(folder / name).read_bytes(), content_type=kind, charset="utf-8", headers=SECURITY
-    )
-
-
-def _secured(handler: Handler) -> Handler:
-    async def secured(request: web.Request) -> web.StreamResponse:
-        try:
-            answer = await handler(request)
-        except web.HTTPException as error:
-            error.headers.update(SECURITY)
-            raise
-        if not answer.prepared:
-            answer.headers.update(SECURITY)
-        return answer
-
-    return secured
+    return web.Response(body=(folder / name).read_bytes(), content_type=kind, charset="utf-8")
 
 
 def _number(request: web.Request, name: str) -> int | None:
@@ -261,7 +233,5 @@ def _without(request: web.Request) -> frozenset[str]:
 
 
 async def _either(what: Awaitable[Any], seconds: float) -> None:
-    try:
+    with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(what, seconds)
-    except asyncio.TimeoutError:
-        pass

@@ -20,11 +20,7 @@ PART = "Time of one step by what it is spent on"
 
 
 def exposition(view: Mapping[str, Any]) -> bytes:
-    """Returns what Prometheus reads of a job.
-
-    Args:
-      view: `JobView.to_json()`.
-    """
+    """Returns what Prometheus reads of a job's status (`JobView.to_json`)."""
     return generate_latest(Metrics(view))
 
 

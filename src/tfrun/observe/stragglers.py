@@ -79,13 +79,7 @@ class StragglerVerdict:
 def judge(
     task: str, before: Suspicion, latest: Mapping[str, Numbers]
 ) -> tuple[Suspicion, StragglerVerdict | None]:
-    """Returns what is known against a worker after its newest report.
-
-    Args:
-      task: the worker.
-      before: what was known.
-      latest: each worker's newest report of this round.
-    """
+    """Returns what is known against a worker after its newest report, one of this round's."""
     mine = latest[task]
     others = [
         found
@@ -146,11 +140,7 @@ def may_count(mine: Numbers, before: Suspicion, usual: Usual) -> bool:
 
 
 def sentence(event: Mapping[str, Any]) -> str:
-    """Returns the line that names a straggler.
-
-    Args:
-      event: of the kind "straggler".
-    """
+    """Returns the line that names a straggler, of an event of that kind."""
     to = event.get("network_to")
     what = {
         "input": "its input takes",

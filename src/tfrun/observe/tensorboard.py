@@ -79,12 +79,7 @@ class Board:
 
 
 def by_step(event: Event, batch: float | None) -> dict[str, float]:
-    """Returns the values by tag.
-
-    Args:
-      event: of the kind "progress".
-      batch: the global batch, where it is known.
-    """
+    """Returns the values of a "progress" event by tag; `batch` is the global one."""
     values = {f"step/{name}": value for name, value in metrics(event.get("logs") or {}).items()}
     seconds = metric(event.get("step_seconds"))
     if seconds:
@@ -108,12 +103,7 @@ def by_step(event: Event, batch: float | None) -> dict[str, float]:
 
 
 def hyperparameters(job: Event, report: reports.Training) -> dict[str, Scalar]:
-    """Returns what a training begins with.
-
-    Args:
-      job: the event of the job's beginning.
-      report: the chief's.
-    """
+    """Returns what a training begins with, of the event "job" and the chief's report."""
     rate = report.rate
     candidates = {
         **{name: job.get(name) for name in ("script", "seed")},

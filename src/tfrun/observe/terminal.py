@@ -40,8 +40,7 @@ class Terminal:
     def show_live(self, view: View) -> None:
         """From now on shows a block with the job's status below all that is printed.
 
-        Args:
-          view: gives the status, in another thread.
+        `view` gives the status, in another thread.
         """
         self.is_live = True
         self._queue.put(view)

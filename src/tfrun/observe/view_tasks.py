@@ -100,12 +100,7 @@ class Workers:
         return sum(worker.status is None for worker in self.tasks.values())
 
     def to_json(self, numbers: Mapping[str, Numbers], batch: float | None) -> list[dict[str, Any]]:
-        """Returns what `JobView` says of each task.
-
-        Args:
-          numbers: each one's last report.
-          batch: the global batch; None where unknown.
-        """
+        """Returns what `JobView` says of each task, with its last report and the global batch."""
         each = batch / len(self.tasks) if batch and self.tasks else None
         return [
             self._json_of(rank, self.tasks[name], numbers.get(name), each)

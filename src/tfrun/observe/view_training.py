@@ -63,12 +63,7 @@ class TrainingView:
             self.series.add(time, only_now)
 
     def progress(self, event: Event, tasks: Sequence[str]) -> None:
-        """Takes what the workers' reports add up to.
-
-        Args:
-          event: an event of the kind "progress".
-          tasks: the workers of the round, in rank order.
-        """
+        """Takes a "progress" event: what the reports of these tasks, in rank order, add up to."""
         time = event["time"]
         self._place = {name: event[name] for name in ("epoch", "in_epoch", "step")}
         self._last, self._last_logs = event, event.get("logs") or self._last_logs
@@ -90,12 +85,7 @@ class TrainingView:
                 series.add(time, values)
 
     def to_json(self, numbers: Mapping[str, Numbers], chief: str) -> dict[str, Any] | None:
-        """Returns where the training is; None before its first step.
-
-        Args:
-          numbers: each worker's last report.
-          chief: whose place is the training's.
-        """
+        """Returns where the training is, which is the chief's place; None before its first step."""
         mine, last = numbers.get(chief), self._last
         place, logs = self._place, self._last_logs
         if mine is not None:

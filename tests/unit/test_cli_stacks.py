@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from tfrun.observe.folded_stacks import fold, lines, ranks, read
+from tfrun.cli.stacks import fold, lines, ranks, read
 
 WAITS = """Thread 0x00007f1 (most recent call first):
   File "/x/threading.py", line 5 in wait

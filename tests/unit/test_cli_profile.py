@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tfrun.cli.profile import Answers
 from tfrun.job import profile_request
-from tfrun.observe.profiles import Answers
 
 
 def line(task: str, problem: str = "", name: str = "mine", first: int = 100) -> str:
