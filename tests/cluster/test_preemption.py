@@ -16,7 +16,7 @@ import pytest
 from workers import SCRIPTS, TFRUN, environment
 
 from conftest import THOROUGH, Jobs, wait_until
-from tfrun.control.preemption import ONE_REQUEST_SECONDS
+from tfrun.control.preempted_machines import ONE_REQUEST_SECONDS
 
 GRACE = 20.0
 COMMAND = [TFRUN, "-n", "2", "--seed", "3", "--grace", f"{GRACE:.0f}"]

@@ -142,7 +142,7 @@ async def closed(socket: aiohttp.ClientWebSocketResponse) -> int | None:
 
 async def prepare(served: Served) -> list[aiohttp.ClientWebSocketResponse]:
     """All agents join and are asked to prepare."""
-    sites = served.controller.plan.sites
+    sites = served.controller.runner.plan.sites
     sockets = [await served.join(site.agent) for site in sites]
     for socket in sockets:
         assert await receive(socket) == messages.Prepare(round=0, ports=1)

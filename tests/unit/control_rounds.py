@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfrun.control.rounds.actions import Action
-from tfrun.control.rounds.events import (
+from tfrun.control.protocol.messages import MemorySaved, StopRound, WorkerExited
+from tfrun.control.rounds.model import (
+    Action,
     AgentJoined,
     AgentLost,
     AgentPrepared,
     Event,
-    TaskExited,
-    TaskRaised,
-    TaskSaved,
+    PlannedTask,
+    Reported,
+    Round,
 )
-from tfrun.control.rounds.model import PlannedTask, Round
 from tfrun.control.rounds.state_machine import step
-from tfrun.job.exits import ExitStatus
+from tfrun.job import reports
 from tfrun.job.first_failure import Failure
-from tfrun.job.reports import Error
 
 # Two workers on the machine "a", one on "b".
 TASKS = (
@@ -48,22 +47,54 @@ def exited(
     *,
     memory: bool = False,
     requested: bool = False,
-) -> TaskExited:
-    how = {"status": ExitStatus(code=code, out_of_memory=memory), "requested": requested}
-    return TaskExited(task=named(task), time=time, tail="the tail", **how)
+) -> WorkerExited:
+    how = {"code": code, "out_of_memory": memory, "requested": requested, "tail": "the tail"}
+    return WorkerExited(round=0, task=named(task), time=time, **how)
 
 
-def raised(task: str | int, kind: str = "ValueError", *, time: float = 2.0) -> TaskRaised:
-    return TaskRaised(task=named(task), time=time, error=Error(type=kind))
+def reported(task: str | int, report: reports.Report, time: float = 2.0) -> Reported:
+    return Reported(task=named(task), time=time, report=report)
 
 
-def left(task: str | int, *, time: float = 2.0) -> TaskRaised:
+def raised(task: str | int, kind: str = "ValueError", *, time: float = 2.0) -> Reported:
+    return reported(task, reports.Error(type=kind), time)
+
+
+def left(task: str | int, *, time: float = 2.0) -> Reported:
     """It has noticed that a peer has gone, or was told so."""
     return raised(task, "UnavailableError", time=time)
 
 
-def saved(task: str | int) -> TaskSaved:
-    return TaskSaved(task=named(task))
+def done(task: str | int, collectives: int | None = 7) -> Reported:
+    return reported(task, reports.Done(collectives=collectives))
+
+
+def saved(task: str | int) -> Reported:
+    return reported(task, reports.SnapshotTaken(key=[0, 0, 1], step=1))
+
+
+def resumed(task: str | int = 0) -> Reported:
+    return reported(task, reports.Resumed(key=[0, 0, 1], step=1))
+
+
+def applied(step: int, task: str = "chief:0") -> Reported:
+    return reported(task, reports.Applied(step=step))
+
+
+def job_saved(step: int | None = None) -> Reported:
+    return reported(0, reports.StateSaved(step=step))
+
+
+def job_not_saved(reason: str, *, for_good: bool = False) -> Reported:
+    return reported(0, reports.StateNotSaved(reason=reason, for_good=for_good))
+
+
+def memory_saved(step: int, problem: str = "") -> MemorySaved:
+    return MemorySaved(round=0, step=step, problem=problem)
+
+
+def kill(*tasks: str, number: int = 0) -> StopRound:
+    return StopRound(round=number, signal="SIGKILL", grace=0, tasks=list(tasks))
 
 
 def lost(

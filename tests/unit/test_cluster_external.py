@@ -14,8 +14,9 @@ from tfrun.cluster.external_cluster import (
     external_tf_config,
     is_server,
 )
-from tfrun.cluster.ports import PortReservation
-from tfrun.control.placement import Site, make_plan, start_messages
+from tfrun.cluster.ports import reserve_ports
+from tfrun.control.agent_orders import start_messages
+from tfrun.control.placement import Site, make_plan
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, Program
 
@@ -27,7 +28,7 @@ def tf_config(port: int, *, chief: str = "chief", type: str = "worker", **more) 
 
 @pytest.fixture
 def free_port():
-    with PortReservation(1) as reservation:
+    with reserve_ports(1) as reservation:
         yield reservation.ports[0]
 
 

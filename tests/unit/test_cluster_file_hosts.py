@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tfrun.cluster.cluster_file import hosts_of, is_local, parse_cluster_file, workers_of
-from tfrun.control.placement import Site, fixed_plan, start_messages
-from tfrun.control.recovery import next_plan
+from tfrun.control.agent_orders import start_messages
+from tfrun.control.membership import next_plan
+from tfrun.control.placement import Site, fixed_plan
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.launch.ssh.backend import ssh_job

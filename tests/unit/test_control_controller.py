@@ -41,14 +41,14 @@ def test_a_good_job(tmp_path: Path) -> None:
         for socket in sockets:
             assert await receive(socket) == messages.Shutdown()
             await socket.close()
-        await served.controller.ended.wait()
-        assert served.controller.round.root_cause is None
+        await served.controller.runner.ended.wait()
+        assert served.controller.runner.round.root_cause is None
 
     with_server(tmp_path, test)
 
 
 async def beat_until_the_end(served: Served, agent: aiohttp.ClientWebSocketResponse) -> None:
-    ending = asyncio.create_task(served.controller.ended.wait())
+    ending = asyncio.create_task(served.controller.runner.ended.wait())
     while not ending.done():
         await agent.send_str(wire.encode(messages.Heartbeat(agent="b")))
         await asyncio.wait([ending], timeout=0.05)
@@ -58,7 +58,7 @@ def test_an_agent_that_falls_silent_is_lost_and_one_that_beats_is_not(tmp_path: 
     async def test(served: Served) -> None:
         _, beating = await prepare(served)
         await beat_until_the_end(served, beating)
-        cause = served.controller.round.root_cause
+        cause = served.controller.runner.round.root_cause
         assert cause is not None
         assert (cause.task, cause.code) == ("a", "TFRUN-301")
         assert "silent" in cause.tail
@@ -69,7 +69,7 @@ def test_an_agent_that_falls_silent_is_lost_and_one_that_beats_is_not(tmp_path: 
 def test_a_cluster_that_does_not_form_says_for_whom_it_waited(tmp_path: Path) -> None:
     async def test(served: Served) -> None:
         await beat_until_the_end(served, await served.join("b"))
-        cause = served.controller.round.root_cause
+        cause = served.controller.runner.round.root_cause
         assert cause is not None and cause.code == "TFRUN-303"
         assert cause.task == "a"
 
@@ -83,7 +83,7 @@ def test_a_cluster_that_does_not_form_says_for_whom_it_waited(tmp_path: Path) ->
 def test_a_job_that_has_ended_takes_nobody_in(tmp_path: Path) -> None:
     async def test(served: Served) -> None:
         served.controller.interrupt("SIGTERM")
-        await served.controller.ended.wait()
+        await served.controller.runner.ended.wait()
         late = await served.join("a")
         assert await asyncio.wait_for(closed(late), 1.0) is not None
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from control_port import Served, prepare, receive, with_server
 
+from tfrun.control.agent_orders import start_messages
 from tfrun.control.controller import Controller
-from tfrun.control.placement import Site, Whereabouts, make_plan, start_messages
+from tfrun.control.placement import Site, Whereabouts, make_plan
 from tfrun.control.protocol import messages, wire
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.job.timeouts import Timeouts
@@ -42,8 +43,8 @@ def test_the_time_out_says_why_each_host_is_missing(tmp_path: Path) -> None:
         known = Whereabouts(waiting={"a": "its name does not resolve"})
         controller = Controller(SPEC, PLAN, events, terminal, whereabouts=known)
         controller.start()
-        await asyncio.wait_for(controller.ended.wait(), 10)
-        cause = controller.round.root_cause
+        await asyncio.wait_for(controller.runner.ended.wait(), 10)
+        cause = controller.runner.round.root_cause
         assert cause is not None and cause.code == "TFRUN-303"
         assert cause.tail.endswith("waiting for a (its name does not resolve), b")
         terminal.close()
@@ -71,8 +72,8 @@ def test_a_lost_host_is_the_cause_although_its_peer_failed_first(tmp_path: Path)
             **{"out_of_memory": False, "requested": False, "tail": ""},
         )
         await sockets[0].send_str(wire.encode(exited))
-        await served.controller.ended.wait()
-        cause = served.controller.round.root_cause
+        await served.controller.runner.ended.wait()
+        cause = served.controller.runner.round.root_cause
         assert cause is not None
         assert (cause.task, cause.code) == ("b", "TFRUN-301")
 

@@ -49,7 +49,7 @@ def test_a_job_shrinks_and_grows(tmp_path: Path) -> None:
         await report(a, 1, "worker:0", {"kind": "first_step", "step": 8})
         for socket in (a, b):
             assert await receive(socket) == messages.Regroup(round=1)
-        assert served.controller.round.state is State.RUNNING
+        assert served.controller.runner.round.state is State.RUNNING
         await leaves(a, 1, "worker:0")
         assert await receive(a) == messages.Leave(round=1)
         assert await receive(b) == messages.Leave(round=1)
@@ -63,7 +63,7 @@ def test_a_job_shrinks_and_grows(tmp_path: Path) -> None:
         await report(a, 2, "worker:0", {"kind": "done"})
         await report(b, 2, "worker:1", {"kind": "done"})
         assert await receive(a) == messages.Release(round=2)
-        assert served.controller.recovery.restarts.total == 1
+        assert served.controller.runner.recovery.restarts.total == 1
         assert [e["workers"] for e in of(served, "resized")] == [1, 2]
         assert len(of(served, "failure")) == len(of(served, "grown")) == 1
 
@@ -76,7 +76,7 @@ def test_a_job_that_needs_the_machine_waits_until_it_is_back(tmp_path: Path) -> 
         await lose_b(sockets)
         while not of(served, "waiting"):
             await asyncio.sleep(0.01)
-        assert served.controller.round.state is State.JOINING
+        assert served.controller.runner.round.state is State.JOINING
         b = await served.join("b")
         for socket in (sockets[0], b):
             assert await receive(socket) == messages.Prepare(round=1, ports=1)
@@ -89,11 +89,11 @@ def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
     async def test(served: Served) -> None:
         sockets = await running(served)
         await lose_b(sockets)
-        ending = asyncio.create_task(served.controller.ended.wait())
+        ending = asyncio.create_task(served.controller.runner.ended.wait())
         while not ending.done():
             await say(sockets[0], messages.Heartbeat(agent="a"))
             await asyncio.wait([ending], timeout=0.05)
-        cause = served.controller.round.root_cause
+        cause = served.controller.runner.round.root_cause
         assert cause is not None and cause.code == "TFRUN-303"
         assert cause.tail == "b did not return in 1 s"
 
@@ -115,14 +115,14 @@ def test_one_that_stands_by_and_cannot_start_workers_is_let_go(tmp_path: Path) -
         reason = "TensorFlow cannot be imported"
         await say(b, messages.PrepareFailed(round=1, code="TFRUN-402", reason=reason, detail=""))
         assert await receive(b) == messages.Shutdown(lost=True)
-        assert served.controller.round.state is State.RUNNING
+        assert served.controller.runner.round.state is State.RUNNING
         # It may come again, and be lost again: nobody else is told.
         again = await served.join("b")
         assert await receive(again) == messages.Prepare(round=1, ports=0)
         await again.close()
         while len(of(served, "agent_lost")) < 3:
             await asyncio.sleep(0.01)
-        assert served.controller.round.state is State.RUNNING
+        assert served.controller.runner.round.state is State.RUNNING
 
     with_server(tmp_path, test, QUICK, low=1, known=returning())
 
@@ -150,7 +150,7 @@ def test_a_start_without_all_machines(tmp_path: Path) -> None:
     async def test(served: Served) -> None:
         a = await served.join("a")
         assert await receive(a) == messages.Prepare(round=0, ports=1)
-        assert served.controller.round.agents == {"a"}
+        assert served.controller.runner.round.agents == {"a"}
         await prepared(a, 0, 2000)
         assert [t["environment"]["WORLD_SIZE"] for t in await started(a, 0)] == ["1"]
         late = await served.join("b")
@@ -194,8 +194,8 @@ def test_a_host_that_can_never_start_ends_a_job_that_needs_it(tmp_path: Path) ->
         await served.join("a")
         known.expected.discard("b")
         served.controller.never_joined("b", "permission denied", "TFRUN-304")
-        await served.controller.ended.wait()
-        cause = served.controller.round.root_cause
+        await served.controller.runner.ended.wait()
+        cause = served.controller.runner.round.root_cause
         assert cause is not None and cause.code == "TFRUN-304"
 
     with_server(tmp_path, test, QUICK, known=known)
@@ -231,13 +231,13 @@ def test_a_silent_machine_that_is_waited_for_is_taken_in_again(tmp_path: Path) -
         await beat(a, "a", lambda: of(served, "agent_lost"))
         assert await receive(a) == messages.Leave(round=0)
         await leaves(a, 0, "worker:0")
-        await beat(a, "a", lambda: served.controller.round.number == 1)
-        assert served.controller.round.state is State.JOINING  # it is waited for
-        assert not served.controller.recovery.holders
+        await beat(a, "a", lambda: served.controller.runner.round.number == 1)
+        assert served.controller.runner.round.state is State.JOINING  # it is waited for
+        assert not served.controller.runner.recovery.holders
         await say(b, messages.Heartbeat(agent="b"))
         for socket in (a, b):
             assert await receive(socket) == messages.Prepare(round=1, ports=1)
-        assert served.controller.recovery.holders == {"b": (0, 7)}
+        assert served.controller.runner.recovery.holders == {"b": (0, 7)}
         assert len(of(served, "agent_back")) == 1 and len(of(served, "agent_joined")) == 2
 
     with_server(tmp_path, test, SILENT, known=returning())
@@ -280,7 +280,7 @@ def test_nobody_is_lost_as_long_as_it_may_be_the_launchers_network(tmp_path: Pat
             beat(b, "b", lambda: of(served, "heard_again")),
         )
         assert not of(served, "agent_lost")
-        assert served.controller.round.state is State.RUNNING
+        assert served.controller.runner.round.state is State.RUNNING
         # And for ever it is not.
         while len(of(served, "agent_lost")) < 2:
             await asyncio.sleep(0.02)

@@ -57,7 +57,7 @@ def test_one_machine_is_preempted_and_the_other_goes_on(tmp_path: Path) -> None:
         await report(a, 1, "worker:0", {"kind": "first_step", "step": 9})
         await asyncio.sleep(0.5)
         assert len(of(served, "regroup")) == 1  # it may still be taken away
-        assert served.controller.recovery.restarts.total == 0
+        assert served.controller.runner.recovery.restarts.total == 0
         (left,) = of(served, "machine_preempted")
         assert left["preempted"] == ["b"]
         assert not of(served, "failure") and not of(served, "agent_lost")
@@ -138,7 +138,7 @@ def test_sigterm_while_the_job_waits_has_a_machine_save_its_memory(
         assert await receive(a) == messages.SaveMemory(round=1)
         await say(a, messages.MemorySaved(round=1, step=8, problem=problem))
         assert await receive(a) == messages.Shutdown(preempted=not problem)
-        round = served.controller.round
+        round = served.controller.runner.round
         assert (round.preempted, round.unsaved, round.saved_step) == (
             (True, "", 8) if not problem else (False, problem, None)
         )
@@ -156,8 +156,8 @@ def test_when_the_machine_that_saves_is_lost_nothing_is_saved(tmp_path: Path) ->
         served.controller.interrupt("SIGTERM")
         assert await receive(sockets[0]) == messages.SaveMemory(round=1)
         await sockets[0].close()
-        await served.controller.ended.wait()
-        round = served.controller.round
+        await served.controller.runner.ended.wait()
+        round = served.controller.runner.round
         assert not round.preempted and "are gone" in round.unsaved
 
     with_server(tmp_path, test, QUICK, known=returning())

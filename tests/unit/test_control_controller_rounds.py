@@ -89,7 +89,7 @@ def test_with_a_snapshot_the_output_waits_and_the_recovery_is_told(tmp_path: Pat
         assert await receive(sockets[0]) == messages.Release(round=1)
         (recovered,) = [e for e in read_events(served.log) if e["event"] == "recovered"]
         assert (recovered["round"], recovered["step"], recovered["lost_steps"]) == (1, 5, 0)
-        assert served.controller.recovery.restarts.total == 1
+        assert served.controller.runner.recovery.restarts.total == 1
 
     with_server(tmp_path, test)
 
@@ -108,8 +108,8 @@ def test_late_news_of_the_old_round_changes_nothing_in_the_new_one(tmp_path: Pat
         ):
             await send(sockets[1], late)
         await start(sockets, 1)
-        assert served.controller.round.state is State.RUNNING
-        assert served.controller.round.failures == ()
+        assert served.controller.runner.round.state is State.RUNNING
+        assert served.controller.runner.round.failures == ()
 
     with_server(tmp_path, test)
 
@@ -135,10 +135,10 @@ def test_an_agent_that_is_lost_between_two_rounds_ends_the_job(tmp_path: Path) -
         await start(sockets)
         await fail(sockets)
         await sockets[1].close()
-        await served.controller.ended.wait()
-        cause = served.controller.round.root_cause
+        await served.controller.runner.ended.wait()
+        cause = served.controller.runner.round.root_cause
         assert cause is not None and (cause.task, cause.code) == ("b", "TFRUN-301")
-        assert not served.controller.gave_up
+        assert not served.controller.runner.gave_up
 
     with_server(tmp_path, test)
 

@@ -12,6 +12,7 @@ from tfrun.job.first_failure import Failure
 from tfrun.job.reports import (
     CheckpointRestored,
     CheckpointSaved,
+    EndedAt,
     FirstStep,
     Report,
     Resumed,
@@ -109,7 +110,7 @@ def job(*rounds: list[Report | int]) -> Recovery:
     killed = Failure(task="worker:1", time=1.0, status=ExitStatus(code=-9))
     for number, reports in enumerate(rounds):
         for report in reports:
-            state = state.stepped(report) if isinstance(report, int) else state.reported(report)
+            state = state.reported(EndedAt(step=report) if isinstance(report, int) else report)
             if isinstance(report, FirstStep):
                 state = state.mended if number < len(rounds) - 1 else state
         if number < len(rounds) - 1:

@@ -14,11 +14,12 @@ from tfrun.control.membership import (
     change,
     decide,
     growth,
+    new_round,
+    next_plan,
     not_formed,
 )
 from tfrun.control.placement import Plan, Site, make_plan
-from tfrun.control.recovery import new_round, next_plan
-from tfrun.control.rounds.events import AgentJoined
+from tfrun.control.rounds.model import AgentJoined
 from tfrun.control.rounds.state_machine import step
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.job.timeouts import Timeouts

@@ -1,12 +1,18 @@
-"""One machine of several is preempted: can the others go on, and when may it go."""
+"""Machines are preempted: all of them, or one; can the others go on, and when may it go."""
 
 from __future__ import annotations
 
 import pytest
 
 from tfrun.control.placement import Site, make_plan
-from tfrun.control.preemption import goes_on_without, may_leave
+from tfrun.control.preempted_machines import (
+    ONE_REQUEST_SECONDS,
+    asked_to_end,
+    goes_on_without,
+    may_leave,
+)
 from tfrun.control.recovery import Recovery
+from tfrun.control.rounds.model import Interrupt, Preempt
 from tfrun.job.reports import Placed, Resumed, SnapshotTaken
 from tfrun.job.restart_policy import Restarts
 from tfrun.job.spec import JobSpec, Program, WorkerRange
@@ -81,3 +87,15 @@ def test_a_machine_that_leaves_is_no_failure() -> None:
     assert state.mended.kind == "recovered" and not state.mended.gone
     two = state.told.after_regroup({"d"}, {"b", "c"})
     assert two.how == ("b and c are being preempted", "d joined")
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
+def test_a_person_ends_the_job_at_once(name: str) -> None:
+    assert asked_to_end(name, None) == asked_to_end(name, 9.0) == Interrupt(signal=name)
+
+
+def test_the_first_sigterm_wants_the_machine_and_a_second_one_insists() -> None:
+    assert asked_to_end("SIGTERM", None) == Preempt()
+    # One request, that came as two signals.
+    assert asked_to_end("SIGTERM", ONE_REQUEST_SECONDS / 2) is None
+    assert asked_to_end("SIGTERM", ONE_REQUEST_SECONDS) == Interrupt(signal="SIGTERM")

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from tfrun.control.membership import next_plan, recovers
 from tfrun.control.placement import Site, make_plan
-from tfrun.control.recovery import Recovery, how_it_failed, next_plan, recovers
+from tfrun.control.recovery import Recovery, how_it_failed
 from tfrun.control.rounds.model import Round
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure

@@ -77,9 +77,6 @@ def with_job(folder: Path, test: Callable[[], Any], stacks: str = "") -> list[st
             assert control_contact.read(folder) is None
         finally:
             await server.close()
-            assert controller._watching
-            controller._watching.cancel()
-            controller._timers.clear()
             terminal.close()
             events.close()
 

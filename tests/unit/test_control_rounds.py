@@ -13,47 +13,43 @@ from control_rounds import (
     RUNNING,
     SERVED,
     TASKS,
+    done,
     exited,
+    kill,
     left,
     lost,
     raised,
+    saved,
     walk,
 )
 
-from tfrun.control.rounds.actions import (
+from tfrun.control.protocol.messages import MemorySaved, Release, StopRound, WorkerExited
+from tfrun.control.rounds.model import (
     Action,
-    PrepareAgents,
-    ReleaseTasks,
-    SetTimer,
-    StartTasks,
-    StopTasks,
-)
-from tfrun.control.rounds.events import (
     AgentJoined,
     AgentLost,
     AgentPrepared,
-    ChiefResumed,
+    ChangeMachines,
     EndsAwaited,
     Event,
     GraceOver,
     Interrupt,
-    JobNotSaved,
-    JobSaved,
+    PlannedTask,
     Preempt,
-    Regroup,
-    StepsApplied,
-    TaskDone,
-    TaskExited,
-    TaskRaised,
-    TaskSaved,
+    PrepareAgents,
+    Reported,
+    Round,
+    SetTimer,
+    StartTasks,
+    State,
     TimedOut,
 )
-from tfrun.control.rounds.model import PlannedTask, Round, Stands, State
 from tfrun.control.rounds.state_machine import TRANSITIONS, step
+from tfrun.job import reports
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
 
-RELEASING = (*RUNNING, *(TaskDone(task=task.name) for task in TASKS))
+RELEASING = (*RUNNING, *(done(task.name) for task in TASKS))
 STOPPING = (*RUNNING, raised("worker:1", time=1.0))
 LEAVING = (*RUNNING, exited("worker:1", -9, 1.0))
 BEFORE = {
@@ -89,7 +85,7 @@ def test_the_good_way() -> None:
     assert actions == (StartTasks(),)
     assert round.ports == {"a": (1, 2), "b": (3,)}
     timer = SetTimer(state=State.RELEASING, seconds=5 * round.timeouts.stop_grace)
-    assert walk(*RELEASING)[1] == (ReleaseTasks(), timer)
+    assert walk(*RELEASING)[1] == (Release(round=0), timer)
     round, actions = at(State.ENDED)
     assert (round.root_cause, round.is_over, actions) == (None, True, ())
 
@@ -103,8 +99,8 @@ def test_done_and_exit_come_in_any_order(order: str) -> None:
     """`os._exit(0)` skips the report; a pipe may be read later than the process's end."""
     events: list[Event] = []
     for task in TASKS:
-        done, exit = TaskDone(task=task.name), exited(task.name)
-        events += {"done first": [done, exit], "exit first": [exit, done], "exit only": [exit]}[
+        said, exit = done(task.name), exited(task.name)
+        events += {"done first": [said, exit], "exit first": [exit, said], "exit only": [exit]}[
             order
         ]
     round, actions = walk(*RUNNING, *events)
@@ -112,9 +108,9 @@ def test_done_and_exit_come_in_any_order(order: str) -> None:
 
 
 def test_servers_are_not_waited_for_but_released() -> None:
-    round, actions = walk(*RUNNING, TaskDone(task="chief:0"), tasks=SERVED)
+    round, actions = walk(*RUNNING, done("chief:0"), tasks=SERVED)
     assert round.state is State.RELEASING
-    assert ReleaseTasks() in actions
+    assert Release(round=0) in actions
     round, _ = step(round, exited("worker:0", -9))
     round, _ = step(round, exited("ps:0", -9))
     round, _ = step(round, exited("chief:0", 0))
@@ -125,7 +121,7 @@ def test_servers_are_not_waited_for_but_released() -> None:
 def test_a_server_that_ends_by_itself_has_failed(code: int) -> None:
     round, actions = walk(*RUNNING, exited("ps:0", code), tasks=SERVED)
     assert round.state is State.STOPPING
-    assert isinstance(actions[0], StopTasks)
+    assert isinstance(actions[0], StopRound)
     assert round.root_cause is not None and round.root_cause.task == "ps:0"
 
 
@@ -135,14 +131,14 @@ def test_a_failure_stops_the_others(event: Event) -> None:
     grace = round.timeouts.stop_grace
     assert round.state is State.STOPPING
     assert actions == (
-        StopTasks(signal="SIGTERM", grace=grace),
+        StopRound(round=round.number, signal="SIGTERM", grace=grace),
         SetTimer(state=State.STOPPING, seconds=grace + round.timeouts.agent_exit),
     )
     assert len(round.failures) == 1
 
 
 def test_one_that_has_finished_may_still_fail_before_its_release() -> None:
-    round, _ = walk(*RUNNING, TaskDone(task="worker:1"), exited("worker:1", -11))
+    round, _ = walk(*RUNNING, done("worker:1"), exited("worker:1", -11))
     assert round.state is State.STOPPING
     assert round.root_cause is not None and round.root_cause.status == ExitStatus(code=-11)
 
@@ -188,16 +184,18 @@ def test_processes_that_never_end_do_not_hold_up_the_end(state: State) -> None:
 def test_an_interrupt_asks_and_the_second_one_kills(signal: str, sent: str) -> None:
     round, actions = walk(*RUNNING, Interrupt(signal=signal))
     assert (round.state, round.interrupted) == (State.STOPPING, signal)
-    assert actions[0] == StopTasks(signal=sent, grace=round.timeouts.interrupt_grace)
+    assert actions[0] == StopRound(
+        round=round.number, signal=sent, grace=round.timeouts.interrupt_grace
+    )
     round, actions = step(round, Interrupt(signal="SIGTERM"))
-    assert actions == (StopTasks(signal="SIGKILL", grace=0),)
+    assert actions == (kill(),)
     assert round.interrupted == signal
 
 
 @pytest.mark.parametrize("state", [State.RELEASING, State.STOPPING])
 def test_an_interrupt_of_what_ends_anyway_kills(state: State) -> None:
     round, actions = at(state, Interrupt(signal="SIGINT"))
-    assert (round.state, actions) == (state, (StopTasks(signal="SIGKILL", grace=0),))
+    assert (round.state, actions) == (state, (kill(),))
 
 
 def test_what_workers_say_because_of_an_interrupt_is_no_failure() -> None:
@@ -285,9 +283,16 @@ def test_two_failures_have_one_cause_whatever_comes_first() -> None:
 
 def test_the_table_names_all_states_and_only_events() -> None:
     assert set(TRANSITIONS) == set(State)
-    events = {AgentJoined, AgentPrepared, AgentLost, TaskDone, TaskRaised, TaskExited}
-    events |= {Interrupt, TaskSaved, Regroup, TimedOut, EndsAwaited, Stands}
-    events |= {Preempt, ChiefResumed, StepsApplied, JobSaved, JobNotSaved, GraceOver}
+    events = {AgentJoined, AgentPrepared, AgentLost, WorkerExited, MemorySaved, Interrupt}
+    events |= {ChangeMachines, TimedOut, EndsAwaited, Preempt, GraceOver}
+    events |= {
+        reports.Done,
+        reports.Error,
+        reports.SnapshotTaken,
+        reports.WaitsInCollective,
+        reports.Applied,
+    }
+    events |= {reports.Resumed, reports.FirstStep, reports.StateSaved, reports.StateNotSaved}
     assert {kind for row in TRANSITIONS.values() for kind in row} == events
     assert TRANSITIONS[State.ENDED] == {}
 
@@ -298,12 +303,13 @@ def test_events_outside_the_row_change_nothing(state: State) -> None:
     for event in (
         JOIN_B,
         READY_B,
-        TaskDone(task="worker:0"),
+        done("worker:0"),
         raised("worker:0"),
         exited("worker:0"),
-        TaskSaved(task="worker:0"),
+        saved("worker:0"),
     ):
-        if type(event) not in TRANSITIONS[state]:
+        kind = type(event.report if isinstance(event, Reported) else event)
+        if kind not in TRANSITIONS[state]:
             assert step(round, event) == (round, ())
 
 

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from control_rounds import RUNNING, SERVED, TASKS, exited, left, lost, raised, saved
+from control_rounds import RUNNING, SERVED, TASKS, done, exited, kill, left, lost, raised, saved
 from control_rounds import walk as walk_from
 
-from tfrun.control.rounds.actions import (
-    Action,
-    GiveUpAgents,
-    LeaveTasks,
-    PrepareAgents,
-    RegroupTasks,
-    SetTimer,
-    StopTasks,
-)
+from tfrun.control.protocol import messages
+from tfrun.control.protocol.messages import Leave, StopRound
 from tfrun.control.rounds.after_failure import worth_saving
-from tfrun.control.rounds.events import (
+from tfrun.control.rounds.model import (
+    Action,
     AgentJoined,
     AgentLost,
+    ChangeMachines,
     Event,
+    GiveUpAgents,
     Interrupt,
-    Regroup,
-    TaskDone,
+    PrepareAgents,
+    Round,
+    SetTimer,
+    State,
     TimedOut,
 )
-from tfrun.control.rounds.model import Round, State
 from tfrun.control.rounds.state_machine import begin, step
 
 TIMED_OUT = TimedOut(state=State.LEAVING)
@@ -41,7 +38,7 @@ def walk(*events: Event, number: int = 0) -> tuple[Round, tuple[Action, ...]]:
 
 
 KILLED = exited(1, -9)
-LEAVE = LeaveTasks()
+LEAVE = Leave(round=0)
 GRACE, SHORT = Round(number=0, tasks=()).timeouts.leave_grace, 2.0
 
 
@@ -54,7 +51,7 @@ def test_survivors_are_left_alone_until_they_leave() -> None:
     assert (round.state, actions) == (State.LEAVING, (LEAVE, timer(GRACE)))
     for event in (saved(0), left(0), saved(2), left(2), exited(0, 1)):
         round, actions = step(round, event)
-        assert not any(isinstance(action, StopTasks) for action in actions)
+        assert not any(isinstance(action, StopRound) for action in actions)
     round, actions = step(round, exited(2, 1))
     assert (round.state, round.recoverable, actions) == (State.ENDED, True, ())
     assert round.root_cause is not None and round.root_cause.task == "worker:1"
@@ -79,7 +76,7 @@ def test_when_nobody_is_left_who_could_write_the_wait_is_short() -> None:
 
 def test_who_does_not_leave_is_killed_and_the_round_can_be_followed() -> None:
     round, actions = walk(KILLED, TIMED_OUT)
-    assert actions == (StopTasks(signal="SIGKILL", grace=0), timer(GRACE))
+    assert actions == (kill(), timer(GRACE))
     round, _ = step(round, exited(0, -9, requested=True))
     round, _ = step(round, exited(2, -9, requested=True))
     assert (round.state, round.recoverable) == (State.ENDED, True)
@@ -133,7 +130,9 @@ def test_the_machine_of_what_outlives_sigkill_counts_as_lost(*, spare: bool) -> 
 def test_the_scripts_own_failure_ends_the_job(before: tuple[Event, ...], event: Event) -> None:
     round, actions = walk(*before, event)
     assert round.state is State.STOPPING
-    assert actions[0] == StopTasks(signal="SIGTERM", grace=round.timeouts.stop_grace)
+    assert actions[0] == StopRound(
+        round=round.number, signal="SIGTERM", grace=round.timeouts.stop_grace
+    )
     assert round.root_cause is not None and round.root_cause.task == "worker:0"
     for number in range(3):
         round, _ = step(round, exited(number, -15, requested=True))
@@ -146,11 +145,10 @@ def test_an_exit_after_a_peers_error_is_no_failure_of_the_script() -> None:
 
 
 def test_those_that_have_finished_do_not_hold_up_the_next_round() -> None:
-    done = TaskDone(task="worker:2")
-    kill = StopTasks(signal="SIGKILL", grace=0, tasks=("worker:2",))
-    assert walk(done, KILLED)[1] == (LEAVE, kill, timer(GRACE))
-    assert walk(KILLED, done)[1] == (kill,)
-    round, _ = walk(KILLED, done, left(0), exited(0, 1), exited(2, -9, requested=True))
+    two_done, killed = done("worker:2"), kill("worker:2")
+    assert walk(two_done, KILLED)[1] == (LEAVE, killed, timer(GRACE))
+    assert walk(KILLED, two_done)[1] == (killed,)
+    round, _ = walk(KILLED, two_done, left(0), exited(0, 1), exited(2, -9, requested=True))
     assert (round.state, round.recoverable) == (State.ENDED, True)
 
 
@@ -195,7 +193,9 @@ def test_what_an_ended_round_has_in_memory_is_saved_unless_the_script_has_failed
     assert (round.state, worth_saving(round)) == (State.ENDED, False)
     nothing_kept = Round(number=0, tasks=TASKS)
     round, actions = walk_from(*RUNNING, lost("b", spare=False), round=nothing_kept)
-    assert actions[0] == StopTasks(signal="SIGTERM", grace=round.timeouts.stop_grace)
+    assert actions[0] == StopRound(
+        round=round.number, signal="SIGTERM", grace=round.timeouts.stop_grace
+    )
     on_servers = Round(number=0, tasks=SERVED, keeps=True, recovers=True)
     round, _ = walk_from(*RUNNING, lost("b", spare=False), round=on_servers)
     assert round.state is State.STOPPING
@@ -204,7 +204,9 @@ def test_what_an_ended_round_has_in_memory_is_saved_unless_the_script_has_failed
 def test_ctrl_c_while_they_leave_ends_the_job_as_it_always_does() -> None:
     round, actions = walk(KILLED, Interrupt(signal="SIGINT"))
     assert (round.state, round.interrupted) == (State.STOPPING, "SIGINT")
-    assert actions[0] == StopTasks(signal="SIGINT", grace=round.timeouts.interrupt_grace)
+    assert actions[0] == StopRound(
+        round=round.number, signal="SIGINT", grace=round.timeouts.interrupt_grace
+    )
     for number in (0, 2):
         round, _ = step(round, exited(number, 130))
     assert (round.state, round.recoverable, round.root_cause) == (State.ENDED, False, None)
@@ -237,17 +239,17 @@ def test_an_agent_is_lost_before_the_start(
 
 
 def test_a_death_when_all_have_finished_is_no_failure() -> None:
-    events = [TaskDone(task=task.name) for task in TASKS]
+    events = [done(task.name) for task in TASKS]
     round, _ = walk(*events, KILLED, lost("b", spare=True), exited(0, 0))
     assert (round.state, round.recoverable, round.failures) == (State.ENDED, False, ())
 
 
-REGROUP = Regroup(agents=frozenset({"c"}))
+REGROUP = ChangeMachines(agents=frozenset({"c"}))
 
 
 def test_workers_are_asked_to_leave_for_more_of_them() -> None:
     round, actions = walk(REGROUP)
-    assert (round.state, actions) == (State.RUNNING, (RegroupTasks(),))
+    assert (round.state, actions) == (State.RUNNING, (messages.Regroup(round=0),))
     assert not round.has_regrouped or not round.failures
     round, actions = step(round, left(1))
     assert (round.state, actions[0]) == (State.LEAVING, LEAVE)
@@ -265,13 +267,13 @@ def test_a_death_on_the_way_is_a_failure() -> None:
 
 
 def test_who_ends_without_having_left_ends_the_job_as_ever() -> None:
-    done = [TaskDone(task=f"worker:{number}") for number in range(3)]
-    assert walk(REGROUP, *done)[0].state is State.RELEASING
+    all_done = [done(f"worker:{number}") for number in range(3)]
+    assert walk(REGROUP, *all_done)[0].state is State.RELEASING
     assert walk(REGROUP, raised(0, "ValueError"))[0].state is State.STOPPING
 
 
 def test_a_round_that_ends_anyway_is_not_asked() -> None:
-    for before in ((TaskDone(task="worker:0"),), (KILLED,), (Interrupt(signal="SIGINT"),)):
+    for before in ((done("worker:0"),), (KILLED,), (Interrupt(signal="SIGINT"),)):
         round, _ = walk(*before)
         assert step(round, REGROUP) == (round, ())
     once = Round(number=0, tasks=TASKS)  # max_restarts is 0

@@ -10,41 +10,39 @@ from control_rounds import (
     READY_B,
     RUNNING,
     TWO,
+    done,
     exited,
+    job_not_saved,
+    job_saved,
+    kill,
     left,
     lost,
+    memory_saved,
     raised,
+    resumed,
 )
 from control_rounds import walk as walk_from
 
-from tfrun.control.rounds.actions import (
+from tfrun.control.protocol import messages
+from tfrun.control.protocol.messages import Leave, Save, SaveMemory, StopRound
+from tfrun.control.rounds.model import (
     Action,
-    LeaveTasks,
-    RegroupTasks,
-    SaveMemory,
-    SaveTasks,
-    SetGrace,
-    SetTimer,
-    StopTasks,
-)
-from tfrun.control.rounds.events import (
-    ChiefResumed,
+    ChangeMachines,
     Event,
     GraceOver,
     Interrupt,
-    JobNotSaved,
-    JobSaved,
     Preempt,
-    Regroup,
-    TaskDone,
+    Round,
+    SetGrace,
+    SetTimer,
+    State,
     TimedOut,
 )
-from tfrun.control.rounds.model import Round, State
 from tfrun.control.rounds.state_machine import begin, step
 
-PREEMPT, SAVED = Preempt(), JobSaved(step=7)
+PREEMPT, SAVED = Preempt(), job_saved(7)
 GRACE = SetGrace(seconds=Round(number=0, tasks=()).timeouts.preempt_grace)
-KILL = StopTasks(signal="SIGKILL", grace=0)
+KILL = kill()
 DEAD, LEFT = exited(1, -9), exited(0, 1)
 PEER, LOST = left(0), lost("b")
 
@@ -70,16 +68,18 @@ def test_before_anything_has_run_there_is_nothing_to_save(before: tuple[Event, .
 def test_a_running_round_saves_first_and_then_ends() -> None:
     round, actions = walk(*RUNNING, PREEMPT)
     assert (round.state, round.preempting) == (State.RUNNING, True)
-    assert actions == (SaveTasks(), GRACE)
+    assert actions == (Save(round=0), GRACE)
     round, actions = step(round, SAVED)
     assert (round.state, round.preempted, round.saved_step) == (State.STOPPING, True, 7)
     assert actions[0] == KILL
 
 
 def test_a_script_without_a_training_of_ours_gets_time_to_save_its_own() -> None:
-    round, actions = walk(*RUNNING, PREEMPT, JobSaved())
+    round, actions = walk(*RUNNING, PREEMPT, job_saved())
     assert (round.state, round.preempted, round.saved_step) == (State.STOPPING, True, None)
-    assert actions[0] == StopTasks(signal="SIGTERM", grace=round.timeouts.preempt_grace)
+    assert actions[0] == StopRound(
+        round=round.number, signal="SIGTERM", grace=round.timeouts.preempt_grace
+    )
 
 
 @pytest.mark.parametrize("before", [RUNNING, (*RUNNING, DEAD)])
@@ -95,25 +95,25 @@ def test_who_insists_does_not_wait_for_the_save(signal: str) -> None:
     assert round.interrupted == signal
 
 
-@pytest.mark.parametrize("event", [SAVED, JobNotSaved(reason="full"), GraceOver()])
+@pytest.mark.parametrize("event", [SAVED, job_not_saved("full"), GraceOver()])
 def test_a_save_that_nobody_asked_for_changes_nothing(event: Event) -> None:
     round, _ = walk(*RUNNING)
     assert step(round, event) == (round, ())
 
 
 def test_what_cannot_be_saved_is_tried_again_until_the_time_is_over() -> None:
-    round, actions = walk(*RUNNING, PREEMPT, JobNotSaved(reason="the disk is full"))
+    round, actions = walk(*RUNNING, PREEMPT, job_not_saved("the disk is full"))
     assert (round.state, actions) == (State.RUNNING, ())
     assert step(round, SAVED)[0].preempted
     round, actions = step(round, GraceOver())
     assert (round.state, round.preempted, round.interrupted) == (State.STOPPING, False, "SIGTERM")
     assert round.unsaved == "the disk is full"
-    assert isinstance(actions[0], StopTasks) and actions[0].signal == "SIGTERM"
+    assert isinstance(actions[0], StopRound) and actions[0].signal == "SIGTERM"
 
 
 def test_who_has_no_place_to_save_it_is_not_waited_for() -> None:
     reason = "checkpoints are off"
-    round, _ = walk(*RUNNING, PREEMPT, JobNotSaved(reason=reason, for_good=True))
+    round, _ = walk(*RUNNING, PREEMPT, job_not_saved(reason, for_good=True))
     assert (round.state, round.preempted, round.unsaved) == (State.STOPPING, False, reason)
 
 
@@ -123,7 +123,7 @@ def test_without_a_word_from_the_chief_it_was_too_slow() -> None:
 
 
 def test_when_all_is_done_the_end_is_not_hurried() -> None:
-    events = [TaskDone(task=task.name) for task in TWO]
+    events = [done(task.name) for task in TWO]
     round, _ = walk(*RUNNING, *events)
     assert step(round, PREEMPT) == (round, ())
 
@@ -137,7 +137,7 @@ def test_workers_that_lost_a_peer_meanwhile_leave_and_the_next_round_saves() -> 
         assert round.state is State.LEAVING and round.preempting
         round, _ = walk(PEER, LEFT, round=round)
         assert (round.state, round.recoverable) == (State.ENDED, True)
-    assert actions == (SaveTasks(), GRACE)  # the chief may save before it leaves
+    assert actions == (Save(round=0), GRACE)  # the chief may save before it leaves
 
 
 def test_the_chief_saves_on_its_way_out_of_a_round() -> None:
@@ -149,7 +149,7 @@ def test_the_chief_saves_on_its_way_out_of_a_round() -> None:
 @pytest.mark.parametrize("recovers", [True, False])
 def test_the_chief_is_waited_for_though_there_can_be_no_next_round(*, recovers: bool) -> None:
     round, actions = walk(*RUNNING, PREEMPT, LOST, recovers=recovers)
-    assert (round.state, actions[0]) == (State.LEAVING, LeaveTasks())
+    assert (round.state, actions[0]) == (State.LEAVING, Leave(round=0))
     assert step(round, SAVED)[0].preempted
     round, _ = step(round, LEFT)
     assert (round.state, round.recoverable, round.preempted) == (State.ENDED, False, False)
@@ -158,7 +158,9 @@ def test_the_chief_is_waited_for_though_there_can_be_no_next_round(*, recovers: 
 def test_the_scripts_own_error_ends_the_job_as_always() -> None:
     round, actions = walk(*RUNNING, PREEMPT, raised(0))
     assert (round.state, round.preempted) == (State.STOPPING, False)
-    assert actions[0] == StopTasks(signal="SIGTERM", grace=round.timeouts.stop_grace)
+    assert actions[0] == StopRound(
+        round=round.number, signal="SIGTERM", grace=round.timeouts.stop_grace
+    )
 
 
 def test_failures_that_were_being_mended_are_not_what_ends_the_job() -> None:
@@ -168,7 +170,8 @@ def test_failures_that_were_being_mended_are_not_what_ends_the_job() -> None:
 
 # --- the round after ------------------------------------------------------------------------
 
-MEMORY = (SaveMemory(), SetTimer(state=State.SAVING, seconds=GRACE.seconds))
+MEMORY = (SaveMemory(round=1), SetTimer(state=State.SAVING, seconds=GRACE.seconds))
+KEPT = memory_saved(7)
 HALF = SetTimer(state=State.RUNNING, seconds=GRACE.seconds / 2)
 
 
@@ -189,7 +192,7 @@ def test_a_round_that_shall_save_does_not_begin() -> None:
 def test_while_the_job_waits_for_a_machine_its_memory_is_saved(before: tuple[Event, ...]) -> None:
     round, actions = step(waiting(*before), PREEMPT)
     assert (round.state, actions) == (State.SAVING, MEMORY)
-    round, actions = step(round, SAVED)
+    round, actions = step(round, KEPT)
     assert (round.state, round.preempted, round.interrupted) == (State.ENDED, True, "SIGTERM")
     assert (round.saved_step, actions) == (7, ())
 
@@ -197,7 +200,7 @@ def test_while_the_job_waits_for_a_machine_its_memory_is_saved(before: tuple[Eve
 @pytest.mark.parametrize(
     ("event", "reason"),
     [
-        (JobNotSaved(reason="the disk is full"), "the disk is full"),
+        (memory_saved(-1, "the disk is full"), "the disk is full"),
         (GraceOver(), "it took more than 25 s"),
         (TimedOut(state=State.SAVING), "it took more than 25 s"),
     ],
@@ -210,7 +213,7 @@ def test_what_memory_holds_cannot_be_saved(event: Event, reason: str) -> None:
 
 def test_a_machine_that_is_lost_meanwhile_may_not_be_the_only_one() -> None:
     round, actions = step(waiting(PREEMPT), LOST)
-    assert (round.state, actions) == (State.SAVING, (SaveMemory(),))
+    assert (round.state, actions) == (State.SAVING, (SaveMemory(round=1),))
 
 
 def test_who_insists_does_not_wait_for_the_memory_either() -> None:
@@ -222,7 +225,7 @@ def test_who_insists_does_not_wait_for_the_memory_either() -> None:
 def test_a_job_that_cannot_go_on_saves_what_memory_holds(end: Event) -> None:
     round, actions = step(waiting(), end)
     assert (round.state, actions) == (State.SAVING, MEMORY)
-    round, _ = step(round, SAVED)
+    round, _ = step(round, KEPT)
     assert (round.state, round.saved_step, round.preempted) == (State.ENDED, 7, False)
     assert round.root_cause is LOST.failure and not round.interrupted
 
@@ -231,23 +234,23 @@ def test_a_later_round_saves_once_its_chief_has_the_state() -> None:
     start, _ = begin(later(resumes=True), frozenset("ab"))
     late, actions = walk(READY_A, READY_B, PREEMPT, round=start)
     assert (late.state, actions) == (State.RUNNING, (GRACE, HALF))
-    round, actions = step(late, ChiefResumed())
-    assert actions == (SaveTasks(),)
-    assert step(round, ChiefResumed()) == (round, ())
+    round, actions = step(late, resumed())
+    assert actions == (Save(round=1),)
+    assert step(round, resumed()) == (round, ())
     assert step(round, TimedOut(state=State.RUNNING)) == (round, ())
-    after, _ = walk(READY_A, READY_B, ChiefResumed(), round=start)
-    assert step(after, PREEMPT)[1] == (SaveTasks(), GRACE)
+    after, _ = walk(READY_A, READY_B, resumed(), round=start)
+    assert step(after, PREEMPT)[1] == (Save(round=1), GRACE)
 
 
 def test_a_script_that_is_slow_to_its_state_is_not_waited_for() -> None:
     start, _ = begin(later(resumes=True), frozenset("ab"))
     slow = (READY_A, READY_B, PREEMPT, TimedOut(state=State.RUNNING))
     round, actions = walk(*slow, round=start)
-    assert (round.state, actions[0]) == (State.STOPPING, KILL)
+    assert (round.state, actions[0]) == (State.STOPPING, kill(number=1))
     killed = [exited(number, -9, requested=True) for number in (0, 1)]
     round, actions = walk(*killed, round=round)
     assert (round.state, actions) == (State.SAVING, MEMORY)
-    assert step(round, SAVED)[0].preempted
+    assert step(round, KEPT)[0].preempted
     # Processes that outlive even SIGKILL do not hold it up.
     round, _ = walk(*slow, TimedOut(state=State.STOPPING), round=start)
     assert round.state is State.SAVING
@@ -256,17 +259,17 @@ def test_a_script_that_is_slow_to_its_state_is_not_waited_for() -> None:
 def test_a_later_round_with_nothing_in_memory_saves_at_once() -> None:
     start, _ = begin(later(resumes=False), frozenset("ab"))
     running, _ = walk(READY_A, READY_B, round=start)
-    assert step(running, PREEMPT)[1] == (SaveTasks(), GRACE)
+    assert step(running, PREEMPT)[1] == (Save(round=1), GRACE)
 
 
 # --- one machine of several -----------------------------------------------------------------
 
-GO = Regroup(agents=frozenset({"b"}), within=9.0)
+GO = ChangeMachines(agents=frozenset({"b"}), within=9.0)
 
 
 def test_the_workers_leave_for_a_machine_that_has_to_go() -> None:
     round, actions = walk(*RUNNING, GO)
-    assert actions == (RegroupTasks(), SetTimer(state=State.RUNNING, seconds=9.0))
+    assert actions == (messages.Regroup(round=0), SetTimer(state=State.RUNNING, seconds=9.0))
     round, _ = walk(left(1), left(0), exited(0, 1), exited(1, 1), round=round)
     assert (round.state, round.recoverable, round.has_regrouped) == (State.ENDED, True, True)
 
@@ -274,7 +277,7 @@ def test_the_workers_leave_for_a_machine_that_has_to_go() -> None:
 def test_a_step_that_takes_too_long_is_not_waited_for() -> None:
     overdue = TimedOut(state=State.RUNNING)
     round, actions = walk(*RUNNING, GO, overdue)
-    assert (round.state, actions[0]) == (State.LEAVING, LeaveTasks())
+    assert (round.state, actions[0]) == (State.LEAVING, Leave(round=0))
     round, _ = walk(left(1), left(0), exited(0, 1), exited(1, 1), round=round)
     assert (round.recoverable, round.has_regrouped) == (True, True)
     assert walk(*RUNNING, overdue)[0].state is State.RUNNING
@@ -286,13 +289,13 @@ def test_a_step_that_takes_too_long_is_not_waited_for() -> None:
 
 
 def test_a_second_machine_joins_the_first() -> None:
-    round, _ = walk(*RUNNING, GO, Regroup(agents=frozenset({"a"}), within=9.0))
+    round, _ = walk(*RUNNING, GO, ChangeMachines(agents=frozenset({"a"}), within=9.0))
     assert round.regrouping == {"a", "b"}
 
 
 def test_the_whole_job_is_preempted_while_one_machine_leaves() -> None:
     round, actions = walk(*RUNNING, GO, PREEMPT)
-    assert actions == (SaveTasks(), GRACE)
+    assert actions == (Save(round=0), GRACE)
     assert step(round, TimedOut(state=State.RUNNING)) == (round, ())
     round, _ = walk(left(1), left(0), exited(0, 1), exited(1, 1), round=round)
     assert (round.state, round.recoverable, round.preempting) == (State.ENDED, True, True)

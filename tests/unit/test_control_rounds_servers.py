@@ -7,18 +7,30 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from control_rounds import JOIN_A, READY_A, RUNNING, SERVED, exited, left, lost, raised, walk
+from control_rounds import (
+    JOIN_A,
+    READY_A,
+    RUNNING,
+    SERVED,
+    applied,
+    done,
+    exited,
+    kill,
+    left,
+    lost,
+    raised,
+    walk,
+)
 
 from tfrun.cluster.cluster_file import parse_cluster_file
-from tfrun.control.agent_reports import event_of
-from tfrun.control.membership import StandingBy, growth
-from tfrun.control.placement import Site, fixed_plan, make_plan, start_messages
-from tfrun.control.preemption import goes_on_without
-from tfrun.control.recovery import Recovery, new_round
-from tfrun.control.rounds.actions import GoOnWithout, ReleaseTasks, ReplaceTask, SetTimer, StopTasks
-from tfrun.control.rounds.events import StepsApplied, TaskDone
-from tfrun.control.rounds.model import PlannedTask, Round, State
-from tfrun.control.rounds.replaceable_tasks import STEADY_SECONDS
+from tfrun.control.agent_orders import start_messages
+from tfrun.control.membership import StandingBy, growth, new_round
+from tfrun.control.placement import Site, fixed_plan, make_plan
+from tfrun.control.preempted_machines import goes_on_without
+from tfrun.control.protocol.messages import Release, StopRound
+from tfrun.control.recovery import Recovery
+from tfrun.control.rounds.after_failure import STEADY_SECONDS
+from tfrun.control.rounds.model import GoOnWithout, PlannedTask, ReplaceTask, Round, SetTimer, State
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
 from tfrun.job.reports import Applied, Resumed
@@ -51,7 +63,7 @@ def test_a_worker_is_started_again_and_nothing_else_stops(code: int) -> None:
 def test_one_that_ends_again_and_again_ends_the_round() -> None:
     ends = [exited("worker:0", -9, time=float(time)) for time in range(3)]
     round, actions = walk(*RUNNING, *ends, round=served())
-    assert round.state is State.LEAVING and isinstance(actions[0], StopTasks)
+    assert round.state is State.LEAVING and isinstance(actions[0], StopRound)
     assert [failure.task for failure in round.failures] == ["worker:0"]
     round, _ = walk(*RUNNING, *ends, round=served(recovers=False))
     assert round.state is State.STOPPING
@@ -61,9 +73,9 @@ def test_one_that_ends_again_and_again_ends_the_round() -> None:
 
 def test_steps_that_are_applied_meanwhile_begin_a_new_count() -> None:
     twice = [exited("worker:0", -9), exited("worker:0", -9)]
-    same = [*twice, StepsApplied(step=5), *twice, StepsApplied(step=5), exited("worker:0", -9)]
+    same = [*twice, applied(5), *twice, applied(5), exited("worker:0", -9)]
     assert walk(*RUNNING, *same, round=served())[0].state is State.LEAVING
-    further = [*twice, StepsApplied(step=5), *twice, StepsApplied(step=6), exited("worker:0", -9)]
+    further = [*twice, applied(5), *twice, applied(6), exited("worker:0", -9)]
     round, _ = walk(*RUNNING, *further, round=served())
     assert (round.state, round.applied) == (State.RUNNING, 6)
 
@@ -80,7 +92,7 @@ def test_the_end_of_what_holds_the_state_ends_the_round_at_once(event: Any) -> N
     round, actions = walk(*RUNNING, event, round=served())
     timer = SetTimer(state=State.LEAVING, seconds=round.timeouts.leave_grace)
     assert round.state is State.LEAVING
-    assert actions == (StopTasks(signal="SIGKILL", grace=0), timer)
+    assert actions == (kill(), timer)
     for task in round.remaining:
         round, _ = walk(exited(task, -9, requested=True), round=round)
     assert (round.state, round.recoverable) == (State.ENDED, True)
@@ -94,17 +106,14 @@ def test_the_chief_that_loses_a_server_has_not_failed_itself(kind: str) -> None:
 
 
 def test_a_worker_that_ends_while_the_round_ends_is_not_replaced() -> None:
-    round, actions = walk(
-        *RUNNING, TaskDone(task="chief:0"), exited("worker:0", -9), round=served()
-    )
+    round, actions = walk(*RUNNING, done("chief:0"), exited("worker:0", -9), round=served())
     assert round.state is State.RELEASING
     assert not any(isinstance(action, ReplaceTask) for action in actions)
 
 
 def test_what_the_chief_has_applied_is_heard() -> None:
-    report = Applied(step=7)
-    assert event_of("chief:0", 1.0, report, chief="chief:0") == StepsApplied(step=7)
-    assert event_of("worker:0", 1.0, report, chief="chief:0") is None
+    round, _ = walk(*RUNNING, applied(7), applied(8, "worker:0"), round=served())
+    assert round.applied == 7
 
 
 def test_a_plan_says_what_can_be_replaced() -> None:
@@ -182,9 +191,9 @@ def test_an_evaluator_does_not_decide_how_a_round_ends(said: Any) -> None:
 
 
 def test_a_job_waits_for_its_evaluator() -> None:
-    round, actions = aside(TaskDone(task="worker:0"))
+    round, actions = aside(done("worker:0"))
     timer = SetTimer(state=State.RELEASING, seconds=round.timeouts.pause_timeout)
-    assert actions == (ReleaseTasks(), timer)
+    assert actions == (Release(round=0), timer)
     round, _ = walk(exited("worker:0", 0), round=round)
     assert round.state is State.RELEASING
     assert walk(exited("evaluator:0", 0), round=round)[0].state is State.ENDED

@@ -5,42 +5,44 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+from control_rounds import (
+    done,
+    exited,
+    job_not_saved,
+    job_saved,
+    kill,
+    memory_saved,
+    raised,
+    resumed,
+    saved,
+)
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tfrun.control.rounds.actions import (
-    LeaveTasks,
-    PrepareAgents,
-    ReleaseTasks,
-    ReplaceTask,
-    SetTimer,
-    StartTasks,
-    StopTasks,
-)
-from tfrun.control.rounds.events import (
+from tfrun.control.protocol.messages import Leave, Release, StopRound
+from tfrun.control.rounds.model import (
     AgentJoined,
     AgentLost,
     AgentPrepared,
-    ChiefResumed,
+    ChangeMachines,
     Event,
     GraceOver,
     Interrupt,
-    JobNotSaved,
-    JobSaved,
+    PlannedTask,
     Preempt,
-    Regroup,
-    TaskDone,
-    TaskExited,
-    TaskRaised,
-    TaskSaved,
+    PrepareAgents,
+    ReplaceTask,
+    Reported,
+    Round,
+    SetTimer,
+    StartTasks,
+    State,
     TimedOut,
 )
-from tfrun.control.rounds.model import PlannedTask, Round, State
 from tfrun.control.rounds.state_machine import TRANSITIONS, begin, step
-from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
-from tfrun.job.reports import Error
+from tfrun.job.reports import StateNotSaved
 from tfrun.job.restart_policy import Cause, cause_of
 
 ORDER = list(State)  # a round only ever goes forward
@@ -88,32 +90,31 @@ class AnyOrder(RuleBasedStateMachine):
         kinds = [type(action) for action in actions]
 
         assert ORDER.index(self.round.state) >= ORDER.index(before.state), "it went back"
-        if before.state is State.ENDED or type(event) not in TRANSITIONS[before.state]:
+        kind = type(event.report if isinstance(event, Reported) else event)
+        if before.state is State.ENDED or kind not in TRANSITIONS[before.state]:
             assert (self.round, actions) == (before, ()), "late news changed something"
-        if not (
-            isinstance(event, Interrupt | GraceOver | JobNotSaved) and before.state is State.LEAVING
-        ):
+        if not (kind in (Interrupt, GraceOver, StateNotSaved) and before.state is State.LEAVING):
             kept = [f for f in before.failures if not f.silent]
             assert len(self.round.failures) >= len(kept), "a failure was forgotten"
         assert set(self.round.exits) >= set(before.exits)
         if self.round.failures or self.round.interrupted:
-            assert ReleaseTasks not in kinds, "released after a failure"
+            assert Release not in kinds, "released after a failure"
             assert StartTasks not in kinds and PrepareAgents not in kinds
         for kind, state in (
             (PrepareAgents, State.PREPARING),
             (StartTasks, State.RUNNING),
-            (ReleaseTasks, State.RELEASING),
+            (Release, State.RELEASING),
         ):
             assert (kind in kinds) <= (before.state is not state is self.round.state), kind
         if isinstance(event, Interrupt) and before.state in (State.RELEASING, State.STOPPING):
-            assert actions == (StopTasks(signal="SIGKILL", grace=0),)
+            assert actions == (kill(number=before.number),)
         self.timers |= {action.state for action in actions if isinstance(action, SetTimer)}
         if self.round.state is State.STOPPING and before.state is not State.STOPPING:
-            assert kinds[-2:] == [StopTasks, SetTimer], "stopping without a stop or a timer"
+            assert kinds[-2:] == [StopRound, SetTimer], "stopping without a stop or a timer"
         if self.round.state is State.LEAVING and before.state is not State.LEAVING:
             rest = kinds if before.has_servers else kinds[1:]
-            assert before.has_servers or kinds[0] is LeaveTasks, "nobody was told"
-            assert rest in ([SetTimer], [StopTasks, SetTimer]), "leaving without a timer"
+            assert before.has_servers or kinds[0] is Leave, "nobody was told"
+            assert rest in ([SetTimer], [StopRound, SetTimer]), "leaving without a timer"
         if ReplaceTask in kinds:
             assert before.state is self.round.state is State.RUNNING
             assert self.round.exits == before.exits, "what is started again has not ended"
@@ -165,29 +166,28 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(task=TASK)
     def saves(self, task: str) -> None:
-        self.feed(TaskSaved(task=task))
+        self.feed(saved(task))
 
     @rule(task=TASK)
     def finishes(self, task: str) -> None:
-        self.feed(TaskDone(task=task))
+        self.feed(done(task))
 
     @rule(task=TASK, kind=st.sampled_from(["ValueError", "UnavailableError"]))
     def raises(self, task: str, kind: str) -> None:
-        self.feed(TaskRaised(task=task, time=next(self.clock), error=Error(type=kind)))
+        self.feed(raised(task, kind, time=next(self.clock)))
 
     @rule(task=TASK, code=CODE, memory=st.booleans(), requested=st.booleans())
     def exits(self, task: str, code: int, memory: bool, requested: bool) -> None:
-        status = ExitStatus(code=code, out_of_memory=memory and code == -9)
-        time, requested = next(self.clock), requested and code < 0
-        self.feed(TaskExited(task=task, time=time, status=status, requested=requested))
+        memory, requested = memory and code == -9, requested and code < 0
+        self.feed(exited(task, code, next(self.clock), memory=memory, requested=requested))
 
     @rule()
     def may_grow(self) -> None:
-        self.feed(Regroup(agents=frozenset({"c"})))
+        self.feed(ChangeMachines(agents=frozenset({"c"})))
 
     @rule(agent=st.sampled_from(AGENTS))
     def has_to_shrink(self, agent: str) -> None:
-        self.feed(Regroup(agents=frozenset({agent}), within=3.0))
+        self.feed(ChangeMachines(agents=frozenset({agent}), within=3.0))
 
     @rule(signal=st.sampled_from(["SIGINT", "SIGTERM", "SIGHUP"]))
     def interrupts(self, signal: str) -> None:
@@ -196,9 +196,10 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(
         event=st.sampled_from(
             [
-                *(Preempt(), ChiefResumed(), GraceOver()),
-                *(JobSaved(), JobSaved(step=3), JobNotSaved(reason="full")),
-                JobNotSaved(reason="off", for_good=True),
+                *(Preempt(), resumed("t0"), resumed("t1"), GraceOver()),
+                *(job_saved(), job_saved(3), job_not_saved("full")),
+                *(job_not_saved("off", for_good=True), memory_saved(3), memory_saved(-1)),
+                memory_saved(-1, "it is full"),
             ]
         )
     )
@@ -222,7 +223,7 @@ class AnyOrder(RuleBasedStateMachine):
             if task.name not in self.round.exits and task.agent not in self.round.lost:
                 self.exits(task=task.name, code=0, memory=False, requested=False)
         if self.round.state is State.SAVING:
-            self.feed(JobSaved(step=3))
+            self.feed(memory_saved(3))
         assert self.round.state is State.ENDED
 
 

@@ -12,14 +12,14 @@ from control_port import TOKEN, Served, closed, hello, prepare, receive, send, w
 
 from tfrun.control import server
 from tfrun.control.protocol import messages, wire
-from tfrun.control.rounds.state_machine import State
+from tfrun.control.rounds.model import State
 from tfrun.observe.access import Access
 from tfrun.observe.page_server import WatchRoutes
 
 
 async def untouched(served: Served) -> None:
-    assert served.controller.round.joined == frozenset()
-    assert served.controller.round.state is State.JOINING
+    assert served.controller.runner.round.joined == frozenset()
+    assert served.controller.runner.round.state is State.JOINING
     assert served.events == []
 
 
@@ -175,7 +175,7 @@ def test_a_wrong_frame_of_an_agent_ends_the_job_with_its_reason(
         heard = [await receive(good)]
         while not isinstance(heard[-1], messages.StopRound | messages.Shutdown):
             heard.append(await receive(good))
-        cause = served.controller.round.root_cause
+        cause = served.controller.runner.round.root_cause
         assert cause is not None
         assert (cause.task, cause.code) == ("a", "TFRUN-301")
 
@@ -190,8 +190,8 @@ def test_a_thousand_malformed_frames_do_not_take_the_port_down(tmp_path: Path) -
             for number in range(1000):
                 await agent.send_str(f"{number} is no message")
         assert await closed(agent) is not None
-        await served.controller.ended.wait()
-        cause = served.controller.round.root_cause
+        await served.controller.runner.ended.wait()
+        cause = served.controller.runner.round.root_cause
         assert cause is not None and "TFRUN-302" in cause.tail
 
     with_server(tmp_path, test)

@@ -145,7 +145,7 @@ def test_the_token_is_wrong_or_the_version_differs(
         assert error.startswith("TFRUN-320: the token is wrong") and not said
         error, _ = await asyncio.to_thread(kept_out, port)
         assert "TFRUN-305: it has tfrun 0.0.1, the job has " in error
-        assert served.controller.plan.agents == {"a", "b"} and not desk.known
+        assert served.controller.runner.plan.agents == {"a", "b"} and not desk.known
 
     older = messages.Enrol(**{**ENROL, "version": "0.0.1"})
     monkeypatch.setattr(Join, "_enrolling", lambda self: older)
@@ -160,7 +160,7 @@ def test_machines_take_the_places(tmp_path: Path) -> None:
             assert isinstance(answer, messages.Enrolled) and answer.agent == agent
             served.controller.joined(hello(agent), lambda message: None)
         assert answer.attempt == 1
-        assert served.controller.round.agents == {"n", "n-2"}
+        assert served.controller.runner.round.agents == {"n", "n-2"}
         assert desk.whereabouts.addresses == {"n": "10.0.0.1", "n-2": "10.0.0.1"}
         cannot = messages.CannotRun(agent="n", reason="no script")
         assert isinstance(await ask(served, port, cannot), messages.Shutdown)
@@ -170,7 +170,7 @@ def test_machines_take_the_places(tmp_path: Path) -> None:
             assert isinstance(refused, messages.Refused) and refused.code == "TFRUN-302"
         assert isinstance(await ask(served, port, hello("n")), messages.Refused)
         served.controller.interrupt("SIGINT")
-        await served.controller.ended.wait()
+        await served.controller.runner.ended.wait()
         over = await ask(served, port, messages.Enrol(**ENROL))
         assert isinstance(over, messages.Refused) and over.over
 
@@ -192,7 +192,7 @@ def test_a_machine_that_comes_late_stands_by(tmp_path: Path) -> None:
             assert isinstance(enrolled, messages.Enrolled)
             late = await served.join(enrolled.agent)
             assert await receive(late) == messages.Prepare(round=0, ports=0)
-            assert served.controller.plan.agents == {"a", "b"}
+            assert served.controller.runner.plan.agents == {"a", "b"}
             assert known.addresses["n"] == "10.0.0.3" and "n" in known.expected
 
     asyncio.run(run())

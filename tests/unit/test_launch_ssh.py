@@ -10,8 +10,7 @@ import sys
 import pytest
 
 from tfrun.cluster.host_lists import parse_hosts
-from tfrun.control.rounds.events import AgentJoined, AgentPrepared, Interrupt
-from tfrun.control.rounds.model import PlannedTask, Round
+from tfrun.control.rounds.model import AgentJoined, AgentPrepared, Interrupt, PlannedTask, Round
 from tfrun.control.rounds.state_machine import step
 from tfrun.job.errors import CODES, UsageError
 from tfrun.job.spec import JobSpec, Program, WorkerRange

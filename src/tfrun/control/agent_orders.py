@@ -1,31 +1,147 @@
-"""Turns a round's actions into messages to its agents. Pure."""
+"""Tells the agents what to do for a round: get ready, start tasks, save what their memory holds."""
 
 from __future__ import annotations
 
-from tfrun.control.protocol import messages, wire
-from tfrun.control.rounds import actions
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfrun.cluster.address import Address
+from tfrun.cluster.cluster_file import lacks_chief, with_chief
+from tfrun.cluster.cluster_spec import ClusterSpec, TaskKey
+from tfrun.cluster.external_cluster import external_environment
+from tfrun.cluster.start_order import awaited
+from tfrun.cluster.tasks import cluster_of, environment_for
+from tfrun.cluster.tf_config import parse_tf_config
+from tfrun.control.machines import Members
+from tfrun.control.placement import Plan, Whereabouts
+from tfrun.control.protocol import messages
+from tfrun.control.recovery import Recovery
+from tfrun.control.rounds.model import PlannedTask, Round
+from tfrun.job.errors import TfrunError
+from tfrun.job.spec import JobSpec
 
 
-def order_of(action: actions.Action, number: int) -> wire.Message | None:
-    """Returns the message with which all agents are asked for it; None for what is not for all.
+class AgentOrders:
+    """Sends orders that are not the same for all agents."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        members: Members,
+        known: Whereabouts,
+        window: tuple[int, int] | None,
+    ) -> None:
+        self._spec, self._members, self._known, self._window = spec, members, known, window
+        self._saver = ""
+
+    def prepare(self, plan: Plan, number: int) -> None:
+        """Asks each agent for as many ports as its tasks need."""
+        for agent in plan.agents:
+            ports, stated = plan.ports_of(agent), plan.stated_ports_of(agent)
+            self._members.send(agent, messages.Prepare(round=number, ports=ports, stated=stated))
+
+    def start(self, plan: Plan, round: Round, *, muted: bool = False, only: str = "") -> None:
+        """Has the round's tasks started, or `only` one of them, at the address that it had.
+
+        Args:
+          plan: the round's plan.
+          round: the round, with its ports.
+          muted: see `start_messages`.
+          only: the task's name.
+        """
+        number, known, window = round.number, self._known.addresses, self._window
+        by_agent = start_messages(plan, self._spec, number, round.ports, window, known, muted=muted)
+        for agent, tasks in by_agent.items():
+            if asked := [task for task in tasks if only in ("", task["task"])]:
+                self._members.send(agent, messages.StartRound(round=number, tasks=asked))
+
+    def save_memory(self, plan: Plan, order: messages.SaveMemory, recovery: Recovery) -> bool:
+        """Asks one machine of those with the newest state; another one only if that is lost.
+
+        Returns False when no machine has any.
+        """
+        if self._saver not in self._members.names:
+            rather = plan.planned[0].agent  # the chief's
+            self._saver = recovery.holder(self._members.names, rather=rather) or ""
+            self._members.send(self._saver, order)
+        return bool(self._saver)
+
+
+def start_messages(
+    plan: Plan,
+    spec: JobSpec,
+    number: int,
+    ports: Mapping[str, Sequence[int]],
+    window: tuple[int, int] | None,
+    addresses: Mapping[str, str] | None = None,
+    *,
+    muted: bool = False,
+) -> dict[str, list[dict[str, Any]]]:
+    """Returns the tasks of each agent's `StartRound`.
 
     Args:
-      action: what the round asks for.
+      plan: the round's plan.
+      spec: the job.
       number: the round's.
+      ports: each agent's reserved ports.
+      window: rows and columns of the terminal that the chief's output goes to.
+      addresses: `Whereabouts.addresses`.
+      muted: nobody sees the output of workers before they have restored their state.
+
+    Raises:
+      TfrunError: TFRUN-302 when an agent has not reserved what it was asked to.
     """
-    match action:
-        case actions.ReleaseTasks():
-            return messages.Release(round=number)
-        case actions.TellEnded(tasks=tasks):
-            return messages.Ended(round=number, tasks=dict(tasks))
-        case actions.TellParted(places=places):
-            return messages.Parted(round=number, places=dict(places))
-        case actions.SaveTasks():
-            return messages.Save(round=number)
-        case actions.RegroupTasks():
-            return messages.Regroup(round=number)
-        case actions.LeaveTasks():
-            return messages.Leave(round=number)
-        case actions.StopTasks(signal=signal, grace=grace, tasks=tasks):
-            return messages.StopRound(round=number, signal=signal, grace=grace, tasks=list(tasks))
-    return None
+    for agent, numbers in ports.items():
+        if len(numbers) != plan.ports_of(agent) or not all(0 < n <= 65535 for n in numbers):
+            reason = f"{agent} reserved {list(numbers)!r:.100}, not {plan.ports_of(agent)} ports"
+            raise TfrunError("TFRUN-302", reason)
+    free = {agent: iter(numbers) for agent, numbers in ports.items()}
+    tasks = tuple(task for task in plan.tasks.values() if task.role != "evaluator")
+    cluster = plan.fixed or ClusterSpec()
+    if plan.fixed and lacks_chief(cluster):
+        cluster = with_chief(cluster, next(free[plan.planned[0].agent]))
+    if not plan.external and not plan.fixed:
+        sites = [plan.sites[task.host_index] for task in tasks]
+        hosts = [(addresses or {}).get(site.agent, site.host) for site in sites]
+        ports_in_order = [next(free[site.agent]) for site in sites]
+        cluster = cluster_of(
+            tasks, [Address(host=h, port=p) for h, p in zip(hosts, ports_in_order, strict=True)]
+        )
+    world_size = sum(task.rank is not None for task in tasks)
+    result: dict[str, list[dict[str, Any]]] = {site.agent: [] for site in plan.sites}
+    told = parse_tf_config(plan.external) if plan.external else None
+    for planned in plan.planned:
+        task = plan.tasks[planned.name]
+        key = told.task if told and told.task else TaskKey(type=task.role, index=task.index)
+        peers = awaited(told.cluster if told else cluster, key, alone=told is not None)
+        is_chief = planned.name == plan.chief
+        if plan.external:
+            environment = external_environment(plan.external, number)
+        else:
+            environment = environment_for(task, cluster, number, world_size)
+        result[planned.agent].append(
+            {
+                "task": planned.name,
+                "runs": planned.runs,
+                "show": is_chief or spec.log_all,
+                "muted": muted,
+                "terminal": list(window) if window and is_chief else None,
+                "called": f"{key.type} {key.index}",
+                "awaits": peers,
+                "environment": environment,
+                "settings": _own_settings(planned, key, plan, spec),
+            }
+        )
+    return result
+
+
+def _own_settings(planned: PlannedTask, key: TaskKey, plan: Plan, spec: JobSpec) -> dict[str, Any]:
+    """Returns in which settings a worker differs from the others of its machine."""
+    own: dict[str, Any] = {}
+    if key.type == "evaluator":  # keeps nothing for a successor, and shows no progress
+        own |= {"state_dir": "", "ledger": 0}
+    if plan.external:  # each task is a job, with a secret that the others do not know
+        own["collective_key"] = ""
+        if planned.runs == "server":  # nobody here hears of the chief's end
+            own["await_chief"] = spec.timeouts.join_timeout
+    return own

@@ -106,6 +106,11 @@ class Members:
         times = (m.heard for m in self._here.values() if now - m.heard < seconds)
         return min(times, default=now) + seconds - now
 
+    def send(self, agent: str, message: wire.Message) -> None:
+        """Sends a message to an agent, if that is here."""
+        if member := self._here.get(agent):
+            member.send(message)
+
     def broadcast(self, message: wire.Message) -> None:
         for member in self._here.values():
             member.send(message)

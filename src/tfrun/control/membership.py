@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfrun.control.placement import Plan, Site, make_plan
-from tfrun.control.recovery import next_plan, possible_workers
 from tfrun.control.rounds.model import Round, State
 from tfrun.job.first_failure import Failure
 from tfrun.job.spec import JobSpec
@@ -78,6 +77,34 @@ def decide(
         return Start(plan=plan)
     missing = wanted.agents - set(there)
     return Wait(missing=tuple(sorted(missing)), is_enough=now > 0)
+
+
+def next_plan(spec: JobSpec, plan: Plan, there: Collection[str]) -> Plan | None:
+    """Returns the plan of the next round, as large as it can be; None when too few slots are left.
+
+    The machines that go on keep their order: the chief stays on its machine while that is there.
+    Those that have had no task come after them.
+
+    Args:
+      spec: the job.
+      plan: the plan of the round before.
+      there: the agents that can have tasks.
+    """
+    workers = possible_workers(spec, plan, there)
+    if not workers:
+        return None
+    if plan.workers >= workers and plan.agents <= set(there):
+        return plan
+    sites = sorted(plan.sites, key=lambda site: site.agent not in plan.agents)
+    return make_plan(spec, sites, workers=workers, there=there)
+
+
+def possible_workers(spec: JobSpec, plan: Plan, there: Collection[str]) -> int:
+    """Returns how many workers the job can have on these agents; 0 when they are too few."""
+    if plan.fixed and not plan.agents <= set(there):  # no task can move
+        return 0
+    workers = min(plan.slots_of(there), spec.workers.high)
+    return workers if workers >= spec.workers.low else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,3 +202,27 @@ def not_formed(round: Round, why: Mapping[str, str], now: float) -> Failure:
         names = listed(shown, ", ")
         text = f"the cluster did not form in {seconds:.0f} s: waiting for {names}"
     return Failure(task=listed(missing, ", "), time=now, code="TFRUN-303", tail=text)
+
+
+def new_round(
+    spec: JobSpec, plan: Plan, number: int, *, resumes: bool = False, preempting: bool = False
+) -> Round:
+    """Returns a round that nobody has joined yet."""
+    return Round(
+        number=number,
+        tasks=plan.planned,
+        timeouts=spec.timeouts,
+        recovers=recovers(spec, plan),
+        keeps=recovers(spec, plan),
+        resumes=resumes,
+        preempting=preempting,
+        replacements=spec.max_restarts,
+    )
+
+
+def recovers(spec: JobSpec, plan: Plan) -> bool:
+    """True when failures of the infrastructure lead to a next round.
+
+    The other tasks of a foreign TF_CONFIG are not ours to start again.
+    """
+    return spec.max_restarts > 0 and not plan.external

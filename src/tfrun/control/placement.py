@@ -7,23 +7,17 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
-from tfrun.cluster.address import Address
-from tfrun.cluster.cluster_file import lacks_chief, tasks_of, with_chief
-from tfrun.cluster.cluster_spec import ClusterSpec, TaskKey
-from tfrun.cluster.external_cluster import external_environment, external_task, serves
-from tfrun.cluster.start_order import awaited
+from tfrun.cluster.cluster_file import lacks_chief, tasks_of
+from tfrun.cluster.cluster_spec import ClusterSpec
+from tfrun.cluster.external_cluster import external_task, serves
 from tfrun.cluster.tasks import (
     Task,
     assign_tasks,
-    cluster_of,
-    environment_for,
     with_evaluator,
 )
 from tfrun.cluster.tf_config import parse_tf_config
 from tfrun.control.rounds.model import PlannedTask
-from tfrun.job.errors import TfrunError
 from tfrun.job.spec import JobSpec
 
 
@@ -45,6 +39,7 @@ class Whereabouts:
       addresses: where its peers reach an agent's machine, if not at `Site.host`.
       expected: the agents that may still come, or come back when they are lost.
       joined: those that have been there; the controller fills it in.
+      failed: those that ended before they had been there; likewise.
       by_connection: an agent is reached where its connection comes from.
       places: agents that stand for machines that nobody has named yet.
     """
@@ -53,6 +48,7 @@ class Whereabouts:
     addresses: dict[str, str] = field(default_factory=dict)
     expected: set[str] = field(default_factory=set)
     joined: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
     places: frozenset[str] = frozenset()
     by_connection: bool = False
 
@@ -196,83 +192,3 @@ def fixed_plan(cluster: ClusterSpec, sites: Sequence[Site], *, evaluator: bool =
     tasks = with_evaluator(tasks) if evaluator else tasks
     named = {f"{task.role}:{task.index}": task for task in tasks}
     return Plan(tasks=named, sites=tuple(sites), fixed=cluster)
-
-
-def start_messages(
-    plan: Plan,
-    spec: JobSpec,
-    round_number: int,
-    ports: Mapping[str, Sequence[int]],
-    window: tuple[int, int] | None,
-    addresses: Mapping[str, str] | None = None,
-    *,
-    muted: bool = False,
-) -> dict[str, list[dict[str, Any]]]:
-    """Returns the tasks of each agent's `StartRound`.
-
-    Args:
-      plan: the round's plan.
-      spec: the job.
-      round_number: the round.
-      ports: each agent's reserved ports.
-      window: rows and columns of the terminal that the chief's output goes to.
-      addresses: `Whereabouts.addresses`.
-      muted: nobody sees the output of workers before they have restored their state.
-
-    Raises:
-      TfrunError: TFRUN-302 when an agent has not reserved what it was asked to.
-    """
-    for agent, numbers in ports.items():
-        if len(numbers) != plan.ports_of(agent) or not all(0 < n <= 65535 for n in numbers):
-            reason = f"{agent} reserved {list(numbers)!r:.100}, not {plan.ports_of(agent)} ports"
-            raise TfrunError("TFRUN-302", reason)
-    free = {agent: iter(numbers) for agent, numbers in ports.items()}
-    tasks = tuple(task for task in plan.tasks.values() if task.role != "evaluator")
-    cluster = plan.fixed or ClusterSpec()
-    if plan.fixed and lacks_chief(cluster):
-        cluster = with_chief(cluster, next(free[plan.planned[0].agent]))
-    if not plan.external and not plan.fixed:
-        sites = [plan.sites[task.host_index] for task in tasks]
-        hosts = [(addresses or {}).get(site.agent, site.host) for site in sites]
-        ports_in_order = [next(free[site.agent]) for site in sites]
-        cluster = cluster_of(
-            tasks, [Address(host=h, port=p) for h, p in zip(hosts, ports_in_order, strict=True)]
-        )
-    world_size = sum(task.rank is not None for task in tasks)
-    result: dict[str, list[dict[str, Any]]] = {site.agent: [] for site in plan.sites}
-    told = parse_tf_config(plan.external) if plan.external else None
-    for planned in plan.planned:
-        task = plan.tasks[planned.name]
-        key = told.task if told and told.task else TaskKey(type=task.role, index=task.index)
-        peers = awaited(told.cluster if told else cluster, key, alone=told is not None)
-        is_chief = planned.name == plan.chief
-        if plan.external:
-            environment = external_environment(plan.external, round_number)
-        else:
-            environment = environment_for(task, cluster, round_number, world_size)
-        result[planned.agent].append(
-            {
-                "task": planned.name,
-                "runs": planned.runs,
-                "show": is_chief or spec.log_all,
-                "muted": muted,
-                "terminal": list(window) if window and is_chief else None,
-                "called": f"{key.type} {key.index}",
-                "awaits": peers,
-                "environment": environment,
-                "settings": _own_settings(planned, key, plan, spec),
-            }
-        )
-    return result
-
-
-def _own_settings(planned: PlannedTask, key: TaskKey, plan: Plan, spec: JobSpec) -> dict[str, Any]:
-    """Returns in which settings a worker differs from the others of its machine."""
-    own: dict[str, Any] = {}
-    if key.type == "evaluator":  # keeps nothing for a successor, and shows no progress
-        own |= {"state_dir": "", "ledger": 0}
-    if plan.external:  # each task is a job, with a secret that the others do not know
-        own["collective_key"] = ""
-        if planned.runs == "server":  # nobody here hears of the chief's end
-            own["await_chief"] = spec.timeouts.join_timeout
-    return own

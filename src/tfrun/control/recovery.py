@@ -8,13 +8,11 @@ from typing import Any
 
 from tfrun.control import lost_work
 from tfrun.control.lost_work import MAX_NAMED
-from tfrun.control.placement import Plan, make_plan
 from tfrun.control.rounds.model import Round
 from tfrun.job import reports
 from tfrun.job.first_failure import Failure
 from tfrun.job.reports import Report
 from tfrun.job.restart_policy import Reached, Restarts, Stretch
-from tfrun.job.spec import JobSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +54,7 @@ class Recovery:
     holders: Mapping[str, Reached] = field(default_factory=dict)
 
     def reported(self, report: Report, agent: str = "") -> Recovery:
-        """Takes a worker's report of a snapshot, a restored state or a first step.
+        """Takes a worker's report of a snapshot, a restored state, a first step or any step.
 
         Args:
           report: what it says.
@@ -67,6 +65,8 @@ class Recovery:
                 is_own = False
             case reports.CheckpointSaved(step=step) | reports.CheckpointRestored(step=step):
                 is_own, key = True, ()
+            case reports.StepsMade(step=step) | reports.EndedAt(step=step):
+                return self._stepped(step)
             case _:
                 return self
         call = key[0] if key else (self.here or self.reached)[0]
@@ -89,7 +89,7 @@ class Recovery:
             return replace(self, saves_itself=True)
         return replace(self, seen=max(self.seen or at, at))
 
-    def stepped(self, step: int) -> Recovery:
+    def _stepped(self, step: int) -> Recovery:
         """Takes the step that a worker tells once a second; nothing but words depends on it."""
         if self.seen is None or step <= self.seen[1]:
             return self
@@ -201,58 +201,6 @@ class Recovery:
     def lost_steps(self) -> int:
         """How many steps the workers have to do again."""
         return lost_work.lost_steps(self.died_at, self.resumed or self.began)
-
-
-def new_round(
-    spec: JobSpec, plan: Plan, number: int, *, resumes: bool = False, preempting: bool = False
-) -> Round:
-    """Returns a round that nobody has joined yet."""
-    return Round(
-        number=number,
-        tasks=plan.planned,
-        timeouts=spec.timeouts,
-        recovers=recovers(spec, plan),
-        keeps=recovers(spec, plan),
-        resumes=resumes,
-        preempting=preempting,
-        replacements=spec.max_restarts,
-    )
-
-
-def recovers(spec: JobSpec, plan: Plan) -> bool:
-    """True when failures of the infrastructure lead to a next round.
-
-    The other tasks of a foreign TF_CONFIG are not ours to start again.
-    """
-    return spec.max_restarts > 0 and not plan.external
-
-
-def next_plan(spec: JobSpec, plan: Plan, there: Collection[str]) -> Plan | None:
-    """Returns the plan of the next round, as large as it can be; None when too few slots are left.
-
-    The machines that go on keep their order: the chief stays on its machine while that is there.
-    Those that have had no task come after them.
-
-    Args:
-      spec: the job.
-      plan: the plan of the round before.
-      there: the agents that can have tasks.
-    """
-    workers = possible_workers(spec, plan, there)
-    if not workers:
-        return None
-    if plan.workers >= workers and plan.agents <= set(there):
-        return plan
-    sites = sorted(plan.sites, key=lambda site: site.agent not in plan.agents)
-    return make_plan(spec, sites, workers=workers, there=there)
-
-
-def possible_workers(spec: JobSpec, plan: Plan, there: Collection[str]) -> int:
-    """Returns how many workers the job can have on these agents; 0 when they are too few."""
-    if plan.fixed and not plan.agents <= set(there):  # no task can move
-        return 0
-    workers = min(plan.slots_of(there), spec.workers.high)
-    return workers if workers >= spec.workers.low else 0
 
 
 def _named(agents: Collection[str]) -> str:

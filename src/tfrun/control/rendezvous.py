@@ -7,9 +7,13 @@ import time
 from tfrun.control import membership
 from tfrun.control.machines import Members
 from tfrun.control.placement import Plan, Whereabouts
+from tfrun.control.preempted_machines import PreemptedMachines
+from tfrun.control.recovery import Recovery
+from tfrun.control.rounds.model import ChangeMachines, Round, State
 from tfrun.job.spec import JobSpec
 
 Verdict = membership.Start | membership.Wait | membership.GiveUp
+STEP_PART = 0.5  # of a preempted machine's grace period that the end of a step is waited for
 
 
 class Rendezvous:
@@ -17,14 +21,15 @@ class Rendezvous:
 
     Attributes:
       members: who is connected.
+      preempted: which of them are being preempted.
       since: when the round began to be formed.
     """
 
     def __init__(self, spec: JobSpec, known: Whereabouts) -> None:
         self.members = Members()
+        self.preempted = PreemptedMachines(spec, self.members)
         self.since = time.monotonic()
         self._spec, self._known = spec, known
-        self._never: set[str] = set()  # agents that ended before they had joined
         self._came: float | None = None  # when an agent last came to this round
         self._stepped: float | None = None  # when this round's first step was done
 
@@ -36,28 +41,25 @@ class Rendezvous:
         """An agent has joined."""
         self._came = time.monotonic()
 
-    def never_came(self, agent: str) -> None:
-        """An agent's process has ended before it had joined."""
-        self._never.add(agent)
-
     def stepped(self) -> None:
         """A worker of this round has done its first step."""
         self._stepped = self._stepped or time.monotonic()
 
-    def decide(self, plan: Plan, number: int, without: frozenset[str] = frozenset()) -> Verdict:
+    def decide(self, plan: Plan, number: int, recovery: Recovery) -> Verdict:
         """Whether round `number` could start now; machines that are not ready only if they must.
 
         Args:
           plan: the plan of the round before, or the first one.
           number: the round's.
-          without: the agents that leave.
+          recovery: who holds which state.
         """
         now, timeouts = time.monotonic(), self._spec.timeouts
+        without = self.preempted.excluded(recovery)
         busy, here = plan.agents, self.members.names - without
         others = self.members.standing_by(busy, now)
         ready = here & (busy | {name for name, other in others.items() if other.ready is not None})
         # At the start all are on their way, whether or not they can come back later.
-        coming = set() if number else busy - self._known.joined - self._never
+        coming = set() if number else busy - self._known.joined - self._known.failed
         expected = (self._known.expected | coming) - without
         verdict: Verdict = membership.GiveUp()
         for there in (ready, here) if ready != here else (here,):
@@ -74,15 +76,20 @@ class Rendezvous:
                 break
         return verdict
 
-    def growth(self, plan: Plan, without: frozenset[str] = frozenset()) -> Plan | None:
-        """The larger plan that the running round is to be interrupted for; None for not now.
+    def change(self, plan: Plan, round: Round, recovery: Recovery) -> ChangeMachines | None:
+        """Returns for which machines the round is to be interrupted now; None for none.
 
-        Args:
-          plan: the running round's.
-          without: the agents that leave, or have left a moment ago.
+        Those that are being preempted come first; then those that make the job larger.
         """
-        if self._stepped is None:
+        if round.state is not State.RUNNING or round.preempting:
             return None
-        now = time.monotonic()
+        if leaving := self.preempted.due(round):
+            within = self._spec.timeouts.preempt_grace * STEP_PART
+            return ChangeMachines(agents=leaving, within=within)
+        if round.regrouping or self._stepped is None:
+            return None
+        now, without = time.monotonic(), self.preempted.excluded(recovery)
         others = self.members.standing_by(plan.agents | without, now)
-        return membership.growth(self._spec, plan, others, stepped=now - self._stepped)
+        larger = membership.growth(self._spec, plan, others, stepped=now - self._stepped)
+        new = larger.agents - round.agents if larger else frozenset()
+        return ChangeMachines(agents=new) if new else None

@@ -1,33 +1,29 @@
-"""Carries out what the job's rounds ask for, and opens the next round."""
+"""Runs the job's rounds: carries out what one asks for, and opens the next."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tfrun.control import membership, preemption, recovery
-from tfrun.control.agent_orders import order_of
-from tfrun.control.placement import Plan, Whereabouts, start_messages
-from tfrun.control.preempted_machines import PreemptedMachines
+from tfrun.control import membership, recovery
+from tfrun.control.agent_orders import AgentOrders
+from tfrun.control.machines import Away, Member
+from tfrun.control.placement import Plan, Site, Whereabouts
 from tfrun.control.protocol import messages, wire
-from tfrun.control.rendezvous import Rendezvous, Verdict
-from tfrun.control.rounds import actions, ending, events, model, state_machine
+from tfrun.control.rendezvous import Rendezvous
+from tfrun.control.rounds import model, state_machine, stopping
 from tfrun.control.rounds.after_failure import worth_saving
 from tfrun.control.rounds.model import State
-from tfrun.control.rounds.timers import Timers
 from tfrun.control.view import View
-from tfrun.job.doubts import Doubts
-from tfrun.job.reports import Error
+from tfrun.job import reports
+from tfrun.job.first_failure import Failure
 from tfrun.job.restart_policy import Restarts, cause_of
 from tfrun.job.spec import JobSpec
 from tfrun.observe.events import EventLog
 from tfrun.observe.exception_summary import essence
-from tfrun.observe.monitor import Monitor
-
-GOES_ON = (State.RUNNING, State.RELEASING)
-DEPARTURE_PART = 0.5  # of a machine's grace period that the end of a step is waited for
 
 
 class RoundRunner:
@@ -38,11 +34,10 @@ class RoundRunner:
       round: the round.
       recovery: what is remembered of the rounds before.
       replaced: how many tasks were started again in the midst of a round.
-      doubts: what the workers do that is probably not meant.
       gave_up: the last failure would have been recovered from, had it not come so often.
-      differing: by machine, in what its versions are not those of the first one.
-      untested: which programs are newer than those that tfrun was tested with.
       ended: set when nothing of the job runs any more.
+      members: who is connected.
+      known: what is known of the machines.
     """
 
     def __init__(
@@ -51,59 +46,157 @@ class RoundRunner:
         plan: Plan,
         events: EventLog,
         view: View,
-        *,
-        window: tuple[int, int] | None = None,
-        whereabouts: Whereabouts | None = None,
-        monitor: Monitor | None = None,
+        window: tuple[int, int] | None,
+        known: Whereabouts,
     ) -> None:
-        self.spec, self.plan, self.events, self.view = spec, plan, events, view
-        self._monitor = monitor
-        self._stacks: dict[str, str] = {}
-        self._raised: dict[str, Error] = {}  # what tasks aside have reported
-        self._first: messages.Hello | None = None  # with which others are compared
-        self.differing: dict[str, str] = {}
-        self.untested = ""
+        self.spec, self.plan, self.events, self.view, self.known = spec, plan, events, view, known
         self.ended = asyncio.Event()
         self.recovery = recovery.Recovery(restarts=Restarts(limit=spec.max_restarts))
-        self.replaced, self.gave_up, self.doubts = 0, False, Doubts()
-        self._preemption = preemption.Preemption()
-        self.round = recovery.new_round(spec, plan, 0)
-        self._window = window
-        self._known = whereabouts or Whereabouts()
-        self._rendezvous = Rendezvous(spec, self._known)
-        self._members = self._rendezvous.members
-        self._departures = PreemptedMachines(spec, self._members)
-        self._saver, self._started = "", time.monotonic()
-        self._timers = Timers()
-        self._closed: list[asyncio.TimerHandle] = []
+        self.replaced, self.gave_up, self._started = 0, False, time.monotonic()
+        self.round = membership.new_round(spec, plan, 0)
+        self._rendezvous = Rendezvous(spec, known)
+        self.members, self._preempted = self._rendezvous.members, self._rendezvous.preempted
+        self._orders = AgentOrders(spec, self.members, known, window)
+        self._raised: dict[str, reports.Error] = {}  # what tasks aside have reported
+        self._timers: dict[State | str, asyncio.TimerHandle] = {}  # of the round
+        self._later: list[asyncio.TimerHandle] = []  # of the job
         self._reconsidering: asyncio.Handle | None = None
-        self._watching: asyncio.Task[None] | None = None
+
+    # --- time -------------------------------------------------------------------------------
 
     @property
     def waited(self) -> float:
         """For how many seconds the round has been forming."""
         return time.monotonic() - self._rendezvous.since
 
-    # --- time -------------------------------------------------------------------------------
-
-    def _wait_for_all(self) -> None:
-        self._timers.set(State.JOINING, self.spec.timeouts.join_timeout, self._join_timed_out)
+    def wait_for_all(self) -> None:
+        """Begins to wait for the round's machines."""
+        self._set_timer(State.JOINING, self.spec.timeouts.join_timeout, self._join_timed_out)
 
     def _join_timed_out(self) -> None:
-        if self.round.state not in (State.JOINING, State.PREPARING):
-            return
-        failure = membership.not_formed(self.round, self._known.waiting, time.time())
-        self._feed(events.TimedOut(state=self.round.state, failure=failure))
+        if self.round.state in (State.JOINING, State.PREPARING):
+            failure = membership.not_formed(self.round, self.known.waiting, time.time())
+            self.feed(model.TimedOut(state=self.round.state, failure=failure))
 
-    # --- what goes out ----------------------------------------------------------------------
+    def call_later(self, seconds: float, action: Callable[..., None], *values: Any) -> None:
+        """Calls back, whichever round it is then, unless the job has ended."""
+        loop = asyncio.get_running_loop()
+        self._later.append(loop.call_later(seconds, action, *values))
 
-    def _feed(self, event: events.Event) -> None:
-        before = self.round.state
-        if isinstance(event, events.TaskRaised) and self.round.is_aside(event.task):
-            self._raised[event.task] = event.error
-        self._take(state_machine.step(self.round, event), before)
+    def _set_timer(self, what: State | str, seconds: float, action: Callable[[], None]) -> None:
+        """Calls back in this round; a new timer for something replaces the one before."""
+        if earlier := self._timers.pop(what, None):
+            earlier.cancel()
+        self._timers[what] = asyncio.get_running_loop().call_later(seconds, action)
 
-    def _take(self, result: state_machine.Result, before: State) -> None:
+    def _clear_timers(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    # --- machines come and go ---------------------------------------------------------------
+
+    def expect(self, site: Site) -> None:
+        """Takes note of a machine that is going to join, and that no plan knows yet."""
+        if self.round.number == 0 and self.round.state is State.JOINING:
+            self.plan = membership.with_site(self.spec, self.plan, site, self.known.places)
+            self.round = replace(self.round, tasks=self.plan.planned, joined=self.members.names)
+        else:
+            self.plan = replace(self.plan, sites=(*self.plan.sites, site))
+
+    def take_in(self, member: Member) -> None:
+        """Gives one that is there, or there again, a place in this round or a later one."""
+        self._rendezvous.came()
+        if self.round.state is State.JOINING and member.agent in self.round.agents:
+            self.feed(model.AgentJoined(agent=member.agent))
+        else:
+            self.members.have_stand_by(member, self.round.number)
+        # Once for all machines that come in the same moment.
+        if self._reconsidering is None:
+            self._reconsidering = asyncio.get_running_loop().call_soon(self.reconsider)
+
+    def take_back(self, away: Away, now: float) -> None:
+        """Takes in one that counted as lost, and was only silent: what it holds is good."""
+        self.members.back(away.member, now)
+        if away.holds is not None:
+            holders = {**self.recovery.holders, away.member.agent: away.holds}
+            self.recovery = replace(self.recovery, holders=holders)
+        self.take_in(away.member)
+
+    def preempt(self, agent: str) -> None:
+        """Its grace period begins; the whole job's, if too few machines would be left."""
+        if member := self._preempted.preempted(agent):
+            self.call_later(self.spec.timeouts.preempt_grace, self._machine_grace_over, member)
+        self._preempt_unless_enough_stay()
+
+    def _machine_grace_over(self, member: Member) -> None:
+        if self.members.is_here(member) and not self.round.preempting:
+            self.lose(member.agent, "TFRUN-301", f"{member.agent} was preempted")
+
+    def lose(
+        self,
+        agent: str,
+        code: str,
+        reason: str,
+        detail: str = "",
+        *,
+        silent: bool = False,
+        stays: bool = False,
+    ) -> None:
+        """An agent is gone for this round, and for the job unless its zygote alone has died.
+
+        `silent`: it may be heard again. `stays`: only what its machine's memory holds is of use.
+        """
+        member = self.members.get(agent)
+        if member is not None and code != "TFRUN-404" and not stays:
+            self.members.remove(member)
+            if silent:
+                holds = self.recovery.holders.get(agent)
+                begun = self.round.number - (self.round.state is State.JOINING)
+                self.members.away[agent] = Away(member=member, round=begun, holds=holds)
+            else:
+                member.send(messages.Shutdown(preempted=member.leaves, lost=True))
+            self.recovery = self.recovery.lost(agent)
+        failure = Failure(task=agent, time=time.time(), code=code, tail=reason)
+        self.events.add("agent_lost", agent=agent, code=code, reason=reason, detail=detail)
+        if agent in self.round.agents:
+            verdict = self._rendezvous.decide(self.plan, self.round.number, self.recovery)
+            spare = not (stays or isinstance(verdict, membership.GiveUp))
+            self.feed(model.AgentLost(agent=agent, failure=failure, spare=spare))
+
+    def _give_up_agents(self, agents: frozenset[str]) -> None:
+        """What runs there cannot be ended; where the others are too few, the job ends with them.
+
+        Then the agents stay so long: their machines' memory may be what is saved.
+        """
+        others = (self.members.names - agents) | self.known.expected
+        stays = not membership.possible_workers(self.spec, self.plan, others)
+        for agent in sorted(agents):
+            reason = f"{agent} was given up: its workers cannot be ended, not even by SIGKILL"
+            self.lose(agent, "TFRUN-301", reason, stays=stays)
+
+    # --- a round ----------------------------------------------------------------------------
+
+    def reported(self, agent: str, task: str, when: float, report: reports.Report) -> None:
+        """Takes a worker's report: for the round, and for what is remembered of it."""
+        self.recovery = self.recovery.reported(report, agent)
+        if isinstance(report, reports.Error) and self.round.is_aside(task):
+            self._raised[task] = report
+        self.feed(model.Reported(task=task, time=when, report=report))
+        if isinstance(report, reports.FirstStep):
+            self._rendezvous.stepped()
+            self._recovered()
+        elif (
+            isinstance(report, reports.CheckpointSaved | reports.CheckpointRestored)
+            and not self.recovery.catches_up
+        ):
+            self._recovered()  # else the first step that we know tells more
+
+    def feed(self, event: model.Event) -> None:
+        """Tells the round of an event, and does what follows."""
+        self._take(state_machine.step(self.round, event), self.round.state)
+
+    def _take(self, result: model.Result, before: State) -> None:
         self.round, asked = result
         if self.round.state is not before:
             self.events.add("round", number=self.round.number, state=self.round.state.value)
@@ -124,94 +217,55 @@ class RoundRunner:
         if state is State.RELEASING:
             self._recovered()  # there was no step left to do
 
-    def _do(self, action: actions.Action) -> None:
-        number = self.round.number
+    def _do(self, action: model.Action) -> None:
         match action:
-            case actions.PrepareAgents():
-                for agent in self.round.agents:
-                    ports, stated = self.plan.ports_of(agent), self.plan.stated_ports_of(agent)
-                    prepare = messages.Prepare(round=number, ports=ports, stated=stated)
-                    self._send(agent, prepare)
-            case actions.StartTasks():
-                self._start_tasks()
-            case actions.ReplaceTask(task=task, failure=failure):
-                self._replace_task(task, recovery.describe(failure))
-            case actions.GoOnWithout(failure=failure):
+            case model.PrepareAgents():
+                self._orders.prepare(self.plan, self.round.number)
+            case model.StartTasks():
+                # With a snapshot to go on from, what scripts print again on the way is no news.
+                self._started, muted = time.monotonic(), self.recovery.catches_up
+                self._orders.start(self.plan, self.round, muted=muted)
+                self.view.next_round()
+                if not muted and not self.recovery.saves_itself:  # which will tell where it goes on
+                    self._tell()
+            case model.ReplaceTask(task=task, failure=failure):
+                how = recovery.describe(failure)
+                self.replaced += 1
+                self.events.add("failure", task=task, how=how, cause="infrastructure")
+                self.events.add("replaced", task=task, round=self.round.number)
+                self.view.notice(f"{how}; started again at its address")
+                self._orders.start(self.plan, self.round, only=task)
+            case model.GoOnWithout(failure=failure):
                 how = recovery.describe(failure)
                 if raised := self._raised.get(failure.task):
                     name, said = failure.task.replace(":", " "), essence(raised)[0]
                     how = f"{name} raised {said.rstrip('.')}"
                 self.events.add("failure", task=failure.task, how=how, cause="script")
                 self.view.notice(f"{how}; the job goes on without it")
-            case actions.SetTimer(state=state, seconds=seconds):
-                event = events.TimedOut(state=state)
-                self._timers.set(state, seconds, lambda: self._feed(event))
-            case actions.SetGrace(seconds=seconds):
-                loop = asyncio.get_running_loop()
-                self._closed.append(loop.call_later(seconds, self._feed, events.GraceOver()))
-            case actions.AwaitEnds(seconds=seconds):
-                self._timers.set("ends", seconds, lambda: self._feed(events.EndsAwaited()))
-            case actions.SaveMemory():
-                self._save_memory()
-            case _ if order := order_of(action, number):
-                self._members.broadcast(order)
-
-    def _save_memory(self) -> None:
-        """Asks one machine of those with the newest state; another one only if that is lost."""
-        if self._saver in self._members.names:
-            return
-        chief = next(task.agent for task in self.plan.planned if task.name == self.plan.chief)
-        self._saver = self.recovery.holder(self._members.names, rather=chief) or ""
-        if self._saver:
-            self._send(self._saver, messages.SaveMemory(round=self.round.number))
-        else:
-            event = events.JobNotSaved(reason="the machines that had it in memory are gone")
-            asyncio.get_running_loop().call_soon(self._feed, event)
-
-    def _start_tasks(self) -> None:
-        # With a snapshot to go on from, what the scripts print again on the way there is no news.
-        self._started = time.monotonic()
-        muted = self.recovery.catches_up
-        tasks = self._tasks_by_agent(muted=muted)
-        self.view.next_round()
-        if not muted and not self.recovery.saves_itself:  # which will tell where it goes on
-            self._tell()
-        for agent in self.round.agents:
-            message = messages.StartRound(round=self.round.number, tasks=tasks[agent])
-            self._send(agent, message)
-
-    def _replace_task(self, name: str, how: str) -> None:
-        self.replaced += 1
-        self.events.add("failure", task=name, how=how, cause="infrastructure")
-        self.events.add("replaced", task=name, round=self.round.number)
-        self.view.notice(f"{how}; started again at its address")
-        (agent,) = (task.agent for task in self.round.tasks if task.name == name)
-        tasks = [task for task in self._tasks_by_agent()[agent] if task["task"] == name]
-        self._send(agent, messages.StartRound(round=self.round.number, tasks=tasks))
-
-    def _tasks_by_agent(self, *, muted: bool = False) -> dict[str, list[dict[str, Any]]]:
-        return start_messages(
-            self.plan,
-            self.spec,
-            self.round.number,
-            self.round.ports,
-            self._window,
-            self._known.addresses,
-            muted=muted,
-        )
-
-    def _send(self, agent: str, message: wire.Message) -> None:
-        if member := self._members.get(agent):
-            member.send(message)
+            case model.GiveUpAgents(agents=agents):
+                asyncio.get_running_loop().call_soon(self._give_up_agents, agents)
+            case model.SetTimer(state=state, seconds=seconds):
+                event = model.TimedOut(state=state)
+                self._set_timer(state, seconds, lambda: self.feed(event))
+            case model.SetGrace(seconds=seconds):
+                self.call_later(seconds, self.feed, model.GraceOver())
+            case model.AwaitEnds(seconds=seconds):
+                self._set_timer("ends", seconds, lambda: self.feed(model.EndsAwaited()))
+            case messages.SaveMemory():
+                if not self._orders.save_memory(self.plan, action, self.recovery):
+                    problem = "the machines that had it in memory are gone"
+                    none = messages.MemorySaved(round=action.round, step=-1, problem=problem)
+                    asyncio.get_running_loop().call_soon(self.feed, none)
+            case wire.Message():
+                self.members.broadcast(action)
 
     # --- from round to round ----------------------------------------------------------------
 
     def _new_round(self, number: int) -> model.Round:
-        more = {
-            "resumes": self.recovery.snapshot is not None,
-            "preempting": self.round.preempting,
-        }
-        return recovery.new_round(self.spec, self.plan, number, **more)
+        resumes, preempting = self.recovery.snapshot is not None, self.round.preempting
+        return membership.new_round(
+            self.spec, self.plan, number, resumes=resumes, preempting=preempting
+        )
 
     def _round_ended(self) -> None:
         if self.round.in_memory:
@@ -222,7 +276,7 @@ class RoundRunner:
             self.events.add("failure", task=failure.task, how=how, cause=cause)
         if not self.round.recoverable:
             return self._give_up() if worth_saving(self.round) else self._end()
-        leaving = self._departures.leaving
+        leaving = self._preempted.leaving
         if not grown:
             ran = time.monotonic() - self._started
             remembered = self.recovery.after(self.round, leaving, seconds=ran)
@@ -230,13 +284,13 @@ class RoundRunner:
                 self.gave_up = True
                 return self._give_up()
             self.recovery = remembered
-        self._timers.clear()
+        self._clear_timers()
         self._rendezvous.opens()
-        if leaving and not self._departures.leave_enough(self.plan, self.round):
+        if leaving and not self._preempted.leave_enough(self.plan, self.round):
             self.round = replace(self.round, preempting=True)
         if self.round.preempting:
             return self._begin(number, self.plan)
-        verdict = self._decide(number)
+        verdict = self._rendezvous.decide(self.plan, number, self.recovery)
         if grown:
             plan = verdict.plan if isinstance(verdict, membership.Start) else self.plan
             joined = plan.agents - self.round.agents
@@ -256,96 +310,79 @@ class RoundRunner:
         Args:
           leaving: agents whose machines are being preempted, and which have no workers.
         """
-        gone = sorted(leaving & self._departures.excluded(self.recovery))
+        gone = sorted(leaving & self._preempted.excluded(self.recovery))
         for agent in gone:
-            member = self._members.get(agent)
+            member = self.members.get(agent)
             assert member is not None
             self.events.add("let_go", agent=agent)
-            self._members.remove(member)
+            self.members.remove(member)
             self.recovery = self.recovery.lost(agent)
             member.send(messages.Shutdown(preempted=True))
         return gone
 
     def _give_up(self) -> None:
         """No round can follow: what the machines' memory holds is kept at least."""
-        if self.recovery.holder(self._members.names) is None:
+        if self.recovery.holder(self.members.names) is None:
             return self._end()
-        self._timers.clear()
-        self._take(ending.save_memory(self.round), State.ENDED)
+        self._clear_timers()
+        self._take(stopping.save_memory(self.round), State.ENDED)
 
     def _wait(self, number: int, missing: tuple[str, ...], *, is_enough: bool) -> None:
         """The next round is due, and machines are missing that the job waits for."""
-        timeouts = self.spec.timeouts
+        timeouts, names = self.spec.timeouts, membership.listed(missing)
         seconds = timeouts.rejoin_timeout if is_enough else timeouts.join_timeout
-        names = membership.listed(missing)
         how = self.recovery.how[-1] if self.recovery.how else "machines are missing"
         self.view.notice(f"{how}; waiting for {names}, at most {seconds:.0f} s")
         self.events.add("waiting", round=number, agents=list(missing), seconds=seconds)
         round = self._new_round(number)
-        round = replace(round, joined=self._members.names & round.agents)
-        self._wait_for_all()
+        round = replace(round, joined=self.members.names & round.agents)
+        self.wait_for_all()
         self._take((round, ()), State.ENDED)
 
     def _begin(self, number: int, plan: Plan) -> None:
         before, self.plan = self.plan, plan
         if number and len(plan.tasks) != len(before.tasks):
             self.events.add("resized", round=number, **membership.change(before, plan))
-        self._wait_for_all()
+        self.wait_for_all()
         state = self.round.state
-        self._take(state_machine.begin(self._new_round(number), self._members.names), state)
+        self._take(state_machine.begin(self._new_round(number), self.members.names), state)
 
-    def _reconsider_soon(self) -> None:
-        """Reconsiders once for all machines that come in the same moment."""
-        if self._reconsidering is None:
-            self._reconsidering = asyncio.get_running_loop().call_soon(self._reconsider)
-
-    def _reconsider(self) -> None:
+    def reconsider(self) -> None:
         """A round that waits may start with other machines; one that runs may have more."""
         self._reconsidering = None
         if self.ended.is_set():
             return
         self._preempt_unless_enough_stay()
-        if idle := self._departures.leaving - self.round.agents:
+        if idle := self._preempted.leaving - self.round.agents:
             self._let_go(idle)
         if self.round.state is State.JOINING:
             self._reconsider_waiting()
-        if self.round.state is not State.RUNNING or self.round.preempting:
-            return
-        agents, within = self._departures.due(self.round), None
-        if agents:
-            within = self.spec.timeouts.preempt_grace * DEPARTURE_PART
-        elif not self.round.regrouping:
-            without = self._departures.excluded(self.recovery)
-            larger = self._rendezvous.growth(self.plan, without)
-            agents = larger.agents - self.round.agents if larger else agents
-        if agents:
-            self.events.add("regroup", round=self.round.number, agents=sorted(agents))
-            self._feed(events.Regroup(agents=agents, within=within))
+        if event := self._rendezvous.change(self.plan, self.round, self.recovery):
+            self.events.add("regroup", round=self.round.number, agents=sorted(event.agents))
+            self.feed(event)
 
     def _reconsider_waiting(self) -> None:
-        verdict, leaving = self._decide(self.round.number), self._departures.leaving
+        number, leaving = self.round.number, self._preempted.leaving
+        verdict = self._rendezvous.decide(self.plan, number, self.recovery)
         if isinstance(verdict, membership.Start):
             for agent in self._let_go(leaving):
                 self.view.notice(f"{agent} is being preempted, and is done without")
-            self._begin(self.round.number, verdict.plan)
-        elif leaving - self._departures.excluded(self.recovery):
+            self._begin(number, verdict.plan)
+        elif leaving - self._preempted.excluded(self.recovery):
             # Nobody else has the state, and no round comes to pass it on.
-            self._feed(events.Preempt())
-
-    def _decide(self, number: int) -> Verdict:
-        return self._rendezvous.decide(self.plan, number, self._departures.excluded(self.recovery))
+            self.feed(model.Preempt())
 
     def _preempt_unless_enough_stay(self) -> None:
-        if self._departures.leaving and not self._departures.leave_enough(self.plan, self.round):
-            self._feed(events.Preempt())
+        if self._preempted.leaving and not self._preempted.leave_enough(self.plan, self.round):
+            self.feed(model.Preempt())
 
     # --- what a person is told --------------------------------------------------------------
 
     def _recovered(self) -> None:
         """The first step of a round: what was lost is made up for."""
-        since, is_over = self.recovery.since, self.round.state not in GOES_ON
-        if since is None or is_over:  # a step that was made before it failed once more
-            return
+        since, state = self.recovery.since, self.round.state
+        if since is None or state not in (State.RUNNING, State.RELEASING):
+            return  # a step that was made before it failed once more
         self._tell()
         record = self.recovery.record(time.monotonic() - since)
         self.events.add(self.recovery.kind, round=self.round.number, **record)
@@ -359,9 +396,8 @@ class RoundRunner:
             self.recovery = self.recovery.told
 
     def _end(self) -> None:
-        watching = [self._watching] if self._watching else []
-        self._timers.clear()
-        for timer in (*self._closed, *watching):
+        self._clear_timers()
+        for timer in self._later:
             timer.cancel()
-        self._members.broadcast(messages.Shutdown(preempted=self.round.preempted))
+        self.members.broadcast(messages.Shutdown(preempted=self.round.preempted))
         self.ended.set()

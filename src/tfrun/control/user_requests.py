@@ -31,12 +31,12 @@ def routes(controller: Controller, monitor: Monitor) -> list[web.RouteDef]:
     async def stacks(request: web.Request) -> web.StreamResponse:
         body = await _body(request)
         found = controller.ask_for_stacks(threads=_flag(body, "threads"))
-        wanted = {task.name for task in controller.round.tasks if task.runs == "script"}
+        wanted = {task.name for task in controller.runner.round.tasks if task.runs == "script"}
         deadline = asyncio.get_running_loop().time() + STACKS_SECONDS
         while wanted - found.keys() and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.05)
         texts = {task: found.get(task, "") for task in sorted(wanted)}
-        return web.json_response({"round": controller.round.number, "stacks": texts})
+        return web.json_response({"round": controller.runner.round.number, "stacks": texts})
 
     async def traces(request: web.Request) -> web.StreamResponse:
         body, training = await _body(request), monitor.view()["training"]
@@ -45,7 +45,7 @@ def routes(controller: Controller, monitor: Monitor) -> list[web.RouteDef]:
             raise web.HTTPBadRequest(text="steps is no number of steps\n")
         if not isinstance(folder, str) or not Path(folder).is_absolute():
             raise web.HTTPBadRequest(text="folder is no absolute path\n")
-        if controller.round.state is not State.RUNNING or training is None:
+        if controller.runner.round.state is not State.RUNNING or training is None:
             return web.json_response({"problem": "nothing is being trained yet"})
         wanted = profile_request.Request(
             first=profile_request.first_step(training["step"], training["step_seconds"]),
@@ -54,7 +54,7 @@ def routes(controller: Controller, monitor: Monitor) -> list[web.RouteDef]:
             name=time.strftime("%Y_%m_%d_%H_%M_%S"),
         )
         controller.ask_for_profile(wanted)
-        tasks = [task.name for task in controller.round.tasks if task.runs == "script"]
+        tasks = [task.name for task in controller.runner.round.tasks if task.runs == "script"]
         return web.json_response({"name": wanted.name, "first": wanted.first, "tasks": tasks})
 
     acts = {"/stop": stop, "/stacks": stacks, "/profile": traces}

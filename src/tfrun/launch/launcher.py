@@ -97,7 +97,7 @@ async def run_job(
                     asyncio.create_task(_watch(backend, controller)),
                     asyncio.create_task(tell_who_is_missing(controller, backend.whereabouts, view)),
                 ]
-                await controller.ended.wait()
+                await controller.runner.ended.wait()
                 # The connections stay until the agents have read the last message and closed them.
                 await backend.close(spec.timeouts.agent_exit)
                 outcome = _outcome(controller, job)
@@ -162,12 +162,12 @@ def _is_requeued(job: Job, round: Round) -> bool:
 
 
 def _outcome(controller: Controller, job: Job) -> Outcome:
-    round = controller.round
-    cause, restarts = round.root_cause, controller.recovery.restarts.total
+    round = controller.runner.round
+    cause, restarts = round.root_cause, controller.runner.recovery.restarts.total
     ended = partial(Outcome, restarts=restarts, interrupted=round.interrupted)
     if round.preempted:
         return ended(exit_code=EXIT_PREEMPTED, preempted=True, saved_step=round.saved_step)
-    if cause and controller.gave_up:
+    if cause and controller.runner.gave_up:
         cause = replace(cause, code="TFRUN-405", in_a_row=job.spec.max_restarts)
     if round.interrupted and not cause:
         number = signal.Signals[round.interrupted].value
@@ -175,7 +175,7 @@ def _outcome(controller: Controller, job: Job) -> Outcome:
         return ended(exit_code=code, unsaved=round.unsaved)
     if cause is None:
         doubts = tuple(map(str, controller.doubts.told))
-        return ended(exit_code=0, replaced=controller.replaced, doubts=doubts)
+        return ended(exit_code=0, replaced=controller.runner.replaced, doubts=doubts)
     requeue = _is_requeued(job, round)
     code = cause.status.shell_code if cause.status and cause.status.code else 1
     others = sum(1 for task in round.exits if task != cause.task)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tfrun.control.controller import Controller
 from tfrun.control.placement import Whereabouts
-from tfrun.control.rounds.state_machine import Round, State
+from tfrun.control.rounds.model import Round, State
 from tfrun.control.view import View
 
 INTERVAL_SECONDS = 5.0
@@ -21,8 +21,9 @@ async def tell_who_is_missing(controller: Controller, known: Whereabouts, view: 
     """
     while True:
         await asyncio.sleep(INTERVAL_SECONDS)
-        if known.waiting and controller.waited >= INTERVAL_SECONDS / 2:
-            for line in missing_lines(controller.round, known.waiting, controller.waited):
+        runner = controller.runner
+        if known.waiting and runner.waited >= INTERVAL_SECONDS / 2:
+            for line in missing_lines(runner.round, known.waiting, runner.waited):
                 view.notice(line)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from tfrun.control.protocol.wire import Message
+from tfrun.job.exits import ExitStatus
 
 # --- from agent to controller ---------------------------------------------------------------
 
@@ -71,6 +72,10 @@ class WorkerExited(Message):
     out_of_memory: bool
     requested: bool
     tail: str
+
+    @property
+    def status(self) -> ExitStatus:
+        return ExitStatus(code=self.code, out_of_memory=self.out_of_memory)
 
 
 class Output(Message):
@@ -275,7 +280,7 @@ class StopRound(Message):
     round: int
     signal: str
     grace: float
-    tasks: list[str]
+    tasks: list[str] = field(default_factory=list)
 
 
 class Shutdown(Message):

@@ -1,4 +1,8 @@
-"""A round of a job: its states, its tasks, and all that is known of it."""
+"""A round of a job: its states, its tasks, what it hears of, what it asks for, what is known of it.
+
+It hears of events, and of some of the agents' messages as they are: `WorkerExited`, `MemorySaved`.
+It asks for actions, which the round runner carries out. A message is one to all agents.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,11 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, Generic, TypeVar
 
+from tfrun.control.protocol.messages import MemorySaved, WorkerExited
+from tfrun.control.protocol.wire import Message
+from tfrun.job import reports
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure, root_cause
 from tfrun.job.restart_policy import Cause, cause_of
@@ -40,28 +48,11 @@ class PlannedTask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stands:
-    """A worker has waited in one collective for some seconds.
-
-    Attributes:
-      task: its name.
-      number: counts what the workers do together, one by one.
-      mark: equal on all workers that do the same.
-      where: in words.
-    """
-
-    task: str
-    number: int
-    mark: str
-    where: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Round:
     """All that is known of a round.
 
     Attributes:
-      ended: the tasks whose scripts have come to their end, each with `TaskDone.collectives`.
+      ended: the tasks whose scripts have come to their end, each with `reports.Done.collectives`.
       stands: in which collective each has said to wait, the last time.
       awaits_ends: an `EndsAwaited` is on its way.
       recovers: a failure that is not the script's own shall lead to the next round.
@@ -91,7 +82,7 @@ class Round:
     ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     done: frozenset[str] = frozenset()
     ended: Mapping[str, int | None] = field(default_factory=dict)
-    stands: Mapping[str, Stands] = field(default_factory=dict)
+    stands: Mapping[str, reports.WaitsInCollective] = field(default_factory=dict)
     awaits_ends: bool = False
     exits: Mapping[str, ExitStatus] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
@@ -112,6 +103,11 @@ class Round:
     replacements: int = 0
     replaced: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     applied: int = -1
+
+    @property
+    def chief(self) -> str:
+        """The task that saves the job's state."""
+        return self.tasks[0].name
 
     @property
     def has_servers(self) -> bool:
@@ -161,3 +157,173 @@ class Round:
         """The earliest failure; where the others would have been mended, the script's own."""
         own = [failure for failure in self.failures if cause_of(failure) is Cause.SCRIPT]
         return root_cause(own if self.recovers and own else self.failures)
+
+
+# --- what it hears of -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentJoined:
+    agent: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentPrepared:
+    agent: str
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentLost:
+    """The agent's connection broke, it went silent, it could not prepare, or its zygote died.
+
+    `spare`: the next round can do without it, or have it again.
+    """
+
+    agent: str
+    failure: Failure
+    spare: bool = False
+
+
+R = TypeVar("R", bound=reports.Report, covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reported(Generic[R]):
+    """A worker's code has reported something; `strict`: --strict makes this error of a doubt."""
+
+    task: str
+    time: float
+    report: R
+    strict: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interrupt:
+    """The job shall end at once; `signal` names what came."""
+
+    signal: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeMachines:
+    """The workers shall leave between two steps, because machines come or go.
+
+    `agents`: those that stand by to be taken in, or are being preempted. `within`: after so many
+    seconds no step's end is waited for; None means ever.
+    """
+
+    agents: frozenset[str]
+    within: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preempt:
+    """The job's machines are being preempted: the state is saved first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraceOver:
+    """The time of `SetGrace` has run out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedOut:
+    """The timer that was set on entering `state` has run out."""
+
+    state: State
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndsAwaited:
+    """The time of `AwaitEnds` has run out."""
+
+
+Event = (
+    AgentJoined
+    | AgentPrepared
+    | AgentLost
+    | Reported[Any]
+    | WorkerExited
+    | MemorySaved
+    | EndsAwaited
+    | Interrupt
+    | ChangeMachines
+    | Preempt
+    | GraceOver
+    | TimedOut
+)
+
+
+# --- what it asks for -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareAgents:
+    """Have each agent reserve its ports and import TensorFlow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartTasks:
+    """Start every task, with the ports in `Round.ports`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaceTask:
+    """Start a task again at its address, after `failure`."""
+
+    task: str
+    failure: Failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoOnWithout:
+    """A task that the job does not depend on has ended for good, by `failure`."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetTimer:
+    """Feed `TimedOut(state=…)` in `seconds`; an earlier timer of that state is void."""
+
+    state: State
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetGrace:
+    """Feed `GraceOver()` in `seconds`, whichever round it is then."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AwaitEnds:
+    """Feed `EndsAwaited()` in `seconds`: all scripts end, or wait, in one moment, mostly."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GiveUpAgents:
+    """Count these machines as lost, each by `AgentLost`: what runs there cannot be ended."""
+
+    agents: frozenset[str]
+
+
+Action = (
+    PrepareAgents
+    | StartTasks
+    | ReplaceTask
+    | GoOnWithout
+    | GiveUpAgents
+    | SetTimer
+    | SetGrace
+    | AwaitEnds
+    | Message
+)
+
+Result = tuple[Round, tuple[Action, ...]]
+"""The round after an event, and what has to be done about it."""

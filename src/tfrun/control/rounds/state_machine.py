@@ -13,12 +13,12 @@ A round is one fixed world: its number, its tasks and where each one runs.
 
 In LEAVING no signal is sent at first: the workers that are left notice by themselves that a peer
 has gone, or are told so, write a snapshot and leave. A round that ends there, or that loses an
-agent before it has started, is `recoverable`: the job may open the next one. `Regroup` asks the
-workers of a round that runs to leave in the same way, because machines come or go. In SAVING no
-process is left, and a machine brings to the disk what an earlier round has kept in its memory.
+agent before it has started, is `recoverable`: the job may open the next one. `ChangeMachines`
+asks the workers of a round that runs to leave in the same way. In SAVING no process is left, and a
+machine brings to the disk what an earlier round has kept in its memory.
 
 `step` takes a round and an event and returns the next round and the actions to carry out. The
-transitions of failing are in `round_leaving`, those of an interrupt in `round_interrupts`.
+transitions that follow a failure are in `after_failure`, those of an interrupt in `stopping`.
 """
 
 from __future__ import annotations
@@ -27,68 +27,34 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tfrun.control.rounds.actions import PrepareAgents, ReleaseTasks, Result, SetTimer, StartTasks
-from tfrun.control.rounds.after_failure import (
-    mendable,
-    with_error,
-    with_exit_failure,
-    with_late_exit,
-    without_agent,
+from tfrun.control.protocol.messages import MemorySaved, Release, WorkerExited
+from tfrun.control.rounds import (
+    after_failure,
+    mismatched_collectives,
+    preempted_job,
+    stopping,
 )
-from tfrun.control.rounds.ending import end_when_over, exit_timed_out, save_memory, stop
-from tfrun.control.rounds.events import (
+from tfrun.control.rounds.model import (
     AgentJoined,
     AgentLost,
     AgentPrepared,
-    ChiefResumed,
+    ChangeMachines,
     EndsAwaited,
     Event,
     GraceOver,
     Interrupt,
-    JobNotSaved,
-    JobSaved,
     Preempt,
-    Regroup,
-    StepsApplied,
-    TaskDone,
-    TaskExited,
-    TaskRaised,
-    TaskSaved,
+    PrepareAgents,
+    Reported,
+    Result,
+    Round,
+    SetTimer,
+    StartTasks,
+    State,
     TimedOut,
 )
-from tfrun.control.rounds.interrupt import (
-    interrupted,
-    interrupted_again,
-    interrupted_while_leaving,
-)
-from tfrun.control.rounds.leaving import (
-    done_while_leaving,
-    exited_while_leaving,
-    fail,
-    leave_timed_out,
-    lost_while_leaving,
-    raised_while_leaving,
-    regroup,
-    running_timed_out,
-    saved_while_leaving,
-)
-from tfrun.control.rounds.model import Round, Stands, State
-from tfrun.control.rounds.preemption import (
-    chief_resumed,
-    grace_over,
-    interrupted_while_saving,
-    job_not_saved,
-    job_saved,
-    lost_while_saving,
-    memory_not_saved,
-    memory_saved,
-    memory_timed_out,
-    nothing_to_save,
-    preempted_before_the_start,
-    preempted_while_running,
-)
-from tfrun.control.rounds.replaceable_tasks import replaced, steps_applied
-from tfrun.control.rounds.vain_wait import tell, with_end, with_stand
+from tfrun.control.rounds.stopping import end_when_over, save_memory
+from tfrun.job import reports
 
 
 def begin(round: Round, joined: frozenset[str]) -> Result:
@@ -99,7 +65,7 @@ def begin(round: Round, joined: frozenset[str]) -> Result:
       joined: the agents that are there, all of the round's among them unless it only saves.
     """
     if round.preempting:
-        return save_memory(round) if round.resumes else nothing_to_save(round)
+        return save_memory(round) if round.resumes else preempted_job.nothing_to_save(round)
     assert joined >= round.agents, (joined, round.agents)
     return replace(round, state=State.PREPARING, joined=joined), (PrepareAgents(),)
 
@@ -121,91 +87,85 @@ def _prepared(round: Round, event: AgentPrepared) -> Result:
     return round, ()
 
 
-def _done(round: Round, event: TaskDone) -> Result:
-    return _one_is_done(round, event.task, event.collectives)
+def _done(round: Round, event: Reported[reports.Done]) -> Result:
+    return _one_is_done(round, event.task, event.report.collectives)
 
 
 def _one_is_done(round: Round, task: str, collectives: int | None) -> Result:
-    round, actions = _release_when_all_done(replace(round, done=round.done | {task}))
-    if round.state is State.RUNNING:
-        return with_end(round, task, collectives)
-    return round, actions
-
-
-def _release_when_all_done(round: Round) -> Result:
+    round = replace(round, done=round.done | {task})
     scripts = {task.name for task in round.tasks if task.runs == "script" and not task.is_aside}
-    if round.done >= scripts:
-        round = replace(round, state=State.RELEASING)
-        aside = any(task.is_aside for task in round.tasks)  # it has the last state before it
-        seconds = round.timeouts.pause_timeout if aside else round.timeouts.stop_grace * 5
-        timer = SetTimer(state=State.RELEASING, seconds=seconds)
-        return end_when_over(round, (ReleaseTasks(), timer))
-    return round, ()
+    if not round.done >= scripts:
+        return mismatched_collectives.with_end(round, task, collectives)
+    round = replace(round, state=State.RELEASING)
+    aside = any(task.is_aside for task in round.tasks)  # it has the last state before it
+    seconds = round.timeouts.pause_timeout if aside else round.timeouts.stop_grace * 5
+    timer = SetTimer(state=State.RELEASING, seconds=seconds)
+    return end_when_over(round, (Release(round=round.number), timer))
 
 
-def _exited_while_running(round: Round, event: TaskExited) -> Result:
-    if (result := replaced(round, event)) is not None:
+def _exited_while_running(round: Round, event: WorkerExited) -> Result:
+    if result := after_failure.replaced(round, event):
         return result
-    round = replace(round, exits={**round.exits, event.task: event.status})
+    round = after_failure.with_exit(round, event)
     scripts = {task.name for task in round.tasks if task.runs == "script"}
     servers = {task.name for task in round.tasks} - scripts
     is_server = bool(scripts) and event.task in servers  # one alone ends when the chief has
     if event.status.code == 0 and not is_server:
         return _one_is_done(round, event.task, round.ended.get(event.task))
-    return fail(with_exit_failure(round, event))
+    return after_failure.fail(after_failure.with_exit_failure(round, event))
 
 
-def _exited_while_releasing(round: Round, event: TaskExited) -> Result:
+def _exited_while_releasing(round: Round, event: WorkerExited) -> Result:
     # Everything that counts is done; how a process leaves now cannot fail the job.
-    return end_when_over(replace(round, exits={**round.exits, event.task: event.status}))
+    return end_when_over(after_failure.with_exit(round, event))
 
 
-def _exited_while_stopping(round: Round, event: TaskExited) -> Result:
-    return end_when_over(with_late_exit(round, event))
+def _exited_while_stopping(round: Round, event: WorkerExited) -> Result:
+    return end_when_over(after_failure.with_late_exit(round, event))
 
 
-def _raised(round: Round, event: TaskRaised) -> Result:
+def _raised(round: Round, event: Reported[reports.Error]) -> Result:
     if round.is_aside(event.task):
         return round, ()  # its end follows
-    return fail(with_error(round, event))
+    return after_failure.fail(after_failure.with_error(round, event))
 
 
-def _raised_while_stopping(round: Round, event: TaskRaised) -> Result:
-    return (round if round.interrupted else with_error(round, event)), ()
+def _raised_while_stopping(round: Round, event: Reported[reports.Error]) -> Result:
+    return (round if round.interrupted else after_failure.with_error(round, event)), ()
 
 
-def _saved(round: Round, event: TaskSaved) -> Result:
+def _saved(round: Round, event: Reported[reports.SnapshotTaken]) -> Result:
     return replace(round, saved=round.saved | {event.task}), ()
 
 
 def _lost(round: Round, event: AgentLost) -> Result:
-    return fail(without_agent(round, event))
+    return after_failure.fail(after_failure.without_agent(round, event))
 
 
 def _lost_while_joining(round: Round, event: AgentLost) -> Result:
     """Nothing was started: one that can come back is simply not there yet."""
     if event.spare:
         return replace(round, joined=round.joined - {event.agent}), ()
-    round = without_agent(round, event)
+    round = after_failure.without_agent(round, event)
     return save_memory(round) if round.resumes else _end_unstarted(round)
 
 
 def _lost_while_preparing(round: Round, event: AgentLost) -> Result:
     """A first round that has never run fails at once; a later one is as good as running."""
-    round = without_agent(round, event)
-    if round.number and mendable(round):
+    round = after_failure.without_agent(round, event)
+    if round.number and after_failure.mendable(round):
         return replace(round, state=State.ENDED, recoverable=True), ()
     return _end_unstarted(round)
 
 
 def _end_unstarted(round: Round) -> Result:
-    return fail(replace(round, recovers=False, keeps=False))
+    return after_failure.fail(replace(round, recovers=False, keeps=False))
 
 
 def _lost_while_stopping(round: Round, event: AgentLost) -> Result:
     """Its peers' errors, which follow from its end, may well have come first."""
     lost = replace(round, lost=round.lost | {event.agent})
-    return end_when_over(lost if round.interrupted else without_agent(round, event))
+    return end_when_over(lost if round.interrupted else after_failure.without_agent(round, event))
 
 
 def _lost_while_releasing(round: Round, event: AgentLost) -> Result:
@@ -213,13 +173,11 @@ def _lost_while_releasing(round: Round, event: AgentLost) -> Result:
 
 
 def _join_timed_out(round: Round, event: TimedOut) -> Result:
-    if event.state is not round.state:
-        return round, ()
     assert event.failure is not None
     round = replace(round, failures=(*round.failures, event.failure))
     if round.resumes:
         return save_memory(round)
-    return stop(round, "SIGTERM", round.timeouts.stop_grace)
+    return stopping.stop(round, "SIGTERM", round.timeouts.stop_grace)
 
 
 Transition = Callable[[Round, Any], Result]
@@ -229,68 +187,68 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
     State.JOINING: {
         AgentJoined: _joined,
         AgentLost: _lost_while_joining,
-        Interrupt: interrupted,
-        Preempt: preempted_before_the_start,
+        Interrupt: stopping.interrupted,
+        Preempt: preempted_job.preempted_before_the_start,
         TimedOut: _join_timed_out,
     },
     State.PREPARING: {
         AgentPrepared: _prepared,
         AgentLost: _lost_while_preparing,
-        Interrupt: interrupted,
-        Preempt: preempted_before_the_start,
+        Interrupt: stopping.interrupted,
+        Preempt: preempted_job.preempted_before_the_start,
         TimedOut: _join_timed_out,
     },
     State.RUNNING: {
-        TaskDone: _done,
-        EndsAwaited: tell,
-        Stands: with_stand,
-        TaskSaved: _saved,
-        TaskRaised: _raised,
-        TaskExited: _exited_while_running,
-        ChiefResumed: chief_resumed,
-        StepsApplied: steps_applied,
-        JobSaved: job_saved,
-        Regroup: regroup,
-        JobNotSaved: job_not_saved,
+        reports.Done: _done,
+        EndsAwaited: mismatched_collectives.tell,
+        reports.WaitsInCollective: mismatched_collectives.with_stand,
+        reports.SnapshotTaken: _saved,
+        reports.Error: _raised,
+        WorkerExited: _exited_while_running,
+        reports.Resumed: preempted_job.resumed,
+        reports.FirstStep: preempted_job.resumed,
+        reports.Applied: after_failure.steps_applied,
+        reports.StateSaved: preempted_job.job_saved,
+        ChangeMachines: after_failure.regroup,
+        reports.StateNotSaved: preempted_job.job_not_saved,
         AgentLost: _lost,
-        Interrupt: interrupted,
-        Preempt: preempted_while_running,
-        GraceOver: grace_over,
-        TimedOut: running_timed_out,
+        Interrupt: stopping.interrupted,
+        Preempt: preempted_job.preempted_while_running,
+        GraceOver: preempted_job.grace_over,
+        TimedOut: after_failure.running_timed_out,
     },
     State.RELEASING: {
-        TaskExited: _exited_while_releasing,
+        WorkerExited: _exited_while_releasing,
         AgentLost: _lost_while_releasing,
-        Interrupt: interrupted_again,
-        TimedOut: exit_timed_out,
+        Interrupt: stopping.interrupted_again,
+        TimedOut: stopping.exit_timed_out,
     },
     State.LEAVING: {
-        TaskDone: done_while_leaving,
-        TaskSaved: saved_while_leaving,
-        TaskRaised: raised_while_leaving,
-        TaskExited: exited_while_leaving,
-        AgentLost: lost_while_leaving,
-        JobSaved: job_saved,
-        JobNotSaved: job_not_saved,
-        Interrupt: interrupted_while_leaving,
-        Preempt: preempted_while_running,
-        GraceOver: grace_over,
-        TimedOut: leave_timed_out,
+        reports.Done: after_failure.done_while_leaving,
+        reports.SnapshotTaken: after_failure.saved_while_leaving,
+        reports.Error: after_failure.raised_while_leaving,
+        WorkerExited: after_failure.exited_while_leaving,
+        AgentLost: after_failure.lost_while_leaving,
+        reports.StateSaved: preempted_job.job_saved,
+        reports.StateNotSaved: preempted_job.job_not_saved,
+        Interrupt: stopping.interrupted_while_leaving,
+        Preempt: preempted_job.preempted_while_running,
+        GraceOver: preempted_job.grace_over,
+        TimedOut: after_failure.leave_timed_out,
     },
     State.STOPPING: {
-        TaskRaised: _raised_while_stopping,
-        TaskExited: _exited_while_stopping,
+        reports.Error: _raised_while_stopping,
+        WorkerExited: _exited_while_stopping,
         AgentLost: _lost_while_stopping,
-        Interrupt: interrupted_again,
-        TimedOut: exit_timed_out,
+        Interrupt: stopping.interrupted_again,
+        TimedOut: stopping.exit_timed_out,
     },
     State.SAVING: {
-        JobSaved: memory_saved,
-        JobNotSaved: memory_not_saved,
-        AgentLost: lost_while_saving,
-        Interrupt: interrupted_while_saving,
-        GraceOver: memory_timed_out,
-        TimedOut: memory_timed_out,
+        MemorySaved: preempted_job.memory_saved,
+        AgentLost: preempted_job.lost_while_saving,
+        Interrupt: preempted_job.interrupted_while_saving,
+        GraceOver: preempted_job.memory_timed_out,
+        TimedOut: preempted_job.memory_timed_out,
     },
     State.ENDED: {},
 }
@@ -298,5 +256,8 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
 
 def step(round: Round, event: Event) -> Result:
     """Returns the round after `event` and what has to be done about it."""
-    transition = TRANSITIONS[round.state].get(type(event))
+    kind = type(event.report if isinstance(event, Reported) else event)
+    if isinstance(event, TimedOut) and event.state is not round.state:
+        return round, ()  # a timer of an earlier state
+    transition = TRANSITIONS[round.state].get(kind)
     return transition(round, event) if transition else (round, ())

@@ -75,7 +75,7 @@ class Enrolment:
 
     def answer(self, message: wire.Message, remote: str) -> wire.Message:
         """Returns the answer to a message that came from the address `remote`."""
-        if self.controller.ended.is_set():
+        if self.controller.runner.ended.is_set():
             return messages.Refused(code="TFRUN-301", reason="the job is over", over=True)
         match message:
             case messages.Enrol():
@@ -99,7 +99,7 @@ class Enrolment:
         self.whereabouts.waiting[agent] = "its agent is starting"
         self.whereabouts.expected.add(agent)
         if not machine.attempt:
-            self.controller.expect(Site(agent=agent, host=address, slots=message.slots))
+            self.controller.runner.expect(Site(agent=agent, host=address, slots=message.slots))
         spec = self.controller.spec.to_json()
         return messages.Enrolled(agent=agent, attempt=machine.attempt, spec=spec)
 

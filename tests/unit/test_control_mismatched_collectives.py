@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from control_rounds import RUNNING, SERVED, exited, raised, walk
+from control_rounds import RUNNING, SERVED, done, exited, raised, reported, walk
 
-from tfrun.control.rounds.actions import AwaitEnds, ReleaseTasks, TellEnded, TellParted
-from tfrun.control.rounds.events import EndsAwaited, TaskDone
-from tfrun.control.rounds.model import PlannedTask, Stands, State
+from tfrun.control.protocol.messages import Ended, Parted, Release
+from tfrun.control.rounds.mismatched_collectives import END_SECONDS
+from tfrun.control.rounds.model import AwaitEnds, EndsAwaited, PlannedTask, Reported, State
 from tfrun.control.rounds.state_machine import step
-from tfrun.control.rounds.vain_wait import END_SECONDS
+from tfrun.job.reports import WaitsInCollective
 from tfrun.job.restart_policy import Cause, cause_of
-
-
-def done(rank: int, collectives: int | None = 7) -> TaskDone:
-    return TaskDone(task=f"worker:{rank}", collectives=collectives)
 
 
 def test_those_that_go_on_are_told_who_has_ended() -> None:
@@ -24,16 +20,16 @@ def test_those_that_go_on_are_told_who_has_ended() -> None:
     round, actions = step(round, done(2, None))
     assert actions == ()  # the first one's time is this one's too
     round, actions = step(round, EndsAwaited())
-    assert actions == (TellEnded(tasks={"worker:1": 7, "worker:2": None}),)
+    assert actions == (Ended(round=0, tasks={"worker:1": 7, "worker:2": None}),)
     assert (round.state, round.failures) == (State.RUNNING, ())
-    assert any(isinstance(a, ReleaseTasks) for a in step(round, done(0))[1])
+    assert any(isinstance(a, Release) for a in step(round, done(0))[1])
 
 
 def test_a_later_end_is_told_as_well() -> None:
     round, _ = walk(*RUNNING, done(1), EndsAwaited())
     round, actions = step(round, done(2))
     assert actions == (AwaitEnds(seconds=END_SECONDS),)
-    assert step(round, EndsAwaited())[1] == (TellEnded(tasks={"worker:1": 7, "worker:2": 7}),)
+    assert step(round, EndsAwaited())[1] == (Ended(round=0, tasks={"worker:1": 7, "worker:2": 7}),)
 
 
 def test_when_all_have_ended_nobody_is_told() -> None:
@@ -49,12 +45,12 @@ def test_an_end_is_told_of_once() -> None:
 
 def test_servers_and_those_aside_meet_nobody() -> None:
     two = (*SERVED, PlannedTask(name="chief:1", agent="a"))
-    assert walk(*RUNNING, TaskDone(task="chief:0"), tasks=two)[1] == ()
+    assert walk(*RUNNING, done("chief:0"), tasks=two)[1] == ()
     aside = (
         PlannedTask(name="worker:0", agent="a"),
         PlannedTask(name="evaluator:0", agent="b", is_aside=True),
     )
-    assert walk(*RUNNING, TaskDone(task="evaluator:0"), tasks=aside)[1] == ()
+    assert walk(*RUNNING, done("evaluator:0"), tasks=aside)[1] == ()
 
 
 def test_who_ends_at_once_is_the_cause_of_what_its_peers_meet() -> None:
@@ -73,8 +69,8 @@ def test_a_death_stays_the_cause_of_what_follows() -> None:
     assert round.state is State.LEAVING
 
 
-def stands(rank: int, mark: str, number: int = 9) -> Stands:
-    return Stands(task=f"worker:{rank}", number=number, mark=mark, where=f"in {mark}")
+def stands(rank: int, mark: str, number: int = 9) -> Reported:
+    return reported(rank, WaitsInCollective(number=number, mark=mark, where=f"in {mark}"))
 
 
 def test_those_that_wait_in_different_collectives_are_told_where_each_is() -> None:
@@ -86,7 +82,7 @@ def test_those_that_wait_in_different_collectives_are_told_where_each_is() -> No
     assert actions == ()
     places = {"worker:0": "in a", "worker:1": "in b", "worker:2": "in a"}
     round, actions = step(round, EndsAwaited())
-    assert actions == (TellParted(places=places),)
+    assert actions == (Parted(round=0, places=places),)
     assert (round.state, round.failures) == (State.RUNNING, ())
 
 
@@ -99,4 +95,4 @@ def test_who_waits_for_a_slow_one_has_not_parted() -> None:
 
 def lost_one():
     event = raised(0, "UnavailableError")
-    return replace(event, time=1.0, error=replace(event.error, where="train.py:7"))
+    return replace(event, time=1.0, report=replace(event.report, where="train.py:7"))

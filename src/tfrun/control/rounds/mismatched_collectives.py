@@ -1,4 +1,4 @@
-"""Ends the wait of workers that wait for others in vain. Pure.
+"""Tells workers that wait in a collective for others in vain: those have ended, or wait elsewhere.
 
 That some scripts have ended while others go on needs not be wrong: the chief may have more to do
 after the training. But who comes to a collective now waits for ever, so those that go on are told
@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfrun.control.rounds.actions import AwaitEnds, Result, TellEnded, TellParted
-from tfrun.control.rounds.events import EndsAwaited
-from tfrun.control.rounds.model import Round, Stands
-from tfrun.job import unmatched_call
-from tfrun.job.first_failure import Failure
+from tfrun.control.protocol.messages import Ended, Parted
+from tfrun.control.rounds.model import AwaitEnds, EndsAwaited, Reported, Result, Round
+from tfrun.job.reports import WaitsInCollective
 
 END_SECONDS = 2.0  # in which the others mostly end too
 
@@ -24,7 +22,7 @@ def with_end(round: Round, task: str, collectives: int | None) -> Result:
     Args:
       round: in RUNNING.
       task: whose script it is.
-      collectives: see `TaskDone`.
+      collectives: in how many host collectives it took part; None when it has met nobody.
     """
     if round.has_servers or round.is_aside(task):
         return round, ()  # they meet each other in no collective
@@ -34,33 +32,9 @@ def with_end(round: Round, task: str, collectives: int | None) -> Result:
     return replace(round, awaits_ends=True), (AwaitEnds(seconds=END_SECONDS),)
 
 
-def with_hard_end(round: Round) -> Round:
-    """Names the cause where workers have lost one that has ended itself, by `os._exit(0)`.
-
-    A script that comes to its end in another way waits until all have.
-    """
-    if round.has_servers or any(not failure.follows_from_a_peer for failure in round.failures):
-        return round
-    gone = [task for task, status in round.exits.items() if status.code == 0]
-    gone = [task for task in gone if not round.is_aside(task)]
-    if not gone or not round.failures:
-        return round
-    first = min(round.failures, key=lambda failure: failure.time)
-    who = first.task.replace(":", " ")
-    where = f" in {first.error.where}" if first.error and first.error.where else ""
-    failure = Failure(
-        task=gone[0],
-        time=first.time,
-        code=unmatched_call.CODE,
-        tail=f"{who} waited{where}: {unmatched_call.ended(gone)} "
-        "(os._exit(0) ends a process at once)",
-    )
-    return replace(round, failures=(*round.failures, failure))
-
-
-def with_stand(round: Round, event: Stands) -> Result:
+def with_stand(round: Round, event: Reported[WaitsInCollective]) -> Result:
     """A worker waits in a collective; where another one waits in another, the rest says so soon."""
-    round = replace(round, stands={**round.stands, event.task: event})
+    round = replace(round, stands={**round.stands, event.task: event.report})
     if round.awaits_ends or not _parted(round):
         return round, ()
     return replace(round, awaits_ends=True), (AwaitEnds(seconds=END_SECONDS),)
@@ -69,8 +43,10 @@ def with_stand(round: Round, event: Stands) -> Result:
 def tell(round: Round, event: EndsAwaited) -> Result:
     round = replace(round, awaits_ends=False)
     if places := _parted(round):
-        return round, (TellParted(places=places),)
-    return round, (TellEnded(tasks=round.ended),) if round.ended else ()
+        return round, (Parted(round=round.number, places=places),)
+    if round.ended:
+        return round, (Ended(round=round.number, tasks=dict(round.ended)),)
+    return round, ()
 
 
 def _parted(round: Round) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Saves a round's state and ends it when all of the job's machines are preempted.
+"""Saves the job's state and ends it when all of its machines are preempted.
 
 What has been trained is on disk already where nothing runs, in the workers' memory where a round
 runs, and in the machines' shared memory between two rounds: there a machine's agent saves it,
@@ -10,20 +10,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfrun.control.rounds.actions import Result, SaveMemory, SaveTasks, SetGrace, SetTimer
-from tfrun.control.rounds.ending import save_memory, stop
-from tfrun.control.rounds.events import (
+from tfrun.control.protocol.messages import MemorySaved, Save, SaveMemory
+from tfrun.control.rounds.model import (
     AgentLost,
-    ChiefResumed,
     GraceOver,
     Interrupt,
-    JobNotSaved,
-    JobSaved,
     Preempt,
+    Reported,
+    Result,
+    Round,
+    SetGrace,
+    SetTimer,
+    State,
     TimedOut,
 )
-from tfrun.control.rounds.interrupt import interrupted
-from tfrun.control.rounds.model import Round, State
+from tfrun.control.rounds.stopping import interrupted, save_memory, stop
+from tfrun.job.reports import FirstStep, Resumed, StateNotSaved, StateSaved
 
 RESUME_PART = 0.5  # of the grace period
 
@@ -45,15 +47,17 @@ def preempted_while_running(round: Round, event: Preempt) -> Result:
     seconds = round.timeouts.preempt_grace
     round, grace = replace(round, preempting=True), SetGrace(seconds=seconds)
     if round.can_save:
-        return round, (SaveTasks(), grace)
+        return round, (Save(round=round.number), grace)
     timer = SetTimer(state=State.RUNNING, seconds=seconds * RESUME_PART)
     return round, (grace, timer) if round.state is State.RUNNING else (grace,)
 
 
-def chief_resumed(round: Round, event: ChiefResumed) -> Result:
+def resumed(round: Round, event: Reported[Resumed | FirstStep]) -> Result:
     """Earlier the chief would have nothing, and say that nothing is left to be saved."""
+    if event.task != round.chief:
+        return round, ()
     waits = round.preempting and not round.can_save
-    return replace(round, resumed=True), (SaveTasks(),) if waits else ()
+    return replace(round, resumed=True), (Save(round=round.number),) if waits else ()
 
 
 def chief_not_resumed(round: Round) -> Result:
@@ -63,22 +67,22 @@ def chief_not_resumed(round: Round) -> Result:
     return stop(replace(round, in_memory=True), "SIGKILL", 0)
 
 
-def job_saved(round: Round, event: JobSaved) -> Result:
+def job_saved(round: Round, event: Reported[StateSaved]) -> Result:
     if not round.preempting:
         return round, ()
-    round = replace(round, preempted=True, interrupted="SIGTERM", saved_step=event.step)
-    if event.step is None:
+    round = replace(round, preempted=True, interrupted="SIGTERM", saved_step=event.report.step)
+    if event.report.step is None:
         # No training of ours is open: a script that handles SIGTERM may have something to save.
         return stop(round, "SIGTERM", round.timeouts.preempt_grace)
     return stop(round, "SIGKILL", 0)
 
 
-def job_not_saved(round: Round, event: JobNotSaved) -> Result:
+def job_not_saved(round: Round, event: Reported[StateNotSaved]) -> Result:
     """The chief tries again at each step, as long as there is time."""
     if not round.preempting:
         return round, ()
-    round = replace(round, unsaved=event.reason)
-    return grace_over(round, GraceOver()) if event.for_good else (round, ())
+    round = replace(round, unsaved=event.report.reason)
+    return grace_over(round, GraceOver()) if event.report.for_good else (round, ())
 
 
 def grace_over(round: Round, event: GraceOver) -> Result:
@@ -97,30 +101,31 @@ def nothing_to_save(round: Round) -> Result:
 # --- what the machines' memory holds ---------------------------------------------------------
 
 
-def memory_saved(round: Round, event: JobSaved) -> Result:
+def memory_saved(round: Round, event: MemorySaved) -> Result:
     """The end; of a job that has failed and could not go on, with a step to go on from."""
-    round = replace(round, state=State.ENDED, saved_step=event.step)
+    if event.problem:
+        return _memory_not_saved(round, event.problem)
+    step = event.step if event.step >= 0 else None
+    round = replace(round, state=State.ENDED, saved_step=step)
     if round.preempting:
         round = replace(round, preempted=True, interrupted="SIGTERM")
     return round, ()
 
 
-def memory_not_saved(round: Round, event: JobNotSaved) -> Result:
-    round = replace(round, state=State.ENDED, unsaved=event.reason)
+def _memory_not_saved(round: Round, why: str) -> Result:
+    round = replace(round, state=State.ENDED, unsaved=why)
     if round.preempting:
         round = replace(round, interrupted="SIGTERM", failures=())
     return round, ()
 
 
 def memory_timed_out(round: Round, event: GraceOver | TimedOut) -> Result:
-    if isinstance(event, TimedOut) and event.state is not round.state:
-        return round, ()
-    return memory_not_saved(round, JobNotSaved(reason=_too_slow(round)))
+    return _memory_not_saved(round, _too_slow(round))
 
 
 def lost_while_saving(round: Round, event: AgentLost) -> Result:
     """Another machine may have the same."""
-    return replace(round, lost=round.lost | {event.agent}), (SaveMemory(),)
+    return replace(round, lost=round.lost | {event.agent}), (SaveMemory(round=round.number),)
 
 
 def interrupted_while_saving(round: Round, event: Interrupt) -> Result:
