@@ -14,7 +14,7 @@ from tfrun.cluster.external_cluster import (
     external_tf_config,
     is_server,
 )
-from tfrun.cluster.ports import reserve_ports
+from tfrun.cluster.ports import PortReservation
 from tfrun.control.agent_orders import start_messages
 from tfrun.control.placement import Site, make_plan
 from tfrun.job.errors import UsageError
@@ -28,7 +28,7 @@ def tf_config(port: int, *, chief: str = "chief", type: str = "worker", **more) 
 
 @pytest.fixture
 def free_port():
-    with reserve_ports(1) as reservation:
+    with PortReservation(1) as reservation:
         yield reservation.ports[0]
 
 

@@ -229,13 +229,6 @@ class Controller:
                     self.view.notice(said)
             case reports.DoubtRaised():
                 self._doubted(task, when, report)
-            case (
-                reports.EndedAt()
-                | reports.FirstStep()
-                | reports.CheckpointSaved()
-                | reports.CheckpointRestored()
-            ):
-                pass  # a person is told what follows from it
             case _:
                 self.view.report(task, report)
 

@@ -80,8 +80,7 @@ class RoundRunner:
 
     def call_later(self, seconds: float, action: Callable[..., None], *values: Any) -> None:
         """Calls back, whichever round it is then, unless the job has ended."""
-        loop = asyncio.get_running_loop()
-        self._later.append(loop.call_later(seconds, action, *values))
+        self._later.append(asyncio.get_running_loop().call_later(seconds, action, *values))
 
     def _set_timer(self, what: State | str, seconds: float, action: Callable[[], None]) -> None:
         """Calls back in this round; a new timer for something replaces the one before."""
@@ -186,11 +185,9 @@ class RoundRunner:
         if isinstance(report, reports.FirstStep):
             self._rendezvous.stepped()
             self._recovered()
-        elif (
-            isinstance(report, reports.CheckpointSaved | reports.CheckpointRestored)
-            and not self.recovery.catches_up
-        ):
-            self._recovered()  # else the first step that we know tells more
+        own = isinstance(report, reports.CheckpointSaved | reports.CheckpointRestored)
+        if own and not self.recovery.catches_up:  # else the first step that we know tells more
+            self._recovered()
 
     def feed(self, event: model.Event) -> None:
         """Tells the round of an event, and does what follows."""

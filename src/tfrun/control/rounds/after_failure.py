@@ -134,7 +134,8 @@ def _with_hard_end(round: Round) -> Round:
         task=gone[0],
         time=first.time,
         code=unmatched_call.CODE,
-        tail=f"{who} waited{where}: {unmatched_call.ended(gone)} (os._exit(0) ends a process at once)",
+        tail=f"{who} waited{where}: {unmatched_call.ended(gone)} "
+        "(os._exit(0) ends a process at once)",
     )
     return replace(round, failures=(*round.failures, failure))
 
