@@ -15,8 +15,7 @@ from test_collective_sums import at_once, collectives
 
 from tfrun.collective import shared_memory_sums as shared_module
 from tfrun.collective.collective import Collective, Gradients
-from tfrun.collective.compress import FORMATS
-from tfrun.collective.compression_residuals import Residuals
+from tfrun.collective.compress import FORMATS, Residuals
 from tfrun.collective.errors import Disagreement
 
 WORLDS = [2, 3, 5, (2, 2), (1, 3, 2)]  # connected, or machines of so many workers

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfrun.collective import stamps
-from tfrun.collective.compress import Compressed
-from tfrun.collective.compression_residuals import Residuals
+from tfrun.collective.compress import Compressed, Residuals
 from tfrun.collective.duplex_transfer import Own, Pump
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
-from tfrun.collective.gather_blocks import Blocks
 from tfrun.collective.links import Link, Patience
-from tfrun.collective.packing import Packer, PackingReader, layout_of
+from tfrun.collective.packing import Blocks, Packer, PackingReader, layout_of
 from tfrun.collective.shared_memory_sums import Shared
 from tfrun.collective.stamps import checksum_of, stamp
 from tfrun.collective.tcp_sums import Flat
@@ -114,7 +113,7 @@ class Collective:
         """
         compresses = gradients is not None and self._residuals is not None
         layout = layout_of(tensors, gradients.which if gradients and compresses else ())
-        with _Call(self):
+        with self._one_at_a_time():
             packs = self._packer.empty(layout)
             for i, numbers in enumerate(packs):
                 own = PackingReader(tensors, layout, i)
@@ -138,7 +137,7 @@ class Collective:
         """
         kinds = [(tensor.dtype, tensor.ndim) for tensor in tensors]
         checksum = checksum_of(kinds)
-        with _Call(self):
+        with self._one_at_a_time():
             shapes = self._shapes([tensor.shape for tensor in tensors], checksum)
             blocks = Blocks([dtype for dtype, _ in kinds], shapes)
             blocks.fill(self.rank, tensors)
@@ -198,18 +197,14 @@ class Collective:
 
     def abort(self, reason: str) -> None:
         """Makes what runs fail, and all that follows; from any thread."""
-        self._over = self._over or PeerGone(self.rank, reason)
-        for link in self._links.values():
-            link.shut()
+        self._end(PeerGone(self.rank, reason))
 
     def end(self, reason: str) -> None:
         """Makes what runs fail, because the workers have parted, and all that follows.
 
         From any thread.
         """
-        self._over = self._over or PeerAbsent(reason)
-        for link in self._links.values():
-            link.shut()
+        self._end(PeerAbsent(reason))
 
     def end_after(self, number: int, reason: str) -> None:
         """Makes all collectives fail that come after the `number`-th; from any thread.
@@ -227,6 +222,31 @@ class Collective:
         self._over = self._over or PeerGone(self.rank, "has left")
         for link in self._links.values():
             link.close()
+
+    @contextlib.contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """The block is one collective; after one that failed there is no other."""
+        with self._calling:
+            if self._over is None:
+                self.counts.collectives += 1
+                if self._last is not None and self.counts.collectives > self._last:
+                    self._over = PeerAbsent(self._absent)
+            if self._over is not None:
+                raise _again(self._over)
+            try:
+                yield
+            except BaseException as error:
+                ended = self._over
+                self._end(error)  # the peers must not wait for what does not come
+                if ended is not None and isinstance(error, PeerGone):
+                    raise _again(ended) from None
+                raise
+
+    def _end(self, error: BaseException) -> None:
+        """Makes what runs fail, and all that follows: by `error`, unless there was one before."""
+        self._over = self._over or error
+        for link in self._links.values():
+            link.shut()
 
     def _compressed(self, gradients: Gradients, numbers: NDArray) -> Compressed | None:
         """How they travel from this worker; None where they do not, or as they are."""
@@ -264,37 +284,6 @@ class Collective:
         self._marks += 1
         self._mark = stamp(self.counts.collectives, checksum, size)
         return self._mark
-
-
-class _Call:
-    """One collective at a time; after one that failed there is no other."""
-
-    def __init__(self, group: Collective) -> None:
-        self._group = group
-
-    def __enter__(self) -> None:
-        self._group._calling.acquire()
-        if self._group._over is not None:
-            self._group._calling.release()
-            raise _again(self._group._over)
-        self._group.counts.collectives += 1
-        last = self._group._last
-        if last is not None and self._group.counts.collectives > last:
-            self._group._over = PeerAbsent(self._group._absent)
-            self._group._calling.release()
-            raise _again(self._group._over)
-
-    def __exit__(self, kind, error, traceback) -> None:
-        group = self._group
-        try:
-            if error is not None:
-                aborted, group._over = group._over, group._over or error
-                for link in group._links.values():
-                    link.shut()  # the peers must not wait for what does not come
-                if aborted is not None and isinstance(error, PeerGone):
-                    raise _again(aborted) from None
-        finally:
-            group._calling.release()
 
 
 def _again(error: BaseException) -> BaseException:

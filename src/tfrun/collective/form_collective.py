@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tfrun.collective.collective import SMALL_BYTES, Collective
-from tfrun.collective.compress import FORMATS
-from tfrun.collective.compression_residuals import Residuals
+from tfrun.collective.compress import FORMATS, Residuals
 from tfrun.collective.duplex_transfer import Inlet, Pump
 from tfrun.collective.errors import Disagreement
 from tfrun.collective.links import Link, Patience
@@ -84,7 +83,7 @@ def form(
       folder: a directory in the memory that this worker can share; None shares none.
       patience: how long a silent peer is waited for.
       compress: a key of `compress.FORMATS`, in which gradients travel; "" is none.
-      residuals: a directory in memory that outlives this process, see compression_residuals.py.
+      residuals: a directory in memory that outlives this process, see compress.py.
       small_bytes: see `Collective`.
       seconds: how long it may take.
 

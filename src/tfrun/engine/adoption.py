@@ -22,7 +22,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.saving.keras_saveable import KerasSaveable
-from tensorflow.python.distribute import device_util
+from tensorflow.python.distribute import device_util, distribute_lib
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from tfrun.engine.scopes import default_strategy
@@ -203,13 +203,7 @@ def strategy_of_optimizer(optimizer: Any) -> Any | None:
     """The strategy under whose scope a Keras optimizer was made; None for none."""
     strategy = getattr(optimizer, "_distribution_strategy", None)
     # An optimizer that was made under none has TensorFlow's default strategy.
-    return None if strategy is None or not _is_stated(strategy) else strategy
-
-
-def _is_stated(strategy: Any) -> bool:
-    from tensorflow.python.distribute import distribute_lib
-
-    return strategy is not distribute_lib._get_default_strategy()
+    return None if strategy is distribute_lib._get_default_strategy() else strategy
 
 
 def _key(variable: Any) -> str:

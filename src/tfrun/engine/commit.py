@@ -62,11 +62,6 @@ def unless_updated(commit: Commit, look: Callable[[], T]) -> T | None:
     return seen if int(commit.begun.read_value()) == done else None
 
 
-def attach(optimizer: Any, commit: Commit) -> None:
-    """Has the updates of `optimizer` count themselves once they are traced anew."""
-    object.__setattr__(optimizer, _ATTRIBUTE, commit)  # past Keras's tracking of attributes
-
-
 def of(optimizer: Any) -> Commit | None:
     """The commit that is attached to `optimizer`."""
     return getattr(optimizer, _ATTRIBUTE, None)
@@ -93,7 +88,8 @@ def made_for(optimizers: Sequence[Any], metrics: Sequence[Any]) -> tuple[Commit,
             metrics=shared,
         )
     for optimizer in optimizers:
-        attach(optimizer, made)
+        # Past Keras's tracking of attributes. Its updates count themselves once traced anew.
+        object.__setattr__(optimizer, _ATTRIBUTE, made)
     return made, True
 
 

@@ -27,7 +27,7 @@ def check_is_host(strategy: Any) -> None:
       UsageError: TFRUN-107.
     """
     way = wanted()
-    if not way or strategy.extended._num_workers == 1 or host_collective.is_used_by(strategy):
+    if not way or strategy.extended._num_workers == 1 or host_collective.calls_of(strategy):
         return
     raise UsageError(
         "TFRUN-107",

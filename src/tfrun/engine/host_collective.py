@@ -45,36 +45,13 @@ def current() -> Collective | None:
 
 
 def calls_of(strategy: Any) -> Calls | None:
-    """Those of a strategy whose workers talk through the host collective."""
+    """Those of a strategy whose workers talk through the host collective; None of another one."""
     return getattr(strategy.extended, "_host_calls", None)
-
-
-def is_used_by(strategy: Any) -> bool:
-    """True for a strategy whose workers talk through the host collective."""
-    return calls_of(strategy) is not None
-
-
-def end_after(number: int, reason: str) -> None:
-    """Makes the collectives fail that come after the `number`-th; from any thread."""
-    if _calls is not None:
-        _calls.group.end_after(number, reason)
-
-
-def end(reason: str) -> None:
-    """Makes the collective that runs fail, and all that follow, because the workers have parted."""
-    if _calls is not None:
-        _calls.group.end(reason)
 
 
 def when_it_waits(action: Callable[[], None]) -> None:
     """Has something called when this worker has waited in a collective for some seconds."""
     _when_it_waits.append(action)
-
-
-def abort(reason: str) -> None:
-    """Makes the collective that runs fail, and all that follow; from any thread."""
-    if _calls is not None:
-        _calls.group.abort(reason)
 
 
 def adopt(

@@ -17,13 +17,15 @@ is put back at its end, because the other workers did not assign it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.saved_model import save_context
 
 from tfrun.engine.agree import spans_workers
 from tfrun.engine.scopes import default_strategy
@@ -174,8 +176,6 @@ def variables_as_local_copies() -> Iterator[None]:
     tensorflow/python/saved_model/save_context.py, obeyed by values.py and part of the key under
     which a `tf.function` keeps its traces.
     """
-    from tensorflow.python.saved_model import save_context
-
     with save_context.save_context(tf.saved_model.SaveOptions()):
         yield
 
@@ -183,8 +183,6 @@ def variables_as_local_copies() -> Iterator[None]:
 @contextlib.contextmanager
 def variables_distributed() -> Iterator[None]:
     """Undoes `variables_as_local_copies` for a block that enters a save context itself."""
-    from tensorflow.python.saved_model import save_context
-
     if not save_context.in_save_context():
         yield
         return
@@ -199,7 +197,7 @@ def variables_distributed() -> Iterator[None]:
 @contextlib.contextmanager
 def _refusing(strategy: Any) -> Iterator[None]:
     for name in _COLLECTIVE_METHODS:
-        setattr(strategy, name, _refusal(f"strategy.{name}"))
+        setattr(strategy, name, functools.partial(_refuse, f"strategy.{name}"))
     try:
         yield
     finally:
@@ -207,11 +205,8 @@ def _refusing(strategy: Any) -> Iterator[None]:
             delattr(strategy, name)
 
 
-def _refusal(name: str) -> Callable[..., NoReturn]:
-    def refuse(*_args: Any, **_kwargs: Any) -> NoReturn:
-        raise refused(name)
-
-    return refuse
+def _refuse(what: str, *_args: Any, **_kwargs: Any) -> NoReturn:
+    raise refused(what)
 
 
 def refused(what: str) -> TfrunError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import types
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -134,17 +133,3 @@ def bound(function: Callable) -> Callable:
         return function
     own: Any = owner.weakrefself_func__()
     return types.MethodType(own, owner.target)
-
-
-class FunctionCache:
-    """Remembers what `wrap` made of a function, so that a `tf.function` is not traced anew."""
-
-    def __init__(self) -> None:
-        self._made: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-    def wrapped(self, function, wrap: Callable):
-        """A `tf.function` with the same options whose Python function is `wrap(original)`."""
-        if function not in self._made:
-            # `_clone` keeps the options of `@tf.function`, as mirrored_run.py of TensorFlow does.
-            self._made[function] = function._clone(python_function=wrap(function.python_function))
-        return self._made[function]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from tensorflow.python.distribute import distribute_lib
+from tensorflow.python.framework import ops
+
 
 @contextlib.contextmanager
 def default_strategy() -> Iterator[None]:
@@ -13,9 +16,6 @@ def default_strategy() -> Iterator[None]:
     tensorflow/python/distribute/distribute_lib.py: entering a scope inside a scope is refused,
     and a scope also leaves a creator of distributed variables behind, which is set aside here.
     """
-    from tensorflow.python.distribute import distribute_lib
-    from tensorflow.python.framework import ops
-
     graph = ops.get_default_graph()
     creators = graph._variable_creator_stack
     distribute_lib._push_per_thread_mode(distribute_lib._get_default_replica_mode())

@@ -99,12 +99,14 @@ def last_collective() -> int | None:
 
 def _hear_places() -> None:
     places = json.loads(channel.text_of(unmatched_call.PARTED))
-    host_collective.end(unmatched_call.marked(unmatched_call.parted(places, settings().task)))
+    if group := host_collective.current():
+        group.end(unmatched_call.marked(unmatched_call.parted(places, settings().task)))
 
 
 def _hear() -> None:
     tasks = json.loads(channel.text_of(unmatched_call.ENDED))
     reason = unmatched_call.marked(unmatched_call.ended(tasks))
-    host_collective.end_after(min(last or 0 for last in tasks.values()), reason)
+    if group := host_collective.current():
+        group.end_after(min(last or 0 for last in tasks.values()), reason)
     if tensorflow_collectives.in_use():
         tensorflow_collectives.abort_soon(reason)

@@ -58,7 +58,8 @@ class StepClock:
     def __init__(self) -> None:
         self.origin = time.time()
         with tf.device("CPU:0"):
-            self.times = Times(*(_zero() for _ in Times._fields))
+            zeros = [tf.zeros([], tf.float64) for _ in Times._fields]
+            self.times = Times(*(tf.Variable(zero, trainable=False) for zero in zeros))
 
     def read(self) -> Times:
         """Returns the times of all steps so far."""
@@ -70,32 +71,23 @@ def of(strategy: Any) -> StepClock | None:
     return getattr(strategy, "step_clock", None)
 
 
-class TimedStep(NamedTuple):
-    """A step whose time may be measured.
-
-    Attributes:
-      args: what it is to be called with.
-      results: takes its results, so that the clock waits for them.
-    """
-
-    args: Any
-    results: list[Any]
-
-
 @contextlib.contextmanager
-def around_step(run: replica.ReplicaRun, args: Any) -> Iterator[TimedStep]:
+def around_step(run: replica.ReplicaRun, args: Any) -> Iterator[tuple[Any, list[Any]]]:
     """Measures the block if it turns out to be a training step.
 
     Args:
       run: the current run.
       args: the step's arguments, nested.
+
+    Yields:
+      What the step is to be called with, and a list for its results: the clock waits for them.
     """
     clock, results = _clock(run), []
     if clock is None:
-        yield TimedStep(args, results)
+        yield args, results
         return
     began = _when(tf.nest.flatten(args, expand_composites=True))
-    yield TimedStep(_after(began, args), results)
+    yield _after(began, args), results
     if run.reduced:
         here = tf.compat.v1.get_default_graph()
         counts = [op for op in run.counts if getattr(op, "graph", None) is here]
@@ -129,10 +121,6 @@ def waited(
     over = _when([since, *reduced])
     _add(clock.times.waited, since, over)
     return [over]
-
-
-def _zero() -> tf.Variable:
-    return tf.Variable(tf.zeros([], tf.float64), trainable=False)
 
 
 def timed(

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -67,7 +68,11 @@ class SynchronousStrategy:
         if isinstance(fn, polymorphic_function.Function):
             # Wrapping it in Python would let the replicas run one after the other, and
             # collectives wait for each other for ever: the wrapper goes inside.
-            fn = self._functions.wrapped(fn, _in_run)
+            if fn not in self._functions:
+                # `_clone` keeps the options of `@tf.function`, as TensorFlow itself relies on.
+                wrapped = fn._clone(python_function=_in_run(fn.python_function))
+                self._functions[fn] = wrapped
+            fn = self._functions[fn]
         else:
             fn = _in_run(fn)
         with _calling("strategy.run"), _shared_seeds(self.seed_generators):
@@ -96,8 +101,9 @@ class SynchronousStrategy:
         return {}
 
     @functools.cached_property
-    def _functions(self) -> replica.FunctionCache:
-        return replica.FunctionCache()
+    def _functions(self) -> weakref.WeakKeyDictionary:
+        """What `run` has made of each `tf.function`, so that none is traced anew."""
+        return weakref.WeakKeyDictionary()
 
 
 class SynchronousExtended:
@@ -130,15 +136,18 @@ def _in_run(fn):
     def on_replica(*args, **kwargs):
         function = replica.bound(fn)
         args, kwargs = _of_any_size((args, kwargs))
-        with replica.replica_run() as run, step_clock.around_step(run, (args, kwargs)) as step:
-            args, kwargs = step.args
+        with (
+            replica.replica_run() as run,
+            step_clock.around_step(run, (args, kwargs)) as (given, results),
+        ):
+            args, kwargs = given
             with step_losses.of_step(run, function, args):
                 result = convert(function, context, convert_by_default=False)(*args, **kwargs)
                 result = step_losses.logs_of_all(run, result)
             gradient_sums.apply_deferred(run)
             keras_state.average_assigned(run)
-            step.results.append(commit.after_updates(run, result))
-            return step.results[0]
+            results.append(commit.after_updates(run, result))
+            return results[0]
 
     return on_replica
 

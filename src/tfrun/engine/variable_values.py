@@ -27,7 +27,7 @@ def optimizers_of(model: Any) -> list[Any]:
     As attributes, or in a list, tuple or dictionary that is one.
     """
     found = [getattr(model, "optimizer", None)]
-    for layer in (model, *_layers_of(model)):
+    for layer in (model, *model._flatten_layers(include_self=False)):
         for value in vars(layer).values():
             found += _members(value)
     return list({id(item): item for item in found if isinstance(item, OPTIMIZERS)}.values())
@@ -99,10 +99,6 @@ def build(
         if mine is not None and not optimizer.built:
             with strategy.scope():
                 optimizer.build([variables[i] for i in mine if i < len(variables)])
-
-
-def _layers_of(model: Any) -> list[Any]:
-    return list(model._flatten_layers(include_self=False))
 
 
 def _members(value: Any) -> list[Any]:

@@ -200,7 +200,8 @@ def abort_collectives() -> None:
     """
     from tensorflow.python.eager import context
 
-    host_collective.abort("a peer has left the round")
+    if group := host_collective.current():
+        group.abort("a peer has left the round")
     here: Any = context.context()
     here.abort_collective_ops(
         tf.errors.UNAVAILABLE, "Collective ops is aborted by: a peer has left the round"
