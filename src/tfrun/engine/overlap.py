@@ -63,9 +63,9 @@ class OneThread:
     A daemon: a process that ends waits for no peer.
     """
 
-    def __init__(self, name: str = "tfrun-collective") -> None:
+    def __init__(self) -> None:
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        threading.Thread(target=self._run, name="tfrun-collective", daemon=True).start()
 
     def submit(self, function: Callable[[], Any]) -> Future[Any]:
         """Has `function` called after all that were submitted before."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 import tensorflow as tf
 
-from tfrun.engine.overlap import OneThread
 from tfrun.job.errors import TfrunError
 
 SECONDS = 8.0
@@ -23,9 +26,8 @@ def strategy(tpu: str | None = None) -> tf.distribute.Strategy:
       TfrunError: TFRUN-502, when none is found or it does not answer within ten seconds.
     """
     try:
-        # In a thread: on a cloud's machine it asks servers that may not answer.
         find = functools.partial(tf.distribute.cluster_resolver.TPUClusterResolver, tpu=tpu or "")
-        resolver = OneThread("tpu-lookup").submit(find).result(SECONDS)
+        resolver = _in_a_thread(find).result(SECONDS)
         _check_answers(resolver.master())
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -48,6 +50,20 @@ def _check_answers(master: str) -> None:
         connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
         if connection.recv(9)[3:4] != b"\x04":
             raise ConnectionError(f"{master} is no gRPC server")
+
+
+def _in_a_thread(call: Callable[[], Any]) -> Future[Any]:
+    """What `call` gives; on a cloud's machine it asks servers that may not answer."""
+    found: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(call())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="tpu-lookup").start()
+    return found
 
 
 def _none(reason: str) -> TfrunError:
