@@ -1,7 +1,8 @@
 """Every name of tfrun that tests, benchmarks, examples and texts use exists; nothing is run.
 
 A module that is renamed leaves its old name in places that only run after minutes, or on GPUs:
-in imports, in `monkeypatch.setattr("tfrun.…")`, after `-m`, in scripts that are strings.
+in imports, in `monkeypatch.setattr("tfrun.…")`, after `-m`, in scripts that are strings. So does an
+argument: what is passed by name to functions and classes of tfrun has to be there, too.
 """
 
 from __future__ import annotations
@@ -61,12 +62,53 @@ def names_of(module: str) -> set[str]:
     return names
 
 
+@cache
+def arguments_of(module: str, name: str) -> set[str] | None:
+    """Returns what a function or a class of a module takes by name; None: it cannot be said."""
+    for node in tree_of(MODULES[module]).body:
+        if isinstance(node, ast.ImportFrom) and name in {each.name for each in node.names}:
+            return arguments_of(node.module, name) if node.module in MODULES else None
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return _arguments_of_class(module, node)
+        if getattr(node, "name", None) == name:
+            return None if getattr(node, "decorator_list", None) else _arguments(node)
+    return None
+
+
+def _arguments_of_class(module: str, node: ast.ClassDef) -> set[str] | None:
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef) and each.name == "__init__":
+            return _arguments(each)
+    targets = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]  # a dataclass
+    found = {target.id for target in targets if isinstance(target, ast.Name)}
+    for base in node.bases:
+        inherited = arguments_of(module, base.id) if isinstance(base, ast.Name) else None
+        if inherited is None:
+            return None
+        found |= inherited
+    return found
+
+
+def _arguments(node: ast.AST) -> set[str] | None:
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.args.kwarg:
+        return None
+    return {arg.arg for arg in (*node.args.args, *node.args.kwonlyargs)}
+
+
 def exists(dotted: str) -> bool:
-    """Whether there is such a module, or such a name in one; what follows that is not looked at."""
+    """Whether there is such a module, or such a name in one; what follows that is not looked at.
+
+    Args:
+      dotted: "package.module.name", or "package.module.name(argument=)".
+    """
+    dotted, _, argument = dotted.partition("(")
     parts = dotted.split(".")
     for end in range(len(parts), 0, -1):
         module = ".".join(parts[:end])
         if module in MODULES:
+            if argument and end == len(parts) - 1:
+                known = arguments_of(module, parts[end])
+                return known is None or argument.removesuffix("=)") in known
             return end == len(parts) or parts[end] in names_of(module)
     return False
 
@@ -85,8 +127,7 @@ def used(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in MODULES:
             for alias in node.names:
                 yield (name := f"{node.module}.{alias.name}")
-                if name in MODULES:
-                    aliases[alias.asname or alias.name] = name
+                aliases[alias.asname or alias.name] = name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             bound.add(node.id)
         elif isinstance(node, ast.arg):
@@ -98,15 +139,13 @@ def used(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and (name := _resolve(node, aliases)):
             yield name
-        elif isinstance(node, ast.Call) and len(node.args) > 1:  # setattr(module, "name", …)
-            module, name = _resolve(node.args[0], aliases), node.args[1]
-            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if (
-                module in MODULES
-                and called in ("setattr", "delattr")
-                and isinstance(name, ast.Constant)
-            ):
-                yield f"{module}.{name.value}"
+        elif isinstance(node, ast.Call):
+            if called := _resolve(node.func, aliases):
+                yield from (f"{called}({each.arg}=)" for each in node.keywords if each.arg)
+            elif getattr(node.func, "attr", "") in ("setattr", "delattr") and len(node.args) > 1:
+                module, name = _resolve(node.args[0], aliases), node.args[1]
+                if module in MODULES and isinstance(name, ast.Constant):
+                    yield f"{module}.{name.value}"
 
 
 def _resolve(node: ast.expr, aliases: dict[str, str]) -> str | None:
@@ -157,7 +196,9 @@ def test_all_names_exist():
         ("from tfrun.job import spec, gone", "tfrun.job.gone"),
         ("import tfrun.gone.world", "tfrun.gone.world"),
         ("from tfrun.job import spec as s\ns.JobSpec\ns.Gone", "tfrun.job.spec.Gone"),
-        ("from tfrun.job import spec\nsetattr(spec, 'gone', 1)", "tfrun.job.spec.gone"),
+        ("from tfrun.job import spec\nm.setattr(spec, 'gone', 1)", "tfrun.job.spec.gone"),
+        ("from tfrun.job.spec import JobSpec\nJobSpec(gone=1)", "tfrun.job.spec.JobSpec(gone=)"),
+        ("from tfrun.job.reports import Error\nError(gone=1)", "tfrun.job.reports.Error(gone=)"),
         ("f('tfrun.job.spec.gone', '-m', 'tfrun.cli.main')", "tfrun.job.spec.gone"),
         ("f('''\n  import tfrun\n  tfrun.gone()\n''')", "tfrun.gone"),
     ],
