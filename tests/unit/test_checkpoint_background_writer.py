@@ -46,15 +46,15 @@ def said() -> list[str]:
 
 
 def test_what_is_submitted_is_written(tmp_path, said):
-    store = Store(tmp_path)
-    writer = BackgroundWriter(store, said.append)
+    store, written = Store(tmp_path), []
+    writer = BackgroundWriter(store, said.append, on_written=written.append)
     assert writer.flush(0)
     for step in (1, 2):
         writer.submit(*snapshot(step))
         assert writer.flush(SECONDS)
         assert assert_whole(store.newest()) == step
     assert writer.close()
-    assert said == []
+    assert (said, written) == ([], [1, 2])
 
 
 def test_what_is_written_is_not_kept_in_memory(tmp_path, said):

@@ -25,6 +25,7 @@ FIELDS = {
     "resumed": "key step",
     "first_step": "key step made",
     "applied": "key step",
+    "checkpoint": "step",
     "saved": "step",
     "restored": "step",
     "notice": "text",

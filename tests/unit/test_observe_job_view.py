@@ -185,6 +185,13 @@ def test_what_a_users_process_invents_harms_nothing(wrong: dict[str, Any], tmp_p
     json.dumps(monitor.view(), allow_nan=False)
 
 
+@pytest.mark.parametrize("kind", ["checkpoint", "saved", "job_saved"])
+def test_the_newest_checkpoint_is_known_however_it_came_about(kind: str):
+    said = {"task": "worker:0", "report": {"kind": kind, "step": 8}}
+    events = [{"time": 1.0, "event": "job"}, {"time": 9.0, "event": "worker_report", **said}]
+    assert reduce(events).to_json(9.0)["checkpoint"] == {"step": 8, "time": 9.0}
+
+
 def test_events_of_another_version_are_left_out():
     odd = [{"time": 1.0, "event": name} for name in ("round", "progress", "worker_exited", "new")]
     view = reduce([{"event": "job"}, {"time": "now", "event": "job"}, *odd])

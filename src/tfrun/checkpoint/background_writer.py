@@ -39,6 +39,7 @@ class BackgroundWriter:
       store: where to.
       on_problem: called with one line of text when checkpoints are not written, or slowly, and
         when they are again; from the writer's thread or from that of `submit`. It must be quick.
+      on_written: called with the step of each checkpoint that is on the disk; it must be quick.
       slow_after: a write that takes longer than this, in seconds, and is still not done when the
         next one is due, is slow.
     """
@@ -48,9 +49,10 @@ class BackgroundWriter:
         store: Store,
         on_problem: Callable[[str], object],
         *,
+        on_written: Callable[[int], object] = lambda step: None,
         slow_after: float = _SLOW_SECONDS,
     ) -> None:
-        self._store, self._slow_after = store, slow_after
+        self._store, self._on_written, self._slow_after = store, on_written, slow_after
         self._problems = Problems(on_problem)
         self._changed = threading.Condition()
         self._waiting: _Snapshot | None = None
@@ -137,6 +139,7 @@ class BackgroundWriter:
             return f"{name}: {error}"
         slow = time.monotonic() - began > self._slow_after
         self._problems.works(snapshot.step, still_slow=slow)
+        self._on_written(snapshot.step)
         return ""
 
     def _next(self) -> _Snapshot | None:

@@ -146,6 +146,13 @@ class Applied(Placed):
     kind = "applied"
 
 
+class CheckpointWritten(Report):
+    """One of tfrun's own checkpoints, of this step, is on the disk."""
+
+    kind = "checkpoint"
+    step: int
+
+
 class CheckpointSaved(Report):
     """A script that saves by itself has come to this step."""
 

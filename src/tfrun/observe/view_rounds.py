@@ -45,7 +45,11 @@ class Rounds:
                 match reports.of(event):
                     case reports.FirstStep():
                         self.has_stepped = True
-                    case reports.StateSaved(step=int(step)):
+                    case (
+                        reports.StateSaved(step=int(step))
+                        | reports.CheckpointWritten(step=step)
+                        | reports.CheckpointSaved(step=step)
+                    ):
                         self.checkpoint = {"step": step, "time": time}
 
     def _entered(self, number: int, state: str, time: float) -> None:

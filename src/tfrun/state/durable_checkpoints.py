@@ -57,7 +57,11 @@ class Durable:
     def __init__(self, directory: Path, every: Every, keep: int) -> None:
         self._directory, self._every = directory, every
         self._store = Store(directory, keep)
-        self._writer = BackgroundWriter(self._store, _log.warning)
+        self._writer = BackgroundWriter(
+            self._store,
+            _log.warning,
+            on_written=lambda step: channel.emit(reports.CheckpointWritten(step=step)),
+        )
         self._last = Moment(now=time.monotonic(), step=0)
         self._call = self._asked = 0  # the training and the step that were asked about last
         self._layouts: dict[tuple[int, ...], tuple[Any, CheckpointLayout]] = {}
