@@ -16,12 +16,7 @@ from tfrun.job.reports import DoubtRaised, Error
 
 @dataclass(frozen=True, kw_only=True)
 class Doubt:
-    """A doubt that is believed.
-
-    Attributes:
-      code: a key of `CODES`.
-      text: what is done, and what to do instead.
-    """
+    """A doubt that is believed, with one of `CODES`: what is done, and what to do instead."""
 
     code: str
     text: str
@@ -37,12 +32,7 @@ class Doubt:
 
 @dataclass(frozen=True, kw_only=True)
 class Doubts:
-    """What workers have reported.
-
-    Attributes:
-      by: the tasks that have reported each code.
-      told: those that a person has been told of.
-    """
+    """What workers have reported: which tasks, by the code, and what a person was told of."""
 
     by: Mapping[str, frozenset[str]] = field(default_factory=dict)
     told: tuple[Doubt, ...] = ()

@@ -60,7 +60,9 @@ class Appender:
         if written >= len(mark):
             self._pieces = self._bytes = 0
         if error is None:
-            self._succeeded()
+            if self._reason and self._said <= MOST_SAID:
+                self._say(f"{self.path} is written again; a line there says what is missing")
+            self._reason = ""
             return
         self._failed(error)
         self._pieces += 1
@@ -99,11 +101,6 @@ class Appender:
             if self._said <= MOST_SAID:
                 self._say(f"{self.path} is not written any more: {reason}")
         self._reason = reason
-
-    def _succeeded(self) -> None:
-        if self._reason and self._said <= MOST_SAID:
-            self._say(f"{self.path} is written again; a line there says what is missing")
-        self._reason = ""
 
 
 def in_a_log(pieces: int, size: int, reason: str) -> bytes:

@@ -49,15 +49,14 @@ class WriterLock:
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.exclusive = True
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 os.close(file)
                 if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                     return False
                 raise
-            self._file = file
-            return True
-        self._file, self.exclusive = file, True
+        self._file = file
         return True
 
     def release(self) -> None:

@@ -47,12 +47,9 @@ def cause_of(failure: Failure) -> Cause:
 
 @dataclass(frozen=True, kw_only=True)
 class Stretch:
-    """What a round did that has failed.
+    """What a round did that has failed, and for how many seconds.
 
-    Attributes:
-      began: where it went on from; None where nobody has seen a step of it.
-      reached: how far it came; likewise.
-      seconds: for how long it ran.
+    `began` is where it went on from, `reached` how far it came; None where nobody has seen a step.
     """
 
     began: Reached | None = None

@@ -71,6 +71,7 @@ class ChildJob:
         self._events: list[Event] = []
         self._offset = 0
         self._deadline = time.monotonic() + timeout
+        die_with_us = functools.partial(lineage.die_with_parent, os.getpid())
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*python_command("tfrun.cli.main"), "--run-dir", str(run_dir), *options],
@@ -79,7 +80,7 @@ class ChildJob:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C comes to us alone, and we end it
-                preexec_fn=_die_with_us(),
+                preexec_fn=die_with_us if sys.platform == "linux" else None,
             )
 
     def __enter__(self) -> ChildJob:
@@ -229,9 +230,3 @@ def failed(job: ChildJob, code: int, what: str) -> TfrunError:
         where=str(job.log),
         fix="Make it run with tfrun alone first. It ends so: " + " | ".join(last),
     )
-
-
-def _die_with_us() -> Callable[[], None] | None:
-    if sys.platform != "linux":
-        return None
-    return functools.partial(lineage.die_with_parent, os.getpid())

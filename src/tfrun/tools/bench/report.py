@@ -18,12 +18,7 @@ from tfrun.tools.bench.sizes import written
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredSum:
-    """All-reduces of one size.
-
-    Attributes:
-      bytes: the size.
-      seconds: of each of them.
-    """
+    """All-reduces of one size, in bytes, and the seconds of each of them."""
 
     bytes: int
     seconds: tuple[float, ...]

@@ -170,7 +170,8 @@ def of_names(machines: Mapping[str, Facts]) -> Iterator[Finding]:
         # In its own /etc/hosts a machine's name often is 127.0.1.1.
         others = {name: found for name, found in meanings.items() if name != asked}
         for name, found in others.items():
-            if found and all(map(_is_loopback, found)):
+            ips = [ipaddress.ip_address(text.partition("%")[0]) for text in found]
+            if ips and all(ip.is_loopback for ip in ips):
                 what = f"{asked} resolves to {', '.join(found)} there"
                 why = "what uses names would connect to itself"
                 fix = f"Correct {asked} in its /etc/hosts"
@@ -290,7 +291,3 @@ def _gb(count: float) -> str:
 
 def _listed(addresses: Sequence[str]) -> str:
     return ", ".join(addresses) or "unknown"
-
-
-def _is_loopback(text: str) -> bool:
-    return ipaddress.ip_address(text.partition("%")[0]).is_loopback

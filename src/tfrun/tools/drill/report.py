@@ -14,14 +14,10 @@ from tfrun.tools.drill.verdict import Row
 
 @dataclass(frozen=True, kw_only=True)
 class DrillReport:
-    """A drill that is over.
+    """A drill that is over, with a row for each fault.
 
-    Attributes:
-      script: the program, as it was stated.
-      workers: how many it ran on.
-      seed: what decided the moments and the victims, and the jobs' own.
-      seconds: how long the undisturbed run took.
-      rows: one for each fault.
+    `seed` has decided the moments and the victims, and is the jobs' own; `seconds` is how long the
+    undisturbed run took.
     """
 
     script: str

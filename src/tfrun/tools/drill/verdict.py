@@ -26,13 +26,8 @@ class Samples:
 class EndedRun:
     """A job that is over.
 
-    Attributes:
-      run_dir: its directory.
-      events: all that happened in it.
-      code: its exit code.
-      timed_out: it took longer than it may, and was ended.
-      seconds: how long it took.
-      samples: what its ledger says; None when it has none.
+    `timed_out`: it took longer than it may, and was ended. `samples` is what its ledger says; None
+    where it has none.
     """
 
     run_dir: str

@@ -18,14 +18,9 @@ _STATISTICS = ("moving_mean", "moving_variance")
 
 @dataclass(frozen=True, kw_only=True)
 class ParityReport:
-    """A parity check that is over.
+    """A parity check that is over: the first run beside itself, then the others.
 
-    Attributes:
-      script: the program, as it was stated.
-      seed: of all runs.
-      tolerance: the largest relative difference in a loss or metric that is none.
-      has_random_layers: the model draws random numbers.
-      runs: the first run beside itself, then the others.
+    `tolerance` is the largest relative difference in a loss or metric that is none.
     """
 
     script: str

@@ -35,15 +35,10 @@ class Scaled:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneReport:
-    """A tuning that is over.
+    """A tuning that is over: all batches that were tried, the smallest first, and the best one.
 
-    Attributes:
-      script: the program, as it was stated.
-      workers: how many it ran on.
-      results: of all batches that were tried, the smallest first.
-      chosen: the best one.
-      scaled: what follows from it for more workers.
-      most: the largest batch that was allowed, where that alone ended the search; else None.
+    `scaled` is what follows from it for more workers; `most` the largest batch that was allowed,
+    where that alone ended the search, else None.
     """
 
     script: str
