@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tfrun.control.lost_work import lost_steps, sentence
 from tfrun.control.recovery import Recovery
 from tfrun.control.rounds.model import Round
 from tfrun.job.exits import ExitStatus
@@ -37,7 +38,8 @@ from tfrun.job.restart_policy import Reached, Restarts
     ],
 )
 def test_lost_steps(died: Reached | None, went_on: Reached | None, lost: int) -> None:
-    assert lost_steps(died, went_on) == lost
+    state = Recovery(restarts=Restarts(), died_at=died, began=went_on)
+    assert state.lost_steps == lost
 
 
 KILLED = "worker 1 killed by SIGKILL"
@@ -81,12 +83,17 @@ KILLED = "worker 1 killed by SIGKILL"
 def test_the_sentence(
     died: int | None, went_on: int | None, how: dict[str, bool], said: str
 ) -> None:
-    places = [None if step is None else (0, step) for step in (died, went_on)]
-    assert sentence([KILLED], *places, workers=2, seconds=1.0, **how) == said
+    died_at, place = (None if step is None else (0, step) for step in (died, went_on))
+    grown = not how.get("is_failure", True)
+    state = Recovery(restarts=Restarts(), how=(KILLED,), died_at=died_at, grown=grown)
+    is_restored = how.get("is_restored", True)
+    state = replace(state, resumed=place) if is_restored else replace(state, began=place)
+    assert state.sentence(2, 1.0) == said
 
 
 def test_nothing_is_said_of_nothing() -> None:
-    assert sentence([], (0, 5), (0, 5), workers=2, seconds=1.0) == ""
+    state = Recovery(restarts=Restarts(), died_at=(0, 5), resumed=(0, 5))
+    assert state.sentence(2, 1.0) == ""
 
 
 # --- from what workers report -------------------------------------------------------------------

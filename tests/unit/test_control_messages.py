@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrun.control.protocol import wire
-from tfrun.control.protocol.messages import WorkerReport
+from tfrun.control.protocol.messages import RoundMessage, WorkerReport
 from tfrun.control.protocol.wire import Message, decode, encode
 
-KINDS = Message.__subclasses__()
+KINDS = [*Message.__subclasses__(), *RoundMessage.__subclasses__()]
+KINDS.remove(RoundMessage)
 
 # What arrives as it was sent: JSON as all languages read it.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -16,7 +16,7 @@ from tfrun.control.round_runner import RoundRunner
 from tfrun.control.rounds.model import AgentPrepared, Reported, State
 from tfrun.control.silent_machines import Silence, told_of
 from tfrun.control.view import View
-from tfrun.job import profile_request, reports, supported_versions
+from tfrun.job import reports, supported_versions
 from tfrun.job.doubts import Doubts
 from tfrun.job.spec import JobSpec
 from tfrun.observe.events import EventLog
@@ -149,18 +149,6 @@ class Controller:
         self._members.broadcast(messages.TakeStacks(round=number, threads=threads))
         return self._stacks
 
-    def ask_for_profile(self, request: profile_request.Request) -> None:
-        """Has all workers trace some of their steps; they report when that is done."""
-        self._members.broadcast(
-            messages.Profile(
-                round=self.runner.round.number,
-                first=request.first,
-                steps=request.steps,
-                folder=request.folder,
-                name=request.name,
-            )
-        )
-
     def receive(self, member: Member, message: wire.Message) -> None:
         """Takes a message of an agent that has joined."""
         if (away := self._members.away.get(member.agent)) and away.member is member:
@@ -170,7 +158,7 @@ class Controller:
         agent, runner, member.heard = member.agent, self.runner, time.monotonic()
         if member.asked and isinstance(message, messages.Prepared | messages.PrepareFailed):
             return self._stands_by(member, message)
-        if getattr(message, "round", runner.round.number) != runner.round.number:
+        if isinstance(message, messages.RoundMessage) and message.round != runner.round.number:
             return  # late news of a round that is over
         match message:
             case messages.Output(task=task, stream=stream, text=text):

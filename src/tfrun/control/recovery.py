@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tfrun.control import lost_work
-from tfrun.control.lost_work import MAX_NAMED
 from tfrun.control.rounds.model import Round
 from tfrun.job import reports
 from tfrun.job.first_failure import Failure
 from tfrun.job.reports import Report
 from tfrun.job.restart_policy import Reached, Restarts, Stretch
+
+MAX_NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +163,16 @@ class Recovery:
         """What is remembered once a new step has followed."""
         return replace(self, since=None, how=(), grown=False, gone=(), died_at=None)
 
+    @property
+    def lost_steps(self) -> int:
+        """How many steps the workers have to do again."""
+        died, went_on = self.died_at, self.resumed or self.began or (0, 0)
+        if died is None or died <= went_on:
+            return 0  # or nobody had told, in the last second before its machine was lost
+        # Another training's steps may be another model's, which counts for itself.
+        is_same = died[0] == went_on[0] or died[1] >= went_on[1]
+        return died[1] - went_on[1] if is_same else died[1]
+
     def sentence(self, workers: int, seconds: float) -> str:
         """Returns the line that tells of the recovery; "" when it has been told.
 
@@ -170,15 +180,18 @@ class Recovery:
           workers: how many there are now.
           seconds: from the failure to the first new step.
         """
-        return lost_work.sentence(
-            self.how,
-            self.died_at,
-            self.resumed or self.began,
-            workers=workers,
-            seconds=seconds,
-            is_failure=not self.grown,
-            is_restored=self.resumed is not None,
-        )
+        if not self.how:
+            return ""
+        text, died = ", then ".join(self.how[-MAX_NAMED:]), self.died_at
+        if died and not self.grown:  # else the workers have left between two steps
+            text += f" at step {max(died, self.resumed or self.began or died)[1]:,}"
+        many = f"{workers} worker" + ("s" if workers != 1 else "")
+        lost = self.lost_steps
+        again = f", and does {lost:,} step{'s' if lost != 1 else ''} again," if lost else ""
+        where = "restarted from the beginning"
+        if self.resumed:
+            where = f"resumed at step {self.resumed[1]:,}"
+        return f"{text}; {where} with {many}{again} after {seconds:.1f} s"
 
     @property
     def kind(self) -> str:
@@ -196,11 +209,6 @@ class Recovery:
             "restarts": self.restarts.total,
             **({"preempted": list(self.gone)} if self.gone else {}),
         }
-
-    @property
-    def lost_steps(self) -> int:
-        """How many steps the workers have to do again."""
-        return lost_work.lost_steps(self.died_at, self.resumed or self.began)
 
 
 def _named(agents: Collection[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from tfrun.control.controller import Controller
+from tfrun.control.protocol import messages
 from tfrun.control.rounds.model import State
 from tfrun.job import profile_request
 from tfrun.observe.access import for_owner
@@ -47,13 +48,14 @@ def routes(controller: Controller, monitor: Monitor) -> list[web.RouteDef]:
             raise web.HTTPBadRequest(text="folder is no absolute path\n")
         if controller.runner.round.state is not State.RUNNING or training is None:
             return web.json_response({"problem": "nothing is being trained yet"})
-        wanted = profile_request.Request(
+        wanted = messages.Profile(
+            round=controller.runner.round.number,
             first=profile_request.first_step(training["step"], training["step_seconds"]),
             steps=steps,
             folder=folder,
             name=time.strftime("%Y_%m_%d_%H_%M_%S"),
         )
-        controller.ask_for_profile(wanted)
+        controller.runner.members.broadcast(wanted)
         tasks = [task.name for task in controller.runner.round.tasks if task.runs == "script"]
         return web.json_response({"name": wanted.name, "first": wanted.first, "tasks": tasks})
 

@@ -7,6 +7,13 @@ from dataclasses import field
 from tfrun.control.protocol.wire import Message
 from tfrun.job.exits import ExitStatus
 
+
+class RoundMessage(Message):
+    """Base of those that are about one round: what comes late of another one is left out."""
+
+    round: int
+
+
 # --- from agent to controller ---------------------------------------------------------------
 
 
@@ -21,43 +28,39 @@ class Hello(Message):
     programs: dict
 
 
-class Prepared(Message):
+class Prepared(RoundMessage):
     """The agent can start its tasks: TensorFlow is imported and the ports are reserved."""
 
     kind = "prepared"
-    round: int
     ports: list[int]
     import_seconds: float
 
 
-class PrepareFailed(Message):
+class PrepareFailed(RoundMessage):
     """The agent cannot start tasks, for example because TensorFlow does not import."""
 
     kind = "prepare_failed"
-    round: int
     code: str
     reason: str
     detail: str
 
 
-class WorkerStarted(Message):
+class WorkerStarted(RoundMessage):
     kind = "worker_started"
-    round: int
     task: str
     pid: int
 
 
-class WorkerReport(Message):
+class WorkerReport(RoundMessage):
     """What a worker's own code reported: `{"kind": "error" | "done" | "fit_end" | …}`."""
 
     kind = "worker_report"
-    round: int
     task: str
     time: float
     report: dict
 
 
-class WorkerExited(Message):
+class WorkerExited(RoundMessage):
     """A worker's process has ended.
 
     `code` is -N for signal N, `requested` says that the agent had sent that signal, `tail` is
@@ -65,7 +68,6 @@ class WorkerExited(Message):
     """
 
     kind = "worker_exited"
-    round: int
     task: str
     time: float
     code: int
@@ -109,14 +111,13 @@ class Preempted(Message):
     agent: str
 
 
-class MemorySaved(Message):
+class MemorySaved(RoundMessage):
     """What became of `SaveMemory`.
 
     `step` is on disk, or -1 when nothing in memory was newer; `problem` says what went wrong.
     """
 
     kind = "memory_saved"
-    round: int
     step: int
     problem: str
 
@@ -126,11 +127,10 @@ class Heartbeat(Message):
     agent: str
 
 
-class StacksTaken(Message):
+class StacksTaken(RoundMessage):
     """A worker's Python stacks, as faulthandler writes them; "" when it did not answer."""
 
     kind = "stacks_taken"
-    round: int
     task: str
     text: str
 
@@ -177,107 +177,95 @@ class Refused(Message):
 # --- from controller to agent ---------------------------------------------------------------
 
 
-class Prepare(Message):
+class Prepare(RoundMessage):
     """Reserve `ports` ports for the round and have TensorFlow imported.
 
     `stated` are ports that a cluster file names for this machine's tasks: they have to be free.
     """
 
     kind = "prepare"
-    round: int
     ports: int
     stated: list[int] = field(default_factory=list)
 
 
-class StartRound(Message):
+class StartRound(RoundMessage):
     """Start these tasks, each as `plan.start_messages` describes it."""
 
     kind = "start_round"
-    round: int
     tasks: list
 
 
-class Release(Message):
+class Release(RoundMessage):
     """Every task has finished its script: the processes may end now."""
 
     kind = "release"
-    round: int
 
 
-class Ended(Message):
+class Ended(RoundMessage):
     """These tasks' scripts have ended while others go on: they join no collective any more.
 
     Each with the number of its last host collective; null where it has met nobody.
     """
 
     kind = "ended"
-    round: int
     tasks: dict
 
 
-class Parted(Message):
+class Parted(RoundMessage):
     """The workers wait in different collectives, for ever; where each is, in words."""
 
     kind = "parted"
-    round: int
     places: dict
 
 
-class Save(Message):
+class Save(RoundMessage):
     """Have the training's state saved to disk at the next step: the machine is being preempted."""
 
     kind = "save"
-    round: int
 
 
-class SaveMemory(Message):
+class SaveMemory(RoundMessage):
     """Save to disk the newest state in this machine's memory; no worker is left there."""
 
     kind = "save_memory"
-    round: int
 
 
-class Leave(Message):
+class Leave(RoundMessage):
     """A worker of the round has gone: the others keep their state and leave."""
 
     kind = "leave"
-    round: int
 
 
-class Regroup(Message):
+class Regroup(RoundMessage):
     """Machines come, or go: the workers keep their state and leave between two steps."""
 
     kind = "regroup"
-    round: int
 
 
-class TakeStacks(Message):
+class TakeStacks(RoundMessage):
     """Have each worker show its Python stacks; it goes on with its work."""
 
     kind = "take_stacks"
-    round: int
     threads: bool
 
 
-class Profile(Message):
+class Profile(RoundMessage):
     """Have each worker trace some of its steps, as `job.profile_request.Request` says."""
 
     kind = "profile"
-    round: int
     first: int
     steps: int
     folder: str
     name: str
 
 
-class StopRound(Message):
+class StopRound(RoundMessage):
     """Send `signal` to workers now and SIGKILL to those still there `grace` seconds later.
 
     `tasks` names the workers; none means all.
     """
 
     kind = "stop_round"
-    round: int
     signal: str
     grace: float
     tasks: list[str] = field(default_factory=list)

@@ -21,7 +21,8 @@ class Message(Record):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        _KINDS[cls.kind] = cls
+        if cls.kind:
+            _KINDS[cls.kind] = cls
 
 
 def encode(message: Message) -> str:
