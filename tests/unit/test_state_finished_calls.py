@@ -17,7 +17,7 @@ class Model:
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work_under) -> Path:
-    calls = tmp_path / "checkpoints" / finished_calls.CALLS
+    calls = tmp_path / "checkpoints" / snapshot.CALLS
     calls.mkdir(parents=True)
     work_under(checkpoint_dir=str(calls.parent))
     monkeypatch.setattr(finished_calls, "BUDGET", 10_000)
@@ -31,7 +31,7 @@ def done(folder: Path, call: int, *models: Model) -> None:
 
 
 def arrays_of(folder: Path, call: int) -> set[str] | None:
-    found = snapshot.read_file(finished_calls.path_of(folder, call))
+    found = snapshot.read_file(snapshot.path_of_call(folder, call))
     return found and set(found.arrays)
 
 
@@ -59,4 +59,4 @@ def test_a_model_that_nothing_else_holds_leaves_the_memory_for_the_disk_alone(
     there = [arrays_of(tmp_path, call) for call in range(5)]
     assert there[1] is None and there[0] is not None and there[2] is not None
     assert there[3] == {"history#0"}  # the fifth call has that model
-    assert finished_calls.last(tmp_path) == 4
+    assert snapshot.last_call(tmp_path) == 4

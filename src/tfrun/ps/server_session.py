@@ -65,8 +65,8 @@ class ServerSession(FitSession):
             self._tell_applied()
         self.save_if_due(step, epoch_ended=False)
 
-    def epoch_ended(self, epoch: int, *, last: bool) -> None:
-        super().epoch_ended(epoch, last=last)
+    def epoch_ended(self, epoch: int) -> None:
+        super().epoch_ended(epoch)
         self._tell_applied()
         workspaces = getattr(self._model, "_tfrun_workspaces", {})
         for (kind, _), workspace in workspaces.items():

@@ -111,7 +111,7 @@ class Durable:
         Args:
           path: the file among the snapshots; where there was no room for it, it is not there.
         """
-        target = self._directory / finished_calls.CALLS / path.name
+        target = self._directory / snapshot.CALLS / path.name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             durable_files.copy(path, target)
@@ -125,7 +125,7 @@ class Durable:
 
     def keep_missing_call(self, path: Path) -> None:
         """Keeps what another chief has kept on another machine's disk."""
-        if not (self._directory / finished_calls.CALLS / path.name).exists():
+        if not (self._directory / snapshot.CALLS / path.name).exists():
             self.keep_call(path)
 
     def keep_calls(self) -> str:
@@ -147,17 +147,13 @@ def durable() -> Durable | None:
     if _durable:  # asked at each step
         return _durable[0]
     with _making:
-        return _make()
-
-
-def _make() -> Durable | None:
-    if not _durable:
-        mine, made = settings(), None
-        if mine.checkpoint_dir and world().is_chief:
-            every = parse(mine.checkpoint_every)
-            made = Durable(Path(mine.checkpoint_dir), every, mine.keep)
-        _durable.append(made)
-    return _durable[0]
+        if not _durable:
+            mine, made = settings(), None
+            if mine.checkpoint_dir and world().is_chief:
+                every = parse(mine.checkpoint_every)
+                made = Durable(Path(mine.checkpoint_dir), every, mine.keep)
+            _durable.append(made)
+        return _durable[0]
 
 
 def fetch_into(folder: Path, *, rather_disk: bool = False) -> None:
@@ -180,11 +176,10 @@ def fetch_into(folder: Path, *, rather_disk: bool = False) -> None:
         writable_directory.check_or_tell(
             Path(directory), lambda text: channel.emit(reports.WorkerNotice(text=text))
         )
-    there = snapshot.latest(folder) is not None or finished_calls.last(folder) >= 0
+    there = snapshot.latest(folder) is not None or snapshot.last_call(folder) >= 0
     if there and not rather_disk:
         return
-    calls = Path(directory, finished_calls.CALLS).glob("call-*.safetensors")
-    for path in () if there else calls:
+    for path in () if there else snapshot.calls(Path(directory, snapshot.CALLS)).values():
         with contextlib.suppress(OSError):
             durable_files.copy(path, folder / path.name)
     stored = Store(directory, read_only=True).newest()

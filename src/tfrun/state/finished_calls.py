@@ -24,19 +24,7 @@ from tfrun.process import channel
 from tfrun.state import callback_state, fit_keeper, no_room, random_state, snapshot
 from tfrun.state.snapshot import Place, Snapshot
 
-CALLS = "calls"
 BUDGET = 1 << 30  # bytes of shared memory for the models of all calls
-
-
-def path_of(folder: Path, call: int) -> Path:
-    """The file of a call on this machine."""
-    return folder / f"call-{call}.safetensors"
-
-
-def last(folder: Path) -> int:
-    """The number of the last call that is done; -1 when none is."""
-    names = (path.stem.partition("-")[2] for path in folder.glob("call-*.safetensors"))
-    return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def of_fit(
@@ -87,7 +75,7 @@ def write(folder: Path, call: int, left: Snapshot, *, models: Sequence[Any]) -> 
       left: at whatever place.
       models: that it has trained.
     """
-    path = path_of(folder, call)
+    path = snapshot.path_of_call(folder, call)
     values = {**left.values, "models": [_number_of(model) for model in models]}
     try:
         snapshot.write_file(path, replace(left, place=Place(call=call + 1), values=values))
@@ -136,8 +124,7 @@ def _stay_within_budget(folder: Path, newest: int) -> None:
     A later call of the same model holds what the script will see of it in the end; what is on the
     disk comes back when it is asked for.
     """
-    paths = [path_of(folder, call) for call in range(newest + 1)]
-    there = [path for path in paths if path.exists()]
+    there = [path for call, path in sorted(snapshot.calls(folder).items()) if call <= newest]
     excess = sum(path.stat().st_size for path in there) - BUDGET
     if excess <= 0:
         return
@@ -148,8 +135,8 @@ def _stay_within_budget(folder: Path, newest: int) -> None:
         size = path.stat().st_size
         if {model for later in owners[number + 1 :] for model in later}.issuperset(owners[number]):
             if done := snapshot.read_file(path):
-                small = {name: a for name, a in done.arrays.items() if not _is_variable(name)}
-                snapshot.write_file(path, replace(done, arrays=small))
+                few = {n: a for n, a in done.arrays.items() if not n.startswith(snapshot.VARIABLES)}
+                snapshot.write_file(path, replace(done, arrays=few))
                 excess -= size - path.stat().st_size
         elif on_disk(path.name) is not None:
             path.unlink(missing_ok=True)
@@ -159,7 +146,7 @@ def _stay_within_budget(folder: Path, newest: int) -> None:
 def on_disk(name: str) -> Path | None:
     """The call's file beside the checkpoints, if it is there."""
     directory = settings().checkpoint_dir
-    path = Path(directory, CALLS, name)
+    path = Path(directory, snapshot.CALLS, name)
     return path if directory and path.exists() else None
 
 
@@ -173,7 +160,3 @@ def _number_of(model: Any) -> int:
             return number
     _models.append(weakref.ref(model))
     return len(_models) - 1
-
-
-def _is_variable(name: str) -> bool:
-    return name.startswith(("model/", "optimizer/"))

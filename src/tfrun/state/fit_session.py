@@ -34,6 +34,10 @@ _PAST = (
 )
 
 
+class SessionCallback(keras.callbacks.LambdaCallback):
+    """Tells a session what happens in its `fit`."""
+
+
 class FitSession(Session[FitKeeper]):
     """What recovery has to do with one `fit`.
 
@@ -106,7 +110,23 @@ class FitSession(Session[FitKeeper]):
             self._at = self._reads.go_on(self._kept)
             build_first(self._model, True)
             append_to_logs(callbacks, self._kept.place.epoch)
-        return [_First(self, executed), *callbacks, _Last(self)]
+        first = SessionCallback(
+            on_epoch_begin=lambda epoch, logs=None: self.epoch_begins(epoch, before=True),
+            on_train_batch_end=lambda batch, logs=None: self.step_returned(executed(batch), logs),
+            on_test_begin=lambda logs=None: self.evaluation_begins(),
+            on_test_batch_begin=lambda batch, logs=None: self.evaluation_step_begins(),
+            on_test_batch_end=lambda batch, logs=None: self.evaluation_step_returned(),
+            on_test_end=lambda logs=None: self.evaluation_ends(),
+            on_epoch_end=lambda epoch, logs=None: self.epoch_trained(),
+        )
+        last = SessionCallback(
+            on_train_begin=lambda logs=None: self.train_begins(),
+            on_epoch_begin=lambda epoch, logs=None: self.epoch_begins(epoch, before=False),
+            on_train_batch_begin=lambda batch, logs=None: self.step_begins(),
+            on_train_batch_end=lambda batch, logs=None: self.step_ended(),
+            on_epoch_end=lambda epoch, logs=None: self.epoch_ended(epoch),
+        )
+        return [first, *callbacks, last]
 
     def train_begins(self) -> None:
         """The model is built, and its metrics; its train function is not traced yet."""
@@ -213,8 +233,9 @@ class FitSession(Session[FitKeeper]):
             self.keeper.epoch_trained()
             self.rests()
 
-    def epoch_ended(self, epoch: int, *, last: bool) -> None:
+    def epoch_ended(self, epoch: int) -> None:
         assert self.keeper is not None
+        last = self._model.stop_training or epoch + 1 >= self._end
         with self.changing:
             if not last:
                 self.keeper.begun = self._reads.stand
@@ -254,56 +275,6 @@ class FitSession(Session[FitKeeper]):
 
     def _iterations(self) -> int:
         return self.keeper.iterations() if self.keeper else 0
-
-
-class _First(keras.callbacks.Callback):
-    def __init__(self, session: FitSession, executed: Callable[[int], int]) -> None:
-        super().__init__()
-        self._session, self._executed = session, executed
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._session.epoch_begins(epoch, before=True)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._session.step_returned(self._executed(batch), logs)
-
-    def on_test_begin(self, logs: Any = None) -> None:
-        self._session.evaluation_begins()
-
-    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self._session.evaluation_step_begins()
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._session.evaluation_step_returned()
-
-    def on_test_end(self, logs: Any = None) -> None:
-        self._session.evaluation_ends()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._session.epoch_trained()
-
-
-class _Last(keras.callbacks.Callback):
-    def __init__(self, session: FitSession) -> None:
-        super().__init__()
-        self._session = session
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self._session.train_begins()
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._session.epoch_begins(epoch, before=False)
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self._session.step_begins()
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._session.step_ended()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        model: Any = self.model
-        last = model.stop_training or epoch + 1 >= (self.params or {}).get("epochs", 0)
-        self._session.epoch_ended(epoch, last=last)
 
 
 def _commit(model: Any) -> commits.Commit:

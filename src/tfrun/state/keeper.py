@@ -19,7 +19,7 @@ from tfrun.engine import variable_values
 from tfrun.job import reports
 from tfrun.job.world import world
 from tfrun.process import channel
-from tfrun.state import random_state
+from tfrun.state import random_state, snapshot
 from tfrun.state.snapshot import Place, Snapshot
 
 _LATE = (
@@ -121,7 +121,7 @@ class Keeper:
 def _restore_variables(found: dict[str, Any], kept: Snapshot) -> None:
     """Assigns each variable in `found` its kept value, if it has one."""
     for name in kept.arrays:
-        if name.startswith(("model/", "optimizer/")) and name not in found:
+        if name.startswith(snapshot.VARIABLES) and name not in found:
             raise variable_values.misfit(f"the state holds a variable {name!r}, which is not there")
     for name, variable in found.items():
         if name in kept.arrays:

@@ -31,7 +31,7 @@ REST_SECONDS = 2.0  # so long the training's own thread has to notice by itself
 LOOK_SECONDS = 0.5  # from look to look at where it stands
 LOOKS = 4  # at a worker that is about to be ended
 
-_keeping = 0
+_keeping = 0  # calls of `fit` that catch what ends them
 _open: list[Keeps] = []
 _told = False
 _keeps = threading.Event()
@@ -109,17 +109,13 @@ def keeping_state() -> Iterator[None]:
 
 def opened(training: Keeps) -> None:
     """From now on until `closed` a peer's end leads to a snapshot of this training."""
-    global _keeping
-    _keeping += 1
     _open.append(training)
 
 
 def closed(training: Keeps) -> None:
     """There is nothing to keep of it any more."""
-    global _keeping
     if training in _open:
         _open.remove(training)
-        _keeping -= 1
 
 
 def keeping() -> None:
@@ -139,14 +135,14 @@ def script_ended() -> None:
     were_open = list(_open)
     for training in were_open:
         training.close()
-    if were_open and _told and not _keeping:
+    if were_open and _told and not (_keeping or _open):
         _leave()  # now that nothing is lost by it
 
 
 def _leave() -> None:
     global _told
     _told = True
-    if _keeping:
+    if _keeping or _open:
         threading.Thread(target=_leave_at_rest, name="tfrun leaving", daemon=True).start()
         abort_collectives()
         return

@@ -19,8 +19,6 @@ from tfrun.job.errors import TfrunError
 from tfrun.state import snapshot
 from tfrun.state.snapshot import Snapshot
 
-CALLS = "calls"  # beside the checkpoints: what trainings that are done have left
-
 
 def save(folder: Path, directory: Path, keep: int) -> int | None:
     """Saves what is newer than what is on disk; returns the step that is there then.
@@ -36,15 +34,13 @@ def save(folder: Path, directory: Path, keep: int) -> int | None:
     Raises:
       OSError, TfrunError: it cannot be written.
     """
-    done = -1
-    for path in folder.glob("call-*.safetensors"):
-        done = max(done, int(path.stem.partition("-")[2]))
-        target = directory / CALLS / path.name
+    for path in snapshot.calls(folder).values():
+        target = directory / snapshot.CALLS / path.name
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             durable_files.copy(path, target)
     place = snapshot.latest(folder)
-    if place is None or place.call <= done:
+    if place is None or place.call <= snapshot.last_call(folder):
         return None
     kept = snapshot.read_file(snapshot.path_of(folder, place))
     assert kept is not None

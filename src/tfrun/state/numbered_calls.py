@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tfrun.data.ledger import writer as ledger
-from tfrun.engine.agree import any_worker
-from tfrun.state import durable_checkpoints, finished_calls, leaving, share_snapshot, snapshot
+from tfrun.state import durable_checkpoints, share_snapshot, snapshot
 from tfrun.state.snapshot import Place
 
-_numbers = itertools.count()
-_begun: list[int] = []
+_begun = 0  # trainings
 _target: list[Place | None] = []
 _before_next: list[Callable[[], None]] = []
 
 
 def begin() -> int:
     """The number of a training that begins: the script's run after this one counts the same."""
+    global _begun
     while _before_next:
         _before_next.pop()()
-    number = next(_numbers)
-    _begun.append(number)
+    number, _begun = _begun, _begun + 1
     ledger.training_begins(number)
     return number
 
 
 def have_begun() -> bool:
     """Whether the script has begun a training that is numbered: `fit`, or a `TrainState`."""
-    return bool(_begun)
+    return _begun > 0
 
 
 def before_next(action: Callable[[], None]) -> None:
@@ -48,26 +45,10 @@ def target(strategy: Any | None, folder: Path, *, on_servers: bool = False) -> P
     """
     if not _target:
         durable_checkpoints.fetch_into(folder, rather_disk=on_servers)
-        done = finished_calls.last(folder)
+        done = snapshot.last_call(folder)
         found = [snapshot.latest(folder), Place(call=done + 1) if done >= 0 else None]
         mine = max((place for place in found if place is not None), default=None)
         _target.append(share_snapshot.latest_place(strategy, mine))
         if _target[0] != found[0]:
             snapshot.forget()
     return _target[0]
-
-
-def passed_by(number: int, step: int, strategy: Any | None, folder: Path) -> None:
-    """A training that is done has been passed by, `step` steps of it. A collective, of all workers.
-
-    When nothing is kept of what came after it, that may be the end of the script: a person has to
-    see it, even if some lines come twice.
-    """
-    place = target(strategy, folder)
-    if place is None or place != Place(call=number + 1):
-        return
-    has = snapshot.path_of(folder, place).exists()
-    if strategy is not None:
-        (has,) = any_worker(strategy, [has])
-    if not has:
-        leaving.say_resumed(place, step)

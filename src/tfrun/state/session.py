@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import variable_values
+from tfrun.engine.agree import any_worker
 from tfrun.engine.sync_check import check_in_sync
 from tfrun.job import reports
 from tfrun.job.settings import settings
@@ -94,7 +95,7 @@ class Session(Generic[K]):
     def left(self) -> Snapshot | None:
         """What a training that is done has left; None when nobody has kept it. A collective."""
         ledger.training_is_done()
-        path = finished_calls.path_of(self._folder, self.number)
+        path = snapshot.path_of_call(self._folder, self.number)
         bring_back(path)
         done = share_snapshot.fetch(self._strategy, path, has=path.exists())
         if done is not None and (saving := durable()) is not None:
@@ -102,8 +103,19 @@ class Session(Generic[K]):
         return done
 
     def passed_by(self, step: int) -> None:
-        """A training that is done was passed by, `step` steps of it. A collective."""
-        calls.passed_by(self.number, step, self._strategy, self._folder)
+        """A training that is done was passed by, `step` steps of it. A collective.
+
+        When nothing is kept of what came after it, that may be the end of the script: a person has
+        to see it, even if some lines come twice.
+        """
+        place = self._target
+        if place is None or place != Place(call=self.number + 1):
+            return
+        has = snapshot.path_of(self._folder, place).exists()
+        if self._strategy is not None:
+            (has,) = any_worker(self._strategy, [has])
+        if not has:
+            leaving.say_resumed(place, step)
 
     def begin(self) -> Snapshot | None:
         """The training is open from here to `close`. A collective.
@@ -222,7 +234,7 @@ class Session(Generic[K]):
         """
         saving = durable()
         if self._recovers or saving is not None:
-            path = finished_calls.path_of(self._folder, self.number)
+            path = snapshot.path_of_call(self._folder, self.number)
             is_there = path.exists()  # another worker of this machine was quicker
             if not is_there and (kept := left()) is not None:
                 finished_calls.write(self._folder, self.number, kept, models=models)

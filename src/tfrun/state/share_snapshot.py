@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,11 @@ def latest_place(strategy: Any | None, mine: Place | None) -> Place | None:
       strategy: the multi-worker strategy; None for one worker alone.
       mine: this worker's latest place.
     """
-    places = [mine] if strategy is None else [_place(row) for row in _rows(strategy, _row(mine))]
-    return max((place for place in places if place is not None), default=None)
+    if strategy is None:
+        return mine
+    row = (0, 0, 0) if mine is None else (1 + mine.call, mine.epoch, mine.step)
+    calls, epoch, step = max(_rows(strategy, np.array(row, np.int64)).tolist())
+    return Place(call=calls - 1, epoch=epoch, step=step) if calls else None
 
 
 def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
@@ -69,13 +71,3 @@ def _rows(strategy: Any, row: NDArray[np.int64]) -> NDArray[np.int64]:
     rows = np.zeros((here.size, len(row)), np.int64)
     rows[here.rank] = row
     return sum_over_workers(strategy, rows.ravel()).reshape(rows.shape)
-
-
-def _row(place: Place | None) -> NDArray[np.int64]:
-    values = (0, 0, 0, 0) if place is None else (1, place.call, place.epoch, place.step)
-    return np.array(values, np.int64)
-
-
-def _place(row: Sequence[int]) -> Place | None:
-    there, call, epoch, step = map(int, row)
-    return Place(call=call, epoch=epoch, step=step) if there else None

@@ -29,6 +29,8 @@ from tfrun.process import channel, progress
 from tfrun.state import no_room
 
 KEPT = 2
+CALLS = "calls"  # beside the checkpoints: what trainings that are done have left
+VARIABLES = ("model/", "optimizer/")  # so begin the names of a model's and its optimizers' arrays
 _found_whole: dict[Path, tuple[object, Snapshot]] = {}  # by `latest`, until somebody reads it
 _NAME = re.compile(r"state-(\d+)-(\d+)-(\d+)\.safetensors")
 
@@ -116,12 +118,28 @@ def is_same(a: Snapshot, b: Snapshot) -> bool:
 
 
 def _is_state(name: str) -> bool:
-    return name.startswith(("model/", "optimizer/", "metrics", "objects"))
+    return name.startswith((*VARIABLES, "metrics", "objects"))
 
 
 def path_of(folder: Path, place: Place) -> Path:
     """The file of a place on this machine."""
     return folder / f"state-{place.call}-{place.epoch}-{place.step}.safetensors"
+
+
+def path_of_call(folder: Path, call: int) -> Path:
+    """The file of a training that is done, by its number in the script."""
+    return folder / f"call-{call}.safetensors"
+
+
+def calls(folder: Path) -> dict[int, Path]:
+    """The files of all trainings that are done, by their numbers."""
+    numbers = ((path.stem.partition("-")[2], path) for path in folder.glob("call-*.safetensors"))
+    return {int(number): path for number, path in numbers if number.isdecimal()}
+
+
+def last_call(folder: Path) -> int:
+    """The number of the last training that is done; -1 when none is."""
+    return max(calls(folder), default=-1)
 
 
 def latest(folder: Path) -> Place | None:

@@ -21,7 +21,7 @@ from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel
-from tfrun.state import finished_calls, numbered_calls, snapshot
+from tfrun.state import numbered_calls, snapshot
 
 LOOK_SECONDS = 0.5
 # What `fit` and `evaluate` call alike, and `fit` calls by another name.
@@ -110,9 +110,7 @@ def _states(number: int) -> Iterator[tuple[int, Mapping[str, NDArray]]]:
     ends = False
     while not ends:
         # Asked before the look: what was saved until then is seen.
-        left = snapshot.read_file(
-            Path(directory, finished_calls.CALLS, f"call-{number}.safetensors")
-        )
+        left = snapshot.read_file(snapshot.path_of_call(Path(directory, snapshot.CALLS), number))
         ends = left is not None or over.is_set()
         newest = max((entry.manifest.step for entry in store.list()), default=-1)
         stored = store.newest() if newest > last or ends else None

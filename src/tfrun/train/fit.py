@@ -28,7 +28,7 @@ from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
 from tfrun.ps import server_strategy
-from tfrun.state.fit_session import FitSession
+from tfrun.state.fit_session import FitSession, SessionCallback
 from tfrun.state.leaving import keeping_state
 from tfrun.train import (
     callback_kinds,
@@ -54,6 +54,7 @@ _OURS = (
     StepCounter,
     FitReport,
     Watched,
+    SessionCallback,
 )
 
 
