@@ -14,7 +14,7 @@ from tfrun.cli.params import numbers_of_workers
 from tfrun.job.errors import UsageError
 from tfrun.tools.parity.compare import StepRecord, compare, distance
 from tfrun.tools.parity.report import ParityReport, advice, print_report
-from tfrun.train.sketch import WIDTH, sketch
+from tfrun.train.recording import WIDTH, sketch
 
 RNG = np.random.default_rng(0)
 KERNEL = RNG.normal(size=64)

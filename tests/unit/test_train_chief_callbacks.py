@@ -6,7 +6,8 @@ import keras
 import pytest
 
 from tfrun.state.callback_state import inner
-from tfrun.train import callback_kinds
+from tfrun.state.fit_session import SessionCallback
+from tfrun.train import callback_kinds, fit
 from tfrun.train.chief_callbacks import ChiefOnly, RestoreEverywhere
 
 
@@ -104,3 +105,9 @@ def test_writers_are_put_aside():
     assert type(callback_kinds.for_this_worker(backup)) is RestoreEverywhere
     for other in (keras.callbacks.EarlyStopping(), ActsOnBatch(), ChiefOnly(ActsOnBatch())):
         assert callback_kinds.for_this_worker(other) is other
+
+
+def test_a_container_that_has_served_one_fit_brings_only_its_own_callbacks_to_the_next() -> None:
+    own = [keras.callbacks.TerminateOnNaN(), keras.callbacks.History()]
+    used = keras.callbacks.CallbackList([SessionCallback(), *own, SessionCallback()])
+    assert fit._flat(used) == own

@@ -10,14 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import keras
-import tensorflow as tf
+from tfrun.engine.script_place import KERAS, TENSORFLOW, TFRUN
 
 # What is between the script's own lines may differ: only the chief saves.
-_LIBRARIES = (
-    *(f"{Path(module.__file__ or '').parent}/" for module in (keras, tf)),
-    f"{Path(__file__).parents[1]}/",
-)
+_LIBRARIES = (KERAS, TENSORFLOW, TFRUN, "<frozen")
 
 
 class Frame(NamedTuple):
@@ -59,7 +55,7 @@ def here() -> CallPlace:
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith((*_LIBRARIES, "<frozen")):
+        if not code.co_filename.startswith(_LIBRARIES):
             name = Path(code.co_filename).name
             frames.append(Frame(name, code.co_name, code.co_firstlineno, frame.f_lineno))
             files.append(code.co_filename)

@@ -1,12 +1,14 @@
-"""Decides which callbacks write, and which could act on a single batch. Pure."""
+"""Decides which callbacks write, and which could act on a single batch."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable
 from typing import Any
 
 import keras
 
+from tfrun.job.settings import settings
 from tfrun.state.callback_state import inner
 from tfrun.train.chief_callbacks import ChiefOnly, RestoreEverywhere
 
@@ -16,6 +18,14 @@ WRITERS: tuple[type, ...] = tuple(
     for name in ("ModelCheckpoint", "TensorBoard", "CSVLogger", "RemoteMonitor", "OrbaxCheckpoint")
     if hasattr(keras.callbacks, name)
 )
+
+
+class EpochLogs(keras.callbacks.TensorBoard):
+    """Keras's callback without what it does at each step, for which the chief would be alone."""
+
+    on_train_batch_begin = keras.callbacks.Callback.on_train_batch_begin
+    on_train_batch_end = keras.callbacks.Callback.on_train_batch_end
+
 
 TRAIN_BATCH = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 TEST_BATCH = ("on_test_batch_begin", "on_test_batch_end")
@@ -28,6 +38,20 @@ _PASSIVE = (
     keras.callbacks.ProgbarLogger,
     *WRITERS,
 )
+
+
+def for_tensorboard(given: Iterable[Any]) -> list[Any]:
+    """What `--tensorboard` adds: Keras's own logs of each epoch, besides what the launcher writes.
+
+    Args:
+      given: the script's callbacks; it may bring its own.
+    """
+    folder = settings().tensorboard
+    if not folder or any(isinstance(one, keras.callbacks.TensorBoard) for one in given):
+        return []
+    if importlib.util.find_spec("tensorboard") is None:
+        return []  # Keras's callback needs it; the launcher's files do without
+    return [EpochLogs(folder, write_graph=False)]
 
 
 def for_this_worker(callback: Any) -> Any:

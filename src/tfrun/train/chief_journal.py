@@ -52,31 +52,25 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Come:
-    """A call that the chief has come to, as `Call`."""
+class ChiefCall:
+    """A save or a load that the chief has come to.
+
+    Attributes:
+      frames, nth, path, path_nth: as those of its `Call`.
+      number: of the save, from 1; of a load, that of the last save before it.
+      loads: it is a load.
+    """
 
     frames: tuple[Frame, ...]
     nth: int
     path: str
+    path_nth: int
+    number: int
+    loads: bool
 
     def meets(self, call: Call) -> bool:
         """Whether the script had the chief do this where it had this worker make the call."""
         return self.nth == call.nth and call.place.is_met_by(self.frames)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Load(Come):
-    """A load of the chief's, which comes after so many saves."""
-
-    saves: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChiefSave(Come):
-    """A save of the chief's that has begun."""
-
-    number: int
-    path_nth: int
 
 
 def call(path: str) -> Call:
@@ -106,8 +100,7 @@ class Writer:
         """Tells that a save begins; returns its number."""
         with _lock:
             self._saves += 1
-            told = {"frames": made.place.frames, "nth": made.nth}
-            self._write({"save": self._saves, **told, "path": made.path, "to": made.path_nth})
+            self._come(made, loads=False)
             return self._saves
 
     def end(self, number: int, result: dict[str, Any]) -> None:
@@ -120,11 +113,17 @@ class Writer:
 
     def come(self, made: Call) -> None:
         """Tells that it has come to a load, and so has saved what it saves before."""
-        self._write({"loads": made.place.frames, "nth": made.nth, "path": made.path})
+        self._come(made, loads=True)
 
     def stand(self) -> None:
         """Tells that it waits for others in a collective."""
         self._write({"stands": True})
+
+    def _come(self, made: Call, *, loads: bool) -> None:
+        told = {"frames": made.place.frames, "nth": made.nth}
+        told |= {"path": made.path, "path_nth": made.path_nth}
+        with _lock:
+            self._write({**told, "number": self._saves, "loads": loads})
 
     def _write(self, entry: dict[str, Any]) -> None:
         with _lock:
@@ -137,9 +136,9 @@ class JournalReader:
 
     def __init__(self) -> None:
         self._entries = 0
-        self._begun: list[ChiefSave] = []
+        self._begun: list[ChiefCall] = []  # saves
         self._ended: dict[int, dict[str, Any]] = {}
-        self._loads: list[Load] = []
+        self._loads: list[ChiefCall] = []
         self._stood = self._before = 0  # before: so many saves come before the last load here
 
     def stood(self) -> int:
@@ -163,7 +162,7 @@ class JournalReader:
     def _is_past(self, load: Call, stood: int) -> bool:
         for i, came in enumerate(self._loads):
             if came.meets(load) and (came.path == load.path or came.frames == load.place.frames):
-                self._before = max(self._before, came.saves)
+                self._before = max(self._before, came.number)
                 del self._loads[: i + 1]  # what comes next comes after it
                 return True
         for save in self._begun[self._before :]:  # `if is_chief: save … else: load …`
@@ -172,7 +171,7 @@ class JournalReader:
                 return True
         return self._stood > stood
 
-    def find(self, wanted: Callable[[ChiefSave], bool], seconds: float) -> ChiefSave | None:
+    def find(self, wanted: Callable[[ChiefCall], bool], seconds: float) -> ChiefCall | None:
         """Waits for a save to begin; None when none has in this time."""
         deadline, looked_at = time.monotonic() + seconds, 0
         while True:
@@ -183,7 +182,7 @@ class JournalReader:
             if not self._read_on(deadline):
                 return None
 
-    def result(self, save: ChiefSave) -> dict[str, Any]:
+    def result(self, save: ChiefCall) -> dict[str, Any]:
         """Waits for a save to end; returns what the chief tells of it.
 
         Raises:
@@ -198,7 +197,7 @@ class JournalReader:
             raise _like(kind, text, save.path)
         return entry["result"]
 
-    def wait(self, save: ChiefSave) -> bool:
+    def wait(self, save: ChiefCall) -> bool:
         """Waits for a save to end, well or not; False when it has not."""
         deadline = time.monotonic() + WRITE_SECONDS
         while save.number not in self._ended:
@@ -219,25 +218,12 @@ class JournalReader:
     def _take(self, entry: dict[str, Any]) -> None:
         if "ended" in entry:
             self._ended[entry["ended"]] = entry
-            return
-        if "stands" in entry:
+        elif "stands" in entry:
             self._stood += 1
-            return
-        if "loads" in entry:
-            frames = tuple(Frame(*frame) for frame in entry["loads"])
-            nth, path = entry["nth"], entry["path"]
-            self._loads.append(Load(frames=frames, nth=nth, path=path, saves=len(self._begun)))
-            return
-        frames = tuple(Frame(*frame) for frame in entry["frames"])
-        self._begun.append(
-            ChiefSave(
-                number=entry["save"],
-                frames=frames,
-                nth=entry["nth"],
-                path=entry["path"],
-                path_nth=entry["to"],
-            )
-        )
+        else:
+            frames = tuple(Frame(*frame) for frame in entry.pop("frames"))
+            came = ChiefCall(frames=frames, **entry)
+            (self._loads if came.loads else self._begun).append(came)
 
 
 writer, reader = Writer(), JournalReader()

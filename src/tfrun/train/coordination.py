@@ -6,7 +6,7 @@ callback may decide from its own worker's clock or data; what leaves the list is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Any
 
 import keras
@@ -15,15 +15,6 @@ import numpy as np
 from tfrun.engine.agree import any_worker, mean_over_workers, sum_over_workers
 from tfrun.process.progress import Progress
 from tfrun.train.fit_report import SampleCounter
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchDecisions:
-    """In which loops some callback of some worker acts on single batches."""
-
-    train: bool = False
-    test: bool = False
-    predict: bool = False
 
 
 class SharedLogs(keras.callbacks.Callback):
@@ -55,13 +46,17 @@ class SharedStop(keras.callbacks.Callback):
     The end of each epoch costs one small collective; each batch costs one only in loops in which
     a callback acts on batches. A wish that comes up elsewhere (a signal's handler, a thread) is
     kept for the end of the epoch.
+
+    Args:
+      strategy: the multi-worker strategy.
+      flags: of the model, those that some callback of some worker may set at single batches:
+        "stop_training", "stop_evaluating", "stop_predicting".
+      counter: counts this worker's samples of an epoch.
     """
 
-    def __init__(self, strategy: Any, batches: BatchDecisions, counter: SampleCounter) -> None:
+    def __init__(self, strategy: Any, flags: Collection[str], counter: SampleCounter) -> None:
         super().__init__()
-        self._strategy = strategy
-        self._batches = batches
-        self._counter = counter
+        self._strategy, self._flags, self._counter = strategy, flags, counter
         self._wanted = False
         self.samples = 0.0  # of the last epoch, on all workers
 
@@ -69,7 +64,7 @@ class SharedStop(keras.callbacks.Callback):
         self._wanted = False
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if self._batches.train:
+        if "stop_training" in self._flags:
             self._agree("stop_training")
             return
         model: Any = self.model
@@ -77,11 +72,11 @@ class SharedStop(keras.callbacks.Callback):
             self._wanted, model.stop_training = True, False
 
     def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if self._batches.test:
+        if "stop_evaluating" in self._flags:
             self._agree("stop_evaluating")
 
     def on_predict_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if self._batches.predict:
+        if "stop_predicting" in self._flags:
             self._agree("stop_predicting")
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

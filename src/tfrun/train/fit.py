@@ -33,17 +33,16 @@ from tfrun.state.leaving import keeping_state
 from tfrun.train import (
     callback_kinds,
     evaluator,
+    learning_rate,
     loaded_weights,
     steps_per_execution,
     sync_checks,
-    tensorboard,
-    training_header,
 )
-from tfrun.train.coordination import BatchDecisions, SharedLogs, SharedStop, Watched
-from tfrun.train.fit_report import FitReport, SampleCounter, StepCounter
+from tfrun.train.coordination import SharedLogs, SharedStop, Watched
+from tfrun.train.fit_report import FitReport, SampleCounter, StepCounter, tell_training
 from tfrun.train.same_data import before_call
 from tfrun.train.step_meter import StepMeter
-from tfrun.train.trial import running
+from tfrun.train.trial import TrialSteps, running
 
 Method = Callable[..., Any]
 _OURS = (
@@ -55,6 +54,7 @@ _OURS = (
     FitReport,
     Watched,
     SessionCallback,
+    TrialSteps,
 )
 
 
@@ -74,11 +74,9 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
         trial.arrange(call, strategy)
     plan, optimizer = _plan(model, call.arguments, on_servers), getattr(model, "optimizer", None)
     if not on_servers:
-        training_header.bind(optimizer, plan.reads)
-    folder, is_apart = (
-        settings().state_path,
-        strategy is None and not on_servers and world().size > 1,
-    )
+        learning_rate.tell_batch(optimizer, plan.reads.batch)
+    is_apart = strategy is None and not on_servers and world().size > 1
+    folder = settings().state_path
     if folder is None or in_local_mode() or is_apart:
         return _fit(original, model, call, plan, strategy, lambda callbacks, _: callbacks)
     meter = StepMeter(step_clock.of(strategy), fetches=True)
@@ -91,7 +89,7 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
     arrange = session.arrange if trial is None else trial.around(session.arrange)
     with contextlib.ExitStack() as stack:
         if not on_servers:
-            training_header.tell(optimizer, plan.reads, strategy)
+            tell_training(optimizer, plan.reads, strategy)
             stack.enter_context(errors.coded_sharding())
             stack.enter_context(keeping_state())
         try:
@@ -140,7 +138,7 @@ def _fit(
 ) -> Any:
     """Runs Keras's `fit` with the callbacks arranged so that all workers stay together."""
     given = _flat(call.arguments.get("callbacks"))
-    given += tensorboard.wanted(given)
+    given += callback_kinds.for_tensorboard(given)
     if strategy is None:
         if channel.is_open() and world().is_chief and not in_local_mode():
             counter, steps = SampleCounter(), StepCounter()
@@ -167,7 +165,8 @@ def _fit(
     plan.pace = steps_per_execution.pace_of(model, strategy, sees_steps=sees_steps)
     verbose = _verbose(call)
     counter, steps = SampleCounter(), StepCounter()
-    stop = SharedStop(strategy, BatchDecisions(train=train, test=test), counter)
+    flags = {"stop_training": train, "stop_evaluating": test}
+    stop = SharedStop(strategy, [flag for flag, acts in flags.items() if acts], counter)
     callbacks: list[Any] = [callback_kinds.for_this_worker(callback) for callback in given]
     callbacks += _defaults(given, verbose)
     if own_steps.has_own(model, own_steps.LOGGING):
@@ -291,8 +290,8 @@ def _run_loop(
     if watched := progress.own():
         callbacks.insert(0, Watched(watched))
     if decides:
-        batches = BatchDecisions(test=True, predict=True)
-        callbacks.append(SharedStop(strategy, batches, SampleCounter()))
+        flags = ("stop_evaluating", "stop_predicting")
+        callbacks.append(SharedStop(strategy, flags, SampleCounter()))
     _set_callbacks(call, callbacks)
     logs = contextlib.nullcontext()
     if batch_hooks is callback_kinds.TEST_BATCH:

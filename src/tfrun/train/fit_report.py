@@ -1,4 +1,4 @@
-"""Reports a `fit` to the launcher: steps, samples, seconds, metrics of each epoch and in all."""
+"""Reports a training to the launcher: how it begins, and the steps and metrics of a `fit`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,33 @@ from typing import Any
 
 import keras
 
-from tfrun.engine import multi_step_function, variable_values
+from tfrun.data.order.other_batches import Reads
+from tfrun.engine import compression, multi_step_function, variable_values
 from tfrun.job import reports
+from tfrun.job.world import world
 from tfrun.process import channel
+from tfrun.train.learning_rate import rate_of
+
+
+def tell_training(optimizer: Any, reads: Reads, strategy: Any | None) -> None:
+    """Reports a training that begins, from the chief.
+
+    Args:
+      optimizer: a Keras optimizer, or None.
+      reads: how it reads its data.
+      strategy: its multi-worker strategy, None for one worker alone.
+    """
+    if not channel.is_open() or not world().is_chief:
+        return
+    channel.emit(
+        reports.Training(
+            global_batch=reads.batch,
+            samples=reads.samples,
+            workers=1 if strategy is None else world().size,
+            rate=rate_of(optimizer),
+            compression=compression.shown(strategy),
+        )
+    )
 
 
 class SampleCounter(keras.callbacks.Callback):

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfrun.engine import variable_values
 from tfrun.engine.scopes import default_strategy
 from tfrun.job.errors import UsageError
 from tfrun.job.learning_rate_rules import BASE_BATCH, RULES, Rule, factor
@@ -104,13 +105,9 @@ class ScaledLearningRate(keras.optimizers.schedules.LearningRateSchedule):
 
     def describe(self) -> dict[str, Any]:
         """What a person is told of it, as JSON."""
-        return {
-            "rate": self.target,
-            "rule": self.rule,
-            "base": self.base,
-            "base_batch": self.base_batch,
-            "warmup_steps": self.warmup_steps,
-        }
+        stated = self.get_config()
+        names = ("rule", "base", "base_batch", "warmup_steps")
+        return {"rate": self.target, **{name: stated[name] for name in names}}
 
 
 def scaled_lr(
@@ -166,6 +163,29 @@ def schedule_of(optimizer: Any) -> Any:
     """The learning rate of a Keras optimizer as it was stated: a schedule, a variable, a number."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     return getattr(inner, "_learning_rate", None)  # `learning_rate` is its value now
+
+
+def tell_batch(optimizer: Any, batch: int | None) -> None:
+    """Tells the optimizer's schedule the global batch of the training that begins.
+
+    Raises:
+      UsageError: TFRUN-607 where it needs one and the data does not tell.
+    """
+    schedule = schedule_of(optimizer)
+    if isinstance(schedule, ScaledLearningRate):
+        schedule.begin(batch)
+
+
+def rate_of(optimizer: Any) -> dict[str, Any]:
+    """What a person is told of the learning rate, as JSON; empty when there is nothing to tell."""
+    rate = schedule_of(optimizer)
+    if isinstance(rate, ScaledLearningRate):
+        return rate.describe()
+    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+        return {"schedule": type(rate).__name__}
+    if isinstance(rate, keras.Variable):
+        return {"rate": float(variable_values.copies(rate)[0].numpy())}
+    return {"rate": float(rate)} if isinstance(rate, int | float) else {}
 
 
 def _invalid(what: str, expected: str, fix: str = "") -> UsageError:

@@ -27,7 +27,7 @@ from tfrun.engine.local_mode import in_local_mode, local_mode, variables_distrib
 from tfrun.job.world import world
 from tfrun.process import progress
 from tfrun.train import chief_journal
-from tfrun.train.chief_journal import Call, ChiefSave
+from tfrun.train.chief_journal import Call, ChiefCall
 
 _log = logging.getLogger("tfrun")
 _asked: dict[str, Call] = {}  # by path, how this worker was asked to save it last
@@ -41,28 +41,17 @@ def run_save(
     """Writes `path` once, whoever calls `original(model, path, …)`."""
     strategy = multi_worker_strategy(model)
     with progress.pausing():
-        return _run_save(original, model, strategy, path, args, kwargs)
-
-
-def _run_save(
-    original: Callable[..., Any],
-    model: Any,
-    strategy: Any | None,
-    path: Any,
-    args: tuple,
-    kwargs: dict[str, Any],
-) -> Any:
-    if strategy is None or getattr(_state, "writes", False):  # Keras's methods call its functions
-        return original(model, path, *args, **kwargs)
-    if in_local_mode():
-        return _write(original, model, path, args, kwargs)
-    call = chief_journal.call(key_of(path))
-    if not world().is_chief:
-        _asked[call.path] = _pending[call.path] = call
-        _log.info("The chief writes %s, not worker %d.", path, world().rank)
-        return None
-    with telling(call), local_mode(strategy, model):
-        return _write(original, model, path, args, kwargs)
+        if strategy is None or getattr(_state, "writes", False):  # Keras's methods call functions
+            return original(model, path, *args, **kwargs)
+        if in_local_mode():
+            return _write(original, model, path, args, kwargs)
+        call = chief_journal.call(key_of(path))
+        if not world().is_chief:
+            _asked[call.path] = _pending[call.path] = call
+            _log.info("The chief writes %s, not worker %d.", path, world().rank)
+            return None
+        with telling(call), local_mode(strategy, model):
+            return _write(original, model, path, args, kwargs)
 
 
 @contextlib.contextmanager
@@ -93,8 +82,13 @@ def wait_until_written(path: Any) -> bool:
     with progress.in_collective():
         if call is not None:
             _pending.pop(call.path, None)
-            save = _written_by_chief(call)
-            chief_journal.reader.result(save)
+            reader, seconds = chief_journal.reader, chief_journal.START_SECONDS
+            save = reader.find(_meets(call), seconds) or reader.find(
+                lambda save: (save.path, save.path_nth) == (call.path, call.path_nth), 0
+            )
+            if save is None:
+                raise chief_journal.not_saved(call.path)
+            reader.result(save)
             if save.path != call.path:
                 _copy(save.path, call.path)
             return True
@@ -105,16 +99,6 @@ def wait_until_written(path: Any) -> bool:
             if save is not None:
                 chief_journal.reader.wait(save)
         return bool(asked)
-
-
-def _written_by_chief(call: Call) -> ChiefSave:
-    reader, seconds = chief_journal.reader, chief_journal.START_SECONDS
-    save = reader.find(_meets(call), seconds) or reader.find(
-        lambda save: (save.path, save.path_nth) == (call.path, call.path_nth), 0
-    )
-    if save is None:
-        raise chief_journal.not_saved(call.path)
-    return save
 
 
 def _copy(written: str, path: str) -> None:
@@ -130,31 +114,25 @@ def _copy(written: str, path: str) -> None:
         shutil.copy2(written, temporary)
 
 
-def _meets(call: Call) -> Callable[[ChiefSave], bool]:
+def _meets(call: Call) -> Callable[[ChiefCall], bool]:
     return lambda save: save.meets(call)
 
 
 def _write(
     original: Callable[..., Any], model: Any, path: Any, args: tuple, kwargs: dict[str, Any]
 ) -> Any:
-    _state.writes = True
-    try:
-        return _write_whole(original, model, path, args, kwargs)
-    finally:
-        _state.writes = False
-
-
-def _write_whole(
-    original: Callable[..., Any], model: Any, path: Any, args: tuple, kwargs: dict[str, Any]
-) -> Any:
     # A SavedModel's writer enters the save context itself, and reads no metric.
     exports = original.__name__ == "export"
-    with variables_distributed() if exports else contextlib.nullcontext():
-        asks_first = not kwargs.get("overwrite", args[0] if args else True)
-        if not _can_be_moved(path) or asks_first:
-            return original(model, path, *args, **kwargs)
-        with _beside(Path(path)) as temporary, _naming(path, instead_of=temporary):
-            return original(model, str(temporary), *args, **kwargs)
+    asks_first = not kwargs.get("overwrite", args[0] if args else True)
+    _state.writes = True
+    try:
+        with variables_distributed() if exports else contextlib.nullcontext():
+            if not _can_be_moved(path) or asks_first:
+                return original(model, path, *args, **kwargs)
+            with _beside(Path(path)) as temporary, _naming(path, instead_of=temporary):
+                return original(model, str(temporary), *args, **kwargs)
+    finally:
+        _state.writes = False
 
 
 def _can_be_moved(path: Any) -> bool:

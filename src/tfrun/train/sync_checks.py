@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 
 from tfrun.engine.sync_check import check_in_sync
-from tfrun.job.settings import settings
-
-
-def of_loop(variables: Callable[[], Mapping[str, Any]]) -> Callable[[int], None]:
-    """Returns what a loop of the script's own calls with the number of each step that is done.
-
-    Args:
-      variables: gives those that are compared, by name.
-    """
-    every = settings().sync_check
-
-    def done(step: int) -> None:
-        if every and step % every == 0:
-            check_in_sync(variables().items())
-
-    return done
 
 
 class SyncCheck(keras.callbacks.Callback):

@@ -27,7 +27,7 @@ from tfrun.job.world import world
 from tfrun.process import progress
 from tfrun.train import chief_journal, own_saves
 from tfrun.train.call_sites import CallPlace
-from tfrun.train.chief_journal import Call, ChiefSave
+from tfrun.train.chief_journal import Call, ChiefCall
 from tfrun.train.saving import key_of, telling
 
 Write = Callable[..., Any]
@@ -157,7 +157,7 @@ def _shared(
             return learn(chief_journal.reader.result(save))
 
 
-def _of_chief(call: Call) -> ChiefSave | None:
+def _of_chief(call: Call) -> ChiefCall | None:
     """What the chief saves at this place; None when it does not come here."""
     find, seconds = chief_journal.reader.find, chief_journal.START_SECONDS
     if call.place in _alone and not find(lambda save: call.place.is_met_by(save.frames), 0):

@@ -20,7 +20,8 @@ from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.loop_keeper import LoopKeeper, LoopProgress
 from tfrun.state.session import Session
 from tfrun.state.snapshot import Place, Snapshot
-from tfrun.train import readers, sync_checks, training_header, trial
+from tfrun.train import learning_rate, readers, sync_checks, trial
+from tfrun.train.fit_report import tell_training
 from tfrun.train.step_meter import StepMeter
 
 
@@ -57,7 +58,7 @@ class TrainState:
         self._kept: dict[str, tuple[int, ...]] = {}  # where to begin in each dataset
         self._in_step = self._is_done = self._is_closed = False
         self._shown = progress.own()
-        self._check_sync = sync_checks.of_loop(lambda: self._parts.variables())
+        self._sync_every = settings().sync_check if self._strategy is not None else 0
         self._meter = StepMeter(step_clock.of(self._strategy), fetches=False)
         running = trial.running()
         self._trial = trial.LoopSteps(running, self._parts) if running else None
@@ -260,8 +261,8 @@ class TrainState:
         self._progress, session = after, self._session
         if self._trial is not None:
             self._trial.step_ended(after.step_in_epoch)
-        if self._strategy is not None:
-            self._check_sync(after.step)
+        if self._sync_every and after.step % self._sync_every == 0:
+            sync_checks.check_in_sync(self._parts.variables().items())
         if session is None:
             return
         with session.changing:
@@ -295,9 +296,9 @@ class TrainState:
         strategy = self._strategy or train_state_parts.strategy_of(self._parts.models[0])
         reader = readers.reader_of(dataset, strategy, epochs)
         for optimizer in self._parts.optimizers:
-            training_header.bind(optimizer, reader.reads)
+            learning_rate.tell_batch(optimizer, reader.reads.batch)
         if self._session is not None and not self._is_done:
-            training_header.tell(self._parts.optimizers[0], reader.reads, self._strategy)
+            tell_training(self._parts.optimizers[0], reader.reads, self._strategy)
         readers.go_on(reader, self._kept.pop(reader.name, None), self._progress.reads)
         reads = {**self._progress.reads, reader.name: asdict(reader.reads)}
         self._progress = replace(self._progress, reads=reads)

@@ -25,8 +25,8 @@ from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import memory
 from tfrun.state.train_state_parts import LoopParts
-from tfrun.train import recording, training_header
-from tfrun.train.learning_rate import ScaledLearningRate, schedule_of
+from tfrun.train import recording
+from tfrun.train.learning_rate import ScaledLearningRate, rate_of, schedule_of
 
 
 class Running:
@@ -102,7 +102,7 @@ class Running:
         if self._stated is None:
             self._stated = reads.batch
             if not isinstance(schedule_of(optimizer), ScaledLearningRate):
-                self._rate = training_header.rate_of(optimizer)
+                self._rate = rate_of(optimizer)
         if reads.samples < self.trial.batch:
             self._write({"outcome": "data", "samples": reads.samples})
             sys.exit(0)
@@ -112,7 +112,7 @@ class Running:
 
     def around(self, arrange: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         """Returns `arrange` with the trial's own callback behind all others."""
-        return lambda *given: [*arrange(*given), _Steps(self)]
+        return lambda *given: [*arrange(*given), TrialSteps(self)]
 
     def begins(self, found: Mapping[str, Any]) -> None:
         """A training is about to make its first step."""
@@ -149,7 +149,7 @@ class Running:
             self._recorded = logs
         if self.trial.batch and self._done > self.trial.untimed:
             self._rows.append((seconds, samples))
-            self._rate = self._rate or training_header.rate_of(optimizer)
+            self._rate = self._rate or rate_of(optimizer)
         if self.is_over and self.trial.batch:
             self._tell()
 
@@ -202,7 +202,7 @@ class Running:
                 temporary.write_text(json.dumps(found))
 
 
-class _Steps(keras.callbacks.Callback):
+class TrialSteps(keras.callbacks.Callback):
     """Stands behind all callbacks: the last word about the end is its."""
 
     def __init__(self, running: Running) -> None:

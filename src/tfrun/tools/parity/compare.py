@@ -22,7 +22,7 @@ VARIABLES = 100
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord:
-    """How a run stood after a step; see train/sketch.py for the sketches.
+    """How a run stood after a step; see train/recording.py for the sketches.
 
     Attributes:
       step: its number; 0 is before the first one.
