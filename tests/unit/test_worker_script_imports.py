@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tfrun.worker.script_imports import MAX_FILES, imported_by
+from tfrun.worker.preload import MAX_FILES, imported_by
 
 SCRIPT = '''
 """import nothing"""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.job.reports import CheckpointRestored
-from tfrun.train import loaded_weights, loading, own_saves, saving, tf_checkpoints
+from tfrun.train import loading, saving, tf_checkpoints
 
 
 def save_on_chief(original):
@@ -61,9 +61,9 @@ def _load(original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
 def _load_into(original: Any, target: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
     if path is None:  # `checkpoint.restore(None)` restores nothing
         return original(target, path, *args, **kwargs)
-    loaded_weights.note()
+    loading.note_weights()
     result = loading.from_chief(path, lambda: original(target, path, *args, **kwargs))
-    own_saves.told(CheckpointRestored, target)
+    tf_checkpoints.tell_step(CheckpointRestored, target)
     return result
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from tfrun.engine.script_place import KERAS, TENSORFLOW, TFRUN
+from tfrun.engine.script_lines import LIBRARIES
 
 # What is between the script's own lines may differ: only the chief saves.
-_LIBRARIES = (KERAS, TENSORFLOW, TFRUN, "<frozen")
+_LIBRARIES = (*LIBRARIES, "<frozen")
 
 
 class Frame(NamedTuple):

@@ -34,7 +34,7 @@ from tfrun.train import (
     callback_kinds,
     evaluator,
     learning_rate,
-    loaded_weights,
+    loading,
     steps_per_execution,
     sync_checks,
 )
@@ -157,11 +157,11 @@ def _fit(
             callback_kinds.acts_on_batches(given, callback_kinds.TEST_BATCH),
             callback_kinds.reads_batch_logs(given),
             steps_per_execution.sees_every_step(given),
-            loaded_weights.was_noted(),
+            loading.weights_were_noted(),
         ],
     )
     if has_loaded:
-        loaded_weights.check(strategy, model)
+        loading.check_weights(strategy, model)
     plan.pace = steps_per_execution.pace_of(model, strategy, sees_steps=sees_steps)
     verbose = _verbose(call)
     counter, steps = SampleCounter(), StepCounter()

@@ -4,6 +4,8 @@
 loads something waits for the chief to come to the same load, for then it has done all that stands
 above it. The chief waits for nobody. A script that only tries whether there is something to load
 has all workers try, so it waits for no longer than the chief takes.
+
+And when a training begins, weights are compared that only some workers may have loaded.
 """
 
 from __future__ import annotations
@@ -16,12 +18,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfrun.collective import stamps
 from tfrun.engine import host_collective, multi_worker
+from tfrun.engine.agree import sum_over_workers
 from tfrun.engine.local_mode import in_local_mode
+from tfrun.engine.sync_check import check_in_sync
 from tfrun.job import reports
+from tfrun.job.errors import TfrunError
 from tfrun.job.unmatched_call import ENDED
 from tfrun.job.world import world
 from tfrun.process import channel, progress
@@ -34,6 +40,7 @@ TOLD_SECONDS = 3.0
 _CHIEFS = frozenset({"chief:0", "worker:0"})
 
 _state = threading.local()
+_noted: list[bool] = []
 
 
 def from_chief(path: Any, load: Callable[[], Any]) -> Any:
@@ -94,6 +101,41 @@ def _stands() -> None:
     if world().is_chief:
         with contextlib.suppress(tf.errors.OpError):
             chief_journal.writer.stand()
+
+
+def note_weights() -> None:
+    """The script has loaded values into variables."""
+    if not in_local_mode() and not _noted:
+        _noted.append(True)
+
+
+def weights_were_noted() -> bool:
+    """Whether the script has loaded values into variables since this was asked last."""
+    was = bool(_noted)
+    _noted.clear()
+    return was
+
+
+def check_weights(strategy: Any, model: Any) -> None:
+    """Compares all variables of all workers; a collective.
+
+    Raises:
+      TfrunError: TFRUN-504 when they differ, as after `if is_chief: model.load_weights(…)`, or
+        where a worker's machine does not see the file that the others have loaded.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    variables = [*model.variables, *(optimizer.variables if optimizer else ())]
+    counts = np.zeros(world().size, np.int64)
+    counts[world().rank] = len(variables)
+    counts = sum_over_workers(strategy, counts)
+    if not (counts == counts[0]).all():
+        raise TfrunError(
+            "TFRUN-504",
+            f"the model has {', '.join(map(str, counts))} variables on the workers",
+            expected="the same weights loaded on all workers",
+            fix="Load on all workers, from a file that all of them see",
+        )
+    check_in_sync([(variable.path, variable) for variable in variables])
 
 
 # The chief tells the others when it waits in a collective, where it waits for them.

@@ -8,6 +8,7 @@ chief, as in TensorFlow's tutorial, writes that. The chief waits for nobody, so 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import tempfile
@@ -16,16 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfrun.engine import multi_worker
 from tfrun.engine.agree import spans_workers
 from tfrun.engine.local_mode import default_strategy, in_local_mode, variables_distributed
 from tfrun.job.errors import TfrunError
-from tfrun.job.reports import CheckpointSaved
+from tfrun.job.reports import CheckpointRestored, CheckpointSaved
 from tfrun.job.world import world
-from tfrun.process import progress
-from tfrun.train import chief_journal, own_saves
+from tfrun.process import channel, progress
+from tfrun.state import numbered_calls
+from tfrun.train import chief_journal
 from tfrun.train.call_sites import CallPlace
 from tfrun.train.chief_journal import Call, ChiefCall
 from tfrun.train.saving import key_of, telling
@@ -51,8 +54,8 @@ def run_save(original: Write, checkpoint: Any, prefix: Any, options: Any = None)
     def write() -> Any:
         return original(checkpoint, prefix, _in_step(options))
 
-    saved = _shared(checkpoint, prefix, write, know, learn, lambda path: checkpoint._write(path))
-    own_saves.told(CheckpointSaved, checkpoint)
+    saved = _shared(checkpoint, prefix, write, know, learn, checkpoint._write)
+    tell_step(CheckpointSaved, checkpoint)
     return saved
 
 
@@ -92,8 +95,8 @@ def run_manager_save(
     if not _is_due(manager, check_interval):
         return write()  # which writes nothing
     path = manager._checkpoint_prefix
-    saved = _shared(checkpoint, path, write, know, learn, lambda path: checkpoint._write(path))
-    own_saves.told(CheckpointSaved, checkpoint)
+    saved = _shared(checkpoint, path, write, know, learn, checkpoint._write)
+    tell_step(CheckpointSaved, checkpoint)
     return saved
 
 
@@ -224,3 +227,34 @@ def _in_step(options: Any) -> Any:
     options = copy.copy(options)
     options.experimental_enable_async_checkpoint = False
     return options
+
+
+def tell_step(kind: type[CheckpointSaved | CheckpointRestored], root: Any) -> None:
+    """Tells how far a loop is that saves and restores by itself, by what it puts into `root`.
+
+    Nobody sees the steps of a loop that uses neither `fit` nor a `tfrun.TrainState`. What it puts
+    into a `tf.train.Checkpoint` mostly counts them: an optimizer's `iterations`, a variable of its
+    own. So the launcher learns that a job which is started again and again does advance.
+    """
+    if not channel.is_open() or numbered_calls.have_begun() or not world().is_chief:
+        return
+    if not tf.executing_eagerly() or not isinstance(root, tf.train.Checkpoint):
+        return
+    with contextlib.suppress(Exception):  # whatever is in it: its save or restore has worked
+        if (step := step_of(root)) is not None:
+            channel.emit(kind(step=step))
+
+
+def step_of(root: Any) -> int | None:
+    """Returns the largest whole number that a variable of its holds; None without any."""
+    found: list[int] = []
+    for each in tf.train.TrackableView(root).descendants():
+        value = each.value if isinstance(each, keras.Variable) else each
+        if not isinstance(value, tf.Variable) or value.shape.rank != 0:
+            continue
+        if value.synchronization == tf.VariableSynchronization.ON_READ:
+            continue  # to read it needs all workers
+        # TensorFlow's own counter is one of files.
+        if value.dtype.is_integer and "save_counter" not in value.name:
+            found.append(int(np.asarray(value.numpy())))
+    return max(found, default=None)

@@ -71,13 +71,17 @@ class Signed(logging.Formatter):
 def _leave(error: BaseException | None) -> NoReturn:
     """Ends as the interpreter would: message, threads, atexit, flush; then the barrier."""
     report = None
-    runs_again, where = isinstance(error, PeersLeft), _where(error)
+    lines = sys.modules.get("tfrun.engine.script_lines")  # none of these where nothing is trained
+    calls = sys.modules.get("tfrun.engine.script_calls")
+    where = lines.where(error) if lines and error is not None else ""
+    runs_again = isinstance(error, PeersLeft)
     if isinstance(error, PeersLeft):
         error = error.__cause__
     if error is not None:
-        error = _explained(error)
-        script.trim(error)
-        report = replace(script.describe(error), where=where)
+        # It says whom this worker has waited for in vain, where that is what it is.
+        explained: BaseException = calls.explained(error) if calls else error
+        script.trim(explained)
+        error, report = explained, replace(script.describe(explained), where=where)
     follows = report is not None and is_peer_error(report.type, report.message)
     if report and follows:
         # A custom loop has nobody who would have kept its state on the way up.
@@ -101,20 +105,9 @@ def _leave(error: BaseException | None) -> NoReturn:
         # A worker that left early would take the coordination service, or a peer's last
         # collective, with it. All leave together.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        channel.emit(reports.Done(collectives=_last_collective()))
+        channel.emit(reports.Done(collectives=calls and calls.last_collective()))
         channel.wait_for("release")
     os._exit(code)
-
-
-def _where(error: BaseException | None) -> str:
-    lines = sys.modules.get("tfrun.engine.script_lines")
-    return "" if lines is None or error is None else lines.where(error)
-
-
-def _explained(error: BaseException) -> BaseException:
-    """The error that says whom this worker has waited for in vain, where that is what it is."""
-    calls = sys.modules.get("tfrun.engine.script_calls")
-    return error if calls is None else calls.explained(error)
 
 
 def _run_exit_handlers() -> None:
@@ -137,7 +130,7 @@ def _flush() -> None:
 
 def _keep_state() -> bool:
     """Keeps the state of a `TrainState`; True when there is one, kept or not."""
-    leaving = sys.modules.get("tfrun.state.leaving")  # not where nothing can be trained
+    leaving = sys.modules.get("tfrun.state.leaving")
     try:
         return leaving is not None and leaving.keep_state()
     except Exception as error:  # nothing is worse than a worker that does not leave
@@ -146,17 +139,10 @@ def _keep_state() -> bool:
 
 
 def _end_trainings() -> None:
-    leaving = sys.modules.get("tfrun.state.leaving")
-    if leaving is not None:
+    if leaving := sys.modules.get("tfrun.state.leaving"):
         leaving.script_ended()
-    ledger = sys.modules.get("tfrun.data.ledger.writer")
-    if ledger is not None:
+    if ledger := sys.modules.get("tfrun.data.ledger.writer"):
         ledger.settle()
-
-
-def _last_collective() -> int | None:
-    calls = sys.modules.get("tfrun.engine.script_calls")
-    return calls.last_collective() if calls is not None else None
 
 
 def _listen() -> None:

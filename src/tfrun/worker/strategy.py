@@ -11,8 +11,10 @@ import tensorflow as tf
 from tfrun.cluster.cluster_spec import ClusterSpec
 from tfrun.cluster.tf_config import parse_tf_config
 from tfrun.engine import tpu
+from tfrun.engine.mirrored import Mirrored
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import world
+from tfrun.ps.server_strategy import ParameterServer
 
 Devices = Sequence[str] | None
 
@@ -91,19 +93,7 @@ def _one_device(devices: Sequence[str] | None = None) -> tf.distribute.Strategy:
     return tf.distribute.OneDeviceStrategy((devices or [gpu])[0])
 
 
-def _mirrored(**options: Any) -> tf.distribute.Strategy:
-    from tfrun.engine.mirrored import Mirrored
-
-    return Mirrored(**options)
-
-
-def _multi_worker(**options: Any) -> tf.distribute.Strategy:
-    return tf.distribute.MultiWorkerMirroredStrategy(**options)
-
-
 def _parameter_server(**options: Any) -> tf.distribute.Strategy:
-    from tfrun.ps.server_strategy import ParameterServer
-
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     return ParameterServer(resolver, **options)
 
@@ -114,8 +104,8 @@ def _central_storage(devices: Sequence[str] | None = None) -> tf.distribute.Stra
 
 _KINDS: dict[str, Callable[..., tf.distribute.Strategy]] = {
     "one_device": _one_device,
-    "mirrored": _mirrored,
-    "multi_worker": _multi_worker,
+    "mirrored": Mirrored,
+    "multi_worker": tf.distribute.MultiWorkerMirroredStrategy,
     "parameter_server": _parameter_server,
     "tpu": tpu.strategy,
     "central_storage": _central_storage,
