@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.engine.commit import Commit, unless_updated
-from tfrun.state import preemption
 from tfrun.state.fit_keeper import FitKeeper
+from tfrun.state.save_on_preemption import Moving, Preemptible
 from tfrun.state.snapshot import Place, Snapshot
 
 KEPT = Snapshot(
@@ -62,16 +62,16 @@ def test_one_worker_alone_tells_nothing_of_the_middle_of_a_step() -> None:
 )
 def test_two_looks_have_to_be_the_same(second: Snapshot | None, is_taken: bool) -> None:
     looks = [KEPT, second]
-    training = preemption.Preemptible(lambda: pytest.fail("nothing is saved"), lambda: looks.pop(0))
+    training = Preemptible(lambda: pytest.fail("nothing is saved"), lambda: looks.pop(0))
     try:
         assert training.take() is None  # it rests: there is no step yet
         training.moves()
-        with pytest.raises(preemption.Moving):
+        with pytest.raises(Moving):
             training.take()
         if is_taken:
             assert training.take() is second
         else:
-            with pytest.raises(preemption.Moving):
+            with pytest.raises(Moving):
                 training.take()
     finally:
         training.close()

@@ -84,10 +84,6 @@ class Workspace:
 class KerasEpochs:
     """The epoch iterator of one `fit`, `evaluate` or `predict`.
 
-    Args:
-      model: the model.
-      options: what Keras gives its own epoch iterator.
-
     Attributes:
       validates: it is `fit`'s validation data.
     """
@@ -172,16 +168,13 @@ class KerasEpochs:
             if self._workspace is not None:  # no number ever stands for two steps
                 self._workspace.next_number = max(run.number, self.feed.next_number)
         self._finish(run)
-        if not ended:
-            self._had_nothing()
-        if self.num_batches is None:
-            self.num_batches = ended
-
-    def _had_nothing(self) -> None:
-        if self.kind != "test" or not self.validates:
+        if not ended and self.kind == "test" and self.validates:
+            errors.doubt_validation()
+        elif not ended:
             call = {"train": "fit", "test": "evaluate", "predict": "predict"}[self.kind]
             raise errors.empty(f"model.{call}, x", "at least one batch")
-        errors.doubt_validation()
+        if self.num_batches is None:
+            self.num_batches = ended
 
     # --- for checkpoints ---------------------------------------------------------------------
 
@@ -265,18 +258,15 @@ class KerasEpochs:
 
     def _finish(self, run: PassRun) -> None:
         run.stop()
-        self._advance(run)
+        if self._dataset is not None and self.kind == "train":
+            steps = self._dataset.steps_per_epoch
+            count = self._dataset.position.count(steps) + run.applied
+            self._dataset.advance(Position.of(count, steps))
         self.publish()
 
     def _take_late(self) -> list[tuple[int, Any]]:
         late, self._late = self._late, []
         return late
-
-    def _advance(self, run: PassRun) -> None:
-        if self._dataset is not None and self.kind == "train":
-            steps = self._dataset.steps_per_epoch
-            count = self._dataset.position.count(steps) + run.applied
-            self._dataset.advance(Position.of(count, steps))
 
     def _result(self, number: int, result: Any) -> Any:
         """The logs of a step, or its predictions."""

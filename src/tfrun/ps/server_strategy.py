@@ -135,12 +135,7 @@ def strategy_of(model: Any) -> Any | None:
 
 
 def plan_of(model: Any, **planned: Any) -> FitPlan:
-    """Returns the plan of a call in which an epoch iterator that Keras makes is this model's.
-
-    Args:
-      model: on parameter servers.
-      **planned: the attributes of the plan of a `fit`.
-    """
+    """Returns the plan of a call in which an epoch iterator that Keras makes is this model's."""
 
     def make(strategy: Any, options: dict[str, Any]) -> Any | None:
         from tfrun.ps.keras_epochs import KerasEpochs  # most jobs have no servers

@@ -131,14 +131,7 @@ def fused_update(
     No copies, and slots under the same lock: `use_locking` makes two of them on the same variables
     come one after the other. The ops compute what Keras's `update_step` does. Adam's is not among
     them: ResourceApplyAdam takes 1 - beta_2 in float32, which is wrong by 5e-5, and so are its
-    steps.
-
-    Args:
-      optimizer: the optimizer.
-      variable: its Keras variable.
-      part: which shard, from 0.
-      gradient: of the shard's shape.
-      rate: the learning rate.
+    steps. `part` is the number of the shard that the gradient is of, from 0.
     """
     target = variables.parts(variable)[part]
     plain = type(optimizer) is keras.optimizers.SGD and not (

@@ -16,11 +16,7 @@ from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 
 def strategy_of(variable: Any) -> Any | None:
-    """Returns the parameter-server strategy whose servers hold `variable`; None for others.
-
-    Args:
-      variable: a Keras variable, or one of TensorFlow.
-    """
+    """Returns the parameter-server strategy whose servers hold a variable; None for others."""
     value = getattr(variable, "_value", None) if is_keras(variable) else variable
     if isinstance(value, ShardedVariable):
         value = value.variables[0]

@@ -78,12 +78,6 @@ class StepScope(backend.StatelessScope):
 class StepFunction:
     """A step of a model on a feed's batches, traced once for all workers.
 
-    Args:
-      model: the model, built.
-      kind: which of Keras's steps.
-      feed: the batches.
-      ledger: counts the steps; None for predict.
-
     Attributes:
       concrete: takes the feed's arguments and its resource; returns what the model's step does,
         or None where that is the metrics: then nothing of a step comes back to the chief.

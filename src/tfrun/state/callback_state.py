@@ -41,13 +41,7 @@ def take(callbacks: Iterable[Any], arrays: dict[str, NDArray]) -> list[Any]:
 
 
 def put_back(callbacks: Sequence[Any], states: Sequence[Any], arrays: dict[str, NDArray]) -> None:
-    """Gives each callback what its namesake remembered.
-
-    Args:
-      callbacks: the callbacks of the same `fit` in a script that runs again.
-      states: from `take`.
-      arrays: that belong to them.
-    """
+    """Gives each callback what its namesake remembered, in the same `fit` of the earlier run."""
     for callback, state in zip(map(inner, callbacks), states, strict=False):
         if state["class"] != type(callback).__name__:
             continue

@@ -32,12 +32,7 @@ def of_fit(
 ) -> Snapshot | None:
     """What a `fit` has returned and left; None, which is said, where that cannot be kept.
 
-    Args:
-      model: the model.
-      history: what `fit` returned.
-      callbacks: the user's.
-      data: what `fit` was given.
-      begun: how often it has begun its data, and that of its validations.
+    `begun` says how often it has begun its data, and that of its validations.
     """
     arrays: dict[str, NDArray] = {
         name: variable_values.read(variable_values.copies(variable)[0]).numpy()
@@ -67,14 +62,7 @@ def of_fit(
 
 
 def write(folder: Path, call: int, left: Snapshot, *, models: Sequence[Any]) -> None:
-    """Keeps what a training has left of `models`; a full memory keeps nothing, and says so.
-
-    Args:
-      folder: this machine's snapshots.
-      call: its number in the script.
-      left: at whatever place.
-      models: that it has trained.
-    """
+    """Keeps what a training has left of `models`; a full memory keeps nothing, and says so."""
     path = snapshot.path_of_call(folder, call)
     values = {**left.values, "models": [_number_of(model) for model in models]}
     try:

@@ -112,10 +112,6 @@ def tell_doubt(at: other_batches.ResumePoint, where: str) -> None:
     A job that others depend on goes on when workers come and go, and says so; a person who has
     just started one can do something about it.
 
-    Args:
-      at: the place in the data.
-      where: what reads it.
-
     Raises:
       TfrunError: TFRUN-617.
     """
@@ -131,13 +127,7 @@ def stand_of(kept: Snapshot) -> Stand:
 
 
 class _Validations:
-    """What one `fit` validates with, where that has a memory: a pipeline, a generator.
-
-    Args:
-      model: the model.
-      arguments: those of `fit`.
-      on_servers: parameter servers' workers read it, who have no passes in common.
-    """
+    """What one `fit` validates with, where that has a memory: a pipeline, a generator."""
 
     def __init__(self, model: Any, arguments: Mapping[str, Any], *, on_servers: bool) -> None:
         self._model, self._arguments = model, arguments
@@ -154,11 +144,7 @@ class _Validations:
         return iterator.passes.stand if iterator is not None and self._has_memory else None
 
     def pass_by(self, epoch: int) -> None:
-        """Goes past the validation of an epoch that is done, in the way in which it was run.
-
-        Args:
-          epoch: as Keras numbers it.
-        """
+        """Goes past the validation of an epoch that is done, in the way in which it was run."""
         model = self._model
         if not self._has_memory or not model._should_eval(
             epoch, self._arguments.get("validation_freq", 1)

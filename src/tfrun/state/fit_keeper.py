@@ -24,13 +24,6 @@ from tfrun.state.snapshot import Place, Snapshot
 class FitKeeper(Keeper):
     """Keeps the state of one `fit`.
 
-    Args:
-      model: the model in training.
-      commit: counts the steps and adds up metrics over workers; None for one worker alone.
-      callbacks: those whose memory belongs to the state.
-      plan: of this `fit`: how it reads its data.
-      call: its number in the script.
-
     Attributes:
       per_execution: steps of the execution of the train function that runs, or comes next.
       place: where the state stands that would be kept now, except in the middle of a step. Its
@@ -220,11 +213,7 @@ class FitKeeper(Keeper):
         self._held, self._held_callbacks, self._held_metrics = {}, None, None
 
     def _metrics_held(self, before: tf.Tensor | None) -> NDArray:
-        """The metrics' sums, as of the variables that are held.
-
-        Args:
-          before: the sums when the step began, where it is to be done again.
-        """
+        """The metrics' sums, as of the variables that are held; `before` a step to be redone."""
         if self._held_metrics is not None:
             return self._held_metrics
         return self._totals() if before is None else before.numpy()

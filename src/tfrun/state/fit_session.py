@@ -39,16 +39,7 @@ class SessionCallback(keras.callbacks.LambdaCallback):
 
 
 class FitSession(Session[FitKeeper]):
-    """What recovery has to do with one `fit`.
-
-    Args:
-      model: the model.
-      strategy: its multi-worker strategy, None for one worker alone.
-      call: `fit`'s arguments.
-      plan: what it is to do with its data; it is told where to go on.
-      folder: this machine's snapshots.
-      meter: measures its steps.
-    """
+    """What recovery has to do with one `fit`."""
 
     keeps: ClassVar[type[FitKeeper]] = FitKeeper
 

@@ -66,13 +66,7 @@ class _Held:
 
 
 class LoopKeeper(Keeper):
-    """Keeps the state of one custom loop.
-
-    Args:
-      parts: what the loop changes.
-      commit: counts the updates and adds up metrics over workers; None for one worker alone.
-      call: the number of this training in the script.
-    """
+    """Keeps the state of one custom loop."""
 
     def __init__(self, parts: LoopParts, commit: commits.Commit | None, *, call: int) -> None:
         super().__init__(commit)

@@ -23,11 +23,6 @@ from tfrun.state.snapshot import Snapshot
 def save(folder: Path, directory: Path, keep: int) -> int | None:
     """Saves what is newer than what is on disk; returns the step that is there then.
 
-    Args:
-      folder: the machine's snapshots.
-      directory: the job's checkpoints.
-      keep: how many of them are kept.
-
     Returns:
       None when no training was in the middle.
 

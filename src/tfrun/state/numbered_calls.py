@@ -36,13 +36,7 @@ def before_next(action: Callable[[], None]) -> None:
 
 
 def target(strategy: Any | None, folder: Path, *, on_servers: bool = False) -> Place | None:
-    """Where the script's earlier run had come to; None in a first run. A collective, once.
-
-    Args:
-      strategy: the multi-worker strategy; None for one worker alone.
-      folder: this machine's snapshots.
-      on_servers: the state is on parameter servers, and only checkpoints keep it.
-    """
+    """Where the script's earlier run had come to; None in a first run. A collective, once."""
     if not _target:
         durable_checkpoints.fetch_into(folder, rather_disk=on_servers)
         done = snapshot.last_call(folder)

@@ -21,7 +21,7 @@ from tfrun.job import reports
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel
-from tfrun.state import finished_calls, leaving, preemption, share_snapshot, snapshot
+from tfrun.state import finished_calls, leave_round, save_on_preemption, share_snapshot, snapshot
 from tfrun.state import numbered_calls as calls
 from tfrun.state.durable_checkpoints import Saved, bring_back, durable
 from tfrun.state.keeper import Keeper
@@ -81,7 +81,7 @@ class Session(Generic[K]):
         self._recovers = settings().recovers and not self.on_servers
         self._periodic = interval(settings().snapshots)
         self._target = calls.target(strategy, folder, on_servers=self.on_servers)
-        self._training: preemption.Preemptible | None = None
+        self._training: save_on_preemption.Preemptible | None = None
         self.changing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
         self.has_stepped = False
 
@@ -115,7 +115,7 @@ class Session(Generic[K]):
         if self._strategy is not None:
             (has,) = any_worker(self._strategy, [has])
         if not has:
-            leaving.say_resumed(place, step)
+            leave_round.say_resumed(place, step)
 
     def begin(self) -> Snapshot | None:
         """The training is open from here to `close`. A collective.
@@ -123,14 +123,14 @@ class Session(Generic[K]):
         Returns:
           The state in which it was cut off; None when it has not been.
         """
-        self._training = preemption.Preemptible(self._saved, self._state_aside)
+        self._training = save_on_preemption.Preemptible(self._saved, self._state_aside)
         self.changing, target = self._training.changing, self._target
         if target is None or target.call != self.number:
             return None
         path = snapshot.path_of(self._folder, target)
         kept = share_snapshot.fetch(self._strategy, path, has=path.exists())
         if kept is not None:
-            self._training.rests(lambda: preemption.read(path))
+            self._training.rests(lambda: save_on_preemption.read(path))
         return kept
 
     def resumed(self, kept: Snapshot, step: int) -> None:
@@ -142,7 +142,7 @@ class Session(Generic[K]):
         if self._strategy is not None:
             # Before the first step: a state that differs between workers must not be trained on.
             check_in_sync(what.variables.items())
-        leaving.say_resumed(kept.place, step)
+        leave_round.say_resumed(kept.place, step)
 
     # --- the training ------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class Session(Generic[K]):
     def first_steps(self, place: Place, step: int, made: int) -> None:
         """The first `made` steps are done, which were traced, for who knows how long."""
         self.has_stepped = True
-        leaving.say_stepped(place, step, made)
+        leave_round.say_stepped(place, step, made)
 
     def after_steps(
         self,
@@ -181,7 +181,7 @@ class Session(Generic[K]):
         if self._periodic.due(made) and world().local_rank == 0 and self.keeper is not None:
             self._write(self.keeper.state())
         self.save_if_due(step, epoch_ended=False)
-        leaving.leave_to_regroup(self.keep)
+        leave_round.leave_to_regroup(self.keep)
 
     def save_if_wanted(self) -> None:
         """Between any two steps: the machine may be being preempted."""
@@ -203,7 +203,7 @@ class Session(Generic[K]):
 
     def keep(self) -> None:
         """A peer's end has cut the training off: writes the snapshot."""
-        leaving.keeping()
+        leave_round.keeping()
         if self._recovers:
             kept = self.keeper.state() if self.keeper else None
             self._write(kept)
@@ -225,13 +225,7 @@ class Session(Generic[K]):
     def record(
         self, left: Callable[[], Snapshot | None], step: int, *, models: Sequence[Any]
     ) -> None:
-        """Keeps what the training has left, for a run of the script after this one.
-
-        Args:
-          left: gives it; None where there is nothing to keep.
-          step: how many are done.
-          models: that it has trained.
-        """
+        """Keeps what the training has left, for a run of the script after this one."""
         saving = durable()
         if self._recovers or saving is not None:
             path = snapshot.path_of_call(self._folder, self.number)

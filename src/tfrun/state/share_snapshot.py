@@ -16,12 +16,7 @@ from tfrun.state.snapshot import Place, Snapshot
 
 
 def latest_place(strategy: Any | None, mine: Place | None) -> Place | None:
-    """The latest place that any worker has a state of; a collective.
-
-    Args:
-      strategy: the multi-worker strategy; None for one worker alone.
-      mine: this worker's latest place.
-    """
+    """The latest place that any worker has a state of; a collective."""
     if strategy is None:
         return mine
     row = (0, 0, 0) if mine is None else (1 + mine.call, mine.epoch, mine.step)

@@ -67,11 +67,7 @@ class LoopParts:
         return variables.trained(self._of_models(), self.optimizers)
 
     def build(self, trained: Sequence[Sequence[int] | None]) -> None:
-        """Makes the optimizers' variables, which otherwise their first step makes.
-
-        Args:
-          trained: from the `trained` of the script's earlier run.
-        """
+        """Makes the optimizers' variables, which otherwise their first step makes."""
         strategy = strategy_of(self.models[0])
         variables.build(self._of_models(), self.optimizers, trained, strategy)
 
@@ -107,12 +103,6 @@ class LoopParts:
 
 def collect(model: Any, optimizer: Any, metrics: Any, objects: Mapping[str, Any]) -> LoopParts:
     """Returns the parts of a `TrainState`.
-
-    Args:
-      model: a Keras model or layer, or a list, tuple or dictionary of them.
-      optimizer: a Keras optimizer, likewise.
-      metrics: Keras metrics, likewise; or none.
-      objects: anything else by name.
 
     Raises:
       UsageError: TFRUN-508 where something is missing, or is none of these.

@@ -39,10 +39,6 @@ def is_evaluator() -> bool:
 def run_fit(model: Any, arguments: Mapping[str, Any]) -> keras.callbacks.History:
     """Evaluates the checkpoints of the `fit` that the chief runs at this place of the script.
 
-    Args:
-      model: the model.
-      arguments: those of `fit`.
-
     Returns:
       A history whose `epoch` holds steps, and whose metrics have the names that `fit` gives them.
 

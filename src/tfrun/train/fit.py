@@ -29,7 +29,7 @@ from tfrun.job.world import world
 from tfrun.process import channel, progress
 from tfrun.ps import server_strategy
 from tfrun.state.fit_session import FitSession, SessionCallback
-from tfrun.state.leaving import keeping_state
+from tfrun.state.leave_round import keeping_state
 from tfrun.train import (
     callback_kinds,
     evaluator,
@@ -80,7 +80,10 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
     if folder is None or in_local_mode() or is_apart:
         return _fit(original, model, call, plan, strategy, lambda callbacks, _: callbacks)
     meter = StepMeter(step_clock.of(strategy), fetches=True)
-    session = _kind_of_session(on_servers)(model, strategy, call, plan, folder, meter)
+    kind = FitSession
+    if on_servers:
+        from tfrun.ps.server_session import ServerSession as kind  # most jobs have no servers
+    session = kind(model, strategy, call, plan, folder, meter)
     given = _flat(call.arguments.get("callbacks"))
     if session.is_done:
         history = session.replay(given, functools.partial(_build, original, call, plan))
@@ -110,14 +113,6 @@ def _plan(model: keras.Model, arguments: Mapping[str, Any], on_servers: bool) ->
     # Without an epoch Keras looks at a batch, to build the model.
     make = functools.partial(server_strategy.plan_of, model) if on_servers else FitPlan
     return make(reads=reads, epochs=max(end - first, 1))
-
-
-def _kind_of_session(on_servers: bool) -> type[FitSession]:
-    if not on_servers:
-        return FitSession
-    from tfrun.ps.server_session import ServerSession  # most jobs have no servers
-
-    return ServerSession
 
 
 def _build(original: Method, call: inspect.BoundArguments, plan: FitPlan) -> None:

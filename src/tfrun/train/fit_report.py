@@ -17,13 +17,7 @@ from tfrun.train.learning_rate import rate_of
 
 
 def tell_training(optimizer: Any, reads: Reads, strategy: Any | None) -> None:
-    """Reports a training that begins, from the chief.
-
-    Args:
-      optimizer: a Keras optimizer, or None.
-      reads: how it reads its data.
-      strategy: its multi-worker strategy, None for one worker alone.
-    """
+    """Reports a training that begins, from the chief."""
     if not channel.is_open() or not world().is_chief:
         return
     channel.emit(

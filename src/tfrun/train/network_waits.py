@@ -98,11 +98,7 @@ class _Connection:
 
 
 class Network:
-    """The connections of this process to the cluster's other machines.
-
-    Args:
-      hosts: their addresses.
-    """
+    """The connections of this process to the cluster's other machines, by their addresses."""
 
     def __init__(self, hosts: Iterable[str]) -> None:
         self._hosts = frozenset(hosts)

@@ -32,16 +32,17 @@ class Profiler:
         channel.when(profile_request.WORD, self._asked)
 
     def step_done(self, step: int) -> None:
-        """Takes the news that a step is over.
-
-        Args:
-          step: steps of the whole training that are done.
-        """
+        """Takes the news that a step is over, so many in the whole training."""
         if self._request is not None:
             with self._turn, progress.pausing():
                 self._step = step
-                if self._request is not None:  # another thread may have ended it
-                    self._between(self._request, step)
+                request = self._request
+                if request is None:
+                    return  # another thread has ended it
+                if self._began is None and step >= request.first:
+                    self._begin(request, step)
+                elif self._began is not None and step >= self._began + request.steps:
+                    self._end(request, step)
 
     def closes(self) -> None:
         """The training is over, also in the middle of a profile."""
@@ -58,13 +59,6 @@ class Profiler:
         # The channel repeats to a second training what was said to the first one.
         if request is not None and self._request is None and request.name != self._last:
             self._request, self._last = request, request.name
-
-    def _between(self, request: profile_request.Request, step: int) -> None:
-        if self._began is None:
-            if step >= request.first:
-                self._begin(request, step)
-        elif step >= self._began + request.steps:
-            self._end(request, step)
 
     def _begin(self, request: profile_request.Request, step: int) -> None:
         import tensorflow as tf

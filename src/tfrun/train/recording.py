@@ -19,13 +19,7 @@ WIDTH = 1024  # numbers of a sketch
 
 
 def write(path: Path, logs: Mapping[str, float], found: Mapping[str, Any]) -> None:
-    """Writes one step, whole or not at all.
-
-    Args:
-      path: the file.
-      logs: losses and metrics.
-      found: the Keras variables, by name.
-    """
+    """Writes one step, its logs and its variables by name, whole or not at all."""
     arrays, sizes = {}, {}
     for name, variable in found.items():
         value = variable_values.copies(variable)[0].numpy()

@@ -15,7 +15,7 @@ from tfrun.job import reports
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
-from tfrun.state import leaving, numbered_calls, train_state_parts
+from tfrun.state import leave_round, numbered_calls, train_state_parts
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.loop_keeper import LoopKeeper, LoopProgress
 from tfrun.state.session import Session
@@ -198,7 +198,7 @@ class TrainState:
         if self._session is None or self._is_done:
             return
         self._session.record(self._left, self.step, models=self._parts.models)
-        leaving.closed(self)
+        leave_round.closed(self._session.keep)
         self._session.close()
 
     def __enter__(self) -> TrainState:
@@ -207,11 +207,6 @@ class TrainState:
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if kind is None:  # else the state is kept where the error ends the script
             self.close()
-
-    def keep(self) -> None:
-        """A peer's end has cut the script off: writes the snapshot. Called by tfrun."""
-        if self._session is not None:
-            self._session.keep()
 
     # -------------------------------------------------------------------------------------------
 
@@ -229,7 +224,7 @@ class TrainState:
             self._is_done = True
             session.passed_by(self.step)
             return
-        leaving.opened(self)
+        leave_round.opened(session.keep, self.close)
         kept = session.begin()
         if kept is not None:
             self._restore(kept)

@@ -60,10 +60,6 @@ class Running:
     def arrange(self, call: inspect.BoundArguments, strategy: Any | None) -> None:
         """Changes what `fit` was called with, as the trial wants it.
 
-        Args:
-          call: its arguments.
-          strategy: the multi-worker strategy of the model, or None.
-
         Raises:
           UsageError: TFRUN-503 where each worker trains a model of its own, TFRUN-802 where the
             batch cannot be changed.
@@ -129,16 +125,7 @@ class Running:
         found: Mapping[str, Any],
         optimizer: Any,
     ) -> None:
-        """Steps were made.
-
-        Args:
-          steps: how many.
-          seconds: how long they took.
-          samples: of the global batches.
-          logs: losses and metrics, of all workers.
-          found: the variables by name.
-          optimizer: the Keras optimizer.
-        """
+        """Steps were made, of so many samples of global batches; `logs` are of all workers."""
         if self.is_over:
             return
         self._done += steps
@@ -154,12 +141,7 @@ class Running:
             self._tell()
 
     def validated(self, logs: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-        """An epoch of `fit` has ended; what its validation gave belongs to its last step.
-
-        Args:
-          logs: Keras's, of the epoch.
-          found: the variables by name.
-        """
+        """An epoch of `fit` has ended; what its validation gave belongs to its last step."""
         if self._recorded is None:
             return  # not the chief, or the trial's steps were made by an earlier `fit`
         seen = {name: value for name, value in logs.items() if name.startswith("val_")}
@@ -241,12 +223,7 @@ class TrialSteps(keras.callbacks.Callback):
 
 
 class LoopSteps:
-    """The steps of a custom loop in a trial; with the last one the script ends.
-
-    Args:
-      running: the trial.
-      parts: what the loop changes.
-    """
+    """The steps of a custom loop in a trial; with the last one the script ends."""
 
     def __init__(self, running: Running, parts: LoopParts) -> None:
         self._running, self._parts = running, parts

@@ -130,30 +130,30 @@ def _flush() -> None:
 
 def _keep_state() -> bool:
     """Keeps the state of a `TrainState`; True when there is one, kept or not."""
-    leaving = sys.modules.get("tfrun.state.leaving")
+    leave_round = sys.modules.get("tfrun.state.leave_round")
     try:
-        return leaving is not None and leaving.keep_state()
+        return leave_round is not None and leave_round.keep_state()
     except Exception as error:  # nothing is worse than a worker that does not leave
         sys.excepthook(type(error), error, error.__traceback__)
         return True
 
 
 def _end_trainings() -> None:
-    if leaving := sys.modules.get("tfrun.state.leaving"):
-        leaving.script_ended()
+    if leave_round := sys.modules.get("tfrun.state.leave_round"):
+        leave_round.script_ended()
     if ledger := sys.modules.get("tfrun.data.ledger.writer"):
         ledger.settle()
 
 
 def _listen() -> None:
     from tfrun.engine import script_calls
-    from tfrun.state import leaving, preemption
+    from tfrun.state import leave_round, save_on_preemption
     from tfrun.train import first_update
 
     if world().role != "evaluator":
         script_calls.listen()
-    leaving.listen()
-    preemption.listen()
+    leave_round.listen()
+    save_on_preemption.listen()
     first_update.watch()
 
 
@@ -164,9 +164,9 @@ def _seed(seed: int, *, deterministic: bool) -> None:
     assumes that every worker shuffles alike: with different seeds workers would hold different
     variables and see samples twice.
     """
-    from tfrun.worker.preload import set_global_seed
+    import keras
 
-    set_global_seed(seed)
+    keras.utils.set_random_seed(seed)  # Python's, numpy's and TensorFlow's; it executes no op
     if deterministic:
         import tensorflow as tf
 

@@ -25,11 +25,7 @@ _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w[\w.]*(?:[ \t]*,[ \t]*\w[\
 
 
 def preload(script: str | None = None) -> None:
-    """Imports TensorFlow and Keras and installs the repairs.
-
-    Args:
-      script: the file that will run, where there is one.
-    """
+    """Imports TensorFlow and Keras and installs the repairs."""
     # The zygote's own environment must not make TensorFlow form a cluster.
     os.environ.pop("TF_CONFIG", None)
     os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -64,9 +60,6 @@ def imported_by(script: Path) -> frozenset[str]:
 
     Imports by other means are not seen, and some that never happen are. A file that cannot be read
     imports nothing.
-
-    Args:
-      script: a Python file.
     """
     folder = script.parent
     found: set[str] = set()
@@ -93,10 +86,3 @@ def _names(path: Path) -> set[str]:
         for names in _IMPORT.findall(text)
         for name in names.split(",")
     }
-
-
-def set_global_seed(seed: int) -> None:
-    """Seeds Python, numpy and TensorFlow without executing an op."""
-    import keras
-
-    keras.utils.set_random_seed(seed)

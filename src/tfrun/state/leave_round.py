@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,7 +23,7 @@ from tfrun.job import reports
 from tfrun.job.settings import settings
 from tfrun.process import channel
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import preemption, snapshot
+from tfrun.state import save_on_preemption, snapshot
 from tfrun.state.snapshot import Place
 
 GO_SECONDS = 1.0
@@ -32,23 +32,11 @@ LOOK_SECONDS = 0.5  # from look to look at where it stands
 LOOKS = 4  # at a worker that is about to be ended
 
 _keeping = 0  # calls of `fit` that catch what ends them
-_open: list[Keeps] = []
+# Of loops of the script's own, where only its end catches their errors: what keeps the state of
+# one that a peer's end has cut off, and what ends one.
+_open: dict[Callable[[], None], Callable[[], None]] = {}
 _told = False
 _keeps = threading.Event()
-
-
-class Keeps(Protocol):
-    """A training whose loop is the script's own: only the end of the script catches its errors."""
-
-    def keep(self) -> None:
-        """A peer's end has cut the script off: keeps the state."""
-        ...
-
-    def close(self) -> None:
-        """The training is over."""
-        ...
-
-
 _regroup_wanted = False
 
 
@@ -79,9 +67,6 @@ def leave_to_regroup(keep: Callable[[], None]) -> None:
     The first worker that comes here leaves; its peers then lose sight of it in their next step,
     which nobody can do without it. So nothing has to be agreed on, and no step is lost.
 
-    Args:
-      keep: keeps the state.
-
     Raises:
       PeersLeft: the script is run again from the top.
     """
@@ -107,15 +92,14 @@ def keeping_state() -> Iterator[None]:
         _keeping -= 1
 
 
-def opened(training: Keeps) -> None:
-    """From now on until `closed` a peer's end leads to a snapshot of this training."""
-    _open.append(training)
+def opened(keep: Callable[[], None], close: Callable[[], None]) -> None:
+    """From now on until `closed` a peer's end leads to a snapshot of a loop, by `keep`."""
+    _open[keep] = close
 
 
-def closed(training: Keeps) -> None:
+def closed(keep: Callable[[], None]) -> None:
     """There is nothing to keep of it any more."""
-    if training in _open:
-        _open.remove(training)
+    _open.pop(keep, None)
 
 
 def keeping() -> None:
@@ -125,16 +109,16 @@ def keeping() -> None:
 
 def keep_state() -> bool:
     """Called when a peer's end has ended the script; False when it has no training open."""
-    for training in _open:
-        training.keep()
+    for keep in _open:
+        keep()
     return bool(_open)
 
 
 def script_ended() -> None:
     """Called when the script has come to its end: what is open is over."""
-    were_open = list(_open)
-    for training in were_open:
-        training.close()
+    were_open = list(_open.values())
+    for close in were_open:
+        close()
     if were_open and _told and not (_keeping or _open):
         _leave()  # now that nothing is lost by it
 
@@ -162,8 +146,8 @@ def _leave_at_rest() -> None:
 def _keep_aside() -> bool:
     """Keeps the state of a training that does not move; False when it does, or may."""
     try:
-        kept, folder = preemption.state_at_rest(), settings().state_path
-    except preemption.Moving:
+        kept, folder = save_on_preemption.state_at_rest(), settings().state_path
+    except save_on_preemption.Moving:
         return False
     except RuntimeError:  # what a callback remembers has changed while it was looked at
         return False
