@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfrun.job.doubts import Doubt, Doubts
+from tfrun.job.doubts import Doubts
 from tfrun.job.reports import DoubtRaised, Error
 
 REPORT = DoubtRaised(code="TFRUN-511", text="2 workers each train alone")
@@ -16,7 +16,7 @@ def test_a_doubt_is_told_once_when_all_have_it() -> None:
     assert (doubts.told, told) == ((), None)
     assert doubts.reported("worker:1", REPORT, SCRIPTS)[1] is None  # in another round
     doubts, told = doubts.reported("worker:0", REPORT, SCRIPTS)
-    assert told == Doubt(code="TFRUN-511", text="2 workers each train alone")
+    assert told == REPORT
     assert doubts.told == (told,)
     assert doubts.reported("worker:0", REPORT, SCRIPTS) == (doubts, None)
     assert told.error == Error(type="", message=str(told), traceback=str(told), code=told.code)

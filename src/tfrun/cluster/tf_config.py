@@ -25,12 +25,10 @@ TASK_EXAMPLE = '"task": {"type": "worker", "index": 0}'
 
 @dataclass(frozen=True, kw_only=True)
 class TFConfig:
-    """A TF_CONFIG that TensorFlow can work with.
+    """A TF_CONFIG that TensorFlow can work with; its cluster is empty for one process alone.
 
-    Attributes:
-      cluster: the tasks; empty for one process alone.
-      task: this process; None when it is alone, or the coordinator of parameter servers whose
-        cluster names no chief.
+    `task` is this process; None when it is alone, or the coordinator of parameter servers whose
+    cluster names no chief.
     """
 
     cluster: ClusterSpec = field(default_factory=ClusterSpec)

@@ -11,23 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from tfrun.job.errors import CODES
-from tfrun.job.reports import DoubtRaised, Error
-
-
-@dataclass(frozen=True, kw_only=True)
-class Doubt:
-    """A doubt that is believed, with one of `CODES`: what is done, and what to do instead."""
-
-    code: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.code}: {self.text}"
-
-    @property
-    def error(self) -> Error:
-        """The failure that --strict makes of it."""
-        return Error(type="", message=str(self), traceback=str(self), code=self.code)
+from tfrun.job.reports import DoubtRaised
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +19,11 @@ class Doubts:
     """What workers have reported: which tasks, by the code, and what a person was told of."""
 
     by: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    told: tuple[Doubt, ...] = ()
+    told: tuple[DoubtRaised, ...] = ()
 
     def reported(
         self, task: str, report: DoubtRaised, scripts: Collection[str]
-    ) -> tuple[Doubts, Doubt | None]:
+    ) -> tuple[Doubts, DoubtRaised | None]:
         """Takes a report in; returns the doubt too, once it is believed.
 
         `scripts` are the tasks that run the script.
@@ -51,5 +35,4 @@ class Doubts:
         self = replace(self, by={**self.by, code: tasks})
         if not (report.alone or tasks >= set(scripts)):
             return self, None
-        doubt = Doubt(code=code, text=report.text)
-        return replace(self, told=(*self.told, doubt)), doubt
+        return replace(self, told=(*self.told, report)), report

@@ -109,6 +109,14 @@ class DoubtRaised(Report):
     text: str
     alone: bool | None = None
 
+    def __str__(self) -> str:
+        return f"{self.code}: {self.text}"
+
+    @property
+    def error(self) -> Error:
+        """The failure that --strict makes of it."""
+        return Error(type="", message=str(self), traceback=str(self), code=self.code)
+
 
 # --- how far the training is ---------------------------------------------------------------------
 

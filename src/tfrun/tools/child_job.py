@@ -176,14 +176,9 @@ class ChildJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """Several jobs of one script.
+    """Several jobs of one script, which write into a folder, an absolute path.
 
-    Attributes:
-      program: the script and its arguments.
-      seed: of all jobs.
-      deterministic: the jobs' own option.
-      folder: where they write, an absolute path.
-      timeout: seconds that each may take.
+    Each may take `timeout` seconds.
     """
 
     program: tuple[str, ...]

@@ -19,16 +19,9 @@ MODULE = "tfrun.tools.bench.worker"
 class Bench:
     """What a benchmark measures.
 
-    Attributes:
-      where: the options that say which workers, on which machines.
-      first: those for one worker on the first of these machines.
-      ways: the values of --communication to compare.
-      sizes: bytes of the all-reduces.
-      model: bytes of the synthetic model's gradients.
-      batch: its samples on each worker.
-      steps: of it that are timed.
-      folder: where the jobs write, an absolute path.
-      timeout: seconds that each may take.
+    `where` are the options that say which workers, on which machines, `first` those for one worker
+    on the first of them, `ways` the values of --communication to compare. `sizes` of all-reduces,
+    and of the `model`'s gradients, are bytes; `batch` is for each worker. `timeout` is of each job.
     """
 
     where: tuple[str, ...]

@@ -27,13 +27,9 @@ Facts = Mapping[str, Any]
 class Finding(NamedTuple):
     """Something to know before training.
 
-    Attributes:
-      severity: "error" when training would fail, "warning" when something is not as it should be,
-        "note" for what is so by nature.
-      what: one sentence without its full stop.
-      where: the machine, or two with an arrow between them.
-      why: why it matters.
-      fix: what to do.
+    `severity` is "error" when training would fail, "warning" when something is not as it should be,
+    "note" for what is so by nature. `what` is one sentence without its full stop; `where` a
+    machine, or two with an arrow between them; then why it matters, and what to do.
     """
 
     severity: str

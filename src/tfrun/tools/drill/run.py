@@ -35,13 +35,9 @@ NOT_SAVED = "No checkpoint is being saved"  # checkpoint/background_writer.py sa
 class Drill(Experiment):
     """What a drill does; the moments and the victims depend on the seed too.
 
-    Attributes:
-      workers: how many at most.
-      range: what -n says.
-      hosts: options that name other machines; none for this one.
-      faults: keys of `FAULTS`.
-      kills: how often a fault that repeats comes.
-      limit: the most seconds that the first new step may take.
+    `workers` are how many at most, `range` is what -n says, `hosts` are options that name other
+    machines. Of the `faults`, keys of `FAULTS`, one that repeats comes `kills` times; the first new
+    step may take `limit` seconds.
     """
 
     workers: int

@@ -16,12 +16,10 @@ from tfrun.tools.parity.report import ParityReport
 
 @dataclass(frozen=True, kw_only=True)
 class Parity(Experiment):
-    """What a parity check runs.
+    """What a parity check runs: so many `steps` on each number of workers in `worlds`.
 
-    Attributes:
-      worlds: the numbers of workers; the first one is what the others are compared with.
-      steps: training steps in each run.
-      tolerance: the largest relative difference in a loss or metric that is none.
+    The first of these is what the others are compared with; `tolerance` is the largest relative
+    difference in a loss or metric that is none.
     """
 
     worlds: tuple[int, ...]

@@ -36,15 +36,11 @@ _SIGNALS = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGKILL)
 
 @dataclass(frozen=True, kw_only=True)
 class Tune(Experiment):
-    """What a tuning runs.
+    """What a tuning runs, each batch on so many `workers`.
 
-    Attributes:
-      workers: on how many each batch is tried.
-      start: the first batch of a worker.
-      most: the largest one.
-      steps: that are timed.
-      memory: bytes that a worker may use at once; 0 is no limit.
-      worlds: the numbers of workers for which to say what follows.
+    `start` and `most` are the first and the largest batch of a worker, of which so many `steps` are
+    timed; `memory` are bytes that a worker may use at once, 0 is no limit. `worlds` are the numbers
+    of workers for which to say what follows.
     """
 
     workers: int
