@@ -28,7 +28,7 @@ TALLEST = 6000
 
 
 class Browser:
-    """What the tests do with a browser."""
+    """Drives a browser as the tests need it."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
@@ -61,7 +61,7 @@ class Browser:
         self.settle()
 
     def settle(self) -> None:
-        """Waits until what has changed is on the screen, and a change of size has been heard of."""
+        """Waits until all changes, also one of the screen's size, are visible on the screen."""
         self.driver.set_script_timeout(10)
         self.driver.execute_async_script(
             "const done = arguments[0];"
@@ -84,18 +84,18 @@ class Browser:
         return np.asarray(image.resize((int(clip["width"]), int(clip["height"]))))
 
     def plots(self) -> dict[str, dict[str, Any]]:
-        """What is drawn in each canvas that is shown, by its name: see `_PLOTS`."""
+        """What is drawn in each visible canvas, by the canvas's name: see `_PLOTS`."""
         return self.js(_PLOTS)
 
     def heap(self) -> int:
-        """The bytes that the page's scripts hold, after a collection of what they do not."""
+        """The bytes that the page's scripts use, after a garbage collection."""
         self._cdp("HeapProfiler.collectGarbage")
         self._cdp("Performance.enable")
         metrics = self._cdp("Performance.getMetrics")["metrics"]
         return int(next(m["value"] for m in metrics if m["name"] == "JSHeapUsedSize"))
 
     def problems(self) -> list[str]:
-        """What the browser has complained of: errors of scripts, refused loads, the policy."""
+        """What the browser has logged: errors of scripts, refused loads, violations of the policy."""
         return [
             entry["message"]
             for entry in self.driver.get_log("browser")
@@ -115,7 +115,7 @@ class Browser:
         ]
 
     def press(self, *keys: str) -> None:
-        """Presses keys where the focus is, as a person does."""
+        """Presses keys on the element that has the focus, as a person does."""
         from selenium.webdriver import ActionChains
 
         ActionChains(self.driver).send_keys(*keys).perform()
@@ -154,7 +154,7 @@ return found;
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
-    """Starts a browser with a profile of its own; skips the test where there is none."""
+    """Starts a browser with a profile of its own; skips the test if none is installed."""
     if not (CHROMIUM and DRIVER):
         pytest.skip(MISSING)
     webdriver = pytest.importorskip("selenium.webdriver", reason=MISSING)
@@ -179,7 +179,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Cable:
-    """A TCP connection's way to a port, which can be pulled out and put in again.
+    """Forwards TCP connections to a port; a test can interrupt it, and let it go on.
 
     Attributes:
       port: the end to connect to.
@@ -245,7 +245,7 @@ class Cable:
 
 
 def kept(picture: Any, name: str) -> None:
-    """Keeps a screenshot where TFRUN_TEST_PICTURES says, for a person to look at."""
+    """Saves a screenshot in the directory TFRUN_TEST_PICTURES, for a person to look at."""
     folder = os.environ.get("TFRUN_TEST_PICTURES")
     if folder:
         from PIL import Image

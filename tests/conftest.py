@@ -1,4 +1,4 @@
-"""What all tests share: real `tfrun` processes, and a look at what they leave behind."""
+"""Fixtures of all tests: they run real `tfrun` processes, and check that none is left behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ THOROUGH = os.environ.get("TFRUN_HOST_TESTS") == "1"  # `make test-hosts` runs t
 
 
 class Jobs:
-    """Runs `tfrun` in a directory of its own."""
+    """Runs `tfrun` in a directory of the test's own."""
 
     def __init__(self, directory: Path, mark: str) -> None:
         self.directory = directory
@@ -102,7 +102,7 @@ class Jobs:
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Returns the processes that descend from the test with this mark, also the orphaned ones."""
+    """Returns the processes that the test with this mark has started, also orphans."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -124,7 +124,7 @@ def wait_until(condition, what: str, seconds: float = 30.0):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the nets, and skips what takes long: tests that are marked as thorough.
+    """Marks the tests of `make test-nets`, and skips those that are marked as thorough.
 
     What installs other versions comes first: it waits for the network, while others compute.
     """
@@ -165,7 +165,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture
 def work_under(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Makes this process a worker with such settings, as its agent would."""
+    """Gives this process the settings of a worker, as the worker's agent would."""
 
     def use(**stated: Any) -> None:
         for name, value in WorkerSettings(**stated).variables().items():

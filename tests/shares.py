@@ -1,4 +1,4 @@
-"""Which of many long tests this run takes: another share every day, or all of them."""
+"""Decides which of many long tests run: another share of them every day, or all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DAY = int(os.environ.get("TFRUN_TEST_DAY", datetime.date.today().toordinal()))
 
 
 def in_share(name: str, *, of: int) -> bool:
-    """Whether a test has its turn today; always with TFRUN_TEST_SHARE=all.
+    """Whether a test belongs to today's share; always true with TFRUN_TEST_SHARE=all.
 
     Args:
       name: the test's.

@@ -1,4 +1,4 @@
-"""A job of very many workers that are only numbers: real events, a real monitor, a real port."""
+"""Simulates a job of very many workers, with a real event log, monitor and control port."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PER_HOST = 8
 
 
 def own_seconds(rank: int, step: int) -> float:
-    """The time of a worker's own part of a step."""
+    """Returns a worker's own time in a step: the part without communication."""
     usual = 0.08 * (1 + 0.05 * math.sin(rank)) + 0.003 * math.sin(step / 40 + rank)
     return usual * (SLOWNESS if rank == SLOW else 1)
 
 
 def report(rank: int, step: int, steps: int) -> StepsMade:
-    """What a worker says once a second."""
+    """Returns the report that a worker sends once a second."""
     own = own_seconds(rank, step)
     split = [0.01, own - 0.012, STEP_SECONDS - own, 0.002]
     more = {"logs": {"loss": loss(step), "accuracy": 1 - loss(step) / 3}} if rank == 0 else {}
@@ -101,7 +101,7 @@ def make_run(run_dir: Path, workers: int, steps: int) -> None:
 
 
 class SimulatedJob:
-    """Goes on from what the run directory holds, as a controller that was started again."""
+    """A simulated job that goes on from a run directory, as after a restart of its controller."""
 
     def __init__(self, run_dir: Path, workers: int, steps: int, pace: int = 1) -> None:
         """Args:

@@ -1,4 +1,4 @@
-"""Which options of the command line a change touches: their tests run whatever the day is.
+"""Finds the options of the command line that a change touches: their tests run every day.
 
 A change is what the last commits and the working tree differ in. It touches an option when one of
 its lines in src or in the options' own tests names the option as code does (`--keep`, `TFRUN_KEEP`,
@@ -33,7 +33,7 @@ def names(option: str, text: str) -> bool:
 
 
 def changed_lines(diff: str) -> dict[str, str]:
-    """The lines that a diff of git's takes away and brings, by the file; none of other files."""
+    """The removed and added lines of a git diff, by file; only of files in SOURCES."""
     found: dict[str, list[str]] = {}
     here: list[str] = []
     for line in diff.splitlines():

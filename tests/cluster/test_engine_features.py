@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hand import largest_difference
+from forked_workers import largest_difference
 from workers import results_of
 
 # What differs from one worker by nature: every worker draws the masks for its own samples, and

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hand import largest_difference
+from forked_workers import largest_difference
 from workers import results_of
 
 SAME_AS_ONE = [

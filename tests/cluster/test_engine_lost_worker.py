@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hand import run_workers
+from forked_workers import run_workers
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
-from hand import largest_difference
+from forked_workers import largest_difference
 from workers import run_workers
 
 

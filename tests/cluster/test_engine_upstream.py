@@ -6,7 +6,7 @@ import functools
 import platform
 
 import pytest
-from hand import run_workers
+from forked_workers import run_workers
 
 
 @functools.cache

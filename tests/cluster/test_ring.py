@@ -6,7 +6,7 @@ All other tests go through the host collective, which `--communication auto` tak
 from __future__ import annotations
 
 import pytest
-from hand import largest_difference
+from forked_workers import largest_difference
 from test_engine_features import TOLERANCE
 from test_engine_features import results as features
 from test_engine_loops import IN_SYNC, SAME_AS_ONE

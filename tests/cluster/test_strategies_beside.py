@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hand import largest_difference
+from forked_workers import largest_difference
 from workers import SCRIPTS, TFRUN, results_of, shown_by
 
 

@@ -1,4 +1,4 @@
-"""Real workers for the tests of the engine: `tfrun -n N script`, and what each rank found."""
+"""Runs a script of scripts/ with `tfrun -n N`, and returns what each rank has written."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def shown_by(
 
 
 def results_of(script: str, n: int, timeout: float = 90, **env: str) -> list[dict]:
-    """What `run_workers` gives, from one job for all the tests that ask; its failure too."""
+    """Like `run_workers`, but all tests that ask for the same job share one, also its failure."""
     outcome = _outcome(script, n, timeout, tuple(sorted(env.items())))
     assert isinstance(outcome, list), outcome
     return outcome
@@ -95,7 +95,7 @@ def _outcome(
 
 
 def environment(extra: dict[str, str]) -> dict[str, str]:
-    """One thread a worker, no GPU, TensorFlow's chatter off.
+    """The environment of workers: one thread each, no GPU, no log messages of TensorFlow.
 
     TEST_COMMUNICATION=ring runs all these tests with that collective.
     """

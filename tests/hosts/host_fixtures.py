@@ -1,4 +1,4 @@
-"""What the tests of this directory get: a plugin."""
+"""The fixtures of this directory's tests, as a pytest plugin."""
 
 from __future__ import annotations
 

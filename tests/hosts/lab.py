@@ -187,16 +187,16 @@ class Lab:
     # --- what happens to hosts ----------------------------------------------------------------
 
     def crash(self, name: str) -> None:
-        """Ends the machine, and every process on it, without a word."""
+        """Ends the machine and every process on it at once, without closing connections."""
         os.kill(self._pid_one(name), 9)
         self._inits[name].wait(SECONDS)
 
     def cut(self, name: str) -> None:
-        """Pulls the cable."""
+        """Cuts the host's network connection."""
         call("ip", "-n", self._namespace(name), "link", "set", "eth0", "down")
 
     def plug_in(self, name: str) -> None:
-        """Plugs the cable in again."""
+        """Restores the host's network connection."""
         call("ip", "-n", self._namespace(name), "link", "set", "eth0", "up")
 
     def slow(self, name: str, rate: str) -> None:
@@ -206,7 +206,7 @@ class Lab:
         call(*enter, "tc", "qdisc", "add", "dev", "eth0", *limit)
 
     def narrow(self, one: str, other: str, mtu: int) -> None:
-        """Has packets of more than `mtu` bytes between two hosts vanish without a word."""
+        """Drops packets of more than `mtu` bytes between two hosts, without an ICMP message."""
         for here, there in ((one, other), (other, one)):
             space = self._namespace(here)
             # Packets as they are on a wire: between namespaces larger ones are handed over.
@@ -226,7 +226,7 @@ class Lab:
         self._wait_for_sshd(name)
 
     def drop(self, name: str, ports: str) -> None:
-        """Has the firewall swallow other hosts' connections to the ports."""
+        """Lets the firewall drop other hosts' connections to the ports, without an answer."""
         rules = (
             "add table inet lab; add chain inet lab in { type filter hook input priority 0; }; "
             f"add rule inet lab in iifname eth0 tcp dport {ports} "
@@ -236,7 +236,7 @@ class Lab:
 
     @contextmanager
     def wiretap(self) -> Iterator[Callable[[bytes], bool]]:
-        """Listens between the hosts; whether some bytes have been heard."""
+        """Listens between the hosts; tells whether certain bytes were sent."""
         path = self.directory / f"heard-{uuid.uuid4().hex}"
         enter = ("ip", "netns", "exec", self._namespace("sw"))
         with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Jobs on the hosts of a lab."""
+"""Runs jobs on the hosts of a lab."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ while True:
 
 
 class Hosts:
-    """A lab, and tfrun started on its first host."""
+    """A lab, with `tfrun` started on its first host."""
 
     def __init__(self, lab: Lab, directory: Path) -> None:
         self.lab, self.directory = lab, directory
@@ -117,7 +117,7 @@ class Hosts:
 
 
 def three_hosts(tmp_path: Path, *, shared: bool) -> Iterator[Hosts]:
-    """At the end nothing may run on them any more."""
+    """Yields three hosts; fails if processes still run on them at the end."""
     directory = tmp_path / "lab"
     work = tmp_path / "work"
     directory.mkdir()

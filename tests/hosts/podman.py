@@ -109,7 +109,7 @@ class Podman:
             self.call(name, "volume", "create", *bind, f"{NAME}-run")
 
     def render(self, *options: str) -> None:
-        """Has tfrun write what is to be applied."""
+        """Lets tfrun write the manifests that are to be applied."""
         command = [TFRUN, "render", "kubernetes", "--name", NAME, "--image", IMAGE]
         command += ["-n", str(len(self._lab.names)), "--workdir", "/work", *options, "train.py"]
         done = subprocess.run(
@@ -173,7 +173,7 @@ class Podman:
         return self.call(f"n{index + 1}", "exec", f"{NAME}-{index}-tfrun", *command)
 
     def is_healthy(self, index: int) -> bool:
-        """Probes it once, as the kubelet does."""
+        """Probes a pod once, as the kubelet does."""
         said = self.call(f"n{index + 1}", "healthcheck", "run", f"{NAME}-{index}-tfrun", fails=True)
         return not said
 

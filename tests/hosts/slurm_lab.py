@@ -121,12 +121,12 @@ class SlurmLab:
         return self._run("n1", command, fails=fails, seconds=seconds)
 
     def state(self, job: str) -> str:
-        """Returns a job's state, as scontrol has it."""
+        """Returns a job's state, as scontrol shows it."""
         said = self.call("scontrol", "show", "job", "--oneliner", job)
         return said.partition("JobState=")[2].partition(" ")[0]
 
     def told(self) -> str:
-        """Returns the ends of what Slurm and the job have written, for a test that has failed."""
+        """Returns the last lines of Slurm's logs and the job's, for a test that has failed."""
         logs = [*self._directory.glob("slurm*.log"), *self.work.rglob("*.log")]
         tails = [f"== {path}\n{path.read_text(errors='replace')[-TAIL:]}" for path in sorted(logs)]
         queue = self.call("scontrol", "show", "job", "--oneliner", fails=True)

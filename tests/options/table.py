@@ -1,4 +1,4 @@
-"""What each option of `tfrun SCRIPT` may be given here, what it changes, and what is refused.
+"""The values that each option of `tfrun SCRIPT` is tested with, its effects, and what is refused.
 
 The test takes the options from the command line itself: one that is missing here fails it.
 """
@@ -20,7 +20,7 @@ STEPS = 8  # of the script, in two epochs
 
 
 class Job(NamedTuple):
-    """One that has ended.
+    """A job that has ended.
 
     Attributes:
       chosen: the value of each option that it was given, by the option's name in Python; a flag's
@@ -56,12 +56,12 @@ Effect = Callable[[Job, str], object]
 
 
 def _timeout(name: str) -> Effect:
-    """What comes of a time that nothing in this job reaches is tested where something does."""
+    """The job has this time-out, which it does not reach; its effect is tested elsewhere."""
     return lambda job, value: job.of_job("timeouts")[name] == float(value)
 
 
 def _snapshots(job: Job, every: str) -> bool:
-    """After which steps the state was kept in memory."""
+    """Whether the state was kept in memory after the right steps."""
     kept = job.found["snapshots"]
     if job.mode == "servers":  # which hold the state themselves
         return job.of_job("snapshot_every") == every
@@ -86,7 +86,7 @@ def _log_all(job: Job, _: str) -> bool:
 
 
 def _checkpoints(job: Job, value: str) -> bool:
-    """Which steps are saved: those that are due, as many as are kept."""
+    """Whether the right steps are saved: those that are due, and as many as are kept."""
     due = {"2": [2, 4, 6, 8], "epoch": [4, 8], "off": []}[value]
     keep = int(job.chosen.get("keep", "5"))
     # What is written last may come with the next; the background writer passes over what has
@@ -200,6 +200,6 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
 
 
 def doubted(mode: str, chosen: Mapping[str, str]) -> bool:
-    """Whether an option has no effect on a loop that is the script's alone: a warning."""
+    """Whether an option has no effect on the script's own loop, which causes a warning."""
     about = {"checkpoint_dir", "checkpoint_every", "evaluator", "keep", "snapshot_every"}
     return mode == "own loop" and bool({*about, "steps_per_execution", "sync_check"} & set(chosen))

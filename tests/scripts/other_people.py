@@ -1,4 +1,4 @@
-"""Scripts as other people write them: what each expects, the jobs that run it, their numbers.
+"""Scripts as other people write them: what is expected of each, and the numbers that it prints.
 
 A script says in comments on its first lines what is expected of it:
 
@@ -65,7 +65,7 @@ class Expected:
 
 
 def expected(text: str) -> Expected:
-    """Reads what a script expects.
+    """Reads from a script's first lines what is expected of it.
 
     Raises:
       ValueError: a line is missing, or says what nobody understands.
@@ -144,7 +144,7 @@ def _close(a: Number, b: Number, tolerance: float) -> bool:
 
 
 def disagreements(chief: list[Number], other: list[Number]) -> list[str]:
-    """Says which numbers a worker has printed otherwise than the chief; it may print fewer."""
+    """Says which numbers of a worker differ from the chief's; a worker may print fewer."""
     found = []
     for name in dict.fromkeys(number.name for number in other):
         mine, chiefs = ([n for n in numbers if n.name == name] for numbers in (other, chief))

@@ -1,4 +1,4 @@
-"""Checkpoints whose content says which step they are of, so that a test can tell a mixed one."""
+"""Checkpoints whose content shows their step, so that a test notices one that mixes steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def write(store: Store, step: int, size: int = SIZE) -> None:
 
 
 def assert_whole(stored: Stored | None, size: int = SIZE) -> int:
-    """Fails unless everything in it is of one step, which it returns."""
+    """Returns the step of a checkpoint; fails if its parts are of different steps."""
     assert stored is not None
     step = stored.step
     assert stored.meta == {"key": [0, 1, step], "history": {"loss": [step / 3]}}

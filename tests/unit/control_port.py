@@ -1,4 +1,4 @@
-"""A real control port on loopback, and a client's ways to talk to it, for tests."""
+"""A real control port on loopback, and a client for it, for tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEFAULT = Timeouts()
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """A controller that waits for the agents "a" and "b", and its port."""
+    """A controller that waits for the agents "a" and "b", with a client of its port."""
 
     controller: Controller
     session: aiohttp.ClientSession

@@ -1,4 +1,4 @@
-"""Rounds made by hand, and what happens to them, for tests of the transitions."""
+"""Makes rounds and events for tests of the round's transitions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def raised(task: str | int, kind: str = "ValueError", *, time: float = 2.0) -> R
 
 
 def left(task: str | int, *, time: float = 2.0) -> Reported:
-    """It has noticed that a peer has gone, or was told so."""
+    """A task reports the error that it gets when another worker is gone."""
     return raised(task, "UnavailableError", time=time)
 
 
@@ -110,7 +110,7 @@ def walk(
     recovers: bool = False,
     round: Round | None = None,
 ) -> tuple[Round, tuple[Action, ...]]:
-    """Returns the round after the events, and the last one's actions.
+    """Returns the round after the events, and the actions that the last event caused.
 
     Args:
       *events: what it hears.

@@ -1,4 +1,4 @@
-"""A disk without room, for the tests of what is written all the time."""
+"""Simulates a full disk, for tests of files that are written all the time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def no_file_beyond(size: int) -> Iterator[None]:
-    """A disk that is full, as far as a file can see: what is there can be written over."""
+    """Files cannot grow beyond `size`, as on a full disk; existing bytes can be overwritten."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

@@ -204,7 +204,7 @@ class Broken(list):
         return super().__getitem__(index)
 
 
-class Meeting:
+class ConcurrentReads:
     """Sample 0 is read alone; each later one waits until another thread reads, too."""
 
     def __init__(self, seconds: float) -> None:
@@ -225,7 +225,7 @@ class Meeting:
 
 @pytest.mark.parametrize(("concurrent", "seconds"), [(False, 0.5), (True, 20.0)])
 def test_a_source_is_read_by_one_thread_at_a_time_unless_it_allows_more(concurrent, seconds):
-    source = Meeting(seconds)
+    source = ConcurrentReads(seconds)
     data = Dataset.from_source(source, batch_size=10, concurrent=concurrent).map(lambda x: x)
     assert np.concatenate([batch.numpy() for batch in data]).tolist() == list(range(100))
     assert (source.met > 0) is concurrent

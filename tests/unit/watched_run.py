@@ -1,4 +1,4 @@
-"""A run directory with a small job in it, served on loopback, for tests of what watches it."""
+"""A run directory with a small job, served on loopback, to test the page and the status API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECONDS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """A run, the port that shows it, and a client that shows no token by itself."""
+    """A run, its port, and a client that sends no token unless told to."""
 
     run_dir: Path
     events: EventLog
@@ -75,7 +75,7 @@ async def serving(directory: Path, *, knows_users: bool) -> AsyncIterator[Watche
 def with_run(
     directory: Path, test: Callable[[Watched], Awaitable[None]], *, knows_users: bool = False
 ) -> None:
-    """Runs `test` with a run that is being watched."""
+    """Runs `test` with a run that is served."""
 
     async def run() -> None:
         async with serving(directory, knows_users=knows_users) as watched:

@@ -1,4 +1,4 @@
-"""Real workers for tests: one process imports TensorFlow, repairs it, forks n workers, waits.
+"""Runs workers without a launcher: one process imports and patches TensorFlow, then forks them.
 
 A worker runs the script as `__main__` with TF_CONFIG, RANK and WORLD_SIZE set, and writes its
 result as JSON to the file that TFRUN_TEST_OUT names (one file for each rank).
@@ -72,7 +72,7 @@ def run_workers(
 
 
 def _wait_for_exit(pid: int, deadline: float) -> None:
-    """Waits until a child has ended, and does not reap it."""
+    """Waits until a child has ended, without reaping it."""
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
         if time.monotonic() > deadline:
             return
