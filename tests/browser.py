@@ -95,7 +95,7 @@ class Browser:
         return int(next(m["value"] for m in metrics if m["name"] == "JSHeapUsedSize"))
 
     def problems(self) -> list[str]:
-        """What the browser has logged: errors of scripts, refused loads, violations of the policy."""
+        """What the browser has logged: errors of scripts, refused loads, broken policies."""
         return [
             entry["message"]
             for entry in self.driver.get_log("browser")
