@@ -15,7 +15,7 @@ from tfrun.cluster.external_cluster import (
     is_server,
 )
 from tfrun.cluster.ports import PortReservation
-from tfrun.control.agent_orders import start_messages
+from tfrun.control.agent_orders import start_tasks
 from tfrun.control.placement import Site, make_plan
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, Program
@@ -59,12 +59,12 @@ def test_which_task_it_is(role: str, ps: bool, named: str, is_one: bool) -> None
     (task,) = plan.planned
     assert (task.runs == "server", bool(plan.serves)) == (is_one, is_one)
     assert task.replaceable == (ps and role == "worker")
-    (message,) = start_messages(plan, spec, 0, {"local": ()}, None)["local"]
-    assert ("await_chief" in message["settings"]) is is_one
-    assert message["called"] == f"{role} {int(role == 'worker')}"
-    assert plan.part == f"{message['called']} of a cluster of {4 if ps else 3}"
+    (message,) = start_tasks(plan, spec, 0, {"local": ()}, None)["local"]
+    assert ("await_chief" in message.settings) is is_one
+    assert message.called == f"{role} {int(role == 'worker')}"
+    assert plan.part == f"{message.called} of a cluster of {4 if ps else 3}"
     waits = {"worker": 0 if ps else 2, "chief": 3 if ps else 2}.get(role, 0)
-    assert len(message["awaits"]) == waits
+    assert len(message.awaits) == waits
 
 
 @pytest.mark.parametrize("text", [None, "{}", '{"cluster": {}, "environment": "cloud"}'])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tfrun.cluster.cluster_file import hosts_of, is_local, parse_cluster_file, workers_of
-from tfrun.control.agent_orders import start_messages
+from tfrun.control.agent_orders import start_tasks
 from tfrun.control.membership import next_plan
 from tfrun.control.placement import Site, fixed_plan
 from tfrun.job.errors import UsageError
@@ -57,8 +57,8 @@ def test_each_task_is_on_its_host_and_keeps_its_address() -> None:
     assert plan.workers == 4 and plan.chief == "chief:0"
     assert [plan.ports_of(agent) for agent in "abc"] == [0, 0, 0]
     assert [plan.stated_ports_of(agent) for agent in "abc"] == [[2222], [2222, 2223], [2222]]
-    tasks = start_messages(plan, SPEC, 0, dict.fromkeys("abc", ()), None)
-    environment = tasks["b"][1]["environment"]
+    tasks = start_tasks(plan, SPEC, 0, dict.fromkeys("abc", ()), None)
+    environment = tasks["b"][1].environment
     config = json.loads(environment["TF_CONFIG"])
     assert {role: list(map(str.lower, tasks)) for role, tasks in config["cluster"].items()} == {
         role: list(map(str.lower, tasks)) for role, tasks in FILE.items()
@@ -99,11 +99,11 @@ def test_parameter_servers_and_their_chief(chief: str | None) -> None:
         {} if chief else {"b": 1}
     )
     ports = {host.name: (4000,) * plan.ports_of(host.name) for host in hosts}
-    told = start_messages(plan, spec, 0, ports, None)
-    config = json.loads(told["d"][0]["environment"]["TF_CONFIG"])
+    told = start_tasks(plan, spec, 0, ports, None)
+    config = json.loads(told["d"][0].environment["TF_CONFIG"])
     assert config["cluster"] == {**PS, "chief": [chief or "b:4000"]}
     assert config["task"] == {"type": "ps", "index": 0}
-    environment = told[place][0]["environment"]
+    environment = told[place][0].environment
     assert (environment["RANK"], environment["WORLD_SIZE"]) == ("0", "3")
     everywhere = [host.name for host in hosts]
     assert next_plan(spec, plan, everywhere) is plan

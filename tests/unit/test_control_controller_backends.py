@@ -8,7 +8,7 @@ from pathlib import Path
 
 from control_port import Served, prepare, receive, with_server
 
-from tfrun.control.agent_orders import start_messages
+from tfrun.control.agent_orders import start_tasks
 from tfrun.control.controller import Controller
 from tfrun.control.placement import Site, Whereabouts, make_plan
 from tfrun.control.protocol import messages, wire
@@ -31,8 +31,8 @@ PLAN = make_plan(SPEC, [Site(agent=name, host=name, slots=1) for name in ("a", "
 
 def test_a_reported_address_replaces_the_name() -> None:
     ports = {"a": (1,), "b": (2,)}
-    tasks = start_messages(PLAN, SPEC, 0, ports, None, {"b": "10.0.0.2"})
-    config = json.loads(tasks["a"][0]["environment"]["TF_CONFIG"])
+    tasks = start_tasks(PLAN, SPEC, 0, ports, None, {"b": "10.0.0.2"})
+    config = json.loads(tasks["a"][0].environment["TF_CONFIG"])
     assert config["cluster"] == {"worker": ["a:1", "10.0.0.2:2"]}
 
 

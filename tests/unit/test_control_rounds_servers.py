@@ -23,7 +23,7 @@ from control_rounds import (
 )
 
 from tfrun.cluster.cluster_file import parse_cluster_file
-from tfrun.control.agent_orders import start_messages
+from tfrun.control.agent_orders import start_tasks
 from tfrun.control.membership import StandingBy, growth, new_round
 from tfrun.control.placement import Site, fixed_plan, make_plan
 from tfrun.control.preempted_machines import goes_on_without
@@ -213,11 +213,11 @@ def test_an_evaluator_stands_outside_the_cluster(fixed: bool) -> None:
     assert plan.ports_of("a") == len(ports["a"]) and plan.workers == 2
     *_, last = plan.planned
     assert (last.name, last.runs, last.is_aside) == ("evaluator:0", "script", True)
-    *others, told = start_messages(plan, stated, 0, ports, None)["a"]
-    assert json.loads(told["environment"]["TF_CONFIG"]) == {
+    *others, told = start_tasks(plan, stated, 0, ports, None)["a"]
+    assert json.loads(told.environment["TF_CONFIG"]) == {
         "cluster": {}, "task": {"type": "evaluator", "index": 0}
     }  # fmt: skip
-    here = world_from_environment(told["environment"])
+    here = world_from_environment(told.environment)
     assert (here.role, here.is_chief, here.size, here.in_job) == ("evaluator", False, 1, True)
-    assert all("evaluator" not in other["environment"]["TF_CONFIG"] for other in others)
-    assert [other["environment"]["WORLD_SIZE"] for other in others] == ["3"] * 4
+    assert all("evaluator" not in other.environment["TF_CONFIG"] for other in others)
+    assert [other.environment["WORLD_SIZE"] for other in others] == ["3"] * 4

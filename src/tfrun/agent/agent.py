@@ -307,7 +307,7 @@ class Agent:
         assert self._ports is not None
         self._ports.release_for_use()
         is_first = group.is_new
-        await group.start(message.tasks)
+        await group.start(message.each)
         if is_first:
             self._later(group.watch())
 

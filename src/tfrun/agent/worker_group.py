@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from tfrun.agent import hangs
 from tfrun.agent.gpus import share_gpus, visible_gpus
@@ -71,23 +70,17 @@ class WorkerGroup:
         """True as long as it has started nobody."""
         return not self._workers
 
-    async def start(self, tasks: Sequence[Mapping[str, Any]]) -> None:
-        """Starts the workers, each as `plan.start_messages` describes it.
-
-        Or some of them again, in the place of those that have ended.
-        """
-        self._world_size = max(
-            (int(task["environment"].get("WORLD_SIZE", 1)) for task in tasks), default=0
-        )
+    async def start(self, tasks: Sequence[messages.StartTask]) -> None:
+        """Starts the workers; or some of them again, in the place of those that have ended."""
+        sizes = (int(task.environment.get("WORLD_SIZE", 1)) for task in tasks)
+        self._world_size = max(sizes, default=0)
         if not self._gpus:
-            names = [task["task"] for task in tasks]
+            names = [task.task for task in tasks]
             self._gpus = share_gpus(visible_gpus(os.environ), names)
-        await asyncio.gather(
-            *(self._start_worker(task, self._gpus[task["task"]]) for task in tasks)
-        )
+        await asyncio.gather(*(self._start_worker(task, self._gpus[task.task]) for task in tasks))
 
-    async def _start_worker(self, task: Mapping[str, Any], gpus: Mapping[str, str]) -> None:
-        name: str = task["task"]
+    async def _start_worker(self, task: messages.StartTask, gpus: Mapping[str, str]) -> None:
+        name = task.task
         log = self._logs / f"{name.replace(':', '-')}.log"
         # What a worker of that name has shown in an earlier round is not this one's.
         for path in (progress.path_of(self._state, name), stacks.path_of(self._state, name)):
@@ -95,7 +88,7 @@ class WorkerGroup:
         title = f"--- round {self.number} ---" if self.number else ""
         if name in self._workers:
             title = "--- started again ---"
-        self._starts[name] = StartWatch(task["called"], task["awaits"])
+        self._starts[name] = StartWatch(task.called, task.awaits)
         self._ended_for.pop(name, None)
         worker = WorkerProcess(name, log, self, title=title)
         self._workers[name] = worker
@@ -103,18 +96,18 @@ class WorkerGroup:
             await worker.start(
                 self._spawner,
                 {
-                    "runs": task["runs"],
+                    "runs": task.runs,
                     "program": asdict(self.spec.program),
                     "environment": {
                         **self._environment,
                         **gpus,
-                        **task["environment"],
-                        **replace(self._settings, task=name, **task["settings"]).variables(),
+                        **task.environment,
+                        **replace(self._settings, task=name, **task.settings).variables(),
                     },
                 },
-                show=task["show"],
-                muted=task["muted"],
-                terminal=tuple(task["terminal"]) if task["terminal"] else None,
+                show=task.show,
+                muted=task.muted,
+                terminal=task.terminal,
             )
         except TfrunError:
             return  # the zygote has died, which is reported for itself

@@ -14,7 +14,7 @@ import socket
 import struct
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -78,7 +78,7 @@ class WorkerProcess:
         *,
         show: bool,
         muted: bool = False,
-        terminal: tuple[int, int] | None,
+        terminal: Sequence[int] | None,
     ) -> None:
         """Starts the process.
 

@@ -46,14 +46,14 @@ class AgentOrders:
         Args:
           plan: the round's plan.
           round: the round, with its ports.
-          muted: see `start_messages`.
+          muted: see `start_tasks`.
           only: the task's name.
         """
         number, known, window = round.number, self._known.addresses, self._window
-        by_agent = start_messages(plan, self._spec, number, round.ports, window, known, muted=muted)
+        by_agent = start_tasks(plan, self._spec, number, round.ports, window, known, muted=muted)
         for agent, tasks in by_agent.items():
-            if asked := [task for task in tasks if only in ("", task["task"])]:
-                self._members.send(agent, messages.StartRound(round=number, tasks=asked))
+            if asked := [task for task in tasks if only in ("", task.task)]:
+                self._members.send(agent, messages.StartRound.of(number, asked))
 
     def save_memory(self, plan: Plan, order: messages.SaveMemory, recovery: Recovery) -> bool:
         """Asks one machine of those with the newest state; another one only if that is lost.
@@ -67,7 +67,7 @@ class AgentOrders:
         return bool(self._saver)
 
 
-def start_messages(
+def start_tasks(
     plan: Plan,
     spec: JobSpec,
     number: int,
@@ -76,7 +76,7 @@ def start_messages(
     addresses: Mapping[str, str] | None = None,
     *,
     muted: bool = False,
-) -> dict[str, list[dict[str, Any]]]:
+) -> dict[str, list[messages.StartTask]]:
     """Returns the tasks of each agent's `StartRound`.
 
     Args:
@@ -108,7 +108,7 @@ def start_messages(
             tasks, [Address(host=h, port=p) for h, p in zip(hosts, ports_in_order, strict=True)]
         )
     world_size = sum(task.rank is not None for task in tasks)
-    result: dict[str, list[dict[str, Any]]] = {site.agent: [] for site in plan.sites}
+    result: dict[str, list[messages.StartTask]] = {site.agent: [] for site in plan.sites}
     told = parse_tf_config(plan.external) if plan.external else None
     for planned in plan.planned:
         task = plan.tasks[planned.name]
@@ -120,17 +120,17 @@ def start_messages(
         else:
             environment = environment_for(task, cluster, number, world_size)
         result[planned.agent].append(
-            {
-                "task": planned.name,
-                "runs": planned.runs,
-                "show": is_chief or spec.log_all,
-                "muted": muted,
-                "terminal": list(window) if window and is_chief else None,
-                "called": f"{key.type} {key.index}",
-                "awaits": peers,
-                "environment": environment,
-                "settings": _own_settings(planned, key, plan, spec),
-            }
+            messages.StartTask(
+                task=planned.name,
+                runs=planned.runs,
+                show=is_chief or spec.log_all,
+                muted=muted,
+                terminal=list(window) if window and is_chief else None,
+                called=f"{key.type} {key.index}",
+                awaits=peers,
+                environment=environment,
+                settings=_own_settings(planned, key, plan, spec),
+            )
         )
     return result
 

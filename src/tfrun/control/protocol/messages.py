@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import field
+from typing import Any
 
 from tfrun.control.protocol.wire import Message
 from tfrun.job.exits import ExitStatus
+from tfrun.job.record import Record
 
 
 class RoundMessage(Message):
@@ -188,11 +191,45 @@ class Prepare(RoundMessage):
     stated: list[int] = field(default_factory=list)
 
 
+class StartTask(Record):
+    """A task that an agent is to start.
+
+    Attributes:
+      task: its name.
+      runs: "script", or "server" for one that serves until the end.
+      show: its output is passed on, besides its log.
+      muted: not before it has restored its state.
+      terminal: rows and columns, when its standard output is to look like a terminal.
+      called: what TensorFlow calls it.
+      awaits: the peers that it waits for in TensorFlow's start, each as (task, address).
+      environment: of its process, on top of the machine's.
+      settings: in which it differs from the others of its machine.
+    """
+
+    task: str
+    runs: str
+    show: bool
+    muted: bool
+    terminal: list[int] | None
+    called: str
+    awaits: Sequence[Sequence[str]]
+    environment: dict[str, str]
+    settings: dict[str, Any]
+
+
 class StartRound(RoundMessage):
-    """Start these tasks, each as `plan.start_messages` describes it."""
+    """Start these tasks, each a `StartTask` as JSON has it."""
 
     kind = "start_round"
     tasks: list
+
+    @classmethod
+    def of(cls, round: int, tasks: Iterable[StartTask]) -> StartRound:
+        return cls(round=round, tasks=[vars(task) for task in tasks])
+
+    @property
+    def each(self) -> list[StartTask]:
+        return [StartTask(**task) for task in self.tasks]
 
 
 class Release(RoundMessage):
