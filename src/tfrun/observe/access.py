@@ -165,7 +165,7 @@ def cookie_name(request: web.BaseRequest) -> str:
     return f"tfrun-{ends[1]}" if ends else "tfrun"
 
 
-def is_same_user(peer: tuple[str, int], here: tuple[str, int], table: Path = _CONNECTIONS) -> bool:
+def is_same_user(peer: tuple[str, int], here: tuple[str, int]) -> bool:
     """Returns whether the process that has connected is one of this process's user.
 
     Loopback is open to everybody who is logged in, so an address alone proves nothing; the kernel
@@ -174,12 +174,11 @@ def is_same_user(peer: tuple[str, int], here: tuple[str, int], table: Path = _CO
     Args:
       peer: the connection's other end, as the server sees it.
       here: its end on this side.
-      table: the kernel's list of connections, with their owners.
     """
     if peer[0] != LOOPBACK or here[0] != LOOPBACK:
         return False
     try:
-        with table.open() as lines:
+        with _CONNECTIONS.open() as lines:
             return owner_of(lines, _entry(peer), _entry(here)) == os.getuid()
     except OSError:
         return False  # another system than Linux

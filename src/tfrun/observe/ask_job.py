@@ -63,12 +63,12 @@ def ask(run_dir: Path, path: str, body: dict[str, Any] | None = None, *, seconds
     return values
 
 
-def status(run_dir: Path, *, heat: bool = False) -> dict[str, Any]:
+def status(run_dir: Path) -> dict[str, Any]:
     """Returns the status of a job: its own word if it runs, else what its events tell."""
     try:
-        return ask(run_dir, f"/status{'?heat=1' if heat else ''}")
+        return ask(run_dir, "/status")
     except NoAnswer:
-        return view_of(run_dir).to_json(time.time(), runs=may_run(run_dir), heat=heat)
+        return view_of(run_dir).to_json(time.time(), runs=may_run(run_dir))
 
 
 def may_run(run_dir: Path) -> bool:

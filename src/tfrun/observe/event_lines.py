@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfrun.job import reports
+from tfrun.observe.events import JobEvent
 from tfrun.observe.exception_summary import essence
 from tfrun.observe.stragglers import sentence
 
-Event = Mapping[str, Any]
 
-
-def told(event: Event) -> tuple[str, str] | None:
+def told(event: JobEvent) -> tuple[str, str] | None:
     """Returns what a person reads of an event, and its level: "info", "warning" or "error".
 
     None for what nobody wants to read.
@@ -36,7 +35,7 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}" + "s" * (count != 1)
 
 
-def _line(event: Event) -> str | tuple[str, str] | None:
+def _line(event: JobEvent) -> str | tuple[str, str] | None:
     match event.get("event"):
         case "job":
             return "the job begins" if not event.get("goes_on") else "the job goes on"

@@ -25,7 +25,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("time", "started"), (int, float, _NONE)),
     "report": (dict, _NONE),
 }
-Listener = Callable[[Mapping[str, Any]], None]
+JobEvent = Mapping[str, Any]  # one line of the file
 
 MOST_BYTES = 1 << 20  # of one look at the file
 _BLOCK = 1 << 16
@@ -48,7 +48,7 @@ class EventLog:
           OSError: it cannot be opened, and not for lack of room.
         """
         self._file = Appender(path, _missing, say)
-        self.listeners: list[Listener] = []
+        self.listeners: list[Callable[[JobEvent], None]] = []
 
     def add(self, event: str, /, **fields: Any) -> None:
         """Appends an event."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tfrun.job import reports
+from tfrun.observe.events import JobEvent
 
-Event = Mapping[str, Any]
 # In the order in which they are shown.
 KINDS = (
     *("training", "start", "tracing", "waiting", "recovery", "redone"),
@@ -45,7 +44,7 @@ class Goodput:
     _broken_since: float | None = None
     _ended: float | None = None
 
-    def add(self, event: Event) -> None:
+    def add(self, event: JobEvent) -> None:
         """Takes the next event."""
         time = event["time"]
         match event["event"]:
@@ -76,7 +75,7 @@ class Goodput:
         elif state == "running" and self._broken_since is None:
             self._waited = 0.0
 
-    def _progress(self, event: Event, time: float) -> None:
+    def _progress(self, event: JobEvent, time: float) -> None:
         self._parts["training"] += event["seconds"]
         self._steps += event["steps"]
         aside = dict(event.get("aside") or {})

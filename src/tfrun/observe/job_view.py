@@ -13,6 +13,7 @@ from typing import Any
 
 from tfrun.job import reports
 from tfrun.observe.event_lines import told
+from tfrun.observe.events import JobEvent
 from tfrun.observe.goodput import Goodput
 from tfrun.observe.step_reports import PARTS, Numbers
 from tfrun.observe.time_series import number
@@ -22,7 +23,6 @@ from tfrun.observe.view_training import TrainingView
 
 VERSION = 1
 MAX_EVENTS = MAX_STRAGGLERS = 200
-Event = Mapping[str, Any]
 
 
 class JobView:
@@ -38,7 +38,7 @@ class JobView:
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
         self._begin({})
 
-    def _begin(self, job: Event) -> None:
+    def _begin(self, job: JobEvent) -> None:
         self.job, self.ended = job, dict[str, Any]()
         self.workers, self.rounds = Workers(), Rounds()
         self.goodput = Goodput(began=job.get("time", 0.0))
@@ -56,7 +56,7 @@ class JobView:
         """The task whose place is the training's; "" before there is one."""
         return next(iter(self.tasks), "")
 
-    def add(self, event: Event) -> None:
+    def add(self, event: JobEvent) -> None:
         """Takes the next event; one of another version is left out."""
         if number(event.get("time")) is None or not isinstance(event.get("event"), str):
             return
@@ -70,7 +70,7 @@ class JobView:
             what = {"time": event["time"], "event": event["event"]}
             self._events.append({**what, "text": line[0], "level": line[1]})
 
-    def _add(self, event: Event) -> None:
+    def _add(self, event: JobEvent) -> None:
         self.workers.add(event)
         self.rounds.add(event)
         self.goodput.add(event)
@@ -91,12 +91,12 @@ class JobView:
             case "job_ended":
                 self.ended = dict(event)
 
-    def _over(self, event: Event) -> None:
+    def _over(self, event: JobEvent) -> None:
         for found in self._stragglers:
             if found["until"] is None and event.get("task", found["task"]) == found["task"]:
                 found["until"] = event["time"]
 
-    def _remember(self, event: Event) -> None:
+    def _remember(self, event: JobEvent) -> None:
         """The numbers of each worker, as far as an event holds them."""
         each, split = event.get("tasks") or {}, event["split"]
         for index, task in enumerate(self.tasks):
@@ -175,7 +175,7 @@ class JobView:
         return self.rounds.job_state() if runs else "lost"
 
 
-def reduce(events: Iterable[Event], run_dir: str = "") -> JobView:
+def reduce(events: Iterable[JobEvent], run_dir: str = "") -> JobView:
     """Returns the view of a job's events."""
     view = JobView(run_dir)
     for event in events:

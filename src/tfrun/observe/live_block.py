@@ -20,24 +20,24 @@ MOST_WORKERS = 8
 EVENTS = 3
 ABOVE = 3
 
-View = Callable[[], Mapping[str, Any]]
+GetStatus = Callable[[], Mapping[str, Any]]
 
 
-def is_possible(environment: Mapping[str, str] = os.environ) -> bool:
+def is_possible() -> bool:
     """Whether standard error is a terminal that can redraw lines."""
     try:
         terminal = sys.stderr is not None and sys.stderr.isatty()
     except ValueError:  # it is closed
         return False
-    return terminal and environment.get("TERM", "") not in ("", "dumb")
+    return terminal and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 class Screen:
     """The block, and what scrolls above it. One thread uses it."""
 
-    def __init__(self, view: View) -> None:
-        """`view` gives the job's status (`JobView.to_json`)."""
-        self._view, self._drawn = view, time.monotonic()
+    def __init__(self, status: GetStatus) -> None:
+        """`status` gives the job's status (`JobView.to_json`)."""
+        self._status, self._drawn = status, time.monotonic()
         self._console = Console(stderr=True, highlight=False)
         self._live = Live(
             console=self._console,
@@ -65,7 +65,7 @@ class Screen:
             try:
                 # What scrolls above it keeps some lines, in a low terminal too.
                 high = max(1, self._console.height - ABOVE)
-                shown = board(self._view(), events=EVENTS, workers=MOST_WORKERS, height=high)
+                shown = board(self._status(), events=EVENTS, workers=MOST_WORKERS, height=high)
             except Exception:  # a mistake of ours must not cost the user's output
                 self._drawn = math.inf
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,6 @@ from tfrun.observe.view_training import summed
 SECONDS = 1.0  # between two events that sum up
 PART = 1 / 600  # of the job's age, as soon as that is more: some 3,600 events on the first day
 TASKS_IN_EVENT = 64  # with more workers, fewer events hold the numbers of each
-
-Say = Callable[[str], None]
 
 
 class Monitor:

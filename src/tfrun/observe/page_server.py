@@ -32,13 +32,14 @@ _TYPES = {
     ".css": "text/css",
     ".svg": "image/svg+xml",
 }
-View = Callable[[bool], dict[str, Any]]  # with the heat map, or without
 
 
 class WatchRoutes:
     """The routes by which a job is watched."""
 
-    def __init__(self, run_dir: Path, view: View, access: Access) -> None:
+    def __init__(
+        self, run_dir: Path, view: Callable[[bool], dict[str, Any]], access: Access
+    ) -> None:
         """Args:
         run_dir: the run directory.
         view: gives the job as it is now, as JSON (`JobView.to_json`); asked for the heat map, with

@@ -71,10 +71,8 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
-def milliseconds(seconds: float | None) -> str:
-    """Returns "0.25 ms", "12 ms" or "1.5 s"; "?" where it is not known."""
-    if seconds is None:
-        return "?"
+def milliseconds(seconds: float) -> str:
+    """Returns "0.25 ms", "12 ms" or "1.5 s"."""
     if seconds >= 1:
         return f"{seconds:.1f} s"
     return f"{1000 * seconds:.0f} ms" if seconds >= 0.01 else f"{1000 * seconds:.2g} ms"

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.job import reports
+from tfrun.observe.events import JobEvent
 from tfrun.observe.tensorboard_file import EventFile, Scalar
 from tfrun.observe.time_series import metric
 
 FLUSH_SECONDS = 2.0
-Event = Mapping[str, Any]
 
 
 class Board:
@@ -29,14 +29,14 @@ class Board:
         Raises:
           OSError: it cannot be written.
         """
-        self.folder, self._name = folder / run_dir.name, run_dir.name
-        self._file = EventFile(self.folder)
-        self._job: Event = {}
+        self._name = run_dir.name
+        self._file = EventFile(folder / run_dir.name)
+        self._job: JobEvent = {}
         self._batch: float | None = None
         self._step, self._flushed = 0, 0.0
         self._has_hyperparameters = False
 
-    def event(self, event: Event) -> None:
+    def event(self, event: JobEvent) -> None:
         """Takes an event that has been written; one that it does not know says nothing here."""
         when = event["time"]
         match event:
@@ -58,11 +58,6 @@ class Board:
     def close(self) -> None:
         self._file.close()
 
-    @property
-    def error(self) -> OSError | None:
-        """Why nothing more is written, when that is so."""
-        return self._file.error
-
     def _report(self, when: float, report: reports.Report | None) -> None:
         match report:
             case reports.Training():
@@ -78,7 +73,7 @@ class Board:
             self._file.hyperparameters(when, self._name, hyperparameters(self._job, report))
 
 
-def by_step(event: Event, batch: float | None) -> dict[str, float]:
+def by_step(event: JobEvent, batch: float | None) -> dict[str, float]:
     """Returns the values of a "progress" event by tag; `batch` is the global one."""
     values = {f"step/{name}": value for name, value in metrics(event.get("logs") or {}).items()}
     seconds = metric(event.get("step_seconds"))
@@ -102,7 +97,7 @@ def by_step(event: Event, batch: float | None) -> dict[str, float]:
     return values
 
 
-def hyperparameters(job: Event, report: reports.Training) -> dict[str, Scalar]:
+def hyperparameters(job: JobEvent, report: reports.Training) -> dict[str, Scalar]:
     """Returns what a training begins with, of the event "job" and the chief's report."""
     rate = report.rate
     candidates = {

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from tfrun.job.reports import FitEnd, Report, Skipped, Training
 from tfrun.observe.event_lines import training_key, training_line
-from tfrun.observe.live_block import SECONDS, Screen, View
+from tfrun.observe.live_block import SECONDS, GetStatus, Screen
 
 # Of one that has begun: from the line's start, and whole when the exception's own line is there.
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE)
@@ -28,7 +28,7 @@ class Terminal:
         self._prefix_all, self._chief = prefix_all, chief
         self._partial: dict[tuple[str, str], str] = {}
         self._half: dict[str, str] = {}  # tracebacks of which more is to come, by task
-        self._queue: queue.SimpleQueue[tuple[TextIO | None, str] | View | None]
+        self._queue: queue.SimpleQueue[tuple[TextIO | None, str] | GetStatus | None]
         self._queue = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="terminal", daemon=True)
         self._thread.start()
@@ -37,13 +37,13 @@ class Terminal:
         self._training: Any = None
         self.is_live = False
 
-    def show_live(self, view: View) -> None:
+    def show_live(self, status: GetStatus) -> None:
         """From now on shows a block with the job's status below all that is printed.
 
-        `view` gives the status, in another thread.
+        `status` gives it, in another thread.
         """
         self.is_live = True
-        self._queue.put(view)
+        self._queue.put(status)
 
     def output(self, task: str, stream: str, text: str) -> None:
         """Shows a piece of a worker's output."""

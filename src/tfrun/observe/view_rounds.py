@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tfrun.job import reports
+from tfrun.observe.events import JobEvent
 
-Event = Mapping[str, Any]
 MAX_ROUNDS = 200
 
 
@@ -24,7 +23,7 @@ class Rounds:
     has_stepped: bool = False  # in the newest round
     _broken: bool = False
 
-    def add(self, event: Event) -> None:
+    def add(self, event: JobEvent) -> None:
         """Takes the next event."""
         time = event["time"]
         match event["event"]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfrun.job import reports
+from tfrun.observe.events import JobEvent
 from tfrun.observe.step_reports import Numbers, rank_order
 
-Event = Mapping[str, Any]
 _AGENT_STATES = {"agent_lost": "lost", "let_go": "let_go", "agent_back": "joined"}
 _STATES = {reports.FirstStep: "running", reports.Done: "done", reports.Error: "failed"}
 
@@ -51,7 +51,7 @@ class Workers:
             self._names = sorted(self.tasks, key=rank_order)
         return self._names
 
-    def add(self, event: Event) -> None:
+    def add(self, event: JobEvent) -> None:
         """Takes the next event."""
         time = event["time"]
         match event["event"]:
@@ -80,7 +80,7 @@ class Workers:
                 slow = kind == "straggler"
                 self.tasks[event["task"]].slow_at = event["slow_at"] if slow else None
 
-    def _started(self, event: Event) -> None:
+    def _started(self, event: JobEvent) -> None:
         if self._round < event["round"]:
             # A new round: those without a place in it are no workers any more.
             self._round, self.tasks = event["round"], {}

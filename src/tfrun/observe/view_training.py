@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfrun.job import reports
+from tfrun.observe.events import JobEvent
 from tfrun.observe.step_reports import PARTS, Numbers, logs_of, mean_split
 from tfrun.observe.time_series import Series, number
 
-Event = Mapping[str, Any]
 MAX_EPOCHS = 1000
 HEAT_COLUMNS = 128
 
@@ -22,19 +22,17 @@ class TrainingView:
         self.series, self.own, self.step = Series(), Series(HEAT_COLUMNS), Series(HEAT_COLUMNS)
         self.epochs: deque[dict[str, Any]] = deque(maxlen=MAX_EPOCHS)
         self.batch: float | None = None
-        self.numbers: dict[str, Numbers] = {}
         self._logs: dict[str, None] = {}
-        self._place: dict[str, int] = {}
         self._all_epochs: int | None = None
         self._epoch_steps: int | None = None
-        self._last: Event = {}
+        self._place: dict[str, int] = {}
+        self._last: JobEvent = {}
         self._last_logs: Mapping[str, Any] = {}
         self._staleness: list[int] = []
 
     def new_job(self) -> None:
         """Another job goes on in this run directory; its curves go on as well."""
-        self.numbers, self._place, self._last = {}, {}, {}
-        self._staleness = []
+        self._place, self._last, self._staleness = {}, {}, []
 
     def report(self, report: reports.Report | None, time: float) -> None:
         """Takes the chief's reports on its training as a whole."""
@@ -62,7 +60,7 @@ class TrainingView:
             self._logs.update(dict.fromkeys(only_now))
             self.series.add(time, only_now)
 
-    def progress(self, event: Event, tasks: Sequence[str]) -> None:
+    def progress(self, event: JobEvent, tasks: Sequence[str]) -> None:
         """Takes a "progress" event: what the reports of these tasks, in rank order, add up to."""
         time = event["time"]
         self._place = {name: event[name] for name in ("epoch", "in_epoch", "step")}

@@ -18,11 +18,10 @@ from typing import Any
 import psutil
 
 from tfrun.job.errors import TfrunError
-from tfrun.observe.events import new_lines
+from tfrun.observe.events import JobEvent, new_lines
 from tfrun.process import lineage
 from tfrun.process.python import python_command
 
-Event = Mapping[str, Any]
 Say = Callable[[str], None]
 
 # What a job that measures something does without.
@@ -68,7 +67,7 @@ class ChildJob:
         self.run_dir, self.log = run_dir, run_dir.with_suffix(".again.log" if again else ".log")
         self.began = time.time()
         self.timed_out = False
-        self._events: list[Event] = []
+        self._events: list[JobEvent] = []
         self._offset = 0
         self._deadline = time.monotonic() + timeout
         die_with_us = functools.partial(lineage.die_with_parent, os.getpid())
@@ -89,7 +88,7 @@ class ChildJob:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[JobEvent]:
         """Returns all events so far; a line that is still being written comes the next time."""
         more = True
         while more:
@@ -98,7 +97,7 @@ class ChildJob:
             self._offset, more = found.offset, found.more
         return self._events
 
-    def until(self, condition: Callable[[list[Event]], Any]) -> Any:
+    def until(self, condition: Callable[[list[JobEvent]], Any]) -> Any:
         """Waits until the events fulfil a condition and returns its value.
 
         Returns None when the job has ended, or had to be ended, before.

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tfrun.job import reports
-from tfrun.tools.child_job import Event
+from tfrun.observe.events import JobEvent
 
 _ENDING = ("leaving", "stopping")  # states of a round that has noticed a failure
 
@@ -34,7 +34,7 @@ class Lost:
     exact: bool = True
 
 
-def running(events: Sequence[Event]) -> dict[str, WorkerRun]:
+def running(events: Sequence[JobEvent]) -> dict[str, WorkerRun]:
     """Returns the workers that have started and not ended, by task."""
     workers: dict[str, WorkerRun] = {}
     for event in events:
@@ -46,7 +46,7 @@ def running(events: Sequence[Event]) -> dict[str, WorkerRun]:
     return workers
 
 
-def first_step_at(events: Sequence[Event], since: float = 0.0) -> float | None:
+def first_step_at(events: Sequence[JobEvent], since: float = 0.0) -> float | None:
     """Returns when a worker that was started since then had made its first step.
 
     All times are seconds since the epoch.
@@ -54,7 +54,7 @@ def first_step_at(events: Sequence[Event], since: float = 0.0) -> float | None:
     return next((e["time"] for e in _after(events, since) if _is(e, reports.FirstStep)), None)
 
 
-def training_seconds(events: Sequence[Event]) -> float:
+def training_seconds(events: Sequence[JobEvent]) -> float:
     """Returns the seconds from the first step to the end of the last `fit`; 0 without steps.
 
     What comes after it is no training: keeping the finished call can take seconds. A custom loop
@@ -66,7 +66,7 @@ def training_seconds(events: Sequence[Event]) -> float:
     return 0.0 if began is None else max(0.0, max(ends, default=began) - began)
 
 
-def noticed_at(events: Sequence[Event], since: float, victims: Collection[str]) -> float | None:
+def noticed_at(events: Sequence[JobEvent], since: float, victims: Collection[str]) -> float | None:
     """Returns when the job noticed that something had happened to `victims`."""
     for event in _after(events, since):
         if event["event"] == "round" and event["state"] in _ENDING:
@@ -78,17 +78,17 @@ def noticed_at(events: Sequence[Event], since: float, victims: Collection[str]) 
     return None
 
 
-def failed_after(events: Sequence[Event], since: float) -> bool:
+def failed_after(events: Sequence[JobEvent], since: float) -> bool:
     """True when a round has failed since then: a fault in a finished worker changes nothing."""
     return any(event["event"] == "failure" for event in _after(events, since))
 
 
-def recovered_at(events: Sequence[Event], since: float) -> float | None:
+def recovered_at(events: Sequence[JobEvent], since: float) -> float | None:
     """Returns when a new step had been made."""
     return next((e["time"] for e in _after(events, since) if e["event"] == "recovered"), None)
 
 
-def saved_at(events: Sequence[Event], since: float) -> tuple[float, int | None] | None:
+def saved_at(events: Sequence[JobEvent], since: float) -> tuple[float, int | None] | None:
     """Returns when the job had saved because it was told to end, and how many steps."""
     for event in _after(events, since):
         match reports.of(event):
@@ -97,13 +97,13 @@ def saved_at(events: Sequence[Event], since: float) -> tuple[float, int | None] 
     return None
 
 
-def resumed_step(events: Sequence[Event], since: float) -> int | None:
+def resumed_step(events: Sequence[JobEvent], since: float) -> int | None:
     """Returns the step that workers went on from; None when they began at the beginning."""
     found = map(reports.of, _after(events, since))
     return next((r.step for r in found if isinstance(r, reports.Resumed)), None)
 
 
-def lost_steps(events: Sequence[Event], faults: Sequence[float]) -> Lost:
+def lost_steps(events: Sequence[JobEvent], faults: Sequence[float]) -> Lost:
     """Returns the steps that had to be done again, in all recoveries.
 
     Args:
@@ -130,7 +130,7 @@ def lost_steps(events: Sequence[Event], faults: Sequence[float]) -> Lost:
     return Lost(steps=steps, exact=exact)
 
 
-def weights(events: Sequence[Event]) -> dict[int, frozenset[str]]:
+def weights(events: Sequence[JobEvent]) -> dict[int, frozenset[str]]:
     """Returns the digests of the weights after each `fit`, by the call's number.
 
     There are several for a call that has been reported with different weights.
@@ -143,12 +143,12 @@ def weights(events: Sequence[Event]) -> dict[int, frozenset[str]]:
     return found
 
 
-def without_weights(events: Sequence[Event]) -> tuple[Event, ...]:
+def without_weights(events: Sequence[JobEvent]) -> tuple[JobEvent, ...]:
     """The events but for what `weights` reads."""
     return tuple(event for event in events if not _is(event, reports.Weights))
 
 
-def world_sizes(events: Sequence[Event]) -> set[int]:
+def world_sizes(events: Sequence[JobEvent]) -> set[int]:
     """Returns how many workers the rounds had."""
     tasks: dict[int, set[str]] = {}
     for event in events:
@@ -157,9 +157,9 @@ def world_sizes(events: Sequence[Event]) -> set[int]:
     return {len(found) for found in tasks.values()}
 
 
-def _is(event: Event, *kinds: type[reports.Report]) -> bool:
+def _is(event: JobEvent, *kinds: type[reports.Report]) -> bool:
     return isinstance(reports.of(event), kinds)
 
 
-def _after(events: Sequence[Event], since: float) -> Iterator[Event]:
+def _after(events: Sequence[JobEvent], since: float) -> Iterator[JobEvent]:
     return (event for event in events if event["time"] >= since)

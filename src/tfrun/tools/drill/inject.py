@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tfrun.tools.child_job import ChildJob
 from tfrun.tools.drill import fault_events as reading
-from tfrun.tools.drill.fault_events import Event, WorkerRun
+from tfrun.tools.drill.fault_events import JobEvent, WorkerRun
 from tfrun.tools.drill.faults import FAULTS, choose
 
 # A fault comes in this part of the training: after the beginning, and early enough that a run
@@ -73,7 +73,7 @@ def inject(
 def _send(job: ChildJob, fault: str, hits: Sequence[Hit], chance: random.Random) -> Hit | None:
     struck = {worker.pid for hit in hits for worker in hit.victims}  # whose end may be no news yet
 
-    def alive(events: Sequence[Event]) -> dict[str, WorkerRun]:
+    def alive(events: Sequence[JobEvent]) -> dict[str, WorkerRun]:
         found = reading.running(events).items()
         return {task: worker for task, worker in found if worker.pid not in struck}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tfrun.job.exits import EXIT_PREEMPTED
 from tfrun.tools.drill import fault_events as reading
-from tfrun.tools.drill.fault_events import Event, Lost
+from tfrun.tools.drill.fault_events import JobEvent, Lost
 from tfrun.tools.drill.inject import Hit
 
 
@@ -31,7 +31,7 @@ class EndedRun:
     """
 
     run_dir: str
-    events: Sequence[Event]
+    events: Sequence[JobEvent]
     code: int
     timed_out: bool
     seconds: float
