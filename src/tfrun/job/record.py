@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -15,6 +15,7 @@ else:
         return lambda cls: cls
 
 
+R = TypeVar("R", bound="Record")
 _TYPES: dict[str, tuple[type, ...]] = {
     **{"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)},
     **{"list": (list,), "dict": (dict,)},
@@ -30,9 +31,14 @@ class Record:
     """
 
     kind: ClassVar[str] = ""
+    kinds: ClassVar[dict[str, type[Any]]]  # below `Report`, or below another such base
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)
+        if not hasattr(cls, "kinds"):
+            cls.kinds = {}
+        elif cls.kind:
+            cls.kinds[cls.kind] = cls
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -70,6 +76,28 @@ def fields_of(cls: type[Record]) -> Mapping[str, Field]:
         missing = field.default is field.default_factory  # `dataclasses.MISSING`, both
         found[field.name] = Field(name, item, bool(optional), not missing, field.default is None)
     return found
+
+
+def made(base: type[R], kind: Any, values: Mapping[str, Any], *, exact: bool = False) -> R:
+    """Makes the record below `base` that `kind` names, of values that have arrived.
+
+    Values of no field are left out, and fields with a default may lack; not so with `exact`.
+
+    Raises:
+      ValueError: there is no such kind, or a value is not of its field's type.
+    """
+    cls = base.kinds.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise ValueError(f"unknown kind {kind!r:.60}")
+    fields, found = fields_of(cls), {}
+    if exact and set(values) != set(fields):
+        raise ValueError(f"fields of {kind!r} differ: {sorted(set(values) ^ set(fields))!r:.200}")
+    for name, stated in fields.items():
+        if name in values or not stated.has_default:
+            found[name] = value = values.get(name)
+            if not stated.admits(value):
+                raise ValueError(f"field {name!r} of {kind!r} is not of type {stated.type}")
+    return cls(**found)
 
 
 def _is_of(value: Any, name: str) -> bool:

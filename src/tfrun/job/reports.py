@@ -11,20 +11,13 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, ClassVar
 
-from tfrun.job.record import Record, fields_of
-
-_KINDS: dict[str, type[Report]] = {}
+from tfrun.job.record import Record, fields_of, made
 
 
 class Report(Record):
     """Base of all; `decisive`: the job's fate depends on it, so that it has to arrive."""
 
     decisive: ClassVar[bool] = False
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if cls.kind:
-            _KINDS[cls.kind] = cls
 
 
 # --- how the script ends ------------------------------------------------------------------------
@@ -333,19 +326,9 @@ def decode(values: Any) -> Report:
     Raises:
       ValueError: it is none.
     """
-    kind = values.get("kind") if isinstance(values, dict) else None
-    cls = _KINDS.get(kind) if isinstance(kind, str) else None
-    if cls is None:
-        raise ValueError(f"unknown kind {kind!r:.60}")
-    found = {}
-    for name, stated in fields_of(cls).items():
-        value = values.get(name)
-        if value is None and stated.has_default:
-            continue
-        if not stated.admits(value):
-            raise ValueError(f"field {name!r} of {kind!r} is not of type {stated.type}")
-        found[name] = value
-    return cls(**found)
+    found = values if isinstance(values, dict) else {}
+    stated = {name: value for name, value in found.items() if value is not None}
+    return made(Report, found.get("kind"), stated)
 
 
 def read(values: Any) -> Report | None:

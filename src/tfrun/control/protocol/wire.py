@@ -7,22 +7,16 @@ import math
 from typing import Any
 
 from tfrun.job.errors import TfrunError
-from tfrun.job.record import Record, fields_of
+from tfrun.job.record import Record, made
 
 PROTOCOL_VERSION = 1
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32  # of lists and objects within each other; the message is the first
 _INT_LIMIT = 2**63
-_KINDS: dict[str, type[Message]] = {}
 
 
 class Message(Record):
     """Base of all messages."""
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if cls.kind:
-            _KINDS[cls.kind] = cls
 
 
 def encode(message: Message) -> str:
@@ -76,17 +70,10 @@ def decode(text: str) -> Message:
     version = values.pop("v", None)
     if version != PROTOCOL_VERSION or type(version) is not int:
         raise _malformed(f"another protocol version than {PROTOCOL_VERSION}")
-    kind = values.pop("kind", None)
-    cls = _KINDS.get(kind) if isinstance(kind, str) else None
-    if cls is None:
-        raise _malformed(f"unknown kind {kind!r:.60}")
-    fields = fields_of(cls)
-    if set(values) != set(fields):
-        raise _malformed(f"fields of {kind!r} differ: {sorted(set(values) ^ set(fields))!r:.200}")
-    for name, field in fields.items():
-        if not field.admits(values[name]):
-            raise _malformed(f"field {name!r} of {kind!r} is not of type {field.type}")
-    return cls(**values)
+    try:
+        return made(Message, values.pop("kind", None), values, exact=True)
+    except ValueError as error:
+        raise _malformed(str(error)) from None
 
 
 def _int(digits: str) -> int:
