@@ -27,10 +27,10 @@ import aiohttp
 from tfrun.agent.dead_workers_snapshots import Memory
 from tfrun.agent.settings import AgentSettings
 from tfrun.agent.snapshot_directory import StateDir, remove_if_left, state_dir
-from tfrun.agent.spawn import Spawner, make_spawner
+from tfrun.agent.spawn import FreshSpawner, Spawner, ZygoteSpawner
 from tfrun.agent.worker_environment import worker_environment
 from tfrun.agent.worker_group import WorkerGroup
-from tfrun.agent.zygote_process import Zygote
+from tfrun.agent.zygote_process import Zygote, forks, start_zygote
 from tfrun.cluster.ports import PortReservation, check_free
 from tfrun.collective.handshake import key_of
 from tfrun.control.protocol import messages, versions, wire
@@ -96,14 +96,11 @@ class Agent:
 
     def _new_spawner(self, zygote: Zygote | None = None) -> Spawner:
         self._spawner_died = False
-        return make_spawner(
-            self.spec,
-            self._environment,
-            self._logs / f"{self.name}.zygote.log",
-            zygote,
-            on_death=self._on_spawner_death,
-            on_notice=self._tell,
-        )
+        if not forks(self.spec.start_method):
+            return FreshSpawner()
+        log = self._logs / f"{self.name}.zygote.log"
+        zygote = zygote or start_zygote(self._environment, log, self.spec.program.file)
+        return ZygoteSpawner(zygote, self._on_spawner_death, self._tell)
 
     # --- the connection ---------------------------------------------------------------------
 

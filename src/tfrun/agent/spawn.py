@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
-from tfrun.agent.zygote_process import Zygote, forks, start_zygote
+from tfrun.agent.zygote_process import Zygote
 from tfrun.job import supported_versions
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
-from tfrun.job.spec import JobSpec
 from tfrun.process import sigterm
 from tfrun.process.lineage import is_stopped
 from tfrun.process.python import python_command
@@ -49,31 +48,6 @@ class Spawner(Protocol):
     async def close(self) -> None: ...
 
 
-def make_spawner(
-    spec: JobSpec,
-    environment: Mapping[str, str],
-    log: Path,
-    zygote: Zygote | None,
-    *,
-    on_death: Callable[[str], None],
-    on_notice: Callable[[str], None],
-) -> Spawner:
-    """Returns the spawner for a job's start method.
-
-    Args:
-      spec: the job.
-      environment: of a zygote.
-      log: where a zygote writes.
-      zygote: one that runs already.
-      on_death: is told how the zygote has ended.
-      on_notice: is told what a person should know.
-    """
-    if forks(spec.start_method):
-        zygote = zygote or start_zygote(environment, log, spec.program.file)
-        return ZygoteSpawner(zygote, on_death, on_notice)
-    return FreshSpawner()
-
-
 def _ignore(*args: Any) -> None:
     pass
 
@@ -84,6 +58,11 @@ class ZygoteSpawner:
     def __init__(
         self, zygote: Zygote, on_death: Callable[[str], None], on_notice: Callable[[str], None]
     ) -> None:
+        """Args:
+        zygote: the process.
+        on_death: is told how it has ended.
+        on_notice: is told what a person should know.
+        """
         self.on_exit: OnExit = _ignore
         self._on_death, self._on_notice = on_death, on_notice
         self._process, self._ours = zygote.process, zygote.line
@@ -134,8 +113,9 @@ class ZygoteSpawner:
     async def _read(self) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=self._ours.dup())
         try:
-            while line := await _read_line(reader):
-                self._take(json.loads(line))
+            with contextlib.suppress(ConnectionError):
+                async for line in reader:
+                    self._take(json.loads(line))
         finally:
             writer.close()
         status = await asyncio.to_thread(self._process.wait)
@@ -199,13 +179,6 @@ class FreshSpawner:
     async def _wait(self, process: asyncio.subprocess.Process) -> None:
         code = await process.wait()
         self.on_exit(process.pid, -code if code < 0 else code << 8)
-
-
-async def _read_line(reader: asyncio.StreamReader) -> bytes:
-    try:
-        return await reader.readline()
-    except ConnectionError:
-        return b""
 
 
 def _import_error(error: Mapping[str, Any]) -> TfrunError:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tfrun.agent.settings import AgentSettings
 from tfrun.control.placement import Plan, Whereabouts
 from tfrun.job.spec import JobSpec
 
 if TYPE_CHECKING:
-    import ssl
-
     from tfrun.control.controller import Controller
     from tfrun.control.protocol.tls import Certificate
     from tfrun.control.server import Desk
@@ -81,23 +79,14 @@ class Door:
     Attributes:
       token: the job's secret; "" makes a new one.
       port: the port; 0 is any free one.
-      tls: the certificate and key that the port shows; None is without TLS.
-      certificate: the file of that certificate, in PEM.
+      certificate: what the port shows; None is without TLS.
       desk: lets machines join by hand.
     """
 
     token: str = ""
     port: int = 0
-    tls: ssl.SSLContext | None = None
-    certificate: str = ""
+    certificate: Certificate | None = None
     desk: MakeDesk | None = None
-
-    @classmethod
-    def showing(cls, certificate: Certificate | None, **more: Any) -> Door:
-        """Returns a door that shows a certificate; None is without TLS."""
-        if certificate is None:
-            return cls(**more)
-        return cls(tls=certificate.context, certificate=certificate.cert, **more)
 
 
 @dataclass(frozen=True, kw_only=True)

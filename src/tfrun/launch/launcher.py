@@ -73,7 +73,8 @@ async def run_job(
         controller, token, door.desk and door.desk(controller), watch=watch, more=more
     )
     try:
-        await server.start(backend.listen_host, door.port, door.tls)
+        shows = door.certificate and door.certificate.context
+        await server.start(backend.listen_host, door.port, shows)
     except OSError as error:
         await server.close()
         raise _cannot_listen(backend.listen_host, door.port, error) from None
@@ -129,7 +130,7 @@ def _contact(backend: Backend, port: int, token: str, door: Door) -> control_con
         address=backend.listen_host,
         port=port,
         token=token,
-        tls=Path(door.certificate).read_text() if door.certificate else None,
+        tls=Path(door.certificate.cert).read_text() if door.certificate else None,
     )
 
 

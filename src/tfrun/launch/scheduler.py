@@ -93,14 +93,13 @@ def serve(place: Place, run_dir: str, timeout: float, certificate: Certificate |
     Raises:
       TfrunError: TFRUN-306 when that one is not found.
     """
-    own = {"timeout": timeout, "environment": os.environ}
     if isinstance(place, PodGroup):
         shows = certificate.context if certificate else None
         found = discovery.of_pods(place, certificate)
-        return run_member(place.agent, place.slots, found, shows=shows, **own)
+        return run_member(place.agent, place.slots, found, timeout=timeout, shows=shows)
     assert isinstance(place, SlurmStep)
     found = discovery.of_step(place, Path(run_dir).absolute())
-    return run_member(place.agent, 1, found, **own)
+    return run_member(place.agent, 1, found, timeout=timeout)
 
 
 def task_environment(place: Place | None, environment: Mapping[str, str]) -> dict[str, str]:

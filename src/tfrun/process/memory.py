@@ -18,27 +18,25 @@ def oom_kills(proc: Path = Path("/proc")) -> int:
 
     `oom_kill` of /proc/vmstat counts both a full machine and a full cgroup (Linux >= 4.13).
     """
-    try:
-        for line in (proc / "vmstat").read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill":
-                return int(value)
-    except (OSError, ValueError):
-        pass
-    return 0
+    return _number(proc / "vmstat", "oom_kill")
 
 
 def peak(proc: Path = Path("/proc")) -> int:
     """Returns the most memory that this process has used at once so far, in bytes."""
-    try:
-        for line in (proc / "self" / "status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
+    if kilobytes := _number(proc / "self" / "status", "VmHWM:"):
+        return kilobytes * 1024
     # Of a new process this may still be that of its parent.
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _number(path: Path, name: str) -> int:
+    """Returns the number in the line of that name; 0 if there is none."""
+    try:
+        lines = (line.split() for line in path.read_text().splitlines())
+        return next((int(words[1]) for words in lines if words[:1] == [name]), 0)
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def limit(size: int) -> None:

@@ -69,10 +69,6 @@ class Enrolment:
     own_address: str
     known: dict[str, Machine] = field(default_factory=dict)
 
-    def reserve(self, agent: str) -> None:
-        """The name is this machine's own."""
-        self.known[agent] = Machine(identity="", slots=0)
-
     def answer(self, message: wire.Message, remote: str) -> wire.Message:
         """Returns the answer to a message that came from the address `remote`."""
         if self.controller.runner.ended.is_set():

@@ -16,7 +16,7 @@ from tfrun.control.server import Desk
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import AgentEnd, Door, Job
 from tfrun.launch.join import token_file as token
-from tfrun.launch.join.enrolment import Enrolment, is_loopback
+from tfrun.launch.join.enrolment import Enrolment, Machine, is_loopback
 from tfrun.launch.local.backend import LOOPBACK, LocalBackend
 from tfrun.launch.remote_agent import interfaces, own_address, own_name
 
@@ -68,75 +68,72 @@ def serve_job(
     known = Whereabouts(places=frozenset(place.agent for place in places))
 
     def desk(controller: Controller) -> Desk:
-        enrolment = Enrolment(controller=controller, whereabouts=known, own_address=address)
-        enrolment.reserve(here)
-        return enrolment.answer
+        mine = {here: Machine(identity="", slots=0)}  # nobody else gets its name
+        return Enrolment(
+            controller=controller, whereabouts=known, own_address=address, known=mine
+        ).answer
 
-    door = Door.showing(certificate, token=secret, port=serving.port, desk=desk)
-    pem = tls.pem_of(certificate)
-    return Job(
-        spec=spec,
-        plan=make_plan(spec, [*own, *places]),
-        backend=ServeBackend(own, serving, pem, address, path, known, say),
-        door=door,
+    door = Door(certificate=certificate, token=secret, port=serving.port, desk=desk)
+    backend = ServeBackend(
+        whereabouts=known,
+        listen_host=serving.host,
+        pem=tls.pem_of(certificate),
+        address=address,
+        token_file=path,
+        say=say,
+        local=[LocalBackend(site) for site in own],
     )
+    return Job(spec=spec, plan=make_plan(spec, [*own, *places]), backend=backend, door=door)
 
 
+@dataclass(kw_only=True, eq=False)
 class ServeBackend:
-    """Starts this machine's own agent, if it takes workers; people start the others."""
+    """Starts this machine's own agent, if it takes workers; people start the others.
 
-    def __init__(
-        self,
-        own: list[Site],
-        serving: Serving,
-        pem: str,
-        address: str,
-        token_file: Path,
-        known: Whereabouts,
-        say: Callable[[str], None],
-    ) -> None:
-        """Args:
-        own: this machine, or nothing.
-        serving: who gets in, and how.
-        pem: the certificate that is shown, in PEM; "" is without TLS.
-        address: where others reach this machine.
-        token_file: where the token is.
-        known: what is known of the machines.
-        say: shows a person a line.
-        """
-        self.whereabouts, self.listen_host = known, serving.host
-        self._serving, self._pem, self._say = serving, pem, say
-        self._address, self._token_file = address, token_file
-        self._local = [LocalBackend(site) for site in own]
+    Attributes:
+      whereabouts: what is known of the machines.
+      listen_host: the address that the control port listens on.
+      pem: the certificate that is shown, in PEM; "" is without TLS.
+      address: where others reach this machine.
+      token_file: where the token is.
+      say: shows a person a line.
+      local: what starts the agent of this machine, or nothing.
+    """
+
+    whereabouts: Whereabouts
+    listen_host: str
+    pem: str
+    address: str
+    token_file: Path
+    say: Callable[[str], None]
+    local: list[LocalBackend]
 
     async def start(self, port: int, settings: AgentSettings) -> None:
-        serving = self._serving
-        command = f"tfrun join {Address(host=self._address, port=port)} --token-file FILE"
-        command += " --tls-ca CERTIFICATE" if self._pem else ""
+        command = f"tfrun join {Address(host=self.address, port=port)} --token-file FILE"
+        command += " --tls-ca CERTIFICATE" if self.pem else ""
         if self.whereabouts.places:
-            self._say(f"on each other machine, with a copy of {self._token_file}: {command}")
-        if not self._pem and not is_loopback(serving.host):
-            self._say("without --tls-cert the token crosses the network in clear")
+            self.say(f"on each other machine, with a copy of {self.token_file}: {command}")
+        if not self.pem and not is_loopback(self.listen_host):
+            self.say("without --tls-cert the token crosses the network in clear")
         for place in self.whereabouts.places:
             self.whereabouts.waiting[place] = f"run there: {command}"
         self.whereabouts.expected.update(self.whereabouts.places)
-        scheme = "https" if self._pem else "http"
-        reached = LOOPBACK if serving.host == EVERYWHERE[0] else serving.host
-        reached = "::1" if serving.host == EVERYWHERE[1] else reached
-        url = f"{scheme}://{Address(host=reached, port=port)}/agent"
-        for local in self._local:
-            await local.start(port, replace(settings, url=url, tls=tls.only(self._pem)))
+        scheme = "https" if self.pem else "http"
+        host = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(self.listen_host, self.listen_host)
+        url = f"{scheme}://{Address(host=host, port=port)}/agent"
+        for local in self.local:
+            await local.start(port, replace(settings, url=url, tls=tls.only(self.pem)))
 
     async def agent_ended(self) -> AgentEnd:
-        for local in self._local:
+        for local in self.local:
             return await local.agent_ended()
         await asyncio.Event().wait()
         raise AssertionError
 
     async def close(self, timeout: float) -> None:
-        for local in self._local:
+        for local in self.local:
             await local.close(timeout)
-        if not self._local:
+        if not self.local:
             await asyncio.sleep(timeout / 2)  # the others read that the job is over
 
 

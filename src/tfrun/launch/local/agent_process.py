@@ -87,6 +87,10 @@ class AgentProcess:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
 
+    def terminate(self) -> None:
+        """Says that the machine is being preempted."""
+        self._process.terminate()
+
     def close(self) -> None:
         """Ends it, if it has not ended yet."""
         self.hang_up()

@@ -47,13 +47,17 @@ def group_job(
       UsageError: TFRUN-103 when there are fewer processes than workers.
     """
     (site,) = (site for site in sites if site.agent == own)
-    plan = make_plan(spec, sites)
+    others = {site.agent for site in sites} - {own}
+    known = Whereabouts(
+        addresses={own: address} if address else {},
+        waiting=dict.fromkeys(others, discovery.why),
+        expected=set(others) if returns else set(),
+        by_connection=True,
+    )
     token = discovery.known.token if discovery.known else ""
-    door = Door.showing(certificate, port=discovery.port, token=token)
-    backend = GroupBackend(site, sites, spec, discovery, returns=returns, certificate=certificate)
-    if address:
-        backend.whereabouts.addresses[own] = address
-    return Job(spec=spec, plan=plan, backend=backend, door=door)
+    door = Door(certificate=certificate, port=discovery.port, token=token)
+    backend = GroupBackend(LocalBackend(site), discovery, tls.pem_of(certificate), known)
+    return Job(spec=spec, plan=make_plan(spec, sites), backend=backend, door=door)
 
 
 class GroupBackend:
@@ -62,23 +66,10 @@ class GroupBackend:
     listen_host = ANY_INTERFACE
 
     def __init__(
-        self,
-        own: Site,
-        sites: Sequence[Site],
-        spec: JobSpec,
-        discovery: Discovery,
-        *,
-        returns: bool,
-        certificate: tls.Certificate | None,
+        self, local: LocalBackend, discovery: Discovery, pem: str, whereabouts: Whereabouts
     ) -> None:
-        self._discovery, self._pem = discovery, tls.pem_of(certificate)
-        self._local = LocalBackend(own)
-        others = {site.agent for site in sites} - {own.agent}
-        self.whereabouts = Whereabouts(
-            waiting=dict.fromkeys(others, discovery.why),
-            expected=set(others) if returns else set(),
-            by_connection=True,
-        )
+        self._local, self._discovery, self._pem = local, discovery, pem
+        self.whereabouts = whereabouts
 
     async def start(self, port: int, settings: AgentSettings) -> None:
         await asyncio.to_thread(self._discovery.announce, port, settings.token, self._pem)

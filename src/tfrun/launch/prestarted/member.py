@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import ssl
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,16 @@ import aiohttp
 
 from tfrun.agent.settings import AgentSettings
 from tfrun.control.protocol.tls import trusting
-from tfrun.job import files
 from tfrun.job.errors import TfrunError
 from tfrun.job.exits import ExitStatus
 from tfrun.job.spec import JobSpec
 from tfrun.job.version import __version__
 from tfrun.launch import health
 from tfrun.launch.join.refusal import why_not_in
+from tfrun.launch.local.agent_process import AgentProcess
 from tfrun.launch.prestarted.discovery import Discovery, Found
 from tfrun.launch.waiting import Waiting
-from tfrun.process import lineage, sigterm
-from tfrun.process.python import python_command
+from tfrun.process import lineage
 
 POLL_SECONDS = 0.25
 
@@ -36,7 +33,6 @@ def run_member(
     discovery: Discovery,
     *,
     timeout: float,
-    environment: Mapping[str, str],
     shows: ssl.SSLContext | None = None,
 ) -> int:
     """Serves the group's launcher until it lets this process go.
@@ -46,7 +42,6 @@ def run_member(
       slots: how many workers it takes.
       discovery: how the launcher is found.
       timeout: seconds within which it has to be there.
-      environment: what the agent gets.
       shows: the certificate with which it says that it lives; None is without TLS.
 
     Returns:
@@ -59,14 +54,12 @@ def run_member(
 
     async def live() -> int:
         async with health.served(discovery.port, shows):
-            return await _serve(agent, slots, discovery, timeout, environment)
+            return await _serve(agent, slots, discovery, timeout)
 
     return asyncio.run(live())
 
 
-async def _serve(
-    agent: str, slots: int, discovery: Discovery, timeout: float, environment: Mapping[str, str]
-) -> int:
+async def _serve(agent: str, slots: int, discovery: Discovery, timeout: float) -> int:
     loop = asyncio.get_running_loop()
     preempted = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, preempted.set)
@@ -77,18 +70,9 @@ async def _serve(
         looking.cancel()
         return 128 + signal.SIGTERM
     found, spec = looking.result()
-    lineage.adopt_orphans()
     logs = Path(spec.run_dir, "logs")
     await asyncio.to_thread(logs.mkdir, parents=True, exist_ok=True)
-    with files.append_to(logs / f"{agent}.agent.log") as log, sigterm.shielded():
-        process = await asyncio.create_subprocess_exec(
-            *python_command("tfrun.agent.agent"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env=dict(environment),
-            start_new_session=True,
-        )
+    process = AgentProcess(agent, spec, slots)
     # The launcher decides what Ctrl-C means, and says so.
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     told = AgentSettings(
@@ -100,14 +84,12 @@ async def _serve(
         tls=found.tls,
         silence=spec.timeouts.launcher_timeout,
     )
-    assert process.stdin is not None
-    process.stdin.write(told.to_line())
+    process.tell(told)
     ending = asyncio.create_task(process.wait())
     try:
         await asyncio.wait({ending, ended}, return_when=asyncio.FIRST_COMPLETED)
         if not ending.done():
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()  # it tells the controller
+            process.terminate()  # it tells the controller
         return ExitStatus(code=await ending).shell_code
     finally:
         ended.cancel()

@@ -54,15 +54,14 @@ def slurm_job(
     Raises:
       UsageError: TFRUN-103 when the nodes have fewer slots than there are workers.
     """
-    door = Door.showing(certificate)
     sites = [Site(agent=n, host=n, slots=slots) for n, slots in allocation.slots(workers)]
     plan = make_plan(spec, sites)
     tasks = [task.agent for task in plan.planned]
     used = {site.agent: tasks.count(site.agent) for site in sites if site.agent in tasks}
     host = allocation.here or socket.gethostname()
     backend = SlurmBackend(used, spec, host=host, pem=pem_of(certificate))
-    more = {"door": door, "requeued": allocation.restarts}
-    return Job(spec=spec, plan=plan, backend=backend, **more)
+    door = Door(certificate=certificate)
+    return Job(spec=spec, plan=plan, backend=backend, door=door, requeued=allocation.restarts)
 
 
 class SlurmBackend:
@@ -81,7 +80,7 @@ class SlurmBackend:
         self._discovery, self._pem = Discovery(file=path, host=host), pem
         self._tasks, self._spec, self._host = tasks, spec, host
         self._process: asyncio.subprocess.Process | None = None
-        self._reading: list[asyncio.Task[None]] = []
+        self._reading: asyncio.Task[None] | None = None
         self._ended: asyncio.Queue[AgentEnd] = asyncio.Queue()
         self._said: deque[str] = deque(maxlen=20)
         self._told: set[str] = set()
@@ -112,10 +111,7 @@ class SlurmBackend:
         )
         assert process.stdin is not None
         process.stdin.write(told.to_line())
-        self._reading = [
-            asyncio.create_task(self._read(process)),
-            asyncio.create_task(self._wait(process)),
-        ]
+        self._reading = asyncio.create_task(self._read(process))
 
     async def agent_ended(self) -> AgentEnd:
         return await self._ended.get()
@@ -134,9 +130,9 @@ class SlurmBackend:
             end()
             timeout = STEP_SECONDS
         await self._process.wait()
-        for reading in self._reading:
-            reading.cancel()
-        await asyncio.gather(*self._reading, return_exceptions=True)
+        if self._reading:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
@@ -156,10 +152,7 @@ class SlurmBackend:
                     log.write(line + "\n")
                     log.flush()
                     self._said.append(text)
-
-    async def _wait(self, process: asyncio.subprocess.Process) -> None:
         code = await process.wait()
-        await self._reading[0]
         said = next((text for text in reversed(self._said) if text.strip()), "")
         how = f"srun ended with {ExitStatus(code=code)}: {said:.200}" if said else ENDED
         for agent in self._tasks:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +27,7 @@ from tfrun.job.errors import TfrunError
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import AgentEnd, Job
 from tfrun.launch.ssh.command import Remote, ssh_command
-from tfrun.launch.ssh.connection import Configure, SshConnection
+from tfrun.launch.ssh.connection import SshConnection
 from tfrun.launch.ssh.copy_directory import pack, synced
 from tfrun.launch.waiting import Reason
 
@@ -59,19 +60,10 @@ def ssh_job(
     tasks = [task.agent for task in plan.planned]
     stand_by = spec.workers.low < spec.workers.high
     used = {host.name: host.destination for host in hosts if stand_by or host.name in tasks}
-    if (
-        len(used) == 1 and not cluster
-    ):  # all tasks are neighbours: whatever the network, they reach each other
-        (only,) = used
-        plan = make_plan(spec, [Site(agent=s.agent, host=LOOPBACK, slots=s.slots) for s in sites])
-        assert {task.agent for task in plan.planned} == {only}
-    backend = SshBackend(
-        used,
-        {host.name: tasks.count(host.name) or host.slots for host in hosts if host.name in used},
-        spec,
-        remote,
-    )
-    return Job(spec=spec, plan=plan, backend=backend)
+    if len(used) == 1 and not cluster:  # all are neighbours, and reach each other in any network
+        plan = make_plan(spec, [replace(site, host=LOOPBACK) for site in sites])
+    here = {host.name: tasks.count(host.name) or host.slots for host in hosts if host.name in used}
+    return Job(spec=spec, plan=plan, backend=SshBackend(used, here, spec, remote))
 
 
 class SshBackend:
@@ -147,7 +139,8 @@ class SshBackend:
         pauses = _pauses()
         for attempt in itertools.count():
             own, began = replace(settings, agent=agent, attempt=attempt), loop.time()
-            connection = SshConnection(command, python, log, self._configure(own), self._copy)
+            configure = functools.partial(self._configured, own)
+            connection = SshConnection(command, python, log, configure, self._copy)
             self._connections[agent] = connection
             try:
                 reason = await connection.run()
@@ -170,31 +163,25 @@ class SshBackend:
                 await asyncio.wait_for(self._closing.wait(), next(pauses))
                 return
 
-    def _configure(self, settings: AgentSettings) -> Configure:
+    def _configured(
+        self, settings: AgentSettings, greeting: Mapping[str, Any], port: int
+    ) -> AgentSettings:
         agent = settings.agent
-
-        def configure(greeting: Mapping[str, Any], port: int) -> AgentSettings:
-            self.whereabouts.waiting[agent] = "connected; its agent is starting"
-            # A host that is alone needs no address: its tasks are each other's neighbours.
-            if greeting["address"] and len(self._destinations) > 1:
-                self.whereabouts.addresses[agent] = greeting["address"]
-            return replace(
-                settings,
-                workers=self._tasks[agent],
-                url=f"http://{LOOPBACK}:{port}/agent",
-                silence=self._silence,
-                directory=self._directory(agent),
-                copy_bytes=self._copy.stat().st_size if self._copy else 0,
-                environment=self._remote.environment,
-            )
-
-        return configure
-
-    def _directory(self, agent: str) -> str:
-        """A copy has a place of its own: the run directory may be shared after all."""
-        if self._copy is None:
-            return self._remote.directory
-        return str(Path(self._spec.run_dir, "code", agent))
+        self.whereabouts.waiting[agent] = "connected; its agent is starting"
+        # A host that is alone needs no address: its tasks are each other's neighbours.
+        if greeting["address"] and len(self._destinations) > 1:
+            self.whereabouts.addresses[agent] = greeting["address"]
+        # A copy has a place of its own: the run directory may be shared after all.
+        own = str(Path(self._spec.run_dir, "code", agent))
+        return replace(
+            settings,
+            workers=self._tasks[agent],
+            url=f"http://{LOOPBACK}:{port}/agent",
+            silence=self._silence,
+            directory=own if self._copy else self._remote.directory,
+            copy_bytes=self._copy.stat().st_size if self._copy else 0,
+            environment=self._remote.environment,
+        )
 
 
 def _pauses() -> Iterator[float]:

@@ -21,9 +21,6 @@ from tfrun.launch.waiting import Reason
 TAIL_LINES = 20
 MAX_LINE = 1 << 16
 
-# Gets the greeting and the remote control port; returns what the remote agent is told.
-Configure = Callable[[Mapping[str, Any], int], AgentSettings]
-
 
 class SshConnection:
     """Starts an agent over SSH and stays until it has ended.
@@ -37,14 +34,14 @@ class SshConnection:
         command: list[str],
         python: str,
         log: Path,
-        configure: Configure,
+        configure: Callable[[Mapping[str, Any], int], AgentSettings],
         copy: Path | None = None,
     ) -> None:
         """Args:
         command: the ssh command.
         python: the remote Python, for messages.
         log: receives what ssh and the remote agent say.
-        configure: makes the settings once the host has greeted.
+        configure: is given the greeting and the control port there, and makes the settings.
         copy: a file whose bytes follow the settings.
         """
         self._copy = copy

@@ -73,23 +73,18 @@ async def unpack(directory: Path, size: int, receive: Callable[[int], Awaitable[
     new = directory.with_name(f".{directory.name}.{os.getpid()}")
     packed = new.with_suffix(".tar.gz")
     try:
-        await _receive(packed, size, receive)
+        with packed.open("xb") as file:
+            while size:
+                if not (chunk := await receive(min(size, CHUNK))):
+                    raise ConnectionError(0, "the copy was cut off")
+                file.write(chunk)
+                size -= len(chunk)
         if not directory.exists():
             _extract(packed, new)
             new.rename(directory)
     finally:
         packed.unlink(missing_ok=True)
         shutil.rmtree(new, ignore_errors=True)
-
-
-async def _receive(packed: Path, size: int, receive: Callable[[int], Awaitable[bytes]]) -> None:
-    with packed.open("xb") as file:
-        while size:
-            chunk = await receive(min(size, CHUNK))
-            if not chunk:
-                raise ConnectionError(0, "the copy was cut off")
-            file.write(chunk)
-            size -= len(chunk)
 
 
 def _extract(packed: Path, new: Path) -> None:
