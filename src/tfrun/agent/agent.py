@@ -213,7 +213,9 @@ class Agent:
             return  # of a round that is over here
         match message:
             case messages.StartRound():
-                self._later(self._start(group, message))
+                if self._ports:
+                    self._ports.release_for_use()
+                self._later(group.start(message.each))
             case messages.Release():
                 group.release()
             case messages.Ended():
@@ -299,14 +301,6 @@ class Agent:
             self._spawner = self._new_spawner()
         if self._spawner.pid is not None:
             lineage.kill_descendants(keep=self._spawner.pid)
-
-    async def _start(self, group: WorkerGroup, message: messages.StartRound) -> None:
-        assert self._ports is not None
-        self._ports.release_for_use()
-        is_first = group.is_new
-        await group.start(message.each)
-        if is_first:
-            self._later(group.watch())
 
     def _on_spawner_death(self, how: str) -> None:
         self._spawner_died = True

@@ -63,13 +63,8 @@ class StateDir:
 
     def close(self) -> None:
         """Removes the directory and what is in it."""
-        remove(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._fd)
-
-
-def remove(path: Path) -> None:
-    """Removes a state directory if it is there."""
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove_left_ones(parent: Path) -> None:
@@ -91,6 +86,6 @@ def remove_if_left(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its agent holds it while it lives
-        remove(path)
+        shutil.rmtree(path, ignore_errors=True)
     finally:
         os.close(fd)

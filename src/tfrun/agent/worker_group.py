@@ -7,9 +7,10 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from tfrun.agent import hangs
 from tfrun.agent.gpus import share_gpus, visible_gpus
@@ -65,19 +66,20 @@ class WorkerGroup:
         self._saved_or_not = asyncio.Event()  # the chief has told, or has ended
         spawner.on_exit = self._on_pid_exit
 
-    @property
-    def is_new(self) -> bool:
-        """True as long as it has started nobody."""
-        return not self._workers
-
     async def start(self, tasks: Sequence[messages.StartTask]) -> None:
-        """Starts the workers; or some of them again, in the place of those that have ended."""
+        """Starts the workers, and watches them.
+
+        Or starts some of them again, in the place of those that have ended.
+        """
+        is_first = not self._workers
         sizes = (int(task.environment.get("WORLD_SIZE", 1)) for task in tasks)
         self._world_size = max(sizes, default=0)
         if not self._gpus:
             names = [task.task for task in tasks]
             self._gpus = share_gpus(visible_gpus(os.environ), names)
         await asyncio.gather(*(self._start_worker(task, self._gpus[task.task]) for task in tasks))
+        if is_first:
+            self._in_background(self._watch())
 
     async def _start_worker(self, task: messages.StartTask, gpus: Mapping[str, str]) -> None:
         name = task.task
@@ -127,7 +129,7 @@ class WorkerGroup:
         if worker.pid in self._early_exits:
             self._on_pid_exit(worker.pid, self._early_exits.pop(worker.pid))
 
-    async def watch(self) -> None:
+    async def _watch(self) -> None:
         """Has each worker that stands still show where, and ends it: the next round replaces it."""
         timeouts = self.spec.timeouts
         asked: dict[str, hangs.Asked] = {}
@@ -335,8 +337,11 @@ class WorkerGroup:
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         memory = killed and oom_kills() > self._oom_kills
         self._oom_kills = oom_kills()
-        ending = worker.ended(ExitStatus.from_wait_status(status, out_of_memory=memory))
-        task = asyncio.create_task(ending)
+        exited = ExitStatus.from_wait_status(status, out_of_memory=memory)
+        self._in_background(worker.ended(exited))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._later.add(task)
         task.add_done_callback(self._later.discard)
 

@@ -98,23 +98,27 @@ class Join:
     async def _get_in(self) -> messages.Enrolled | None:
         """Asks until there is an answer; None when the job is over."""
         patience = GONE_SECONDS if self._was_in else self._joining.timeout
-        waiting = Waiting(str(self._joining.address), patience, self._say)
+        address = str(self._joining.address)
+        waiting = Waiting(address, patience, self._say)
         while not self._left:
             try:
                 answer = await self._ask(self._enrolling())
             except (aiohttp.ClientError, OSError, asyncio.TimeoutError, TfrunError) as error:
                 reason = why_not_in(error)
-                if self._was_let_go and not reason.permanent:
-                    self._say("the job is over")
-                    return None
                 if reason.permanent:
                     raise TfrunError(
-                        reason.code, reason.text, where=str(self._joining.address), fix=reason.fix
+                        reason.code, reason.text, where=address, fix=reason.fix
                     ) from None
+                if self._was_let_go:
+                    self._say("the job is over")
+                    return None
             else:
                 return self._in(answer)
+            if waiting.is_over and self._was_in:
+                raise TfrunError("TFRUN-301", f"the job is gone: {reason.text}", where=address)
             if waiting.is_over:
-                raise self._given_up(reason.text, patience)
+                what = f"not let in in {patience:.0f} s: {reason.text}"
+                raise TfrunError("TFRUN-303", what, where=address)
             waiting.because(reason.text)
             await asyncio.sleep(TRY_SECONDS)
         return None
@@ -130,12 +134,6 @@ class Join:
             case messages.Refused(code=code, reason=reason):
                 raise TfrunError(code, reason, where=str(self._joining.address))
         raise TfrunError("TFRUN-302", f"an answer of the kind {answer.kind!r} was not expected")
-
-    def _given_up(self, reason: str, seconds: float) -> TfrunError:
-        where = str(self._joining.address)
-        if self._was_in:
-            return TfrunError("TFRUN-301", f"the job is gone: {reason}", where=where)
-        return TfrunError("TFRUN-303", f"not let in in {seconds:.0f} s: {reason}", where=where)
 
     def _enrolling(self) -> messages.Enrol:
         return messages.Enrol(
@@ -196,16 +194,12 @@ class Join:
             self._was_let_go = await process.wait() in (0, EXIT_PREEMPTED)
         finally:
             process.stdin.close()
-            await self._end(process)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(process.wait(), LEAVE_SECONDS)
+            # What an agent that was killed could not end has become ours.
+            await asyncio.to_thread(lineage.kill_descendants)
+            await process.wait()
         if failure:
             with contextlib.suppress(aiohttp.ClientError, OSError, asyncio.TimeoutError):
                 await self._ask(messages.CannotRun(agent=enrolled.agent, reason=failure.what))
             raise failure
-
-    @staticmethod
-    async def _end(process: asyncio.subprocess.Process) -> None:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(process.wait(), LEAVE_SECONDS)
-        # What an agent that was killed could not end has become ours.
-        await asyncio.to_thread(lineage.kill_descendants)
-        await process.wait()

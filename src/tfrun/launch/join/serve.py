@@ -60,7 +60,9 @@ def serve_job(
     """
     path = Path(serving.token_file or Path(spec.run_dir, TOKEN_FILE))
     secret = token.read_or_make(path)
-    address = _reached_at(serving.host)
+    address = serving.host  # where others reach this machine
+    if address in EVERYWHERE:
+        address = own_address("", interfaces()) or LOOPBACK
     here = own_name("here")
     own = [Site(agent=here, host=address, slots=serving.slots)] if serving.slots else []
     left = max(0, spec.workers.high - serving.slots)
@@ -135,10 +137,3 @@ class ServeBackend:
             await local.close(timeout)
         if not self.local:
             await asyncio.sleep(timeout / 2)  # the others read that the job is over
-
-
-def _reached_at(host: str) -> str:
-    """Returns the address that others are told, for a port that listens on `host`."""
-    if host not in EVERYWHERE:
-        return host
-    return own_address("", interfaces()) or LOOPBACK

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 from tfrun.agent.settings import AgentSettings
-from tfrun.agent.snapshot_directory import remove, state_dir
+from tfrun.agent.snapshot_directory import state_dir
 from tfrun.cluster.cluster_spec import ClusterSpec
 from tfrun.control.placement import Site, Whereabouts, fixed_plan, make_plan
 from tfrun.job.exits import ExitStatus
@@ -83,4 +84,4 @@ class LocalBackend:
         await asyncio.to_thread(lineage.kill_descendants)
         await self._agent.wait()
         if self._state:
-            remove(self._state)
+            shutil.rmtree(self._state, ignore_errors=True)

@@ -102,7 +102,9 @@ class Deployment:
             raise _refuse(
                 f"{self.namespace!r:.80} is too long", "--namespace", f"{MAX_LABEL} characters"
             )
-        for option, name in self._names():
+        names = {"--namespace": self.namespace, "--claim": self.claim, "--secret": self.secret}
+        names |= {"--storage-class": self.storage_class, "--tls-secret": self.tls_secret}
+        for option, name in names.items():
             if name and (len(name) > MAX_NAME or not _OBJECT.fullmatch(name)):
                 raise _refuse(f"{name!r:.80} cannot be a name in Kubernetes", option, _EXPECTED)
         if self.grace < LEAST_GRACE:
@@ -111,13 +113,6 @@ class Deployment:
         for name in self.environment:
             if not _VARIABLE.fullmatch(name) or name.startswith(group.HOSTS):
                 raise _refuse(f"{name!r:.80} is not a variable's name", "--env", "NAME=VALUE")
-
-    def _names(self) -> list[tuple[str, str]]:
-        """Options that name things of the cluster, and the names."""
-        return [
-            *[("--namespace", self.namespace), ("--claim", self.claim), ("--secret", self.secret)],
-            *[("--storage-class", self.storage_class), ("--tls-secret", self.tls_secret)],
-        ]
 
     @property
     def arguments(self) -> list[str]:
