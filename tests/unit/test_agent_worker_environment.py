@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tfrun.agent.worker_environment import threads_for, worker_environment
+from tfrun.agent.worker_environment import worker_environment
 from tfrun.job.spec import JobSpec, Program
 from tfrun.process.python import usable_cores
 
@@ -27,7 +27,6 @@ THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"
     [(None, 2, 8, 4), (None, 3, 8, 2), (None, 8, 2, 1), (None, 0, 4, 4), (3, 2, 8, 3)],
 )
 def test_threads(stated: int | None, workers: int, cores: int, threads: int) -> None:
-    assert threads_for(spec(threads_per_worker=stated), workers, cores) == threads
     values = environment(cores=cores, workers=workers, threads_per_worker=stated)
     assert [values[name] for name in THREADS] == [str(threads)] * 3
 

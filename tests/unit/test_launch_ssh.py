@@ -14,7 +14,7 @@ from tfrun.control.rounds.model import AgentJoined, AgentPrepared, Interrupt, Pl
 from tfrun.control.rounds.state_machine import step
 from tfrun.job.errors import CODES, UsageError
 from tfrun.job.spec import JobSpec, Program, WorkerRange
-from tfrun.launch.missing_machines import MAX_LINES, missing_lines
+from tfrun.launch.launcher import MAX_LINES, missing_lines
 from tfrun.launch.remote_agent import GREETING, own_address
 from tfrun.launch.ssh.backend import ssh_job
 from tfrun.launch.ssh.command import Remote, forwarded_port, ssh_command

@@ -115,7 +115,7 @@ class Agent:
         async with (
             aiohttp.ClientSession(headers=headers) as session,
             session.ws_connect(
-                self._settings.url,
+                f"{self._settings.url}/agent",
                 ssl=trusting(self._settings.tls),
                 max_msg_size=wire.MAX_MESSAGE_BYTES,
                 # Pings, and waits half as long for each answer.
@@ -131,12 +131,9 @@ class Agent:
                     programs=versions.installed(),
                 )
             )
-            helpers = [
-                asyncio.create_task(self._write(socket.send_str)),
-                asyncio.create_task(self._beat()),
-                asyncio.create_task(self._tell_once(preempted)),
-                asyncio.create_task(self._send_logs()),
-            ]
+            writing, telling = self._write(socket.send_str), self._tell_once(preempted)
+            works = (writing, telling, self._beat(), self._send_logs())
+            helpers = [asyncio.create_task(work) for work in works]
             try:
                 async for frame in socket:
                     if frame.type is not aiohttp.WSMsgType.TEXT:

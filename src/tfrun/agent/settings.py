@@ -23,7 +23,7 @@ class AgentSettings:
       token: the job's secret.
       agent: the agent's name.
       workers: how many workers its machine takes.
-      url: where the controller is.
+      url: the control port.
       tls: as `protocol.tls.trusting` takes it; None is without TLS.
       silence: for how many seconds the controller may say nothing; None where no network breaks.
       attempt: how often an agent of this name was started before.

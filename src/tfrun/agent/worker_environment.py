@@ -9,11 +9,6 @@ from tfrun.job.spec import JobSpec
 from tfrun.process import allocator
 
 
-def threads_for(spec: JobSpec, workers_here: int, cores: int) -> int:
-    """Returns each worker's threads: as stated, else its share of the cores, at least one."""
-    return spec.threads_per_worker or max(1, cores // max(1, workers_here))
-
-
 def worker_environment(
     outer: Mapping[str, str], spec: JobSpec, *, workers_here: int, cores: int
 ) -> dict[str, str]:
@@ -25,7 +20,8 @@ def worker_environment(
       workers_here: workers on this machine.
       cores: cores that they share.
     """
-    threads = str(threads_for(spec, workers_here, cores))
+    # As stated, else its share of the cores, at least one.
+    threads = str(spec.threads_per_worker or max(1, cores // max(1, workers_here)))
     return {
         # TensorFlow's own variables, read when a process's context starts: a script that sets
         # its threads itself still wins.

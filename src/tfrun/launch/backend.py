@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 from tfrun.agent.settings import AgentSettings
 from tfrun.control.placement import Plan, Whereabouts
@@ -39,14 +39,11 @@ class Backend(Protocol):
 
     Attributes:
       whereabouts: what it knows of the machines; it keeps that up to date.
+      listen_host: the address that the control port listens on.
     """
 
     whereabouts: Whereabouts
-
-    @property
-    def listen_host(self) -> str:
-        """The address that the control port listens on."""
-        ...
+    listen_host: str
 
     async def start(self, port: int, settings: AgentSettings) -> None:
         """Starts the agents.
@@ -66,10 +63,6 @@ class Backend(Protocol):
         ...
 
 
-# Makes what answers machines that join by hand, once there is a controller.
-MakeDesk: TypeAlias = "Callable[[Controller], Desk]"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Door:
     """Who gets in at the control port, and how.
@@ -80,13 +73,13 @@ class Door:
       token: the job's secret; "" makes a new one.
       port: the port; 0 is any free one.
       certificate: what the port shows; None is without TLS.
-      desk: lets machines join by hand.
+      desk: makes what answers machines that join by hand, once there is a controller.
     """
 
     token: str = ""
     port: int = 0
     certificate: Certificate | None = None
-    desk: MakeDesk | None = None
+    desk: Callable[[Controller], Desk] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

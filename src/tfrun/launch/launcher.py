@@ -1,4 +1,4 @@
-"""Runs a job from its specification to its exit code."""
+"""Runs a job from its specification to its exit code; tells who is missing while a round forms."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import socket
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,9 @@ from pathlib import Path
 from tfrun.agent.settings import AgentSettings
 from tfrun.control import remote_logs, user_requests
 from tfrun.control.controller import Controller
+from tfrun.control.placement import Whereabouts
 from tfrun.control.rounds.after_failure import lacks_machines
-from tfrun.control.rounds.model import Round
+from tfrun.control.rounds.model import Round, State
 from tfrun.control.server import ControlServer
 from tfrun.control.view import View
 from tfrun.job import control_contact
@@ -27,7 +29,6 @@ from tfrun.job.spec import JobSpec
 from tfrun.launch import health
 from tfrun.launch.backend import Backend, Door, Job
 from tfrun.launch.local.backend import LocalBackend
-from tfrun.launch.missing_machines import tell_who_is_missing
 from tfrun.observe.access import Access
 from tfrun.observe.events import EventLog
 from tfrun.observe.failure_report import end_of
@@ -35,6 +36,8 @@ from tfrun.observe.monitor import Monitor
 from tfrun.observe.page_server import WatchRoutes
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+INTERVAL_SECONDS = 5.0  # from telling to telling who is missing
+MAX_LINES = 10  # of it at once
 
 
 async def run_job(
@@ -150,6 +153,42 @@ async def _watch(backend: Backend, controller: Controller) -> None:
         end = await backend.agent_ended()
         controller.left(end.agent, f"its process ended: {end.how}")
         controller.never_joined(end.agent, end.how, end.code)
+
+
+async def tell_who_is_missing(controller: Controller, known: Whereabouts, view: View) -> None:
+    """Shows a line for each missing agent every few seconds, whenever a round waits for some.
+
+    The agent of a local job, of which nothing is known, is never far and not worth a line.
+    """
+    while True:
+        await asyncio.sleep(INTERVAL_SECONDS)
+        runner = controller.runner
+        if known.waiting and runner.waited >= INTERVAL_SECONDS / 2:
+            for line in missing_lines(runner.round, known.waiting, runner.waited):
+                view.notice(line)
+
+
+def missing_lines(round: Round, waiting: Mapping[str, str], seconds: float) -> list[str]:
+    """Returns one line for each agent that the round still waits for, ten at most.
+
+    Args:
+      round: the round.
+      waiting: why an agent has not joined, as far as that is known.
+      seconds: since when the cluster has been forming.
+    """
+    if round.state is State.JOINING:
+        there = round.joined
+        why = {agent: waiting.get(agent, "its agent has not joined") for agent in round.agents}
+    elif round.state is State.PREPARING:
+        there = frozenset(round.ports)
+        why = dict.fromkeys(round.agents, "TensorFlow is being imported there")
+    else:
+        return []
+    missing = sorted(round.agents - there)
+    lines = [f"waiting for {agent} ({seconds:.0f} s): {why[agent]}" for agent in missing]
+    if len(lines) > MAX_LINES:
+        lines[MAX_LINES:] = [f"waiting for {len(lines) - MAX_LINES} more hosts"]
+    return lines
 
 
 def _is_requeued(job: Job, round: Round) -> bool:

@@ -148,7 +148,7 @@ async def _meet(settings: AgentSettings) -> AgentSettings:
             where = str(file.parent)
             raise _cannot(f"it does not see the run directory {where!r} of the launcher's node")
         await asyncio.sleep(POLL_SECONDS)
-    return replace(settings, url=f"{found.url}/agent", token=found.token, tls=found.tls)
+    return replace(settings, url=found.url, token=found.token, tls=found.tls)
 
 
 def _cannot(what: str) -> TfrunError:

@@ -178,7 +178,7 @@ class Join:
             token=self._joining.token,
             agent=enrolled.agent,
             workers=self._joining.slots,
-            url=f"{self._joining.url}/agent",
+            url=self._joining.url,
             tls=self._joining.tls,
             silence=spec.timeouts.launcher_timeout,
             attempt=enrolled.attempt,

@@ -122,7 +122,7 @@ class ServeBackend:
         self.whereabouts.expected.update(self.whereabouts.places)
         scheme = "https" if self.pem else "http"
         host = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(self.listen_host, self.listen_host)
-        url = f"{scheme}://{Address(host=host, port=port)}/agent"
+        url = f"{scheme}://{Address(host=host, port=port)}"
         for local in self.local:
             await local.start(port, replace(settings, url=url, tls=tls.only(self.pem)))
 

@@ -62,7 +62,7 @@ class LocalBackend:
         name, slots = self._site.agent, self._site.slots
         agent = self._agent = self._agent or AgentProcess(name, settings.spec, slots)
         self._state = state_dir(settings.token, name)
-        url = settings.url or f"http://{LOOPBACK}:{port}/agent"
+        url = settings.url or f"{'https' if settings.tls else 'http'}://{LOOPBACK}:{port}"
         agent.tell(replace(settings, agent=name, workers=slots, url=url))
 
     async def agent_ended(self) -> AgentEnd:

@@ -37,8 +37,10 @@ def manifests(what: Deployment, kind: str) -> list[Manifest]:
       UsageError: TFRUN-107 for what the kind cannot do.
     """
     assert kind in KINDS, kind
+    secret = {"type": "Opaque", "stringData": {"token": what.token}}
+    own = _object(what, "v1", "Secret", suffix="-token", **secret)
     return [
-        *([] if what.secret or kind == "tfjob" else [_secret(what)]),
+        *([] if what.secret or kind == "tfjob" else [own]),
         *([] if what.claim else [_claim(what)]),
         *{"job": _job, "jobset": _jobset, "tfjob": _tfjob}[kind](what),
     ]
@@ -53,11 +55,6 @@ def _object(what: Deployment, api: str, kind: str, *, suffix: str = "", **of: An
 
 def _labels(what: Deployment) -> dict[str, str]:
     return {"app.kubernetes.io/name": what.name, "app.kubernetes.io/managed-by": "tfrun"}
-
-
-def _secret(what: Deployment) -> Manifest:
-    own = {"type": "Opaque", "stringData": {"token": what.token}}
-    return _object(what, "v1", "Secret", suffix="-token", **own)
 
 
 def _claim(what: Deployment) -> Manifest:

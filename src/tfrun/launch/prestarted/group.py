@@ -16,7 +16,7 @@ from tfrun.control.placement import Site, Whereabouts, make_plan
 from tfrun.control.protocol import tls
 from tfrun.job.spec import JobSpec
 from tfrun.launch.backend import AgentEnd, Door, Job
-from tfrun.launch.local.backend import LOOPBACK, LocalBackend
+from tfrun.launch.local.backend import LocalBackend
 from tfrun.launch.prestarted.discovery import Discovery
 
 ANY_INTERFACE = "0.0.0.0"
@@ -73,10 +73,7 @@ class GroupBackend:
 
     async def start(self, port: int, settings: AgentSettings) -> None:
         await asyncio.to_thread(self._discovery.announce, port, settings.token, self._pem)
-        if self._pem:
-            url = f"https://{LOOPBACK}:{port}/agent"
-            settings = replace(settings, url=url, tls=tls.only(self._pem))
-        await self._local.start(port, settings)
+        await self._local.start(port, replace(settings, tls=tls.only(self._pem)))
 
     async def agent_ended(self) -> AgentEnd:
         return await self._local.agent_ended()  # the others' connections say it

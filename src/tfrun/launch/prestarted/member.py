@@ -80,7 +80,7 @@ async def _serve(agent: str, slots: int, discovery: Discovery, timeout: float) -
         token=found.token,
         agent=agent,
         workers=slots,
-        url=f"{found.url}/agent",
+        url=found.url,
         tls=found.tls,
         silence=spec.timeouts.launcher_timeout,
     )

@@ -105,7 +105,7 @@ class SlurmBackend:
         told = replace(
             settings,
             agents=self._tasks,
-            url=f"http://{self._host}:{port}/agent",
+            url=f"http://{self._host}:{port}",
             silence=self._spec.timeouts.launcher_timeout,
             directory=str(Path.cwd()),
         )

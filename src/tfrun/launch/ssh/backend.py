@@ -176,7 +176,7 @@ class SshBackend:
         return replace(
             settings,
             workers=self._tasks[agent],
-            url=f"http://{LOOPBACK}:{port}/agent",
+            url=f"http://{LOOPBACK}:{port}",
             silence=self._silence,
             directory=own if self._copy else self._remote.directory,
             copy_bytes=self._copy.stat().st_size if self._copy else 0,

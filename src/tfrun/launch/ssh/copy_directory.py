@@ -80,18 +80,12 @@ async def unpack(directory: Path, size: int, receive: Callable[[int], Awaitable[
                 file.write(chunk)
                 size -= len(chunk)
         if not directory.exists():
-            _extract(packed, new)
+            new.mkdir()
+            with tarfile.open(packed) as archive:
+                # "tar" trusts us with links that lead out of the directory; early 3.10s ignore it.
+                archive.extraction_filter = getattr(tarfile, "tar_filter", None)
+                archive.extractall(new)
             new.rename(directory)
     finally:
         packed.unlink(missing_ok=True)
         shutil.rmtree(new, ignore_errors=True)
-
-
-def _extract(packed: Path, new: Path) -> None:
-    new.mkdir()
-    with tarfile.open(packed) as archive:
-        # "tar" trusts us with links that lead out of the directory; early 3.10s have no filters.
-        if hasattr(tarfile, "tar_filter"):
-            archive.extractall(new, filter="tar")
-        else:
-            archive.extractall(new)

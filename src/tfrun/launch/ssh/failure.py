@@ -56,11 +56,10 @@ def why_ssh_ended(code: int, tail: Sequence[str], python: str = "python") -> Rea
             code=_HOST_CODE,
         )
     missing = re.search(r"No module named '([^']+)'", "\n".join(tail))
-    if missing and missing.group(1) == "tfrun":
-        text = f"tfrun is not installed for {python} there"
-        return Reason(text=text, permanent=True, code=_HOST_CODE)
     if missing:
         text = f"{python} there has a broken or another tfrun: no module {missing.group(1)}"
+        if missing.group(1) == "tfrun":
+            text = f"tfrun is not installed for {python} there"
         return Reason(text=text, permanent=True, code=_HOST_CODE)
     how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
     return Reason(text=f"{how}: {said:.200}" if said else how, permanent=True)
