@@ -9,7 +9,7 @@ import click
 
 from tfrun.cli.params import SECONDS, context
 from tfrun.cli.shared_options import new_folder, reporter, say
-from tfrun.job import option_checks
+from tfrun.job import start_checks
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import COMMUNICATIONS
 from tfrun.tools import picture
@@ -85,7 +85,7 @@ def bench(
     ways = _ways(communication)
     picture.check(plot)
     if hosts is None:
-        option_checks.check_tensorflow()
+        start_checks.check_tensorflow()
 
     from tfrun.tools.bench.report import draw, print_report
     from tfrun.tools.bench.run import Bench, run_bench

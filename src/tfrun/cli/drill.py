@@ -9,7 +9,7 @@ import click
 from tfrun.cli.params import SECONDS, context
 from tfrun.cli.shared_options import last_options, new_folder, reporter, say
 from tfrun.cluster.host_lists import parse_hosts
-from tfrun.job import option_checks
+from tfrun.job import start_checks
 from tfrun.job.spec import Program, WorkerRange, seed_or_drawn
 from tfrun.tools.drill.faults import parse_faults
 
@@ -58,8 +58,8 @@ def drill(
     workers = workers or (f"1:{sum(host.slots for host in machines)}" if machines else "2")
     many = WorkerRange.parse(workers).high
     chosen = parse_faults(faults, many, len(machines))
-    option_checks.check_program(program)
-    option_checks.check_tensorflow()
+    start_checks.check_program(program)
+    start_checks.check_tensorflow()
 
     from tfrun.tools.drill.report import print_report
     from tfrun.tools.drill.run import Drill, run_drill

@@ -11,7 +11,7 @@ import click
 from tfrun.cli.params import SECONDS, context
 from tfrun.cli.shared_options import say
 from tfrun.cluster.address import parse_address
-from tfrun.job import option_checks
+from tfrun.job import start_checks
 from tfrun.job.spec import MAX_WORKERS
 from tfrun.job.timeouts import Timeouts
 
@@ -54,7 +54,7 @@ def join(
         timeout=join_timeout,
         tls=wanted,
     )
-    option_checks.check_tensorflow()
+    start_checks.check_tensorflow()
     return asyncio.run(_run(Join(joining, say)))
 
 

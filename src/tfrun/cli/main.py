@@ -300,7 +300,7 @@ def _run(command: click.Command, args: list[str], name: str) -> int:
     try:
         return command.main(args=args, prog_name=name, standalone_mode=False, complete_var=COMPLETE)
     except (FileNotFoundError, TfrunError):
-        from tfrun.job.option_checks import check_directory
+        from tfrun.job.start_checks import check_directory
 
         check_directory()  # the one thing without which nothing is found
         raise

@@ -8,7 +8,7 @@ import click
 
 from tfrun.cli.params import Number, context, numbers_of_workers
 from tfrun.cli.shared_options import last_options, new_folder, reporter, say
-from tfrun.job import option_checks
+from tfrun.job import start_checks
 from tfrun.job.spec import Program, seed_or_drawn
 
 EPILOG = (
@@ -48,10 +48,10 @@ def parity(
 ) -> int:
     """Train a script's first steps on 1, 2, … workers, and say where they part."""
     program = Program(target=script, args=script_args)
-    option_checks.check_program(program)
+    start_checks.check_program(program)
 
     worlds = numbers_of_workers(workers, where="-n", least=2)
-    option_checks.check_tensorflow()
+    start_checks.check_tensorflow()
 
     from tfrun.tools.parity.report import print_report
     from tfrun.tools.parity.run import Parity, run_parity

@@ -27,7 +27,7 @@ from tfrun.cluster.external_cluster import (
 from tfrun.cluster.host_lists import Host
 from tfrun.cluster.pods import health_port
 from tfrun.cluster.tasks import assign_tasks
-from tfrun.job import lock, option_checks, options_without_effect
+from tfrun.job import lock, options_without_effect, start_checks
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, WorkerRange
@@ -72,7 +72,7 @@ def run(options: Options, serving: Serving | None = None) -> int:
         run_dir = run_dir and str(Path(run_dir, f"{aside.type}-{aside.index}"))
     # The hosts look for themselves as well, and a server runs nothing of the script.
     if (not machines or not options.remote_dir) and not (external and is_server(external)):
-        option_checks.check_program(spec.program)
+        start_checks.check_program(spec.program)
     if (machines or fixed) and external:
         raise UsageError(
             "TFRUN-107",
@@ -94,7 +94,7 @@ def run(options: Options, serving: Serving | None = None) -> int:
     if machines or not (external or place or serving):
         rooms = [(host.name, host.slots) for host in machines] or [("one machine", wanted.high)]
         tasks = assign_tasks(wanted.high, spec.ps, slots_by_host=rooms)
-        option_checks.check_crowd([rooms[task.host_index][0] for task in tasks])
+        start_checks.check_crowd([rooms[task.host_index][0] for task in tasks])
     for name in options.variables:
         os.environ.pop(name, None)
     if place and place.is_member:
@@ -103,7 +103,7 @@ def run(options: Options, serving: Serving | None = None) -> int:
         return serve(place, run_dir, spec.timeouts.join_timeout, certificate)
     # A machine that only launches needs no TensorFlow.
     if not machines and (serving is None or serving.slots):
-        option_checks.check_tensorflow()
+        start_checks.check_tensorflow()
     if checkpoint_dir and not (machines or external or place or serving):
         writable_directory.check(
             Path(checkpoint_dir).absolute()

@@ -11,8 +11,8 @@ import click
 
 from tfrun.cli.params import context
 from tfrun.job import run_dir as run_dir_module
-from tfrun.job.option_checks import check_program
 from tfrun.job.spec import Program, WorkerRange
+from tfrun.job.start_checks import check_program
 
 CONTEXT = context("submit", script=True)
 OUTPUT = "slurm.log"

@@ -9,7 +9,7 @@ import click
 
 from tfrun.cli.params import Number, context, numbers_of_workers
 from tfrun.cli.shared_options import last_options, new_folder, reporter, say
-from tfrun.job import option_checks
+from tfrun.job import start_checks
 from tfrun.job.spec import Program, seed_or_drawn
 from tfrun.tools import picture
 
@@ -62,11 +62,11 @@ def tune(
 ) -> int:
     """Try batches in short jobs, and say which one is fastest and fits in memory."""
     program = Program(target=script, args=script_args)
-    option_checks.check_program(program)
+    start_checks.check_program(program)
 
     sizes = numbers_of_workers(worlds, where="--for")
     picture.check(plot)
-    option_checks.check_tensorflow()
+    start_checks.check_tensorflow()
 
     from tfrun.tools.tune.report import draw, print_report
     from tfrun.tools.tune.run import Tune, run_tune

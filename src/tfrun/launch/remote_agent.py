@@ -18,7 +18,7 @@ import psutil
 
 from tfrun.agent.settings import AgentSettings
 from tfrun.job.errors import TfrunError
-from tfrun.job.option_checks import check_program, check_tensorflow
+from tfrun.job.start_checks import check_program, check_tensorflow
 from tfrun.job.version import __version__
 from tfrun.launch.prestarted.discovery import Discovery
 from tfrun.launch.ssh.copy_directory import unpack

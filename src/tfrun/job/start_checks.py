@@ -1,4 +1,4 @@
-"""Checks what can be known to be wrong before anything is started."""
+"""Checks, before anything is started, that script, machine and TensorFlow are there and fit."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tfrun.job.errors import UsageError
-from tfrun.job.option_checks import check_program, check_tensorflow
 from tfrun.job.spec import Program
+from tfrun.job.start_checks import check_program, check_tensorflow
 
 
 @pytest.fixture(autouse=True)
