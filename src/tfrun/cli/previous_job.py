@@ -13,7 +13,6 @@ from typing import Any
 from tfrun.checkpoint import claims, manifest
 from tfrun.job import files, reports
 from tfrun.job.spec import JobSpec
-from tfrun.observe.event_lines import counted
 from tfrun.observe.events import event_of
 
 POLL_SECONDS = 0.1  # another process's lock has no event
@@ -48,6 +47,8 @@ def told(step: int | None, came_to: int | None, *, goes_on: bool) -> list[str]:
         known.
       goes_on: there are checkpoints.
     """
+    from tfrun.observe.event_lines import counted  # not above: the agent is started before that
+
     lines = []
     if goes_on:
         where = "" if step is None else f", of step {step:,}"
