@@ -1,4 +1,4 @@
-"""Workers that wait for others in vain, each kind named by the first argument.
+"""Calls that not every worker makes, so that some wait in vain; the first argument names the kind.
 
 "slow" is none of them: one worker has much to do by itself when all others have ended.
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from workers import SCRIPTS, TFRUN, shown_by
 
-SCRIPT = SCRIPTS / "in_vain.py"
+SCRIPT = SCRIPTS / "unmatched_calls.py"
 NOTHING: Mapping[str, str] = {}
 GONE = "for its script has ended"
 
@@ -53,7 +53,7 @@ def test_a_peer_has_come_to_the_end_of_its_script(
 ) -> None:
     text = shown(kind, tmp_path, way=way)
     assert f"TFRUN-406: {call} needs every worker: worker 1 does not come, {GONE} (in " in text
-    assert f"in_vain.py:{line_of(f'# here: {kind}')})" in text
+    assert f"unmatched_calls.py:{line_of(f'# here: {kind}')})" in text
     assert "restarted" not in text
 
 
@@ -106,7 +106,7 @@ def test_in_a_callback_the_failure_names_the_call(way: str, tmp_path: Path) -> N
     line = line_of("# here: callback")
     fit = line_of("# here: fewer")
     # Whoever is first; TensorFlow's own collective does not know where the other one is.
-    assert f"in_vain.py:{line})" in text or f"in_vain.py:{fit})" in text
+    assert f"unmatched_calls.py:{line})" in text or f"unmatched_calls.py:{fit})" in text
     assert "TFRUN-406: model." in text
     if way == "auto":
         assert f"in model.evaluate (line {line})" in text
@@ -121,7 +121,7 @@ def test_a_peer_ends_before_they_have_met(tmp_path: Path) -> None:
 
 def test_a_peer_ends_its_process_at_once(tmp_path: Path) -> None:
     text = shown("hard", tmp_path)
-    assert f"in_vain.py:{line_of('# here: hard')}: worker 1 does not come, {GONE}" in text
+    assert f"unmatched_calls.py:{line_of('# here: hard')}: worker 1 does not come, {GONE}" in text
     assert "TFRUN-406" in text and "restarted" not in text
 
 
