@@ -9,7 +9,6 @@ import pytest
 from tfrun.control.membership import (
     GiveUp,
     StandingBy,
-    Start,
     Wait,
     change,
     decide,
@@ -64,8 +63,8 @@ def verdict(
 
 
 def started(result: object) -> str:
-    assert isinstance(result, Start), result
-    return "".join(sorted(result.plan.agents))
+    assert isinstance(result, Plan), result
+    return "".join(sorted(result.agents))
 
 
 def test_with_all_there_it_starts() -> None:

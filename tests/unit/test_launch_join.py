@@ -236,8 +236,8 @@ def test_tls(tmp_path: Path) -> None:
         right = Joining(address=address, token=TOKEN, slots=1, timeout=5.0, **joining(cert))
         assert isinstance(await Join(right, print)._get_in(), messages.Enrolled)
 
-    with_desk(tmp_path, test, tls.showing(cert, key))
+    with_desk(tmp_path, test, tls.Certificate(cert=cert, key=key).context)
     with pytest.raises(UsageError, match="no certificate and its key"):
-        tls.showing(key, cert)
+        _ = tls.Certificate(cert=key, key=cert).context
     with pytest.raises(UsageError, match="has no certificates"):
         tls.trusting({"authority": key})

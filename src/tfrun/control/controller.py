@@ -65,18 +65,18 @@ class Controller:
         self.runner.wait_for_all()
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
-    def seen(self, agent: str, address: str | None) -> None:
-        """Takes the address that an agent's connection comes from."""
-        self._known.seen(agent, address)
+    def joined(
+        self, hello: messages.Hello, send: Send, address: str | None = None
+    ) -> Member | None:
+        """Takes an agent in, for this round or a later one; None when no place is kept for it.
 
-    @property
-    def here(self) -> frozenset[str]:
-        """The agents that are connected."""
-        return self._members.names
-
-    def joined(self, hello: messages.Hello, send: Send) -> Member | None:
-        """Takes an agent in, for this round or a later one; None when no place is kept for it."""
+        Args:
+          hello: what it has said first.
+          send: sends it a message.
+          address: where its connection comes from.
+        """
         agent, runner = hello.agent, self.runner
+        self._known.seen(agent, address)
         known, state = {site.agent for site in runner.plan.sites}, runner.round.state
         if agent not in known - self._members.names or state not in OPEN:
             return None

@@ -22,13 +22,6 @@ MAX_NAMED = 10  # machines in one message
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
-    """The round can start with this plan."""
-
-    plan: Plan
-
-
-@dataclass(frozen=True, kw_only=True)
 class Wait:
     """These agents are missing.
 
@@ -53,8 +46,8 @@ def decide(
     waited: float,
     quiet: float,
     patience: float,
-) -> Start | Wait | GiveUp:
-    """Returns whether a round can start, and with which plan.
+) -> Plan | Wait | GiveUp:
+    """Returns the plan with which a round can start; else who is waited for, if anybody is.
 
     Args:
       spec: the job.
@@ -74,7 +67,7 @@ def decide(
     if is_best or (now and waited >= patience and quiet >= spec.timeouts.settle):
         plan = next_plan(spec, wanted, there)
         assert plan is not None
-        return Start(plan=plan)
+        return plan
     missing = wanted.agents - set(there)
     return Wait(missing=tuple(sorted(missing)), is_enough=now > 0)
 

@@ -12,7 +12,7 @@ from tfrun.control.recovery import Recovery
 from tfrun.control.rounds.model import ChangeMachines, Round, State
 from tfrun.job.spec import JobSpec
 
-Verdict = membership.Start | membership.Wait | membership.GiveUp
+Verdict = Plan | membership.Wait | membership.GiveUp
 STEP_PART = 0.5  # of a preempted machine's grace period that the end of a step is waited for
 
 
@@ -72,7 +72,7 @@ class Rendezvous:
                 quiet=now - (self._came or 0.0),
                 patience=timeouts.rejoin_timeout if number else timeouts.start_timeout,
             )
-            if isinstance(verdict, membership.Start):
+            if isinstance(verdict, Plan):
                 break
         return verdict
 

@@ -289,15 +289,15 @@ class RoundRunner:
             return self._begin(number, self.plan)
         verdict = self._rendezvous.decide(self.plan, number, self.recovery)
         if grown:
-            plan = verdict.plan if isinstance(verdict, membership.Start) else self.plan
+            plan = verdict if isinstance(verdict, Plan) else self.plan
             joined = plan.agents - self.round.agents
             self.recovery = self.recovery.after_regroup(joined, leaving)
         match verdict:
             case membership.GiveUp():
                 self._give_up()
-            case membership.Start(plan=plan):
+            case Plan():
                 self._let_go(leaving)
-                self._begin(number, plan)
+                self._begin(number, verdict)
             case membership.Wait(missing=missing, is_enough=is_enough):
                 self._wait(number, missing, is_enough=is_enough)
 
@@ -361,10 +361,10 @@ class RoundRunner:
     def _reconsider_waiting(self) -> None:
         number, leaving = self.round.number, self._preempted.leaving
         verdict = self._rendezvous.decide(self.plan, number, self.recovery)
-        if isinstance(verdict, membership.Start):
+        if isinstance(verdict, Plan):
             for agent in self._let_go(leaving):
                 self.view.notice(f"{agent} is being preempted, and is done without")
-            self._begin(number, verdict.plan)
+            self._begin(number, verdict)
         elif leaving - self._preempted.excluded(self.recovery):
             # Nobody else has the state, and no round comes to pass it on.
             self.feed(model.Preempt())

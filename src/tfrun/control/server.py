@@ -120,8 +120,7 @@ class ControlServer:
             hello = wire.decode(first.data)
             if not isinstance(hello, messages.Hello):
                 raise TfrunError("TFRUN-302", "the first message was no hello")
-            self._controller.seen(hello.agent, request.remote)
-            member = self._controller.joined(hello, outbox.put_nowait)
+            member = self._controller.joined(hello, outbox.put_nowait, request.remote)
             if member is None:
                 raise TfrunError("TFRUN-302", f"no agent {hello.agent!r:.60} is expected")
             writing = asyncio.create_task(self._write(socket, outbox))

@@ -37,8 +37,23 @@ class Certificate:
 
     @cached_property
     def context(self) -> ssl.SSLContext:
-        """The server's side."""
-        return showing(self.cert, self.key)
+        """The server's side.
+
+        Raises:
+          UsageError: TFRUN-105.
+        """
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self.cert, self.key, password=_no_password)
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                "TFRUN-105",
+                f"{self.cert!r:.200} and {self.key!r:.200} are no certificate and its key: {error}",
+                where="--tls-cert, --tls-key",
+                expected="two files in PEM, the key without a password",
+            ) from None
+        return context
 
 
 def stated(cert: str | None, key: str | None) -> Certificate | None:
@@ -71,30 +86,6 @@ def only(pem: str) -> dict[str, Any] | None:
     return {"only": pem} if pem else None
 
 
-def showing(cert: str, key: str) -> ssl.SSLContext:
-    """Returns the server's side.
-
-    Args:
-      cert: file of the certificate, and of those that it hangs on, in PEM.
-      key: file of its private key, without a password.
-
-    Raises:
-      UsageError: TFRUN-105.
-    """
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(cert, key, password=_no_password)
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            "TFRUN-105",
-            f"{cert!r:.200} and {key!r:.200} are no certificate and its key: {error}",
-            where="--tls-cert, --tls-key",
-            expected="two files in PEM, the key without a password",
-        ) from None
-    return context
-
-
 def trusting(tls: Mapping[str, Any] | None) -> ssl.SSLContext | bool:
     """Returns the client's side, as aiohttp takes it.
 
@@ -111,7 +102,7 @@ def trusting(tls: Mapping[str, Any] | None) -> ssl.SSLContext | bool:
     if pem := tls.get("only"):
         return control_contact.trusting(pem)
     try:
-        context = ssl.create_default_context(cafile=tls["authority"] or None)
+        return ssl.create_default_context(cafile=tls["authority"] or None)
     except (OSError, ValueError) as error:
         raise UsageError(
             "TFRUN-105",
@@ -119,7 +110,6 @@ def trusting(tls: Mapping[str, Any] | None) -> ssl.SSLContext | bool:
             where="--tls-ca",
             expected="a file in PEM",
         ) from None
-    return context
 
 
 def _no_password() -> str:

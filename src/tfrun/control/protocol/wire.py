@@ -62,7 +62,9 @@ def decode(text: str) -> Message:
     """
     try:
         values: Any = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_constant)
-        _check(values)
+        if _depth(values) > MAX_DEPTH:
+            raise ValueError(f"nested more than {MAX_DEPTH} deep")
+        json.dumps(values, ensure_ascii=False).encode()  # refuses lone surrogates
     except (ValueError, RecursionError) as error:
         raise _malformed(f"not JSON: {error!s:.100}") from None
     if not isinstance(values, dict):
@@ -93,19 +95,11 @@ def _constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
-def _check(value: Any, depth: int = 1) -> None:
-    """Raises ValueError for what a later `encode`, print or file could not take."""
-    if isinstance(value, str):
-        value.encode()  # refuses lone surrogates
-        return
-    if isinstance(value, (dict, list)):
-        if depth > MAX_DEPTH:
-            raise ValueError(f"nested more than {MAX_DEPTH} deep")
-        if isinstance(value, dict):
-            for key in value:
-                key.encode()
-        for item in value.values() if isinstance(value, dict) else value:
-            _check(item, depth + 1)
+def _depth(value: Any) -> int:
+    """Returns how deep lists and objects are nested."""
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)
 
 
 def _malformed(reason: str) -> TfrunError:

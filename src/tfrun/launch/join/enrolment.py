@@ -88,7 +88,8 @@ class Enrolment:
         if not 1 <= message.slots <= MAX_WORKERS or not _NAME.fullmatch(message.name):
             return _refuse("TFRUN-302", "its name or its number of slots is not valid")
         asks = Machine(identity=message.identity, slots=message.slots)
-        agent, machine = choose(message.name, asks, self.known, self.controller.here)
+        here = self.controller.runner.members.names
+        agent, machine = choose(message.name, asks, self.known, here)
         self.known[agent] = machine
         address = self.own_address if is_loopback(remote) else _plain(remote)
         self.whereabouts.addresses[agent] = address
