@@ -37,6 +37,9 @@ class GiveUp:
     """Too few are there, and nobody else can be expected."""
 
 
+Verdict = Plan | Wait | GiveUp
+
+
 def decide(
     spec: JobSpec,
     wanted: Plan,
@@ -46,7 +49,7 @@ def decide(
     waited: float,
     quiet: float,
     patience: float,
-) -> Plan | Wait | GiveUp:
+) -> Verdict:
     """Returns the plan with which a round can start; else who is waited for, if anybody is.
 
     Args:

@@ -12,7 +12,6 @@ from tfrun.control.recovery import Recovery
 from tfrun.control.rounds.model import ChangeMachines, Round, State
 from tfrun.job.spec import JobSpec
 
-Verdict = Plan | membership.Wait | membership.GiveUp
 STEP_PART = 0.5  # of a preempted machine's grace period that the end of a step is waited for
 
 
@@ -45,7 +44,7 @@ class Rendezvous:
         """A worker of this round has done its first step."""
         self._stepped = self._stepped or time.monotonic()
 
-    def decide(self, plan: Plan, number: int, recovery: Recovery) -> Verdict:
+    def decide(self, plan: Plan, number: int, recovery: Recovery) -> membership.Verdict:
         """Whether round `number` could start now; machines that are not ready only if they must.
 
         Args:
@@ -61,7 +60,7 @@ class Rendezvous:
         # At the start all are on their way, whether or not they can come back later.
         coming = set() if number else busy - self._known.joined - self._known.failed
         expected = (self._known.expected | coming) - without
-        verdict: Verdict = membership.GiveUp()
+        verdict: membership.Verdict = membership.GiveUp()
         for there in (ready, here) if ready != here else (here,):
             verdict = membership.decide(
                 self._spec,

@@ -32,6 +32,4 @@ def difference(agent: str, mine: Mapping[str, str], other: str, theirs: Mapping[
         for program in mine
         if program in theirs and mine[program] != theirs[program]
     ]
-    if not parts:
-        return ""
-    return f"{agent} has {', '.join(parts)}"
+    return f"{agent} has {', '.join(parts)}" if parts else ""

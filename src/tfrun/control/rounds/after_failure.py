@@ -87,7 +87,7 @@ def with_error(round: Round, event: Reported[reports.Error]) -> Round:
 
 def without_agent(round: Round, event: AgentLost) -> Round:
     """Records that a machine is gone, with all its tasks."""
-    there = {task.name for task in round.tasks_of(event.agent)}
+    there = {task.name for task in round.tasks if task.agent == event.agent}
     # That its workers do not answer any more is no news of its own.
     others = [f for f in round.failures if not (f.silent and f.task in there)]
     return replace(

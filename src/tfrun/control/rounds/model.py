@@ -123,13 +123,10 @@ class Round:
     def agents(self) -> frozenset[str]:
         return frozenset(task.agent for task in self.tasks)
 
-    def tasks_of(self, agent: str) -> tuple[PlannedTask, ...]:
-        return tuple(task for task in self.tasks if task.agent == agent)
-
     @property
     def is_over(self) -> bool:
         """True when no task's process can be left: each has ended, or its agent is lost."""
-        return all(task.name in self.exits or task.agent in self.lost for task in self.tasks)
+        return not self.remaining
 
     @cached_property
     def remaining(self) -> frozenset[str]:
