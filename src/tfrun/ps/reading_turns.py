@@ -14,7 +14,6 @@ class Turns:
     comes again, on the same worker when that is back, before the pass is over.
 
     Args:
-      workers: their number.
       quota: elements of the pass; None to read to the end.
     """
 

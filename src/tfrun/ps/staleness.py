@@ -36,12 +36,8 @@ def may_begin(
     A step's staleness is the number of steps that are applied between its reading the weights and
     its own update: at most those that have ended since it began, and all others in flight.
 
-    Args:
-      flight: the steps in flight.
-      number: of the step; they begin in the order of their numbers.
-      workers: number of workers.
-      max_staleness: the bound; None for none.
-      ring: how many steps the servers remember (see ps/server_step.py).
+    Steps begin in the order of their numbers. `max_staleness` is None for no bound, and `ring` is
+    how many steps the servers remember (see ps/server_step.py).
     """
     others = flight.begun
     if others and number - min(others) >= ring:

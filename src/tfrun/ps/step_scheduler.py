@@ -24,9 +24,7 @@ class PassRun:
     """One pass over data: steps in flight, and their results.
 
     Args:
-      coordinator: of the strategy.
       function: the step, a concrete function.
-      feed: the batches.
       resource: what workers hold of it.
       places: (epoch, step) of the batches, in the order in which they are begun.
       number: of the first step; each step has one of its own.

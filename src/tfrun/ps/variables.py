@@ -8,6 +8,7 @@ one.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import tensorflow as tf
@@ -41,15 +42,6 @@ def parts(variable: Any) -> list[Any]:
 
 def is_sharded(variable: Any) -> bool:
     return isinstance(raw(variable), ShardedVariable)
-
-
-def first_rows(variable: Any) -> list[int]:
-    """Returns the number of the first row of each shard."""
-    firsts, row = [], 0
-    for part in parts(variable):
-        firsts.append(row)
-        row += part.shape[0]
-    return firsts
 
 
 def add(target: Any, delta: Any, rows: Any = None) -> tf.Operation:
@@ -87,10 +79,9 @@ def lookup(table: Any, ids: tf.Tensor) -> tf.Tensor:
     if not is_sharded(table):
         return table.sparse_read(ids)
     flat = tf.reshape(ids, [-1])
-    firsts = first_rows(table)
-    ends = [*firsts[1:], table.shape[0]]
+    ends = list(itertools.accumulate(part.shape[0] for part in table.variables))
     rows, places = [], []
-    for part, first, end in zip(table.variables, firsts, ends, strict=True):
+    for part, first, end in zip(table.variables, [0, *ends[:-1]], ends, strict=True):
         here = tf.reshape(tf.where((flat >= first) & (flat < end)), [-1])
         rows.append(part.sparse_read(tf.gather(flat, here) - tf.cast(first, flat.dtype)))
         places.append(here)

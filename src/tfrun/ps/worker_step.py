@@ -87,7 +87,10 @@ class StepFunction:
         self, model: Any, kind: Kind, feed: BatchFeed, ledger: server_step.AppliedSteps | None
     ) -> None:
         self._model, self._kind, self._feed, self._ledger = model, kind, feed, ledger
-        self._metrics = [(v, start_of(v)) for v in model.metrics_variables]
+        self._metrics = [  # all metrics of Keras are reset to zeros
+            (v, np.zeros(tuple(v.shape), tf.as_dtype(v.dtype).as_numpy_dtype))
+            for v in model.metrics_variables
+        ]
         count = len(feed.argument_specs)
         specs = [*feed.argument_specs, *feed.resource_specs]
 
@@ -118,12 +121,6 @@ class StepFunction:
             flat = tf.zeros([start.size], tf.float64) if delta is None else delta
             pieces.append(tf.reshape(tf.cast(flat, tf.float64), [-1]))
         return tf.concat(pieces, 0) if pieces else tf.zeros([0], tf.float64)
-
-
-def start_of(metric_variable: Any) -> np.ndarray:
-    """A metric's value after a reset: all metrics of Keras are reset to zeros."""
-    dtype = tf.as_dtype(metric_variable.dtype).as_numpy_dtype
-    return np.zeros(tuple(metric_variable.shape), dtype)
 
 
 def _state(model: Any) -> list[Any]:

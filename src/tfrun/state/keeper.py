@@ -131,10 +131,7 @@ def _restore_variables(found: dict[str, Any], kept: Snapshot) -> None:
 def _restore_metrics(metrics: Sequence[Any], commit: commits.Commit | None, kept: Snapshot) -> None:
     """Gives this worker's metrics what they had counted.
 
-    Args:
-      metrics: all their variables, for one worker alone.
-      commit: knows those of several workers; None for one worker alone.
-      kept: holds their values.
+    `metrics` are all their variables, for one worker alone; those of several a commit knows.
     """
     if kept.values.get("late") and world().is_chief:
         channel.emit(reports.WorkerNotice(text=_LATE))

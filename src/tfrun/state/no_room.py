@@ -16,10 +16,7 @@ _said = False
 def not_kept(folder: Path, what: str, error: Exception) -> TfrunError:
     """The error of a state that cannot be kept.
 
-    Args:
-      folder: the machine's directory for states.
-      what: what is not kept, such as "no snapshot".
-      error: from the operating system, or from safetensors.
+    `what` is "no snapshot" and the like; the error is the operating system's, or of safetensors.
     """
     reason = getattr(error, "strerror", None) or re.sub(r" \(os error \d+\)|^.*: ", "", str(error))
     return TfrunError(

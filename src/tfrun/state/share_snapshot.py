@@ -30,10 +30,7 @@ def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
     Workers without it, or with one that is not whole, get the file from the first one that has
     it, and leave it to their successors; if there is no room for it, they have it for themselves.
 
-    Args:
-      strategy: the multi-worker strategy; None for one worker alone.
-      path: the file's path on this machine.
-      has: whether it is there and is the right one.
+    A worker `has` it where its file is there and is the right one.
     """
     mine = snapshot.read_file(path) if has else None
     if strategy is None:

@@ -29,20 +29,18 @@ WRITE_SECONDS = 1800.0
 _SLICE_SECONDS = 1.0  # in between, Python looks after its signals
 
 _lock = threading.RLock()
-_at_place: Counter[CallPlace] = Counter()
-_to_path: Counter[str] = Counter()
-_loads_at: Counter[CallPlace] = Counter()
+_counts: Counter[tuple[CallPlace | str, bool]] = Counter()  # calls at a place, and of a path
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A call that saves something, on this worker.
+    """A call that saves or loads something, on this worker.
 
     Attributes:
       place: where in the script it stands.
       nth: the number of the call at this place, from 1.
-      path: what it shall write.
-      path_nth: the number of the call that shall write this path, from 1.
+      path: what it shall write, or read.
+      path_nth: the number of the call that shall write, or read, this path, from 1.
     """
 
     place: CallPlace
@@ -73,21 +71,14 @@ class ChiefCall:
         return self.nth == call.nth and call.place.is_met_by(self.frames)
 
 
-def call(path: str) -> Call:
-    """Counts a call that saves something; on each worker, where the script has it do so."""
+def call(path: str, *, loads: bool = False) -> Call:
+    """Counts a call that saves or loads; on each worker, where the script has it do so."""
     place = here()
     with _lock:
-        _at_place[place] += 1
-        _to_path[path] += 1
-        return Call(place=place, nth=_at_place[place], path=path, path_nth=_to_path[path])
-
-
-def call_to_load(path: str) -> Call:
-    """Counts a call that loads something."""
-    place = here()
-    with _lock:
-        _loads_at[place] += 1
-        return Call(place=place, nth=_loads_at[place], path=path, path_nth=0)
+        _counts[place, loads] += 1
+        _counts[path, loads] += 1
+        nth, path_nth = _counts[place, loads], _counts[path, loads]
+        return Call(place=place, nth=nth, path=path, path_nth=path_nth)
 
 
 class Writer:

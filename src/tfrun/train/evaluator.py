@@ -19,7 +19,6 @@ from tfrun.engine import variable_values
 from tfrun.job import reports
 from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
-from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.state import numbered_calls, snapshot
 
@@ -29,11 +28,6 @@ _ARGUMENTS = {
     "validation_batch_size": "batch_size",
     "validation_steps": "steps",
 }
-
-
-def is_evaluator() -> bool:
-    """True in the process that evaluates."""
-    return world().role == "evaluator"
 
 
 def run_fit(model: Any, arguments: Mapping[str, Any]) -> keras.callbacks.History:

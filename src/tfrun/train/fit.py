@@ -61,7 +61,7 @@ _OURS = (
 def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Runs Keras's `fit`, or goes on with one that an earlier run of the script has begun."""
     call = inspect.signature(original).bind(model, *args, **kwargs)
-    if evaluator.is_evaluator():
+    if world().role == "evaluator":
         return evaluator.run_fit(model, call.arguments)
     on_servers = server_strategy.strategy_of(model) is not None
     strategy = None if on_servers else multi_worker_strategy(model)

@@ -60,7 +60,7 @@ def _meet_chief(path: Any) -> None:
     within_a_call = bool(stamps.standing().phase)  # of Keras's, whose callbacks look for themselves
     if in_local_mode() or within_a_call or multi_worker.newest() is None:
         return
-    made = chief_journal.call_to_load(saving.key_of(path))
+    made = chief_journal.call(saving.key_of(path), loads=True)
     with contextlib.suppress(tf.errors.OpError):  # the store is gone, and the chief with it
         if world().is_chief:
             chief_journal.writer.come(made)

@@ -23,11 +23,6 @@ def before_call(strategy: Any, call: inspect.BoundArguments, flags: Sequence[boo
     """Returns for each flag whether it is set on at least one worker; a collective.
 
     Reports a doubt where the workers' data differs.
-
-    Args:
-      strategy: the multi-worker strategy.
-      call: of `fit`, `evaluate` or `predict`.
-      flags: as many on each worker.
     """
     here, count = world(), len(flags)
     row = np.zeros(count + here.size, np.int64)

@@ -79,8 +79,6 @@ class FitPace:
     """The executions of one `fit`, see data/order/executions.py.
 
     Args:
-      executions: of the model.
-      strategy: the multi-worker strategy, None for one worker alone.
       steps: of an execution; None to measure what is best.
       every: executions end at multiples of these steps.
       clock: seconds that only grow.
@@ -146,10 +144,7 @@ def every_so_many_steps(mine: WorkerSettings) -> list[int]:
 def pace_of(model: Any, strategy: Any | None, *, sees_steps: bool) -> FitPace | None:
     """The pace of a `fit` that is about to begin; None for Keras's own.
 
-    Args:
-      model: the model.
-      strategy: its multi-worker strategy, None for one worker alone.
-      sees_steps: some callback of some worker does something at single steps.
+    `sees_steps` says that some callback of some worker does something at single steps.
     """
     text = settings().steps_per_execution
     is_auto = text == AUTO
