@@ -23,7 +23,7 @@ from tensorflow.python.data.experimental.ops import distribute
 import tfrun.data.keras.feed  # noqa: F401, as in a job's worker, which has done all its imports
 from tfrun.data.dataset import Dataset
 from tfrun.data.order.shards import Replicas
-from tfrun.data.pipeline import FOREVER, _options
+from tfrun.data.pipeline import FOREVER, _options, batches
 
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -39,7 +39,7 @@ def parse(record):
 
 def arrays(batch=64, size=1, step=0):
     data = Dataset.from_arrays((x, y), batch_size=batch, shuffle=True).prefetch(0)
-    return lambda: iter(data.stream(Replicas(total=size), step, FOREVER))
+    return lambda: iter(batches(data.plan, Replicas(total=size), step, FOREVER))
 
 
 def arrays_of_theirs(batch=64, size=1):

@@ -15,6 +15,7 @@ from tfrun.data.keras.global_batch import reads_of, reads_of_fit
 from tfrun.data.order.other_batches import Reads, ResumePoint, where
 from tfrun.data.order.position import Position
 from tfrun.data.order.shards import Replicas
+from tfrun.data.pipeline import batches
 from tfrun.job.errors import UsageError
 
 ARRAYS = Reads(batch=14, samples=100, steps=8, exact=True)
@@ -135,7 +136,7 @@ def test_the_first_batch_lacks_what_is_done(name: str) -> None:
         by_pipeline = []
         for first in range(0, total, count):
             here = Replicas(first=first, count=count, total=total)
-            made = list(data.stream(here, start, stop, skip).as_numpy_iterator())
+            made = list(batches(data.plan, here, start, stop, skip).as_numpy_iterator())
             assert len(made) == (stop - start) * count
             by_pipeline.append([made[n : n + count] for n in range(0, len(made), count)])
         steps = [

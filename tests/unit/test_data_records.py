@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfrun.data.dataset import Dataset
 from tfrun.data.order.shards import Replicas
+from tfrun.data.pipeline import batches
 from tfrun.data.sources import compressed, records
 from tfrun.data.sources.record_index import index_files
 from tfrun.data.sources.records import RecordSource, first_damaged
@@ -189,9 +190,11 @@ def test_each_worker_reads_compressed_files_of_its_own(zipped, workers, batch):
 def test_the_replicas_of_a_worker_share_its_files(zipped):
     folder, _ = zipped
     data = Dataset.from_tfrecords(f"{folder}/?", batch_size=8, compression="GZIP", shard="FILE")
-    both = [b.numpy().tolist() for b in data.stream(Replicas(first=2, count=2, total=4), 0, 26)]
+    both = [
+        b.numpy().tolist() for b in batches(data.plan, Replicas(first=2, count=2, total=4), 0, 26)
+    ]
     for replica in (2, 3):
-        alone = data.stream(Replicas(first=replica, total=4), 0, 26)
+        alone = batches(data.plan, Replicas(first=replica, total=4), 0, 26)
         assert both[replica - 2 :: 2] == [b.numpy().tolist() for b in alone]
 
 

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import tensorflow as tf
 
 from tfrun.data import errors
-from tfrun.data.epochs import Epochs
-from tfrun.data.order.reading_plan import OnError, Stage, make_plan
-from tfrun.data.sources.compressed import compressed_records
+from tfrun.data.ledger import writer as ledger
+from tfrun.data.order.permutation import Order
+from tfrun.data.order.position import Position
+from tfrun.data.order.reading_plan import CodedErrors, ReadingPlan, Stage
+from tfrun.data.order.shards import Replicas
+from tfrun.data.pipeline import batches
+from tfrun.data.sources.compressed import FileShards, compressed_records
 from tfrun.data.sources.records import FileSource, RecordSource, matching
-from tfrun.data.sources.source import SequenceSource, Source, array_source
+from tfrun.data.sources.source import SequenceSource, Source, Tolerant, array_source
 from tfrun.data.sources.stream import StreamSource
+from tfrun.job.world import world
+
+OnError = Literal["raise", "skip"]
+
+_numbers = itertools.count()
 
 
-class Dataset(Epochs):
+class Dataset:
     """Samples in global batches, the same ones on any number of workers and after any resume.
 
     Made by `from_arrays`, `from_source`, …; all take these:
@@ -36,6 +46,13 @@ class Dataset(Epochs):
       samples: number of samples in an epoch.
       batch_size: samples in a global batch; the last one of an epoch may be shorter.
     """
+
+    def __init__(self, plan: ReadingPlan) -> None:
+        self.plan = plan
+        self._position = Position()
+        self._sought = False
+        # The n-th dataset of a script is the same one on all workers and in all rounds.
+        self.name = f"data{next(_numbers)}"
 
     @classmethod
     def from_source(
@@ -132,11 +149,12 @@ class Dataset(Epochs):
             raise errors.bad_argument(
                 what, "Dataset.from_tfrecords, shard", 'compression and "FILE"'
             )
+        paths = matching(files)
         if compression:
-            source = compressed_records(matching(files), compression, shuffle, on_error, shard)
-            made = cls._of(source, batch_size, False, seed, "raise")
-            return made.map(parse) if parse else made
-        made = cls._of(RecordSource(matching(files)), batch_size, shuffle, seed, on_error)
+            source = compressed_records(paths, compression, shuffle, on_error, shard)
+        else:
+            source = RecordSource(paths)
+        made = cls._of(source, batch_size, shuffle, seed, on_error)
         return made.map(parse) if parse else made
 
     @classmethod
@@ -199,7 +217,15 @@ class Dataset(Epochs):
     def _of(
         cls, source: Source, batch_size: int, shuffle: bool, seed: int, on_error: OnError
     ) -> Dataset:
-        return cls(make_plan(source, batch_size, shuffle, seed, on_error))
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            what = f"{batch_size!r} is not a number of samples"
+            raise errors.bad_argument(what, "tfrun.Dataset, batch_size", "a whole number from 1")
+        if on_error not in ("raise", "skip"):
+            what = f"{on_error!r} is not a way to deal with errors"
+            raise errors.bad_argument(what, "tfrun.Dataset, on_error", '"raise" or "skip"')
+        order = Order(samples=len(source), seed=seed, shuffle=shuffle)
+        chosen = Tolerant(source) if on_error == "skip" else source
+        return cls(ReadingPlan(source=chosen, order=order, batch=batch_size))
 
     def map(self, function: Callable[..., Any], *, random: bool | None = None) -> Dataset:
         """Returns this dataset with `function` applied to each sample.
@@ -214,28 +240,161 @@ class Dataset(Epochs):
         if random is None:
             random = "seed" in inspect.signature(function).parameters
         stage = Stage(function=function, is_random=random)
-        return self._with(stages=(*self._plan.stages, stage))
+        return self._with(stages=(*self.plan.stages, stage))
 
     def prefetch(self, batches: int = 2) -> Dataset:
-        """Returns this dataset with that many batches of this worker read ahead (2 unless told).
-
-        Args:
-          batches: 0 or more.
-        """
+        """Returns this dataset with so many batches of this worker read ahead: 0 or more."""
         return self._with(prefetch=batches)
 
     def with_batch_size(self, batch_size: int) -> Dataset:
-        """Returns this dataset in other global batches, from its beginning.
-
-        Args:
-          batch_size: samples in a global batch.
+        """Returns this dataset in global batches of so many samples, from its beginning.
 
         Raises:
           UsageError: TFRUN-603 (batch larger than the data).
         """
-        if batch_size > self.samples:
-            raise errors.batch_too_large(batch_size, self.samples, "tfrun.Dataset")
         return self._with(batch=batch_size)
 
     def _with(self, **changes: Any) -> Dataset:
-        return Dataset(dataclasses.replace(self._plan, **changes))
+        return Dataset(dataclasses.replace(self.plan, **changes))
+
+    @property
+    def samples(self) -> int:
+        """Number of samples in an epoch."""
+        return self.plan.order.samples
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a global batch."""
+        return self.plan.batch
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Global batches in an epoch; the last one may be short."""
+        return self.plan.steps
+
+    def __len__(self) -> int:
+        return self.steps_per_epoch
+
+    @property
+    def skipped(self) -> int:
+        """Samples that this process has left out, with `on_error="skip"`."""
+        return getattr(self.plan.source, "skipped", 0)
+
+    @property
+    def position(self) -> Position:
+        """The global batch after the last one that was handed to training."""
+        return self._position
+
+    @position.setter
+    def position(self, position: Position) -> None:
+        begin, end = self.plan.share(position.step, 0, 1)
+        if (
+            position.epoch < 0
+            or not 0 <= position.step < self.steps_per_epoch
+            or not 0 <= position.skip < end - begin
+            or (position.skip and self.is_by_file)
+        ):
+            raise errors.bad_argument(
+                f"{position} is not in the data",
+                "Dataset.position",
+                f"an epoch from 0 and a step from 0 to {self.steps_per_epoch - 1}",
+            )
+        self._position, self._sought = position, True
+
+    def start(self, *, whole_epochs: bool = True) -> tuple[Position, bool]:
+        """Begins a pass of training: returns where, and whether somebody has set that place.
+
+        With `whole_epochs` it begins at the next epoch, unless the position was set.
+        """
+        sought, self._sought = self._sought, False
+        if whole_epochs and not sought:
+            self._position = self._position.next_epoch()
+        return self._position, sought
+
+    def advance(self, position: Position) -> None:
+        """Notes how far training has come."""
+        self._position = position
+
+    def sample_ids(self, epoch: int, step: int, rank: int = 0, size: int = 1):
+        """Returns the samples of a global batch, or of one worker's part of it, in order.
+
+        Args:
+          epoch: from 0.
+          step: from 0, below `steps_per_epoch`.
+          rank: of the worker.
+          size: number of workers.
+
+        Returns:
+          int64 of shape [samples in the part]. Not with `shard="FILE"` (TFRUN-607).
+        """
+        if self.is_by_file:
+            what = 'with shard="FILE" a batch has no place in an order of all samples'
+            raise errors.bad_argument(what, "Dataset.sample_ids", "another source")
+        return self.plan.order.indices(epoch, *self.plan.share(step, rank, size))
+
+    def share(self, step: int, replicas: Replicas, skip: int = 0) -> tuple[int, int]:
+        """Returns the positions [begin, end) in an epoch's order that these replicas read."""
+        first, last = replicas.first, replicas.first + replicas.count - 1
+        begin, _ = self.plan.share(step, first, replicas.total, skip)
+        _, end = self.plan.share(step, last, replicas.total, skip)
+        return begin, end
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether samples are known by their position in a `tf.data` pipeline only."""
+        return isinstance(self.plan.source, StreamSource)
+
+    @property
+    def is_by_file(self) -> bool:
+        """Whether files decide who reads which sample: `shard="FILE"`."""
+        return isinstance(self.plan.source, FileShards)
+
+    @property
+    def tolerant(self) -> int | None:
+        """Which of the script's sources with `on_error="skip"` this reads; None for any other."""
+        return self.plan.source.number if isinstance(self.plan.source, Tolerant) else None
+
+    @property
+    def key(self) -> tuple[int, bool]:
+        """Seed of the order, and whether epochs are shuffled."""
+        return self.plan.order.seed, self.plan.order.shuffle
+
+    def tf_data(
+        self, rank: int = 0, size: int = 1, epoch: int = 0, start_step: int = 0, skip: int = 0
+    ) -> tf.data.Dataset:
+        """Returns one worker's batches of one epoch as a plain `tf.data.Dataset`.
+
+        Args:
+          rank: of the worker.
+          size: number of workers that share each global batch.
+          epoch: from 0.
+          start_step: the first step, from 0.
+          skip: samples at the beginning of its global batch that are left out.
+
+        Returns:
+          `steps_per_epoch - start_step` batches. Where this worker has no sample in a batch, its
+          batch has zero samples.
+        """
+        count, begin = self.steps_per_epoch - start_step, epoch * self.steps_per_epoch + start_step
+        made = batches(self.plan, Replicas(first=rank, total=size), begin, begin + count, skip)
+        return made.apply(tf.data.experimental.assert_cardinality(count))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields this worker's batches of the next epoch, or of the rest of it from `position`."""
+        left, here = self.position, world()
+        place, sought = self.start()
+        how = "sought" if sought else "next"
+        tape = ledger.open_tape(self, place, how=how, left=left, trains=False)
+        steps = range(place.step, self.steps_per_epoch)
+        made: Any = self.tf_data(here.rank, here.size, place.epoch, place.step, place.skip)
+        with self.coded_errors():
+            for step, batch in zip(steps, made, strict=True):
+                after = place.epoch * self.steps_per_epoch + step + 1
+                self.advance(Position.of(after, self.steps_per_epoch))
+                tape.taken(place.epoch, step, place.skip if step == place.step else 0)
+                yield batch
+        tape.settle()
+
+    def coded_errors(self) -> CodedErrors:
+        """Returns a context in which TensorFlow's error about the source gives way to its own."""
+        return CodedErrors(self.plan.failures)

@@ -13,7 +13,7 @@ from tfrun.data.keras.fit_plan import Resume
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.position import Position
 from tfrun.data.order.shards import Replicas
-from tfrun.data.pipeline import FOREVER, as_endless
+from tfrun.data.pipeline import FOREVER, as_endless, batches
 
 
 class DistributedView(tf.distribute.DistributedDataset):
@@ -61,7 +61,7 @@ class DistributedView(tf.distribute.DistributedDataset):
             count = total // context.num_input_pipelines
             here = Replicas(first=context.input_pipeline_id * count, count=count, total=total)
             replicas.append(here)
-            return wrap(self.dataset.stream(here, start, stop, skip))
+            return wrap(batches(self.dataset.plan, here, start, stop, skip))
 
         made = self.strategy.distribute_datasets_from_function(of_this_worker)
         return made, replicas[0]

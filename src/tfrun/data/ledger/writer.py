@@ -114,7 +114,7 @@ def _write(fd: int, line: bytes, place: int) -> None:
 
 
 class Data(Protocol):
-    """What a tape notes of the data that is read; see `tfrun.data.epochs.Epochs`."""
+    """What a tape notes of the data that is read; see `tfrun.Dataset`."""
 
     name: str
 

@@ -6,7 +6,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,8 +14,6 @@ from tfrun.data import errors
 from tfrun.data.order.permutation import Order
 from tfrun.data.order.shards import share_of_step, steps_per_epoch
 from tfrun.data.sources.source import Source, Tolerant
-
-OnError = Literal["raise", "skip"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +44,9 @@ class ReadingPlan:
       stages: functions of one sample, in turn.
       prefetch: batches that are read ahead.
       failures: errors of the source, for whoever meets TensorFlow's error about them.
+
+    Raises:
+      UsageError: TFRUN-603 where a batch is larger than the data.
     """
 
     source: Source | Tolerant
@@ -54,6 +55,10 @@ class ReadingPlan:
     stages: tuple[Stage, ...] = ()
     prefetch: int = 2
     failures: deque[Exception] = field(default_factory=_last_failures, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.batch > self.order.samples:
+            raise errors.batch_too_large(self.batch, self.order.samples, "tfrun.Dataset")
 
     @property
     def steps(self) -> int:
@@ -102,25 +107,3 @@ class CodedErrors:
         for failure in tuple(self._failures):
             if f"{type(failure).__name__}: {failure}" in error.message:
                 raise failure from error
-
-
-def make_plan(
-    source: Source, batch_size: int, shuffle: bool, seed: int, on_error: OnError
-) -> ReadingPlan:
-    """Returns the plan for what a person has asked for.
-
-    Raises:
-      UsageError: TFRUN-603 (batch larger than the data), TFRUN-607.
-    """
-    where, samples = "tfrun.Dataset", len(source)
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        what = f"{batch_size!r} is not a number of samples"
-        raise errors.bad_argument(what, f"{where}, batch_size", "a whole number from 1")
-    if on_error not in ("raise", "skip"):
-        what = f"{on_error!r} is not a way to deal with errors"
-        raise errors.bad_argument(what, f"{where}, on_error", '"raise" or "skip"')
-    if batch_size > samples:
-        raise errors.batch_too_large(batch_size, samples, where)
-    order = Order(samples=samples, seed=seed, shuffle=shuffle)
-    chosen = Tolerant(source) if on_error == "skip" else source
-    return ReadingPlan(source=chosen, order=order, batch=batch_size)
