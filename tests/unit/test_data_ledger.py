@@ -10,7 +10,7 @@ import pytest
 from full_disk import no_file_beyond
 
 from tfrun.data.ledger import writer as ledger
-from tfrun.data.ledger.proof import doubled, examine, uncovered, verify
+from tfrun.data.ledger.proof import compared, examine, verify
 from tfrun.data.order.permutation import Order
 from tfrun.data.order.position import Position
 from tfrun.data.order.shards import share_of_step, steps_per_epoch
@@ -379,12 +379,13 @@ def spans(*pairs):
 
 
 def test_what_is_uncovered_and_what_is_doubled():
-    assert uncovered(spans((0, 10)), spans((2, 4), (3, 5), (8, 12))).tolist() == [[0, 2], [5, 8]]
-    assert uncovered(spans((0, 4), (6, 8)), spans()).tolist() == [[0, 4], [6, 8]]
-    assert uncovered(spans((0, 4)), spans((4, 9))).tolist() == [[0, 4]]
-    assert doubled(spans((0, 4), (3, 6), (3, 5), (8, 9), (8, 9))).tolist() == [[3, 5], [8, 9]]
-    assert doubled(spans((0, 9), (1, 2), (3, 4))).tolist() == [[1, 2], [3, 4]]
-    assert doubled(spans()).tolist() == []
+    made = spans((2, 4), (3, 5), (8, 12))
+    missing, twice = compared(spans((0, 10)), made)
+    assert (missing.tolist(), twice.tolist()) == ([[0, 2], [5, 8]], [[3, 4]])
+    assert compared(spans((0, 4), (6, 8)), spans())[0].tolist() == [[0, 4], [6, 8]]
+    assert compared(spans((0, 4)), spans((4, 9)))[0].tolist() == [[0, 4]]
+    assert compared(spans(), spans((0, 9), (1, 2), (3, 4)))[1].tolist() == [[1, 2], [3, 4]]
+    assert [found.tolist() for found in compared(spans(), spans())] == [[], []]
 
 
 def test_random_histories_are_counted_as_by_hand():
@@ -399,6 +400,7 @@ def test_random_histories_are_counted_as_by_hand():
         def positions(found):
             return [p for begin, end in found.tolist() for p in range(begin, end)]
 
-        assert positions(doubled(made)) == np.flatnonzero(counts > 1).tolist()
+        missing, twice = compared(spans((0, 40)), made)
+        assert positions(twice) == np.flatnonzero(counts > 1).tolist()
         gaps = [p for p in np.flatnonzero(counts == 0).tolist() if p < 40]
-        assert positions(uncovered(spans((0, 40)), made)) == gaps
+        assert positions(missing) == gaps

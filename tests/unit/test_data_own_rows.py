@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
 from tensorflow.python.distribute import input_ops
 
-from tfrun.data.keras import own_rows, plain_pipelines
+from tfrun.data.keras import own_rows
 from tfrun.data.keras.full_batches import with_known_size
 from tfrun.patches.apply import apply
 from tfrun.patches.rows_tensorflow import DATA
@@ -132,16 +132,16 @@ def test_a_shuffle_that_somebody_has_looked_into_goes_on_as_it_is() -> None:
     assert own_rows.by_numbers(fixed) is not None
 
 
-@pytest.mark.parametrize("own_rows", [True, False])
+@pytest.mark.parametrize("wanted", [True, False])
 def test_one_worker_of_a_job_reads_by_rows(
-    monkeypatch: pytest.MonkeyPatch, work_under, own_rows: bool
+    monkeypatch: pytest.MonkeyPatch, work_under, wanted: bool
 ) -> None:
     data = source().batch(4)
-    assert plain_pipelines.for_one(data) is data  # outside a job
+    assert own_rows.for_one(data) is data  # outside a job
     monkeypatch.setenv("TFRUN_ROUND", "0")
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["localhost:1"]}}')
-    work_under(own_rows=own_rows)
-    assert (plain_pipelines.for_one(data) is not data) == own_rows
+    work_under(own_rows=wanted)
+    assert (own_rows.for_one(data) is not data) == wanted
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrun.data.order.executions import together
+from tfrun.data.keras.fit_plan import together
 from tfrun.engine import multi_step_function
 from tfrun.job.settings import WorkerSettings
 from tfrun.patches.apply import apply

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfrun.data.dataset import Dataset
-from tfrun.data.keras import own_rows, plain_pipelines
+from tfrun.data.keras import own_rows
 from tfrun.data.keras.distributed import DistributedView
 from tfrun.data.keras.full_batches import with_known_size
 from tfrun.data.ledger import writer as ledger
@@ -23,7 +23,7 @@ def distribute_ours(original):
             "its samples have no numbers; use tfrun.Dataset",
         )
         # TensorFlow's default strategy gives back what it gets.
-        return plain_pipelines.for_one(original(self, dataset, options))
+        return own_rows.for_one(original(self, dataset, options))
 
     return experimental_distribute_dataset
 
@@ -39,7 +39,7 @@ def read_by_rows(original):
     ):
         found = None
         on_servers = isinstance(strategy, tf.distribute.ParameterServerStrategy)
-        if plain_pipelines.is_wanted() and not on_servers:
+        if own_rows.is_wanted() and not on_servers:
             found = own_rows.by_numbers(dataset)
             dataset = dataset if found is None else found.numbers
             dataset = with_known_size(dataset, num_replicas_in_sync or 1)
@@ -47,9 +47,7 @@ def read_by_rows(original):
         if found is not None:
             self._cloned_datasets = [found.read(numbers) for numbers in self._cloned_datasets]
         elif num_replicas_in_sync != 1 and repeatable.calls_python(dataset):
-            self._cloned_datasets = [
-                plain_pipelines.copied(cloned) for cloned in self._cloned_datasets
-            ]
+            self._cloned_datasets = [own_rows.copied(cloned) for cloned in self._cloned_datasets]
 
     return _create_cloned_datasets_from_dataset
 

@@ -110,7 +110,7 @@ class KerasEpochs:
         self._logs: Any = {}
         self._step = 0  # where in the epoch it begins
         self._trained = False  # nothing of the epoch is left
-        self._tape = ledger.no_tape()
+        self._tape = ledger.Tape()
         self._carried: np.ndarray | None = None
         self._is_running = False
         if self.kind == "train" and self._dataset is None:

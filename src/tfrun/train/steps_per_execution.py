@@ -76,7 +76,7 @@ def sees_every_step(callbacks: Iterable[Any]) -> bool:
 
 
 class FitPace:
-    """The executions of one `fit`, see data/order/executions.py.
+    """The executions of one `fit`, see `Pace` in data/keras/fit_plan.py.
 
     Args:
       steps: of an execution; None to measure what is best.

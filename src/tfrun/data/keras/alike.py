@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tensorflow.python.data.ops import from_tensor_slices_op
 
 from tfrun.data.dataset import Dataset
+from tfrun.data.order.repeatable import steps_of
 from tfrun.data.sources.source import ArraySource
 
 ARGUMENTS = ("x", "y", "sample_weight", "validation_data")
@@ -60,14 +61,14 @@ def _behind(dataset: tf.data.Dataset) -> list[NDArray]:
     policy = dataset.options().experimental_distribute.auto_shard_policy
     if policy == tf.data.experimental.AutoShardPolicy.OFF:  # each worker has its own
         return []
-    found: list[NDArray] = []
-    rest: list[Any] = [dataset]
-    while rest:
-        node = rest.pop()
-        if isinstance(node, from_tensor_slices_op._TensorSliceDataset):
-            found += [v for t in node._tensors if t.dtype != tf.string for v in _values(t)]
-        rest += node._inputs()
-    return found
+    return [
+        array
+        for step in steps_of(dataset)
+        if isinstance(step, from_tensor_slices_op._TensorSliceDataset)
+        for tensor in step._tensors
+        if tensor.dtype != tf.string
+        for array in _values(tensor)
+    ]
 
 
 def _values(tensor: Any) -> list[NDArray]:

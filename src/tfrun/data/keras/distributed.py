@@ -57,9 +57,7 @@ class DistributedView(tf.distribute.DistributedDataset):
         replicas: list[Replicas] = []
 
         def of_this_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            total = context.num_replicas_in_sync
-            count = total // context.num_input_pipelines
-            here = Replicas(first=context.input_pipeline_id * count, count=count, total=total)
+            here = Replicas.of(context)
             replicas.append(here)
             return wrap(batches(self.dataset.plan, here, start, stop, skip))
 
@@ -185,7 +183,7 @@ class Feed(DistributedView):
             made, replicas = self._distributed(start, end, wrap, skip)
             self._iterator, self._next = iter(made), start
             place = Position.of(start, self.dataset.steps_per_epoch, skip)
-            self._tape = ledger.no_tape()
+            self._tape = ledger.Tape()
             if self.training and not self._looks:
                 how, left = self._how, self._left
                 self._tape = ledger.open_tape(self.dataset, place, replicas, how=how, left=left)

@@ -17,7 +17,7 @@ from tfrun.data.keras.distributed import Feed
 from tfrun.data.keras.fit_plan import FitPlan, Resume
 from tfrun.data.keras.python_feed import PythonEpochIterator
 from tfrun.data.ledger import writer as ledger
-from tfrun.data.order import executions, repeatable
+from tfrun.data.order import repeatable
 from tfrun.job.world import world
 
 
@@ -37,14 +37,6 @@ class FeedAdapter(data_adapter.DataAdapter):
     @property
     def batch_size(self) -> int:
         return self.feed.dataset.batch_size
-
-    @property
-    def has_partial_batch(self) -> bool:
-        return self.feed.dataset.samples % self.feed.dataset.batch_size > 0
-
-    @property
-    def partial_batch_size(self) -> int:
-        return self.feed.dataset.samples % self.feed.dataset.batch_size
 
 
 class FeedEpochIterator(PythonEpochIterator):
@@ -93,7 +85,7 @@ class FeedEpochIterator(PythonEpochIterator):
     def _enumerate_iterator(self) -> Any:
         steps = self._executions()
         if self._pace is not None and self._is_counted:
-            steps = executions.together(steps, self.num_batches or 0, self._pace)
+            steps = fit_plan.together(steps, self.num_batches or 0, self._pace)
         for execution in steps:
             yield execution
             self._has_given = True  # else the data had ended, and nobody comes back here
@@ -146,7 +138,7 @@ class FeedEpochIterator(PythonEpochIterator):
                 yield done.steps, end, iter(rest)
 
     def _get_iterator(self):
-        self.passes.begins()
+        self.passes.begun += 1
         return super()._get_iterator()
 
     def _pass_epochs(self, done: Resume) -> None:

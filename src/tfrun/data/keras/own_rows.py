@@ -32,7 +32,10 @@ from tensorflow.python.data.ops import (
     take_op,
 )
 
+from tfrun.data.order.repeatable import steps_of
 from tfrun.data.pipeline import map_in_this_thread
+from tfrun.job.settings import settings
+from tfrun.job.world import world
 
 _FILE = tf.data.experimental.AutoShardPolicy.FILE  # numbers have no files
 
@@ -90,14 +93,25 @@ class ByNumbers:
         return map_in_this_thread(numbers, rows).with_options(options)
 
 
+def is_wanted() -> bool:
+    """Whether this job reads pipelines in this way; a person can forbid it."""
+    return world().in_job and settings().own_rows
+
+
+def for_one(dataset: Any) -> Any:
+    """Returns what a worker without a strategy reads in place of a pipeline: the same samples."""
+    is_pipeline = isinstance(dataset, tf.data.Dataset) and is_wanted()
+    return by_rows(dataset) if is_pipeline else dataset
+
+
 def by_rows(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns a pipeline for one worker that gives what `dataset` gives; itself where need be."""
     found = by_numbers(dataset)
     if found is None:
         return dataset
     made = found.read(found.numbers)
-    chain = _chain(dataset)
-    last: Any = next(node for node in chain if type(node) is not dataset_ops._OptionsDataset)
+    steps = _chain(dataset)
+    last: Any = next(step for step in steps if type(step) is not dataset_ops._OptionsDataset)
     # What was read ahead are numbers now.
     is_ahead = isinstance(last, prefetch_op._PrefetchDataset)
     batches: Any = last._buffer_size if is_ahead else 0
@@ -186,7 +200,7 @@ def _has_begun(node: Any) -> bool:
 
 def note(dataset: Any) -> None:
     """Notes that the shuffles of a pipeline draw their random numbers for somebody else than us."""
-    for node in _all(dataset):
+    for node in steps_of(dataset):
         # By name: that there is no such class in another TensorFlow is no reason to fail here.
         if type(node).__name__ == "_ShuffleDataset" and node._reshuffle_each_iteration:
             _drawn[node] = _drawn.get(node, 0) + 1
@@ -194,13 +208,29 @@ def note(dataset: Any) -> None:
 
 def drawn(dataset: Any) -> int:
     """How often others have drawn an order from the shuffles of a pipeline that we read, too."""
-    found = (node for node in _all(dataset) if node not in _made)
+    found = (node for node in steps_of(dataset) if node not in _made)
     return sum(_drawn.get(node, 0) for node in found)
 
 
-def _all(dataset: Any) -> Iterator[Any]:
-    """Yields the operations of a pipeline, whatever its form."""
-    waiting = [dataset] if isinstance(dataset, tf.data.Dataset) else []
-    while waiting:
-        yield (node := waiting.pop())
-        waiting += node._inputs()
+def copied(dataset: tf.data.Dataset) -> Any:
+    """Returns the pipeline with tensors of its own, which TensorFlow may write to.
+
+    TensorFlow (2.21) takes numpy arrays that Python code gives it as they are, if they lie well in
+    memory. Operations do not write to them, but they do to slices of them: `SubBuffer` in
+    tensorflow/core/framework/tensor.cc owns its memory, whoever its root is. A worker's part of a
+    batch is such a slice, so that a training step changed the script's own labels.
+    """
+
+    def copy(*element: Any) -> Any:
+        leaves = tf.nest.flatten(element, expand_composites=True)
+        copies = [leaf if leaf.dtype == tf.variant else _copy(leaf) for leaf in leaves]
+        packed = tf.nest.pack_sequence_as(element, copies, expand_composites=True)
+        return packed if len(packed) > 1 else packed[0]
+
+    return map_in_this_thread(dataset, copy)
+
+
+def _copy(leaf: tf.Tensor) -> tf.Tensor:
+    copied = tf.raw_ops.DeepCopy(x=leaf)  # `tf.identity`, or adding 0, would be optimized away
+    copied.set_shape(leaf.shape)
+    return copied

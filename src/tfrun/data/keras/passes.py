@@ -29,10 +29,6 @@ class Passes:
     data: Any = None
     begun: int = 0
 
-    def begins(self) -> None:
-        """Another iterator is made."""
-        self.begun += 1
-
     @property
     def stand(self) -> list[int]:
         """How often the data has been begun by us, and by whoever else draws from its shuffles."""

@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from keras import tree
@@ -35,15 +35,13 @@ class Batches(Protocol):
 
     Attributes:
       adapter: Keras's own.
+      reads_by: which of the adapter's attributes makes an iterator of batches.
       taken: batches of this epoch that steps have been given.
     """
 
     adapter: Any
+    reads_by: ClassVar[str]
     taken: int
-
-    def pipeline(self, read: Callable[[], Iterator[Any]]) -> Any:
-        """Keras's pipeline for these batches, which calls `read` for them."""
-        ...
 
     def sample(self) -> Any:
         """A batch, for its shapes."""
@@ -85,6 +83,8 @@ class GeneratorBatches:
       generator: of whole batches.
     """
 
+    reads_by = "generator"
+
     def __init__(self, generator: Iterator[Any]) -> None:
         self._generator = generator
         self._ahead = _ahead.setdefault(generator, _Ahead())
@@ -94,10 +94,6 @@ class GeneratorBatches:
         self._given: deque[tuple[Any, bool]] = deque()
         self._pruned = 0
         self.taken = 0
-
-    def pipeline(self, read: Callable[[], Iterator[Any]]) -> Any:
-        self.adapter.generator = read
-        return self.adapter.get_tf_dataset()
 
     def sample(self) -> Any:
         return self._first[0]
@@ -163,6 +159,8 @@ class PyDatasetBatches:
       adapter: Keras's own.
     """
 
+    reads_by = "_get_iterator"
+
     def __init__(self, dataset: PyDataset, adapter: PyDatasetAdapter, *, shuffle: bool) -> None:
         self._dataset, self._shuffle = dataset, shuffle
         self.adapter: Any = adapter
@@ -170,10 +168,6 @@ class PyDatasetBatches:
         self._is_begun = False
         self._next = 0
         self.taken = 0
-
-    def pipeline(self, read: Callable[[], Iterator[Any]]) -> Any:
-        self.adapter._get_iterator = read
-        return self.adapter.get_tf_dataset()
 
     def sample(self) -> Any:
         return self.adapter._standardize_batch(self._dataset[0])
@@ -214,14 +208,12 @@ class LoaderBatches:
       adapter: Keras's own.
     """
 
+    reads_by = "get_numpy_iterator"
+
     def __init__(self, make: Callable[[], Iterator[Any]], adapter: Any) -> None:
         self._make, self.adapter = make, adapter
         self._batches: Iterator[Any] | None = None
         self.taken = 0
-
-    def pipeline(self, read: Callable[[], Iterator[Any]]) -> Any:
-        self.adapter.get_numpy_iterator = read
-        return self.adapter.get_tf_dataset()
 
     def sample(self) -> Any:
         return next(self._make())
@@ -293,9 +285,7 @@ def _in_parallel(part: _Part) -> Iterator[Any]:
 def of_replica(batch: Any, rank: int, size: int) -> Any:
     """Returns the rows of a batch that belong to replica `rank` of `size`.
 
-    TensorFlow (2.21) takes numpy arrays as they are, and lets its operations write into slices of
-    them (`SubBuffer` in tensorflow/core/framework/tensor.cc owns its memory, whoever its root is).
-    So the rows are copies.
+    They are copies, as TensorFlow would write into the script's own arrays: see own_rows.copied.
 
     Args:
       batch: a nest of arrays and tensors, dense or sparse.

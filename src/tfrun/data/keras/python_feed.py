@@ -27,6 +27,7 @@ from tfrun.data.keras.python_batches import (
     PyDatasetBatches,
     of_replica,
 )
+from tfrun.data.order.shards import Replicas
 
 
 class PythonFeed(tf.distribute.DistributedDataset):
@@ -46,10 +47,10 @@ class PythonFeed(tf.distribute.DistributedDataset):
         self._spec: Any = None
 
         def of_this_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            total = context.num_replicas_in_sync
-            count = total // context.num_input_pipelines
-            first = context.input_pipeline_id * count
-            made = batches.pipeline(lambda: self._rows(range(first, first + count), total))
+            here = Replicas.of(context)
+            ranks = range(here.first, here.first + here.count)
+            setattr(batches.adapter, batches.reads_by, lambda: self._rows(ranks, here.total))
+            made = batches.adapter.get_tf_dataset()
             self._spec = made.element_spec
             return made
 

@@ -137,13 +137,13 @@ def examine(run_dir: str | Path) -> LedgerReport:
     kept = committed(ledger.rounds)
     by_data: dict[str, list[_Read]] = {}
     for one in kept:
-        by_data.setdefault(one.made.data, []).append(one)
+        by_data.setdefault(one.made.header.data, []).append(one)
     reports: list[EpochReport] = []
     for name, reads in by_data.items():
         _check_same_data(name, reads, str(run_dir))
         for number, reading in enumerate(_readings(reads)):
-            header = reading.reads[0].made.header
-            gone = ledger.left_out.get(header.get("tolerant", -1), [])
+            source = reading.reads[0].made.header.tolerant
+            gone = [] if source is None else ledger.left_out.get(source, [])
             reports += _reports(reading, number, np.array(gone, np.int64))
     return LedgerReport(
         epochs=tuple(reports),
@@ -166,9 +166,9 @@ def committed(rounds: Iterable[Sequence[Pass]]) -> list[_Read]:
         here: list[_Read] = []
         for made in passes:
             for one in here:
-                if one.made.data == made.data:  # the script went on, so that was over
+                if one.made.header.data == made.header.data:  # the script went on, so that was over
                     one.end = one.made.taken
-            if made.header["how"] == "passed":
+            if made.header.how == "passed":
                 for one in kept:
                     if _is_same_training(one.made, made):
                         _settle(one, one.made.taken)
@@ -179,7 +179,7 @@ def committed(rounds: Iterable[Sequence[Pass]]) -> list[_Read]:
                     _settle(one, made.begin)
             here.append(_Read(made, made.done))
         kept += here
-    kept = [one for one in kept if one.end > one.made.begin or one.made.header["how"] == "resumed"]
+    kept = [one for one in kept if one.end > one.made.begin or one.made.header.how == "resumed"]
     return sorted(kept, key=_in_the_script)
 
 
@@ -190,30 +190,31 @@ def _settle(one: _Read, place: Place) -> None:
 
 
 def _is_same_training(earlier: Pass, later: Pass) -> bool:
-    kinds = earlier.header["trains"] == later.header["trains"]
-    return kinds and (earlier.call, earlier.data) == (later.call, later.data)
+    one, other = earlier.header, later.header
+    return (one.trains, one.call, one.data) == (other.trains, other.call, other.data)
 
 
 def _is_taken_back(earlier: Pass, later: Pass) -> bool:
     """Whether a later round, in reading `later`, has begun before all that `earlier` read."""
-    if later.header["trains"] and earlier.call > later.call:
+    if later.header.trains and earlier.header.call > later.header.call:
         return True
     return _is_same_training(earlier, later) and earlier.begin >= later.begin
 
 
 def _in_the_script(one: _Read) -> tuple:
     made = one.made
-    return made.call, not made.header["trains"], made.job, made.round, made.number
+    return made.header.call, not made.header.trains, made.job, made.round, made.number
 
 
 def _check_same_data(name: str, reads: Sequence[_Read], where: str) -> None:
     first = reads[0].made.header
     for one in reads:
         for what in ("samples", "seed", "shuffle", "by"):
-            if one.made.header[what] != first[what]:
+            then, now = getattr(first, what), getattr(one.made.header, what)
+            if then != now:
                 reason = (
-                    f"{name} is not the same data everywhere: {what} is {first[what]} in round "
-                    f"{reads[0].made.round}, {one.made.header[what]} in round {one.made.round}"
+                    f"{name} is not the same data everywhere: {what} is {then} in round "
+                    f"{reads[0].made.round}, {now} in round {one.made.round}"
                 )
                 raise errors.bad_ledger(where, None, reason)
 
@@ -225,7 +226,7 @@ def _readings(reads: Sequence[_Read]) -> list[_Reading]:
         if not found or begin < found[-1].spans[-1][1]:
             found.append(_Reading([[begin, begin]]))
         spans = found[-1].spans
-        if begin > spans[-1][1] and made.header["how"] == "sought":
+        if begin > spans[-1][1] and made.header.how == "sought":
             spans.append([begin, begin])
         elif begin > spans[-1][1]:
             spans[-1][1] = max(spans[-1][1], made.left)
@@ -240,8 +241,8 @@ def _reports(
     reading: _Reading, number: int, unreadable: NDArray[np.int64]
 ) -> Iterator[EpochReport]:
     header = reading.reads[0].made.header
-    samples = header["samples"]
-    order = Order(samples=samples, seed=header["seed"], shuffle=header["shuffle"])
+    samples = header.samples
+    order = Order(samples=samples, seed=header.seed, shuffle=header.shuffle)
     parts = [part for one in reading.reads for part in _parts(one)]
     epochs = {epoch for epoch, *_ in parts}
     for begin, end in reading.spans:
@@ -252,10 +253,10 @@ def _reports(
         steps = {int(step) for part in here for step in part[1]}
         read_spans = np.concatenate(spans) if spans else np.empty((0, 2), np.int64)
         wanted = _wanted(reading.spans, epoch, samples)
-        missing, twice = uncovered(wanted, read_spans), doubled(read_spans)
+        missing, twice = compared(wanted, read_spans)
         gone = _those_of(unreadable, order, epoch, wanted)
         yield EpochReport(
-            data=header["data"],
+            data=header.data,
             reading=number,
             epoch=epoch,
             samples=samples,
@@ -268,7 +269,7 @@ def _reports(
             steps=len(steps),
             complete=bool(len(wanted)) and int(wanted[-1, 1]) == samples,
             worlds=tuple(dict.fromkeys(size for _, _, size, _ in here)),
-            by_position=header["by"] == "position",
+            by_position=header.by == "position",
             left_out=tuple(gone[:NAMED].tolist()),
             left_out_count=len(gone),
         )
@@ -276,7 +277,7 @@ def _reports(
 
 def _parts(one: _Read) -> Iterator[tuple[int, NDArray[np.int64], int, Spans]]:
     """Yields epoch, each step's first position, world size, and positions that count of a pass."""
-    batch, samples = one.made.header["batch"], one.made.header["samples"]
+    batch, samples = one.made.header.batch, one.made.header.samples
     for ranges in one.made.ranges.values():
         for part in ranges:
             first = part.step * batch
@@ -286,7 +287,7 @@ def _parts(one: _Read) -> Iterator[tuple[int, NDArray[np.int64], int, Spans]]:
                 further = batch * np.arange(steps, dtype=np.int64)
                 begins = part.begin + further[: steps if part.count else 0]
                 spans = np.stack([begins, np.minimum(begins + part.count, samples)], axis=1)
-                yield part.epoch, first + further, one.made.header["size"], spans
+                yield part.epoch, first + further, one.made.header.size, spans
 
 
 def _wanted(spans: Iterable[Sequence[Place]], epoch: int, samples: int) -> Spans:
@@ -299,34 +300,17 @@ def _wanted(spans: Iterable[Sequence[Place]], epoch: int, samples: int) -> Spans
     return np.array(found, np.int64).reshape(-1, 2)
 
 
-def uncovered(wanted: Spans, spans: Spans) -> Spans:
-    """Returns the parts of `wanted` that no span covers."""
-    spans = spans[np.argsort(spans[:, 0], kind="stable")]
-    reached = np.maximum.accumulate(spans[:, 1])
-    found = []
-    for begin, end in wanted.tolist():
-        before = np.concatenate([[begin], np.clip(reached, begin, end)])
-        after = np.concatenate([np.clip(spans[:, 0], begin, end), [end]])
-        found.append(np.stack([before, after], axis=1)[after > before])
-    return np.concatenate(found) if found else np.empty((0, 2), np.int64)
+def compared(wanted: Spans, spans: Spans) -> tuple[Spans, Spans]:
+    """Returns what of `wanted` lies in none of the spans, and what lies in more than one."""
+    edges = np.unique(np.concatenate([wanted, spans]))
+    pieces = np.stack([edges[:-1], edges[1:]], axis=1)  # between two neighbours nothing changes
 
+    def times(of: Spans) -> NDArray[np.int64]:
+        begins, ends = (np.bincount(np.searchsorted(edges, e), None, len(edges)) for e in of.T)
+        return np.cumsum(begins - ends)[:-1]
 
-def doubled(spans: Spans) -> Spans:
-    """Returns what lies in more than one of the spans."""
-    spans = spans[np.argsort(spans[:, 0], kind="stable")]
-    reached = np.maximum.accumulate(spans[:, 1])[:-1]
-    both = np.stack([spans[1:, 0], np.minimum(reached, spans[1:, 1])], axis=1)
-    return _merged(both[both[:, 1] > both[:, 0]])
-
-
-def _merged(spans: Spans) -> Spans:
-    """The same positions, each once; `spans` are in order of their begins."""
-    if not len(spans):
-        return spans
-    reached = np.maximum.accumulate(spans[:, 1])
-    first = np.concatenate([[True], spans[1:, 0] > reached[:-1]])
-    last = np.concatenate([first[1:], [True]])
-    return np.stack([spans[first, 0], reached[last]], axis=1)
+    read = times(spans)
+    return pieces[(times(wanted) > 0) & (read == 0)], pieces[read > 1]
 
 
 def _size(spans: Spans) -> int:
@@ -360,6 +344,6 @@ def _those_of(
 def _absent(kept: Iterable[_Read]) -> Iterator[str]:
     for one in kept:
         made = one.made
-        for rank in sorted(set(range(made.header["size"])) - set(made.ranges)):
+        for rank in sorted(set(range(made.header.size)) - set(made.ranges)):
             if made.taken > made.begin:
                 yield f"worker {rank} of round {made.round} of job {made.job}"

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 from tfrun.data import errors
-from tfrun.data.ledger.writer import FOLDER, LACKS
+from tfrun.data.ledger import writer
+from tfrun.data.ledger.writer import FOLDER, Header, How
 from tfrun.job import files as own_file
+from tfrun.job.record import Record, fields_of
 
 Place = tuple[int, int]  # epoch, and samples of it: batches may have had another size before
-Record = tuple[int, dict[str, Any]]  # place in its file, and what the line holds
+Line = TypeVar("Line", bound=Record)
 
-NOTE, LEFT_OUT = "not covered", "left out"
 _NAME = re.compile(r"(\d{4,9})-(\d{5,9})-(\d{5,9})\.jsonl")
-_TEXTS = {
-    "data": None,
-    "by": ("sample", "position"),
-    "how": ("next", "sought", "resumed", "passed"),
-}
-_NUMBERS = ("samples", "batch", "rank", "size", "epoch", "step")
-_RANGE = ("epoch", "step", "begin", "count", "taken", "done")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Range:
+class Range(Record):
     """One worker's samples of some steps of an epoch.
 
     Attributes:
@@ -58,32 +50,24 @@ class Pass:
       job: number of the job in the run directory, from 1.
       round: of the job, from 0.
       number: of the pass in the round, from 0.
-      header: of the first line; see `ledger.open_tape`.
+      header: its first line, but for the rank.
       ranges: what each worker has read, by rank; workers whose file is missing are left out.
     """
 
     job: int
     round: int
     number: int
-    header: dict[str, Any]
+    header: Header
     ranges: dict[int, list[Range]]
 
     @property
-    def data(self) -> str:
-        return self.header["data"]
-
-    @property
-    def call(self) -> int:
-        return self.header["call"]
-
-    @property
     def begin(self) -> Place:
-        return self.place(self.header["epoch"], self.header["step"], self.header.get("skip", 0))
+        return self.place(self.header.epoch, self.header.step, self.header.skip)
 
     @property
     def left(self) -> Place:
         """Where the data stood before."""
-        return self.place(*self.header["left"])
+        return self.place(*self.header.left)
 
     @property
     def taken(self) -> Place:
@@ -97,8 +81,8 @@ class Pass:
 
     def place(self, epoch: int, step: int, skip: int = 0) -> Place:
         """The place after so many steps and samples; the end of an epoch is the next's begin."""
-        samples = step * self.header["batch"] + skip
-        return (epoch + 1, 0) if samples >= self.header["samples"] else (epoch, samples)
+        samples = step * self.header.batch + skip
+        return (epoch + 1, 0) if samples >= self.header.samples else (epoch, samples)
 
     def _end(self, what: str) -> Place:
         ends = [
@@ -127,6 +111,50 @@ class Contents:
     lacking: tuple[str, ...] = ()
 
 
+@dataclass(kw_only=True)
+class _File:
+    """What one worker has written in a round.
+
+    Attributes:
+      path: of the file.
+      lacks: why lines are not there; "" when none is missing that the writer knew of.
+      notes: data that is read without a record of it.
+      left_out: source and number of samples that could not be read.
+      tapes: of each pass its header, what was read, and the header's place in the file.
+    """
+
+    path: Path
+    lacks: str = "its file is empty: the disk was full, or it died as it began"
+    notes: list[str] = field(default_factory=list)
+    left_out: list[tuple[int, int]] = field(default_factory=list)
+    tapes: list[tuple[Header, list[Range], int]] = field(default_factory=list)
+
+    def add(self, record: Any, place: int) -> bool:
+        """Notes what a line says; returns whether it is one of a ledger."""
+        if place == 0:
+            self.lacks = ""
+        match record:
+            case {writer.LACKS: str(why)} if place == 0 and len(record) == 1:
+                self.lacks = f"the disk was full: {why}" if why else ""
+            case {writer.NOTE: str(note)}:
+                self.notes.append(note)
+            case {writer.LEFT_OUT: int(sample), "source": int(source)} if min(sample, source) >= 0:
+                self.left_out.append((source, sample))
+            case {"pass": int(number), "data": _}:
+                header = _read_as(Header, record)
+                if header is None or number != len(self.tapes) or not _is_sound(header):
+                    return False
+                self.tapes.append((header, [], place))
+            case {"pass": int(number)} if 0 <= number < len(self.tapes):
+                part = _read_as(Range, record)
+                if part is None or min(vars(part).values()) < 0:
+                    return False
+                self.tapes[number][1].append(part)
+            case _:
+                return False
+        return True
+
+
 def read(run_dir: str | Path) -> Contents:
     """Reads the ledger of a run.
 
@@ -139,132 +167,83 @@ def read(run_dir: str | Path) -> Contents:
     paths = sorted(p for p in Path(run_dir, FOLDER).glob("*") if not p.name.startswith("."))
     if not paths:
         raise errors.no_ledger(str(run_dir), "this run has written no ledger")
-    rounds: dict[tuple[int, int], dict[int, Path]] = {}
+    rounds: dict[tuple[int, int], dict[int, _File]] = {}
     for path in paths:
         match = _NAME.fullmatch(path.name)
         if match is None:
             raise errors.bad_ledger(str(path), 0, "it is no file of a ledger")
         job, round_, rank = map(int, match.groups())
-        rounds.setdefault((job, round_), {})[rank] = path
-    records = {path: list(_records(path)) for path in paths}
-    lacking = []
+        rounds.setdefault((job, round_), {})[rank] = _read_file(path)
+    notes, lacking, left_out = dict[str, None](), [], dict[int, set[int]]()
     for (job, round_), files in sorted(rounds.items()):
-        for rank, path in sorted(files.items()):
-            if why := _lacks(records[path]):
-                lacking.append(f"worker {rank} of round {round_} of job {job}: {why}")
-    notes, left_out = dict[str, None](), dict[int, set[int]]()
-    for _, record in itertools.chain.from_iterable(records.values()):
-        if _is_note(record):
-            notes[record[NOTE]] = None
-        elif _is_left_out(record):
-            left_out.setdefault(record["source"], set()).add(record[LEFT_OUT])
+        for rank, file in sorted(files.items()):
+            notes |= dict.fromkeys(file.notes)
+            if file.lacks:
+                lacking.append(f"worker {rank} of round {round_} of job {job}: {file.lacks}")
+            for source, sample in file.left_out:
+                left_out.setdefault(source, set()).add(sample)
     return Contents(
-        rounds=[list(_passes(*key, files, records)) for key, files in sorted(rounds.items())],
+        rounds=[list(_passes(*key, files)) for key, files in sorted(rounds.items())],
         not_covered=tuple(notes),
         left_out={source: sorted(samples) for source, samples in left_out.items()},
         lacking=tuple(lacking),
     )
 
 
-def _lacks(records: list[Record]) -> str:
-    """Why lines of a file are not there; "" when none is missing that the writer knew of."""
-    if not records:
-        return "its file is empty: the disk was full, or it died as it began"
-    said = records[0][1].get(LACKS)
-    return f"the disk was full: {said}" if isinstance(said, str) and said else ""
-
-
-def _passes(
-    job: int, round_: int, files: dict[int, Path], records: dict[Path, list[Record]]
-) -> Iterator[Pass]:
+def _passes(job: int, round_: int, files: dict[int, _File]) -> Iterator[Pass]:
     """Puts the same pass of all workers together."""
-    tapes = {rank: list(_tapes(path, records[path])) for rank, path in files.items()}
-    for number in range(max(map(len, tapes.values()))):
-        here = {rank: tape[number] for rank, tape in tapes.items() if len(tape) > number}
+    for number in range(max(len(file.tapes) for file in files.values())):
+        here = {
+            rank: file.tapes[number] for rank, file in files.items() if len(file.tapes) > number
+        }
         together: dict[str, Pass] = {}
         for rank, (header, ranges, place) in here.items():
-            own = header.pop("rank")
-            if own != rank:  # this worker trains alone, as if it were the only one
-                header["data"] += f" (worker {rank})"
+            own = header.rank
+            # One that differs trains alone, as if it were the only one.
+            name = header.data if own == rank else f"{header.data} (worker {rank})"
+            header = replace(header, rank=0, data=name)
             made = together.setdefault(
-                header["data"],
-                Pass(job=job, round=round_, number=number, header=header, ranges={}),
+                name, Pass(job=job, round=round_, number=number, header=header, ranges={})
             )
             if made.header != header:
                 what = f"worker {rank} has read other data, or from another place, than its peers"
-                raise errors.bad_ledger(str(files[rank]), place, what)
+                raise errors.bad_ledger(str(files[rank].path), place, what)
             made.ranges[own] = ranges
-        if len(together) > 1 and any(header["size"] > 1 for header, _, _ in here.values()):
+        if len(together) > 1 and any(header.size > 1 for header, _, _ in here.values()):
             rank = max(here)
             what = f"worker {rank} has read other data than its peers"
-            raise errors.bad_ledger(str(files[rank]), here[rank][2], what)
+            raise errors.bad_ledger(str(files[rank].path), here[rank][2], what)
         yield from together.values()
 
 
-def _tapes(path: Path, records: list[Record]) -> Iterator[tuple[dict[str, Any], list[Range], int]]:
-    """Yields the header, the ranges and the place in the file of each pass."""
-    found: list[tuple[dict[str, Any], list[Range], int]] = []
-    for place, record in records:
-        if _is_note(record) or _is_left_out(record) or _is_about_room(place, record):
-            continue
-        number = record.pop("pass", None)
-        if "data" in record and number == len(found) and _is_header(record):
-            found.append((record, [], place))
-        elif _is_range(record) and type(number) is int and 0 <= number < len(found):
-            found[number][1].append(Range(**record))
-        else:
-            raise errors.bad_ledger(str(path), place, "this is no line of a ledger")
-    yield from found
-
-
-def _records(path: Path) -> Iterator[Record]:
+def _read_file(path: Path) -> _File:
     try:
         content = own_file.read(path)
     except OSError as error:
         raise errors.bad_ledger(str(path), 0, error.strerror or str(error)) from None
-    place = 0
+    made, place = _File(path=path), 0
     for line in content.splitlines(keepends=True):
         if line.endswith(b"\n"):  # else its writer has died over it, before the step
             try:
-                record = json.loads(line)
+                is_one = made.add(json.loads(line), place)
             except (ValueError, RecursionError):
-                record = None
-            if not isinstance(record, dict):
+                is_one = False
+            if not is_one:
                 raise errors.bad_ledger(str(path), place, "this is no line of a ledger")
-            yield place, record
         place += len(line)
+    return made
 
 
-def _is_header(record: dict[str, Any]) -> bool:
-    texts = all(
-        isinstance(record.get(name), str) and (allowed is None or record[name] in allowed)
-        for name, allowed in _TEXTS.items()
-    )
-    numbers = all(type(record.get(name)) is int and record[name] >= 0 for name in _NUMBERS)
-    rest = type(record.get("seed")) is int and type(record.get("call")) is int
-    flags = all(isinstance(record.get(name), bool) for name in ("shuffle", "trains"))
-    rest = rest and type(record.get("tolerant", 0)) is int
-    left = record.get("left")
-    kinds = [type(n) for n in left] if isinstance(left, list) else []
-    is_place = kinds in ([int, int], [int, int, int]) and type(record.get("skip", 0)) is int
-    return texts and numbers and rest and flags and is_place and record["batch"] > 0
+def _read_as(kind: type[Line], record: dict[str, Any]) -> Line | None:
+    """Returns what a line says, without what is not known here; None if it says something else."""
+    fields = fields_of(kind)
+    found = {name: record[name] for name in fields if name in record}
+    admitted = all(fields[name].admits(value) for name, value in found.items())
+    is_whole = all(name in found or stated.has_default for name, stated in fields.items())
+    return kind(**found) if admitted and is_whole else None
 
 
-def _is_note(record: dict[str, Any]) -> bool:
-    return isinstance(record.get(NOTE), str)
-
-
-def _is_about_room(place: int, record: dict[str, Any]) -> bool:
-    return not place and set(record) == {LACKS} and isinstance(record[LACKS], str)
-
-
-def _is_left_out(record: dict[str, Any]) -> bool:
-    return set(record) == {LEFT_OUT, "source"} and all(
-        type(number) is int and number >= 0 for number in record.values()
-    )
-
-
-def _is_range(record: dict[str, Any]) -> bool:
-    return set(record) == set(_RANGE) and all(
-        type(record[name]) is int and record[name] >= 0 for name in _RANGE
-    )
+def _is_sound(header: Header) -> bool:
+    least = min(header.samples, header.rank, header.size, header.epoch, header.step)
+    known = header.by in ("sample", "position") and header.how in get_args(How)
+    return least >= 0 and header.batch > 0 and known and len(header.left) in (2, 3)

@@ -34,15 +34,16 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from tfrun.data.order.position import Position
 from tfrun.data.order.shards import Replicas
+from tfrun.job.record import Record
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 
 FOLDER = "ledger"
-LACKS = "lacks"
+LACKS, NOTE, LEFT_OUT = "lacks", "not covered", "left out"
 WIDTH = 128  # divides a page: the system writes such a line as a whole
 MOST_STEPS = 10**9  # of a line; a count is written with ten digits
 
@@ -113,24 +114,25 @@ def _write(fd: int, line: bytes, place: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-class Data(Protocol):
-    """What a tape notes of the data that is read; see `tfrun.Dataset`."""
+class Header(Record):
+    """The first line of a pass; see `open_tape` and the beginning of this file."""
 
-    name: str
-
-    @property
-    def samples(self) -> int: ...
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def key(self) -> tuple[int, bool]: ...
-    @property
-    def is_stream(self) -> bool: ...
-    @property
-    def is_by_file(self) -> bool: ...
-    @property
-    def tolerant(self) -> int | None: ...
-    def share(self, step: int, replicas: Replicas, skip: int = 0) -> tuple[int, int]: ...
+    data: str
+    samples: int
+    batch: int
+    seed: int
+    shuffle: bool
+    by: str
+    rank: int
+    size: int
+    call: int
+    epoch: int
+    step: int
+    skip: int = 0
+    how: str
+    left: list[int]
+    trains: bool
+    tolerant: int | None = None
 
 
 class Tape:
@@ -144,14 +146,19 @@ class Tape:
     """
 
     def __init__(
-        self, dataset: Any, replicas: Any, file: _File | None, header: dict[str, Any]
+        self,
+        dataset: Any = None,
+        replicas: Any = None,
+        file: _File | None = None,
+        header: Header | None = None,
     ) -> None:
         self._dataset, self._replicas, self._file = dataset, replicas, file
         self._line: dict[str, int] = {}
         self._head, self._place = "", 0
         if file is not None:
             self._number, file.passes = file.passes, file.passes + 1
-            file.add(_fill(json.dumps({"pass": self._number, **header}, separators=(",", ":"))))
+            known = {name: value for name, value in vars(header).items() if value is not None}
+            file.add(_fill(json.dumps({"pass": self._number, **known}, separators=(",", ":"))))
 
     def taken(self, epoch: int, step: int, skip: int = 0) -> None:
         """Notes that a step is about to be trained; all before it are over.
@@ -216,13 +223,8 @@ def settle() -> None:
         tape.settle()
 
 
-def no_tape() -> Tape:
-    """Returns a tape that writes nothing."""
-    return Tape(None, None, None, {})
-
-
 def open_tape(
-    dataset: Data,
+    dataset: Any,
     place: Position,
     replicas: Replicas | None = None,
     *,
@@ -233,7 +235,7 @@ def open_tape(
     """Returns the tape of a pass that begins at `place`; written in a job with a ledger.
 
     Args:
-      dataset: the data.
+      dataset: the data, a `tfrun.Dataset`.
       place: the first step that will be read.
       replicas: this worker's; None for one replica on each.
       how: "next" after what was read before, "sought" by the script, "resumed" where an earlier
@@ -243,36 +245,35 @@ def open_tape(
     """
     file = _file()
     if file is None:
-        return no_tape()
+        return Tape()
     if dataset.is_by_file:
         not_covered(f'{dataset.name}, shard="FILE"', "leave `shard` out")
-        return no_tape()
+        return Tape()
     here, left = world(), left or place
     rank, size = here.rank, here.size
     if replicas is not None:
         rank, size = replicas.first // replicas.count, replicas.total // replicas.count
     seed, shuffle = dataset.key
-    header = {
-        "data": dataset.name,
-        "samples": dataset.samples,
-        "batch": dataset.batch_size,
-        "seed": seed,
-        "shuffle": shuffle,
-        "by": "position" if dataset.is_stream else "sample",
-        "rank": rank,
-        "size": size,
-        "call": _call,
-        "epoch": place.epoch,
-        "step": place.step,
-        "skip": place.skip,
-        "how": "passed" if _is_done else how,
-        "left": [left.epoch, left.step, left.skip],
-        "trains": trains,
-    }
-    if dataset.tolerant is not None:
-        header["tolerant"] = dataset.tolerant
+    header = Header(
+        data=dataset.name,
+        samples=dataset.samples,
+        batch=dataset.batch_size,
+        seed=seed,
+        shuffle=shuffle,
+        by="position" if dataset.is_stream else "sample",
+        rank=rank,
+        size=size,
+        call=_call,
+        epoch=place.epoch,
+        step=place.step,
+        skip=place.skip,
+        how="passed" if _is_done else how,
+        left=[left.epoch, left.step, left.skip],
+        trains=trains,
+        tolerant=dataset.tolerant,
+    )
     made = Tape(dataset, replicas, file, header)
-    return no_tape() if _is_done else made
+    return Tape() if _is_done else made
 
 
 @contextlib.contextmanager
@@ -297,7 +298,7 @@ def not_covered(what: str, instead: str) -> None:
     note = f"{what}: {instead}"
     if file is not None and note not in file.notes:
         file.notes.add(note)
-        file.add(_fill(json.dumps({"not covered": note})))
+        file.add(_fill(json.dumps({NOTE: note})))
 
 
 def left_out(source: int, index: int) -> None:
@@ -309,7 +310,7 @@ def left_out(source: int, index: int) -> None:
     """
     file = _file()
     if file is not None:
-        file.add(_fill(json.dumps({"left out": index, "source": source})))
+        file.add(_fill(json.dumps({LEFT_OUT: index, "source": source})))
 
 
 def _file() -> _File | None:

@@ -60,10 +60,7 @@ def has_python(dataset: tf.data.Dataset) -> bool:
 
 def calls_python(dataset: Any) -> bool:
     """As `has_python`, by the functions of the pipeline's steps: no data is looked at."""
-    waiting = [dataset] if isinstance(dataset, tf.data.Dataset) else []
-    while waiting:
-        node: Any = waiting.pop()
-        waiting += node._inputs()
+    for node in steps_of(dataset):
         for wrapped in node._functions():
             graph = wrapped.function.graph.as_graph_def()
             named = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
@@ -74,8 +71,6 @@ def calls_python(dataset: Any) -> bool:
 
 def has_cache(dataset: Any) -> bool:
     """Whether a pipeline keeps its elements: what it gives then depends on its first epoch."""
-    if not isinstance(dataset, tf.data.Dataset):
-        return False
     return any(op.startswith("CacheDataset") for op, _ in _ops(dataset))
 
 
@@ -90,8 +85,6 @@ def moves_while_read(dataset: Any) -> bool:
     It keeps what it reads, or draws random numbers on the way and not only when it is begun: a
     shuffle below a `repeat` draws its next order in the middle of a pass.
     """
-    if not isinstance(dataset, tf.data.Dataset):
-        return False
     found = list(_ops(dataset))
     repeats = any(op.startswith(("RepeatDataset", "ForeverRepeat")) for op, _ in found)
     return any(
@@ -142,8 +135,18 @@ def warn_once(dataset: Any) -> None:
     )
 
 
-def _ops(dataset: tf.data.Dataset) -> Iterator[tuple[str, Any]]:
+def steps_of(dataset: Any) -> Iterator[Any]:
+    """Yields the steps of a pipeline as TensorFlow keeps them; of what is none, nothing."""
+    waiting = [dataset] if isinstance(dataset, tf.data.Dataset) else []
+    while waiting:
+        yield (node := waiting.pop())
+        waiting += node._inputs()
+
+
+def _ops(dataset: Any) -> Iterator[tuple[str, Any]]:
     """Yields the name and the attributes of each op of a pipeline and of its functions."""
+    if not isinstance(dataset, tf.data.Dataset):
+        return
     variant = tf.data.experimental.to_variant(dataset)
     try:
         serialized = tf.raw_ops.DatasetToGraphV2(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,6 +13,13 @@ class Replicas:
     first: int = 0
     count: int = 1
     total: int = 1
+
+    @classmethod
+    def of(cls, context: Any) -> Replicas:
+        """Returns those of this worker, by its `tf.distribute.InputContext`."""
+        total = context.num_replicas_in_sync
+        count = total // context.num_input_pipelines
+        return cls(first=context.input_pipeline_id * count, count=count, total=total)
 
 
 def share(count: int, rank: int, size: int) -> tuple[int, int]:
