@@ -18,7 +18,7 @@ from tfrun.checkpoint.atomic_store import Store, expired
 
 
 def steps(store: Store) -> list[int]:
-    return [entry.manifest.step for entry in store.list()]
+    return [found.step for _, found in store.list()]
 
 
 def names(path) -> list[str]:

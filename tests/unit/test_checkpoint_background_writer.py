@@ -78,7 +78,7 @@ def test_training_does_not_wait_and_the_newest_waiting_one_is_written(tmp_path, 
     store.go_on.release(2)
     assert writer.flush(SECONDS)
     assert store.began == [1, 4]
-    assert [entry.manifest.step for entry in store.list()] == [1, 4]
+    assert [found.step for _, found in store.list()] == [1, 4]
     assert said == []
 
 

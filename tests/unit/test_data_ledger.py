@@ -10,7 +10,7 @@ import pytest
 from full_disk import no_file_beyond
 
 from tfrun.data.ledger import writer as ledger
-from tfrun.data.ledger.proof import compared, examine, verify
+from tfrun.data.ledger.proof import compared, examine
 from tfrun.data.order.permutation import Order
 from tfrun.data.order.position import Position
 from tfrun.data.order.shards import share_of_step, steps_per_epoch
@@ -87,7 +87,7 @@ def all_read(run, round_, size, count, begin=0, **options):
 
 
 def exact(run) -> list[tuple]:
-    return [(r.epoch, r.exact, r.complete, r.consumed) for r in verify(run.folder)]
+    return [(r.epoch, r.exact, r.complete, r.consumed) for r in examine(run.folder).epochs]
 
 
 def test_two_whole_epochs_on_three_workers_are_exact(run):
@@ -130,7 +130,7 @@ def test_a_death_counts_what_the_survivors_state_holds(run, goes_on_from):
         read(5, rank=rank, size=3, ends=goes_on_from == 5 and rank < 2)
     all_read(run, 1, 2, 2 * STEPS, goes_on_from, how="resumed", ends=True)
     assert exact(run) == [(0, True, True, 100), (1, True, True, 100)]
-    assert verify(run.folder)[1].worlds == ((3, 2) if goes_on_from == 5 else (2,))
+    assert examine(run.folder).epochs[1].worlds == ((3, 2) if goes_on_from == 5 else (2,))
 
 
 def test_steps_that_a_lost_state_had_done_do_not_count(run):
@@ -139,13 +139,13 @@ def test_steps_that_a_lost_state_had_done_do_not_count(run):
     all_read(run, 1, 2, 6, 5, how="resumed")
     all_read(run, 2, 4, 2 * STEPS, 5, how="resumed", ends=True)
     assert exact(run) == [(0, True, True, 100), (1, True, True, 100)]
-    assert verify(run.folder)[1].worlds == (2, 4)
+    assert examine(run.folder).epochs[1].worlds == (2, 4)
 
 
 def test_a_state_that_skips_a_step_is_found_out(run):
     all_read(run, 0, 2, 2)
     all_read(run, 1, 2, STEPS, 3, how="resumed", ends=True)
-    (report,) = verify(run.folder)
+    (report,) = examine(run.folder).epochs
     wanted = Order(samples=SAMPLES, seed=5, shuffle=True).indices(0, 64, 96)
     assert (report.missing_count, set(report.missing) <= set(wanted)) == (32, True)
     assert (len(report.missing), report.exact, report.consumed) == (20, False, 68)
@@ -198,7 +198,7 @@ def test_a_script_that_goes_back_reads_again(run):
     all_read(run, 0, 2, STEPS, ends=True)
     all_read(run, 0, 2, 3, call=1, how="sought")
     all_read(run, 1, 2, STEPS, 2, call=1, how="resumed", ends=True)
-    reports = verify(run.folder)
+    reports = examine(run.folder).epochs
     assert [(r.reading, r.epoch, r.exact, r.complete) for r in reports] == [
         (0, 0, True, True),
         (1, 0, True, True),
@@ -236,7 +236,7 @@ def test_samples_that_could_not_be_read_are_named_and_count_as_neither(run):
     all_read(run, 0, 2, 2 * STEPS, STEPS, data=data, ends=True, job=2)
     for source, index in ((1, 17), (1, 3), (1, 17), (0, 5)):
         ledger.left_out(source, index)
-    for report in verify(run.folder):
+    for report in examine(run.folder).epochs:
         assert report.exact and report.complete
         assert (report.consumed, report.expected) == (98, 98)
         assert (report.left_out, report.left_out_count) == ((3, 17), 2)
@@ -252,7 +252,7 @@ def test_samples_that_were_lost_are_named(run):
         return [json.dumps(r) + "\n" for r in (room, head, first, last, *rest)]
 
     edit(run.file(0, 1), without_step_1)
-    (report,) = verify(run.folder)
+    (report,) = examine(run.folder).epochs
     begin, end = share_of_step(1, SAMPLES, BATCH, 1, 2)
     wanted = Order(samples=100, seed=5, shuffle=True).indices(0, begin, end)
     assert report.missing == tuple(wanted)
@@ -267,7 +267,7 @@ def test_samples_that_were_read_twice_are_named(run):
         return [json.dumps(r) + "\n" for r in (*records, again)]
 
     edit(run.file(0, 0), with_step_2_again)
-    (report,) = verify(run.folder)
+    (report,) = examine(run.folder).epochs
     wanted = Order(samples=100, seed=5, shuffle=True).indices(0, 64, 96)
     assert report.duplicates == tuple(wanted[:20])
     assert (report.duplicate_count, report.exact) == (32, False)
@@ -286,7 +286,7 @@ def test_workers_that_train_apart_are_told_apart(run):
     for rank in range(2):
         run.work(0, rank, 2)
         read(STEPS, rank=0, size=1, ends=True)
-    reports = verify(run.folder)
+    reports = examine(run.folder).epochs
     assert [r.data for r in reports] == ["data0", "data0 (worker 1)"]
     assert all(r.exact and r.complete for r in reports)
 
@@ -294,7 +294,7 @@ def test_workers_that_train_apart_are_told_apart(run):
 def test_a_pipeline_is_known_by_position(run):
     run.work(0, 0, 1)
     read(STEPS, rank=0, size=1, data=Data(is_stream=True), ends=True)
-    assert [(r.by_position, r.exact) for r in verify(run.folder)] == [(True, True)]
+    assert [(r.by_position, r.exact) for r in examine(run.folder).epochs] == [(True, True)]
 
 
 def test_a_line_that_a_killed_worker_left_half_written_is_none(run):
@@ -321,7 +321,7 @@ def test_files_that_are_torn_or_foreign_are_refused(run, spoil, what):
     assert exact(run) == [(0, True, True, 100)]
     spoil(run.file(0, 1))
     with pytest.raises(TfrunError, match="TFRUN-611") as raised:
-        verify(run.folder)
+        examine(run.folder)
     assert what in str(raised.value)
 
 
@@ -329,14 +329,14 @@ def test_data_that_changed_between_rounds_is_refused(run):
     all_read(run, 0, 1, STEPS, ends=True)
     all_read(run, 1, 1, 2 * STEPS, STEPS, data=Data(seed=6), how="resumed")
     with pytest.raises(TfrunError, match=r"TFRUN-611.*seed is 5 in round 0, 6 in round 1"):
-        verify(run.folder)
+        examine(run.folder)
 
 
 def test_a_run_without_a_ledger_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"TFRUN-610.*no ledger"):
-        verify(tmp_path)
+        examine(tmp_path)
     with pytest.raises(UsageError, match=r"TFRUN-610.*no such run"):
-        verify(tmp_path / "nowhere")
+        examine(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("size", [0, 64, 128, 200, 384, 500])

@@ -37,14 +37,6 @@ _PREFIX = "ckpt"  # within a checkpoint, the common beginning of TensorFlow's fi
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A checkpoint in the directory, its files not yet looked at."""
-
-    path: Path
-    manifest: Manifest
-
-
-@dataclass(frozen=True, kw_only=True)
 class Stored:
     """A checkpoint that was read and is whole.
 
@@ -137,13 +129,9 @@ class Store:
                 self._pass_over(path, error)
         return None
 
-    def list(self) -> Sequence[Entry]:
+    def list(self) -> Sequence[tuple[Path, Manifest]]:
         """Returns the checkpoints, the oldest first, by their manifests alone."""
-        return [
-            Entry(path=path, manifest=found)
-            for path, found in self._look()
-            if isinstance(found, Manifest)
-        ]
+        return [(path, found) for path, found in self._look() if isinstance(found, Manifest)]
 
     def close(self) -> None:
         """Lets another process write; unless a write is going on, which ends with this process."""
@@ -158,7 +146,7 @@ class Store:
         new = names.temporary(target)
         keys = dict(layout.keys) if layout else {}
         others = {name: value for name, value in arrays.items() if name not in keys}
-        sequence = max((entry.manifest.sequence for entry in self.list()), default=-1) + 1
+        sequence = max((found.sequence for _, found in self.list()), default=-1) + 1
         try:
             new.mkdir()
             if layout:

@@ -42,7 +42,7 @@ def batches(
 
 def _batches(plan: ReadingPlan, replicas: Replicas, start: int, stop: int, skip: int = 0) -> Any:
     varies = bool(skip) or isinstance(plan.source, Tolerant | FileShards)
-    size = None if varies else _static_size(plan, replicas.total)
+    size = None if varies else constant_share(plan.order.samples, plan.batch, replicas.total)
     spec = batch_spec(plan.source.spec, size)
     reader = BatchReader(plan, replicas, start, stop, skip)
     if isinstance(plan.source, StreamSource):
@@ -197,10 +197,6 @@ def map_in_this_thread(dataset: tf.data.Dataset, function) -> Any:
 
     function = tf.autograph.experimental.do_not_convert(function)
     return map_op._MapDataset(dataset, function, use_inter_op_parallelism=False)
-
-
-def _static_size(plan: ReadingPlan, total: int) -> int | None:
-    return constant_share(plan.order.samples, plan.batch, total)
 
 
 def _options() -> tf.data.Options:

@@ -80,7 +80,7 @@ class Durable:
 
     def resumes(self, call: int, step: int) -> None:
         """A training goes on here: the next checkpoint is due by the newest one on the disk."""
-        on_disk = (entry.manifest.step for entry in self._store.list())
+        on_disk = (manifest.step for _, manifest in self._store.list())
         newest = max((one for one in on_disk if one <= step), default=step)
         self._call, self._last = call, self._last._replace(step=newest)
 

@@ -49,9 +49,9 @@ def save(folder: Path, directory: Path, keep: int) -> int | None:
 
 def _is_there(store: Store, step: int, kept: Snapshot) -> bool:
     """Whether a checkpoint, which plain TensorFlow may read as well, has this state."""
-    found = [entry for entry in store.list() if entry.manifest.step == step]
+    found = [path for path, manifest in store.list() if manifest.step == step]
     try:
-        meta = side_files.read(found[-1].path)[0]["meta"] if found else {}
+        meta = side_files.read(found[-1])[0]["meta"] if found else {}
     except (OSError, SafetensorError, ValueError, KeyError):
         return False
     return meta.get("place") == list(kept.place)

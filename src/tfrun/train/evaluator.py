@@ -102,7 +102,7 @@ def _states(number: int) -> Iterator[tuple[int, Mapping[str, NDArray]]]:
         # Asked before the look: what was saved until then is seen.
         left = snapshot.read_file(snapshot.path_of_call(Path(directory, snapshot.CALLS), number))
         ends = left is not None or over.is_set()
-        newest = max((entry.manifest.step for entry in store.list()), default=-1)
+        newest = max((manifest.step for _, manifest in store.list()), default=-1)
         stored = store.newest() if newest > last or ends else None
         place = stored.meta.get("place") if stored else None
         if left is not None:

@@ -85,22 +85,23 @@ def _values(tensor: Any) -> list[NDArray]:
         return []
 
 
-def digest(data: Any) -> int:
-    """64 bits of shapes, dtypes and some bytes of all of the data's arrays, as a signed integer."""
-    made = hashlib.blake2b(digest_size=8)
-    arrays = arrays_of(data)
-    for array in arrays:
-        made.update(f"{array.shape}{array.dtype}".encode())
-        made.update(_bytes(sample(array, BYTES // len(arrays))))
-    return int.from_bytes(made.digest(), "little", signed=True)
-
-
 def digest_of_all(arguments: Mapping[str, Any]) -> int:
-    """The same of all that a call was given."""
-    digests = [digest(arguments.get(name)) for name in ARGUMENTS]
-    return int.from_bytes(
-        hashlib.blake2b(str(digests).encode(), digest_size=8).digest(), "little", signed=True
-    )
+    """64 bits of shapes, dtypes and some bytes of all arrays that a call was given, signed."""
+    arrays = [arrays_of(arguments.get(name)) for name in ARGUMENTS]
+    return _number(str([_digest(of_one, of_one) for of_one in arrays]).encode())
+
+
+def _digest(arrays: Sequence[NDArray], read: Sequence[NDArray]) -> int:
+    """64 bits of the shapes and dtypes of some arrays, and of some bytes of those to be read."""
+    described = str([(array.shape, str(array.dtype)) for array in arrays]).encode()
+    return _number(described, *(_bytes(sample(array, BYTES // len(arrays))) for array in read))
+
+
+def _number(*parts: bytes) -> int:
+    made = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        made.update(part)
+    return int.from_bytes(made.digest(), "little", signed=True)
 
 
 def sketch(data: Any) -> tuple[int, NDArray[np.float64]]:
@@ -111,14 +112,10 @@ def sketch(data: Any) -> tuple[int, NDArray[np.float64]]:
     arrays = arrays_of(data)
     exact = [array for array in arrays if array.dtype.kind != "f"]
     floats = [array for array in arrays if array.dtype.kind == "f"]
-    made = hashlib.blake2b(str([(a.shape, str(a.dtype)) for a in arrays]).encode(), digest_size=8)
-    for array in exact:
-        made.update(_bytes(sample(array, BYTES // len(arrays))))
     values = [np.zeros(0)] + [sample(a, BYTES // len(floats)).astype(np.float64) for a in floats]
     joined = np.concatenate(values)
     picked = np.linspace(0, max(len(joined) - 1, 0), VALUES).astype(np.int64)
-    number = int.from_bytes(made.digest(), "little", signed=True)
-    return number, joined[picked] if len(joined) else np.zeros(VALUES)
+    return _digest(arrays, exact), joined[picked] if len(joined) else np.zeros(VALUES)
 
 
 def sample(array: NDArray, limit: int) -> NDArray:

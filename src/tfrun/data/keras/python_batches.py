@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from keras import tree
@@ -30,7 +30,7 @@ from tfrun.data.order.shards import share
 SETTLE_SECONDS = 10.0  # for a generator to finish the batch that it is making
 
 
-class Batches(Protocol):
+class Batches:
     """What an epoch's batches are taken of.
 
     Attributes:
@@ -39,29 +39,30 @@ class Batches(Protocol):
       taken: batches of this epoch that steps have been given.
     """
 
-    adapter: Any
     reads_by: ClassVar[str]
-    taken: int
+
+    def __init__(self, adapter: Any) -> None:
+        self.adapter = adapter
+        self.taken = 0
 
     def sample(self) -> Any:
-        """A batch, for its shapes."""
-        ...
+        """Returns a batch, for its shapes."""
+        raise NotImplementedError
 
     def begin(self) -> None:
-        """The next epoch begins them anew, instead of going on."""
-        ...
+        """Has the next epoch begin them anew, instead of going on."""
+        raise NotImplementedError
 
     def prepare(self) -> None:
         """An epoch's first batch is about to be read. Called by the main thread."""
-        ...
 
     def take(self, limit: int | None) -> Iterator[Any]:
         """Yields an epoch's batches: so many, or all there are. Called by another thread."""
-        ...
+        raise NotImplementedError
 
     def settle(self) -> None:
         """The epoch is over."""
-        ...
+        self.taken = 0
 
 
 class _Ahead:
@@ -76,7 +77,7 @@ class _Ahead:
 _ahead: weakref.WeakKeyDictionary[Any, _Ahead] = weakref.WeakKeyDictionary()
 
 
-class GeneratorBatches:
+class GeneratorBatches(Batches):
     """Those of a generator, as Keras has them: each pass begins with the two it has looked at.
 
     Args:
@@ -88,21 +89,17 @@ class GeneratorBatches:
     def __init__(self, generator: Iterator[Any]) -> None:
         self._generator = generator
         self._ahead = _ahead.setdefault(generator, _Ahead())
-        self.adapter: Any = GeneratorDataAdapter(self._next_ones())
+        super().__init__(GeneratorDataAdapter(self._next_ones()))
         self._first = self.adapter._first_batches
         self._place = self._turn = 0
         self._given: deque[tuple[Any, bool]] = deque()
         self._pruned = 0
-        self.taken = 0
 
     def sample(self) -> Any:
         return self._first[0]
 
     def begin(self) -> None:
         self._place = 0
-
-    def prepare(self) -> None:
-        pass
 
     def take(self, limit: int | None) -> Iterator[Any]:
         turn, rest = self._turn, self._next_ones()
@@ -150,7 +147,7 @@ class GeneratorBatches:
             yield batch
 
 
-class PyDatasetBatches:
+class PyDatasetBatches(Batches):
     """Those of a `PyDataset`: a pass over its indices, which may go over several epochs.
 
     Args:
@@ -162,12 +159,11 @@ class PyDatasetBatches:
     reads_by = "_get_iterator"
 
     def __init__(self, dataset: PyDataset, adapter: PyDatasetAdapter, *, shuffle: bool) -> None:
+        super().__init__(adapter)
         self._dataset, self._shuffle = dataset, shuffle
-        self.adapter: Any = adapter
         self._order: list[int] | None = None
         self._is_begun = False
         self._next = 0
-        self.taken = 0
 
     def sample(self) -> Any:
         return self.adapter._standardize_batch(self._dataset[0])
@@ -197,10 +193,10 @@ class PyDatasetBatches:
     def settle(self) -> None:
         if self._is_begun:  # else the pass is over too, and another one will begin
             self._next += self.taken
-        self.taken = 0
+        super().settle()
 
 
-class LoaderBatches:
+class LoaderBatches(Batches):
     """Those of an object that begins anew whenever it is iterated.
 
     Args:
@@ -211,9 +207,9 @@ class LoaderBatches:
     reads_by = "get_numpy_iterator"
 
     def __init__(self, make: Callable[[], Iterator[Any]], adapter: Any) -> None:
-        self._make, self.adapter = make, adapter
+        super().__init__(adapter)
+        self._make = make
         self._batches: Iterator[Any] | None = None
-        self.taken = 0
 
     def sample(self) -> Any:
         return next(self._make())
@@ -227,9 +223,6 @@ class LoaderBatches:
 
     def take(self, limit: int | None) -> Iterator[Any]:
         return itertools.islice(self._batches or iter(()), limit)
-
-    def settle(self) -> None:
-        self.taken = 0
 
 
 class _Part(PyDataset):

@@ -121,18 +121,13 @@ class _Reading:
     reads: list[_Read] = field(default_factory=list)
 
 
-def verify(run_dir: str | Path) -> list[EpochReport]:
-    """Returns a report for each dataset and epoch that the ledger of a run knows.
+def examine(run_dir: str | Path) -> LedgerReport:
+    """Returns all that the ledger of a run says.
 
     Raises:
       UsageError: TFRUN-610 where there is no run or no ledger.
       TfrunError: TFRUN-611 where the ledger cannot be read, or the data was not the same.
     """
-    return list(examine(run_dir).epochs)
-
-
-def examine(run_dir: str | Path) -> LedgerReport:
-    """Returns all that the ledger of a run says; raises as `verify` does."""
     ledger = read(run_dir)
     kept = committed(ledger.rounds)
     by_data: dict[str, list[_Read]] = {}

@@ -79,28 +79,20 @@ def where(
       trained: those steps are all of the epoch.
     """
     before, seen = Reads.of(then), then.get("seen")
-    same = all(
-        None in pair or pair[0] == pair[1]
-        for pair in (
-            (before.batch, now.batch),
-            (before.samples, now.samples),
-            (before.steps, now.steps),
-        )
-    )
-    if same:
+    changed = _changed(before, now)
+    if not changed:
         done = before.seen(step)
         return ResumePoint(step, max(seen - done, 0) if seen and done is not None else 0)
     near = _near(seen, now, step)
     if not (before.whole and now.whole) and (epochs or step):
-        return near._replace(doubt=_changed(before, now) + ", and epochs have a number of steps")
+        return near._replace(doubt=f"{changed}, and epochs have a number of steps")
     if trained:
         return ResumePoint(now.steps if now.steps is not None else step)
     if not step and not seen:
         return ResumePoint(0)
-    if _other_amount(before, now) or not (before.ordered and now.ordered):
-        return near._replace(doubt=_changed(before, now) + ", in the middle of an epoch")
-    if seen is None or now.batch is None:
-        return near._replace(doubt=_changed(before, now) + ", in the middle of an epoch")
+    other = _other_amount(before, now) or not (before.ordered and now.ordered)
+    if other or seen is None or now.batch is None:
+        return near._replace(doubt=f"{changed}, in the middle of an epoch")
     done, skip = divmod(seen, now.batch)
     if skip and not now.exact:
         text = (
@@ -137,6 +129,7 @@ def _amount(reads: Reads) -> tuple[float, float]:
 
 
 def _changed(before: Reads, now: Reads) -> str:
+    """What is known to be other than it was, the first of it, for a person."""
     said = [
         f"{what} {then:,} {unit} and has {new:,} now"
         for what, then, new, unit in (
