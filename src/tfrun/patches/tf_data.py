@@ -5,9 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfrun.data.dataset import Dataset
-from tfrun.data.keras import own_rows
+from tfrun.data.keras import plain_pipelines
 from tfrun.data.keras.distributed import DistributedView
-from tfrun.data.keras.full_batches import with_known_size
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import repeatable
 
@@ -23,7 +22,7 @@ def distribute_ours(original):
             "its samples have no numbers; use tfrun.Dataset",
         )
         # TensorFlow's default strategy gives back what it gets.
-        return own_rows.for_one(original(self, dataset, options))
+        return plain_pipelines.for_one(original(self, dataset, options))
 
     return experimental_distribute_dataset
 
@@ -39,25 +38,27 @@ def read_by_rows(original):
     ):
         found = None
         on_servers = isinstance(strategy, tf.distribute.ParameterServerStrategy)
-        if own_rows.is_wanted() and not on_servers:
-            found = own_rows.by_numbers(dataset)
+        if plain_pipelines.is_wanted() and not on_servers:
+            found = plain_pipelines.by_numbers(dataset)
             dataset = dataset if found is None else found.numbers
-            dataset = with_known_size(dataset, num_replicas_in_sync or 1)
+            dataset = plain_pipelines.with_known_size(dataset, num_replicas_in_sync or 1)
         original(self, dataset, input_context, input_workers, strategy, num_replicas_in_sync)
         if found is not None:
             self._cloned_datasets = [found.read(numbers) for numbers in self._cloned_datasets]
         elif num_replicas_in_sync != 1 and repeatable.calls_python(dataset):
-            self._cloned_datasets = [own_rows.copied(cloned) for cloned in self._cloned_datasets]
+            self._cloned_datasets = [
+                plain_pipelines.copied(cloned) for cloned in self._cloned_datasets
+            ]
 
     return _create_cloned_datasets_from_dataset
 
 
 def note_iterations(original):
-    """Whose random numbers are drawn by whom is known: see data/keras/own_rows.py."""
+    """Whose random numbers are drawn by whom is known: see data/keras/plain_pipelines.py."""
     place = 1 if original.__name__ == "_create_iterator" else 0  # of the dataset
 
     def noting(*args, **kwargs):
-        own_rows.note(args[place] if len(args) > place else kwargs.get("dataset"))
+        plain_pipelines.note(args[place] if len(args) > place else kwargs.get("dataset"))
         return original(*args, **kwargs)
 
     return noting

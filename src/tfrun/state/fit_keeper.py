@@ -49,7 +49,10 @@ class FitKeeper(Keeper):
         self._stopped = False  # a callback ended the epoch before its data did
         self.began = False  # the epoch's `on_epoch_begin` has been called
         self.logs: dict[str, Any] = {}  # of the last step
-        self.begun: Sequence[Any] = (None, None)  # before this epoch, see data/keras/passes.py
+        self.begun: Sequence[Any] = (
+            None,
+            None,
+        )  # before this epoch, see `Passes`
         self._held: dict[str, tf.Tensor] = {}
         self._held_callbacks: tuple[list[Any], dict[str, NDArray]] | None = None
         self._held_metrics: NDArray | None = None

@@ -278,7 +278,8 @@ def _in_parallel(part: _Part) -> Iterator[Any]:
 def of_replica(batch: Any, rank: int, size: int) -> Any:
     """Returns the rows of a batch that belong to replica `rank` of `size`.
 
-    They are copies, as TensorFlow would write into the script's own arrays: see own_rows.copied.
+    They are copies, as TensorFlow would write into the script's own arrays: see `copied` in
+    plain_pipelines.py.
 
     Args:
       batch: a nest of arrays and tensors, dense or sparse.

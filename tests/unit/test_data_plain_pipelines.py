@@ -11,8 +11,8 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
 from tensorflow.python.distribute import input_ops
 
-from tfrun.data.keras import own_rows
-from tfrun.data.keras.full_batches import with_known_size
+from tfrun.data.keras import plain_pipelines
+from tfrun.data.keras.plain_pipelines import with_known_size
 from tfrun.patches.apply import apply
 from tfrun.patches.rows_tensorflow import DATA
 
@@ -83,7 +83,7 @@ def same(found: list[Any], wanted: list[Any]) -> None:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_one_worker_gets_the_same_batches_also_the_second_time(name: str) -> None:
-    wanted, ours = PLAIN[name](), own_rows.by_rows(before := PLAIN[name]())
+    wanted, ours = PLAIN[name](), plain_pipelines.by_rows(before := PLAIN[name]())
     assert ours is not before
     assert ours.element_spec == wanted.element_spec
     assert ours.cardinality() == wanted.cardinality()
@@ -95,7 +95,7 @@ def test_one_worker_gets_the_same_batches_also_the_second_time(name: str) -> Non
 @pytest.mark.parametrize("workers", [2, 3])
 def test_each_worker_gets_its_part_of_the_same_batches(name: str, workers: int) -> None:
     for worker in range(workers):
-        wanted, found = PLAIN[name](), own_rows.by_numbers(before := PLAIN[name]())
+        wanted, found = PLAIN[name](), plain_pipelines.by_numbers(before := PLAIN[name]())
         assert found is not None
         sizes = distribute.batch_sizes_for_worker(
             distribute.compute_batch_size(before), workers, 1, worker
@@ -111,7 +111,7 @@ def test_each_worker_gets_its_part_of_the_same_batches(name: str, workers: int) 
 @pytest.mark.parametrize("name", OTHER)
 def test_other_pipelines_stay_as_they_are(name: str) -> None:
     data = OTHER[name]()
-    assert own_rows.by_rows(data) is data
+    assert plain_pipelines.by_rows(data) is data
 
 
 def test_two_batchings_of_one_shuffle_share_its_random_numbers() -> None:
@@ -119,17 +119,17 @@ def test_two_batchings_of_one_shuffle_share_its_random_numbers() -> None:
         shuffled = source().shuffle(ROWS, seed=4)
         return read(change(shuffled.batch(4))) + read(change(shuffled.batch(5)))
 
-    same(both(own_rows.by_rows), both(lambda data: data))
+    same(both(plain_pipelines.by_rows), both(lambda data: data))
 
 
 def test_a_shuffle_that_somebody_has_looked_into_goes_on_as_it_is() -> None:
     for look in (lambda d: next(iter(d)), lambda d: d.batch(2).reduce(0, lambda n, _: n + 1)):
         data = source().shuffle(ROWS, seed=4)
         look(data)
-        assert own_rows.by_numbers(data.batch(4)) is None
+        assert plain_pipelines.by_numbers(data.batch(4)) is None
     fixed = source().shuffle(ROWS, seed=4, reshuffle_each_iteration=False).batch(4)
     next(iter(fixed))  # which changes nothing
-    assert own_rows.by_numbers(fixed) is not None
+    assert plain_pipelines.by_numbers(fixed) is not None
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -137,11 +137,11 @@ def test_one_worker_of_a_job_reads_by_rows(
     monkeypatch: pytest.MonkeyPatch, work_under, wanted: bool
 ) -> None:
     data = source().batch(4)
-    assert own_rows.for_one(data) is data  # outside a job
+    assert plain_pipelines.for_one(data) is data  # outside a job
     monkeypatch.setenv("TFRUN_ROUND", "0")
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["localhost:1"]}}')
     work_under(own_rows=wanted)
-    assert (own_rows.for_one(data) is not data) == wanted
+    assert (plain_pipelines.for_one(data) is not data) == wanted
 
 
 @pytest.mark.parametrize(
@@ -172,4 +172,4 @@ def test_the_size_of_full_batches_is_known(make: Any, size: int | None) -> None:
 
 def test_tensorflow_still_keeps_what_pipelines_are_made_of() -> None:
     """Fails where an upstream change has had `by_numbers` leave all pipelines as they are."""
-    assert all(own_rows.by_numbers(PLAIN[name]()) is not None for name in PLAIN)
+    assert all(plain_pipelines.by_numbers(PLAIN[name]()) is not None for name in PLAIN)
