@@ -17,8 +17,11 @@ from tfrun.data.order.shards import share_of_step
 class Data:
     """What a ledger wants to know of a `tfrun.Dataset` of 20 samples in batches of 8."""
 
-    name, samples, batch_size, key, is_stream, is_by_file = "data0", 20, 8, (5, True), False, False
-    tolerant: int | None = None
+    name, batch_size, is_by_file = "data0", 8, False
+
+    def described(self):
+        known = {"data": "data0", "samples": 20, "batch": 8, "seed": 5, "shuffle": True}
+        return {**known, "by": "sample", "tolerant": None}
 
     def share(self, step, replicas, skip):
         return share_of_step(step, 20, 8, 0, 1, skip)

@@ -25,8 +25,15 @@ class Data:
 
     def __init__(self, name="data0", samples=SAMPLES, batch=BATCH, seed=5, is_stream=False):
         self.name, self.samples, self.batch_size = name, samples, batch
-        self.key, self.is_stream = (seed, not is_stream), is_stream
+        self.seed, self.is_stream = seed, is_stream
         self.is_by_file, self.tolerant = False, None
+
+    def described(self):
+        return {
+            **{"data": self.name, "samples": self.samples, "batch": self.batch_size},
+            **{"seed": self.seed, "shuffle": not self.is_stream, "tolerant": self.tolerant},
+            "by": "position" if self.is_stream else "sample",
+        }
 
     def share(self, step, replicas, skip):
         rank, size = replicas.first, replicas.total

@@ -74,7 +74,7 @@ def look(directory: Path) -> Sequence[tuple[Path, Manifest | Damaged]]:
             found.append((path, manifest.read(path)))
         except Damaged as error:
             found.append((path, error))
-    return sorted(found, key=lambda item: _sequence(item[1]))
+    return sorted(found, key=lambda item: getattr(item[1], "sequence", -1))
 
 
 def pointer_to(prefix: Path) -> bytes:
@@ -84,10 +84,6 @@ def pointer_to(prefix: Path) -> bytes:
     """
     path = f'"{prefix.parent.name}/{prefix.name}"'
     return f"model_checkpoint_path: {path}\nall_model_checkpoint_paths: {path}\n".encode()
-
-
-def _sequence(found: Manifest | Damaged) -> int:
-    return found.sequence if isinstance(found, Manifest) else -1
 
 
 def _hidden(beginning: str, target: Path) -> Path:

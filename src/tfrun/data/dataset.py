@@ -340,24 +340,22 @@ class Dataset:
         return begin, end
 
     @property
-    def is_stream(self) -> bool:
-        """Whether samples are known by their position in a `tf.data` pipeline only."""
-        return isinstance(self.plan.source, StreamSource)
-
-    @property
     def is_by_file(self) -> bool:
         """Whether files decide who reads which sample: `shard="FILE"`."""
         return isinstance(self.plan.source, FileShards)
 
-    @property
-    def tolerant(self) -> int | None:
-        """Which of the script's sources with `on_error="skip"` this reads; None for any other."""
-        return self.plan.source.number if isinstance(self.plan.source, Tolerant) else None
-
-    @property
-    def key(self) -> tuple[int, bool]:
-        """Seed of the order, and whether epochs are shuffled."""
-        return self.plan.order.seed, self.plan.order.shuffle
+    def described(self) -> dict[str, Any]:
+        """Returns what a ledger says of this data, see `ledger.writer.Header`."""
+        source, order = self.plan.source, self.plan.order
+        return {
+            "data": self.name,
+            "samples": order.samples,
+            "batch": self.plan.batch,
+            "seed": order.seed,
+            "shuffle": order.shuffle,
+            "by": "position" if isinstance(source, StreamSource) else "sample",
+            "tolerant": source.number if isinstance(source, Tolerant) else None,
+        }
 
     def tf_data(
         self, rank: int = 0, size: int = 1, epoch: int = 0, start_step: int = 0, skip: int = 0

@@ -186,19 +186,17 @@ def coded_sharding() -> Iterator[None]:
         yield
     except Exception as error:
         if "Could not apply FILE based sharding" in str(error):
-            raise too_few_files() from error
+            raise UsageError(
+                "TFRUN-612",
+                "the pipeline reads fewer files than there are workers, and is divided by files",
+                where="tf.data.Options.experimental_distribute.auto_shard_policy",
+                expected="at least as many files as workers, where the policy is FILE, or AUTO "
+                "for files",
+                fix="Write the data as more files, set the policy to DATA, or use "
+                "tfrun.Dataset.from_tfrecords, where any number of workers shares any number of "
+                "files",
+            ) from error
         raise
-
-
-def too_few_files() -> UsageError:
-    return UsageError(
-        "TFRUN-612",
-        "the pipeline reads fewer files than there are workers, and is divided by files",
-        where="tf.data.Options.experimental_distribute.auto_shard_policy",
-        expected="at least as many files as workers, where the policy is FILE, or AUTO for files",
-        fix="Write the data as more files, set the policy to DATA, or use "
-        "tfrun.Dataset.from_tfrecords, where any number of workers shares any number of files",
-    )
 
 
 def too_few_compressed_files(files: int, replicas: int) -> UsageError:

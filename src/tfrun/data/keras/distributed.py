@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -176,11 +175,8 @@ class Feed(DistributedView):
         endless = self.training and self.epoch_steps % self._per_execution == 0
         assert not endless or stop <= self._end, (start, stop, self._end)  # behind it are zeros
         if self._iterator is None or not endless or self._next != start:
-            wrap = functools.partial(
-                self._wrapped, endless=self.epoch_steps % self._per_execution == 0
-            )
             end, skip = self._end if endless else stop, self._skip_at(start)
-            made, replicas = self._distributed(start, end, wrap, skip)
+            made, replicas = self._distributed(start, end, self._wrapped, skip)
             self._iterator, self._next = iter(made), start
             place = Position.of(start, self.dataset.steps_per_epoch, skip)
             self._tape = ledger.Tape()
@@ -190,7 +186,7 @@ class Feed(DistributedView):
                 self._how, self._left = "next", None
         return self._iterator, self._tape
 
-    def _wrapped(self, made: tf.data.Dataset, *, endless: bool) -> tf.data.Dataset:
+    def _wrapped(self, made: tf.data.Dataset) -> tf.data.Dataset:
         if self._batch_function is not None:
             made = made.map(self._batch_function)
-        return as_endless(made) if endless else made
+        return made if self.epoch_steps % self._per_execution else as_endless(made)

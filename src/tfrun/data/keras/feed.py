@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
-from keras.src.trainers.data_adapters import data_adapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
 
 from tfrun.data import errors
@@ -15,28 +15,10 @@ from tfrun.data.dataset import Dataset
 from tfrun.data.keras import arrays, fit_plan
 from tfrun.data.keras.distributed import Feed
 from tfrun.data.keras.fit_plan import FitPlan, Resume
-from tfrun.data.keras.python_feed import PythonEpochIterator
+from tfrun.data.keras.python_feed import FeedAdapter, PythonEpochIterator
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import repeatable
 from tfrun.job.world import world
-
-
-class FeedAdapter(data_adapter.DataAdapter):
-    """Keras's view of a feed: it has a length and needs no conversion."""
-
-    def __init__(self, feed: Feed) -> None:
-        self.feed = feed
-
-    def get_tf_dataset(self) -> Feed:
-        return self.feed
-
-    @property
-    def num_batches(self) -> int:
-        return self.feed.epoch_steps
-
-    @property
-    def batch_size(self) -> int:
-        return self.feed.dataset.batch_size
 
 
 class FeedEpochIterator(PythonEpochIterator):
@@ -77,7 +59,10 @@ class FeedEpochIterator(PythonEpochIterator):
                     kwargs["steps_per_epoch"] = None  # as Keras: an epoch ends with its data
         if isinstance(dataset, Dataset):
             self._feed = _feed(dataset, distribute_strategy, kwargs, plan.epochs)
-            kwargs = {**kwargs, "x": FeedAdapter(self._feed), "class_weight": None}
+            sizes = SimpleNamespace(
+                num_batches=self._feed.epoch_steps, batch_size=dataset.batch_size
+            )
+            kwargs = {**kwargs, "x": FeedAdapter(self._feed, sizes), "class_weight": None}
         trained_on = contextlib.nullcontext() if self._training else ledger.not_trained_on()
         with trained_on:
             super().__init__(distribute_strategy, *args, **kwargs)

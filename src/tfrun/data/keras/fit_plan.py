@@ -79,9 +79,9 @@ class Passes:
         data = self.data
         if expected in (None, self.stand):
             return
-        if isinstance(data, tf.data.Dataset) and not repeatable.why_not(data):
-            if not repeatable.draws(data):  # each pass gives the same
-                return
+        is_plain = isinstance(data, tf.data.Dataset) and not repeatable.why_not(data)
+        if is_plain and not repeatable.draws(data):  # each pass gives the same
+            return
         now, then = sum(self.stand), sum(expected or ())
         raise TfrunError(
             "TFRUN-615",

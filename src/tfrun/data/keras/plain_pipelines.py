@@ -132,7 +132,7 @@ def by_numbers(dataset: Any) -> ByNumbers | None:
         is_plain = _is_in_memory(source) and all(type(node) in _again() for node in nodes)
         batches = sum(type(node) is batch_op._BatchDataset for node in nodes)
         policy = dataset.options().experimental_distribute.auto_shard_policy
-        if not is_plain or batches != 1 or policy == _FILE or any(map(_has_begun, nodes)):
+        if not is_plain or batches != 1 or policy == _FILE or any(node in _drawn for node in nodes):
             return None
         numbers: Any = _numbers(source)
         for node in reversed(nodes):
@@ -197,10 +197,6 @@ class _Shuffled(dataset_ops.UnaryUnchangedStructureDataset):
             reshuffle_each_iteration=node._reshuffle_each_iteration,
         )
         super().__init__(numbers, variant)
-
-
-def _has_begun(node: Any) -> bool:
-    return node in _drawn
 
 
 def note(dataset: Any) -> None:

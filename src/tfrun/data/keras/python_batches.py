@@ -187,7 +187,9 @@ class PyDatasetBatches(Batches):
             stop = min(len(order), len(order) if stop is None else stop)
         count = None if stop is None else max(stop - first, 0)
         part = _Part(self._dataset, first, order, count)
-        for batch in _in_parallel(part) if _has_workers(self._dataset) else iter(part):
+        workers = self._dataset.workers
+        in_parallel = workers > 1 or (workers > 0 and self._dataset.use_multiprocessing)
+        for batch in _in_parallel(part) if in_parallel else iter(part):
             yield self.adapter._standardize_batch(batch)
 
     def settle(self) -> None:
@@ -248,10 +250,6 @@ class _Part(PyDataset):
     def __getitem__(self, index: int) -> Any:
         place = self._first + index
         return self._base[place if self._order is None else self._order[place]]
-
-
-def _has_workers(dataset: PyDataset) -> bool:
-    return dataset.workers > 1 or (dataset.workers > 0 and dataset.use_multiprocessing)
 
 
 def _in_parallel(part: _Part) -> Iterator[Any]:

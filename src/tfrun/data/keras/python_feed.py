@@ -80,22 +80,28 @@ class PythonFeed(tf.distribute.DistributedDataset):
                 yield of_replica(batch, rank, total)
 
 
-class PythonAdapter(DataAdapter):
-    """Keras's view of a feed; the hooks of a `PyDataset` are called as Keras calls them."""
+class FeedAdapter(DataAdapter):
+    """Keras's view of a feed, which needs no conversion.
 
-    def __init__(self, feed: PythonFeed, adapter: Any, hooks: Any) -> None:
-        self.feed, self._adapter, self._hooks = feed, adapter, hooks
+    Args:
+      feed: what is iterated over.
+      sizes: tells `num_batches` and `batch_size`; None for what nobody knows.
+      hooks: a `PyDataset`, whose hooks are called as Keras calls them; None for other data.
+    """
 
-    def get_tf_dataset(self) -> PythonFeed:
+    def __init__(self, feed: Any, sizes: Any, hooks: Any = None) -> None:
+        self.feed, self._sizes, self._hooks = feed, sizes, hooks
+
+    def get_tf_dataset(self) -> Any:
         return self.feed
 
     @property
     def num_batches(self) -> int | None:
-        return self._adapter.num_batches
+        return self._sizes.num_batches
 
     @property
     def batch_size(self) -> int | None:
-        return self._adapter.batch_size
+        return self._sizes.batch_size
 
     def on_epoch_begin(self) -> None:
         if self._hooks is not None:
@@ -106,7 +112,7 @@ class PythonAdapter(DataAdapter):
             self._hooks.on_epoch_end()
 
 
-def adapter_of(options: Mapping[str, Any], strategy: Any) -> PythonAdapter | None:
+def adapter_of(options: Mapping[str, Any], strategy: Any) -> FeedAdapter | None:
     """Returns the adapter of data that Python makes; None for all other data.
 
     Args:
@@ -128,7 +134,7 @@ def adapter_of(options: Mapping[str, Any], strategy: Any) -> PythonAdapter | Non
         batches = LoaderBatches(theirs.get_numpy_iterator, theirs)
     if batches is None:
         return None
-    return PythonAdapter(PythonFeed(batches, strategy), batches.adapter, hooks)
+    return FeedAdapter(PythonFeed(batches, strategy), batches.adapter, hooks)
 
 
 def _refuse_as_keras(given: Mapping[str, Any]) -> None:

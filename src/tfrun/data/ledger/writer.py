@@ -47,6 +47,8 @@ LACKS, NOTE, LEFT_OUT = "lacks", "not covered", "left out"
 WIDTH = 128  # divides a page: the system writes such a line as a whole
 MOST_STEPS = 10**9  # of a line; a count is written with ten digits
 
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+
 How = Literal["next", "sought", "resumed", "passed"]
 
 _log = logging.getLogger("tfrun")
@@ -80,7 +82,8 @@ class _File:
             self._waiting[place] = line
             try:
                 if self._fd < 0:
-                    self._fd = _opened(self._path)
+                    self._path.parent.mkdir(parents=True, exist_ok=True)
+                    self._fd = os.open(self._path, _FLAGS, 0o666)
                 for at in sorted(self._waiting):  # in order, so that none stands behind a hole
                     _write(self._fd, self._waiting[at], at)
                     del self._waiting[at]
@@ -101,12 +104,6 @@ class _File:
         with contextlib.suppress(OSError):  # there is no file, or not even this line
             if self._fd >= 0 and 0 not in self._waiting:
                 _write(self._fd, _fill(json.dumps({LACKS: reason})), 0)
-
-
-def _opened(path: Path) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    return os.open(path, flags, 0o666)
 
 
 def _write(fd: int, line: bytes, place: int) -> None:
@@ -253,14 +250,8 @@ def open_tape(
     rank, size = here.rank, here.size
     if replicas is not None:
         rank, size = replicas.first // replicas.count, replicas.total // replicas.count
-    seed, shuffle = dataset.key
     header = Header(
-        data=dataset.name,
-        samples=dataset.samples,
-        batch=dataset.batch_size,
-        seed=seed,
-        shuffle=shuffle,
-        by="position" if dataset.is_stream else "sample",
+        **dataset.described(),
         rank=rank,
         size=size,
         call=_call,
@@ -270,7 +261,6 @@ def open_tape(
         how="passed" if _is_done else how,
         left=[left.epoch, left.step, left.skip],
         trains=trains,
-        tolerant=dataset.tolerant,
     )
     made = Tape(dataset, replicas, file, header)
     return Tape() if _is_done else made

@@ -29,10 +29,6 @@ class Stage:
     is_random: bool
 
 
-def _last_failures() -> deque[Exception]:
-    return deque(maxlen=100)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReadingPlan:
     """All that decides what the pipeline yields, but for the place to start and the replicas.
@@ -54,7 +50,7 @@ class ReadingPlan:
     batch: int
     stages: tuple[Stage, ...] = ()
     prefetch: int = 2
-    failures: deque[Exception] = field(default_factory=_last_failures, compare=False)
+    failures: deque[Exception] = field(default_factory=lambda: deque(maxlen=100), compare=False)
 
     def __post_init__(self) -> None:
         if self.batch > self.order.samples:

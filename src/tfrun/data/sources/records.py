@@ -107,18 +107,15 @@ class RecordSource:
         if any(isinstance(file, int) for file in opened.values()):
             for place, number in enumerate(files.tolist()):
                 if isinstance(file := opened[number], int):
-                    found.append(self._read(number, file, int(starts[place]), int(sizes[place])))
+                    size = int(sizes[place])
+                    try:
+                        found.append(os.pread(file, size, int(starts[place])))
+                    except OSError as error:
+                        raise errors.vanished(self._paths[number], _reason(error)) from None
+                    if len(found[-1]) < size:
+                        raise errors.vanished(self._paths[number], _SHORTER)
                     addresses[place] = np.frombuffer(found[-1], np.uint8).ctypes.data
         return addresses, found
-
-    def _read(self, number: int, descriptor: int, start: int, size: int) -> bytes:
-        try:
-            data = os.pread(descriptor, size, start)
-        except OSError as error:
-            raise errors.vanished(self._paths[number], _reason(error)) from None
-        if len(data) < size:
-            raise errors.vanished(self._paths[number], _SHORTER)
-        return data
 
     def _file(self, number: int) -> Any:
         """Returns a file's map, or its descriptor; opened once."""

@@ -54,7 +54,8 @@ def share_arrays(load: Callable[[], Any], run_dir: str, world: World, *, own: An
     if not run_dir or world.local_size == 1:
         return load()
     # Of this very round: an earlier job's process may have had the number that the path tells.
-    of = _digest(f"{settings().collective_key} {os.path.realpath(run_dir)} {world.round}")
+    text = f"{settings().collective_key} {os.path.realpath(run_dir)} {world.round}"
+    of = hashlib.sha256(text.encode()).hexdigest()[:24]
     # Workers of other machines may see the same run directory. One file for all rounds.
     lock = Path(run_dir, "shared", f"arrays-{number}-{socket.gethostname()}.json")
     try:
@@ -91,10 +92,6 @@ def _noted(file: BinaryIO) -> dict[str, Any]:
     except ValueError:
         return {}
     return state if isinstance(state, dict) else {}
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _opened(state: dict[str, Any], users: int) -> Any:
