@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfrun.data.order.groups import Groups
-from tfrun.data.order.shards import share_of_step, steps_per_epoch
+from tfrun.data.order.shards import Replicas, share_of_step, steps_per_epoch
 
 
 @st.composite
@@ -21,9 +21,11 @@ def cases(draw):
     return Groups(
         samples=samples,
         batch=batch,
-        first=count * draw(st.integers(0, pipelines - 1)),
-        count=count,
-        total=count * pipelines,
+        replicas=Replicas(
+            first=count * draw(st.integers(0, pipelines - 1)),
+            count=count,
+            total=count * pipelines,
+        ),
         size=draw(st.integers(0, 7)),
         start=start,
         stop=start + draw(st.integers(1, 3 * steps)),
@@ -41,8 +43,9 @@ def test_the_groups_are_the_elements_in_order(groups):
     expected = []
     for number in range(groups.start, groups.stop):
         epoch, step = divmod(number, groups.steps)
-        for replica in range(groups.first, groups.first + groups.count):
-            share = share_of_step(step, groups.samples, groups.batch, replica, groups.total)
+        mine = groups.replicas
+        for replica in range(mine.first, mine.first + mine.count):
+            share = share_of_step(step, groups.samples, groups.batch, replica, mine.total)
             expected.append((epoch, list(range(*share))))
     assert found == expected
 
@@ -63,9 +66,7 @@ def test_a_block_holds_the_groups_that_say_so(groups, indices):
 
 
 def test_the_first_group_is_one_step():
-    groups = Groups(
-        samples=6400, batch=64, first=0, count=1, total=1, size=16, start=230, stop=1000
-    )
+    groups = Groups(samples=6400, batch=64, replicas=Replicas(), size=16, start=230, stop=1000)
     begin, _ = groups.numbers
     spans = [(g.epoch, g.first, g.last) for g in map(groups.group, range(begin, begin + 4))]
     assert spans == [(2, 30, 31), (2, 31, 32), (2, 32, 48), (2, 48, 64)]
@@ -74,6 +75,11 @@ def test_the_first_group_is_one_step():
 @pytest.mark.parametrize("size", [1, 16])
 def test_a_stream_without_an_end_has_numbers(size):
     groups = Groups(
-        samples=60_000, batch=64, first=0, count=2, total=8, size=size, start=0, stop=1 << 62
+        samples=60_000,
+        batch=64,
+        replicas=Replicas(count=2, total=8),
+        size=size,
+        start=0,
+        stop=1 << 62,
     )
     assert groups.numbers[1] < 1 << 63

@@ -10,7 +10,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,8 @@ _SLOW = "slow"
 _SLOW_SECONDS = 5.0  # no shorter write is called slow, however often one is due
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Snapshot:
-    step: int
-    meta: Mapping[str, Any]
-    arrays: Mapping[str, np.ndarray]
-    layout: CheckpointLayout | None
-    number: int  # counts the calls of submit
+# What `Store.write` takes.
+_Snapshot = tuple[int, Mapping[str, Any], Mapping[str, np.ndarray], CheckpointLayout | None]
 
 
 class BackgroundWriter:
@@ -57,8 +51,8 @@ class BackgroundWriter:
         self._changed = threading.Condition()
         self._waiting: _Snapshot | None = None
         self._began: float | None = None  # when the write that is going on began
-        self._submitted = 0
-        self._saved = 0  # the number of the last one that is on the disk
+        self._submitted = self._taken = 0  # how many, and which of them the thread took last
+        self._saved = 0  # the last one that is on the disk
         self._problem = ""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="tfrun-checkpoint", daemon=True)
@@ -84,9 +78,7 @@ class BackgroundWriter:
         with self._changed:
             assert not self._closed
             self._submitted += 1
-            self._waiting = _Snapshot(
-                step=step, meta=meta, arrays=arrays, layout=layout, number=self._submitted
-            )
+            self._waiting = step, meta, arrays, layout
             self._changed.notify_all()
             busy = time.monotonic() - self._began if self._began is not None else 0.0
         if busy > self._slow_after:
@@ -121,7 +113,7 @@ class BackgroundWriter:
             with self._changed:
                 self._began, self._problem = None, problem
                 if not problem:
-                    self._saved = snapshot.number
+                    self._saved = self._taken
                 del snapshot  # whoever waits in `flush` can have its memory back
                 self._changed.notify_all()
 
@@ -129,7 +121,7 @@ class BackgroundWriter:
         """Returns what went wrong."""
         began = time.monotonic()
         try:
-            self._store.write(snapshot.step, snapshot.meta, snapshot.arrays, snapshot.layout)
+            self._store.write(*snapshot)
         except TfrunError as error:
             self._problems.failed(error.what, str(error))
             return error.what
@@ -138,14 +130,15 @@ class BackgroundWriter:
             self._problems.failed(name, f"{name}: {error}.")
             return f"{name}: {error}"
         slow = time.monotonic() - began > self._slow_after
-        self._problems.works(snapshot.step, still_slow=slow)
-        self._on_written(snapshot.step)
+        self._problems.works(snapshot[0], still_slow=slow)
+        self._on_written(snapshot[0])
         return ""
 
     def _next(self) -> _Snapshot | None:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is not None or self._closed)
             snapshot, self._waiting = self._waiting, None
+            self._taken = self._submitted
             if self._closed:
                 return None
             self._began = time.monotonic()

@@ -42,9 +42,7 @@ class BatchReader:
         self._groups = Groups(
             samples=plan.order.samples,
             batch=plan.batch,
-            first=replicas.first,
-            count=replicas.count,
-            total=replicas.total,
+            replicas=replicas,
             size=0 if skip else _steps_together(plan, replicas),
             start=start,
             stop=stop,

@@ -15,7 +15,7 @@ from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.permutation import Order
 from tfrun.data.order.position import Position
 from tfrun.data.order.reading_plan import CodedErrors, ReadingPlan, Stage
-from tfrun.data.order.shards import Replicas
+from tfrun.data.order.shards import Replicas, share_of_replicas
 from tfrun.data.pipeline import batches
 from tfrun.data.sources.compressed import FileShards, compressed_records
 from tfrun.data.sources.records import FileSource, RecordSource, matching
@@ -334,10 +334,7 @@ class Dataset:
 
     def share(self, step: int, replicas: Replicas, skip: int = 0) -> tuple[int, int]:
         """Returns the positions [begin, end) in an epoch's order that these replicas read."""
-        first, last = replicas.first, replicas.first + replicas.count - 1
-        begin, _ = self.plan.share(step, first, replicas.total, skip)
-        _, end = self.plan.share(step, last, replicas.total, skip)
-        return begin, end
+        return share_of_replicas(step, self.samples, self.batch_size, replicas, skip)
 
     @property
     def is_by_file(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tfrun.data.order.shards import share_of_step, steps_per_epoch
+from tfrun.data.order.shards import Replicas, share_of_replicas, steps_per_epoch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +35,7 @@ class Groups:
     Attributes:
       samples: of an epoch.
       batch: samples of a global batch.
-      first: the first replica of this pipeline, of `total`.
-      count: its number of replicas.
-      total: replicas that share a global batch.
+      replicas: those of this pipeline.
       size: most steps of a group; 0 where each element has to be read for itself.
       start: the first step. The first group is this step alone, so that it comes soon.
       stop: the step before which to end.
@@ -46,9 +44,7 @@ class Groups:
 
     samples: int
     batch: int
-    first: int
-    count: int
-    total: int
+    replicas: Replicas
     size: int
     start: int
     stop: int
@@ -81,11 +77,10 @@ class Groups:
 
     def positions(self, group: BatchGroup) -> NDArray[np.int64]:
         """Returns the positions in the epoch's order of each element: [elements, samples]."""
-        rank, last_rank = self.first + group.replica, self.first + group.replica + group.replicas
-        sizes = self.samples, self.batch
+        rank = self.replicas.first + group.replica
+        those = Replicas(first=rank, count=group.replicas, total=self.replicas.total)
         step = min(group.first, group.last - 1)  # a group without a step has a shape too
-        begin, _ = share_of_step(step, *sizes, rank, self.total, self.skip)
-        _, end = share_of_step(step, *sizes, last_rank - 1, self.total, self.skip)
+        begin, end = share_of_replicas(step, self.samples, self.batch, those, self.skip)
         steps = np.arange(max(group.last - group.first, 0), dtype=np.int64)
         positions = begin + steps[:, None] * self.batch + np.arange(end - begin)
         width = (end - begin) // group.replicas
@@ -99,7 +94,7 @@ class Groups:
         is_first = group.epoch * self.steps + group.first == self.start
         if is_first or group.first >= self._full or not self._in_runs(group.first):
             return group
-        width = max(self.batch * self.count // self.total, 1)
+        width = max(self.batch * self.replicas.count // self.replicas.total, 1)
         steps = self.size * max(indices // (width * self.size), 1)
         first = group.first // steps * steps
         last = min(first + steps, self._full)
@@ -111,7 +106,7 @@ class Groups:
 
     def _in_runs(self, step: int) -> bool:
         """Whether neighbouring steps have elements of the same size as this one."""
-        even = self.count == 1 or self.batch % self.total == 0
+        even = self.replicas.count == 1 or self.batch % self.replicas.total == 0
         return self.size > 0 and even and step < self._full
 
     @property
@@ -131,13 +126,13 @@ class Groups:
         """Number in the epoch of the first group that has this step."""
         if self._in_runs(step):
             return step // self.size
-        return self._runs + (step - (self._full if self._runs else 0)) * self.count
+        return self._runs + (step - (self._full if self._runs else 0)) * self.replicas.count
 
     def _at(self, place: int) -> tuple[int, int, int, int]:
         """First step, last step, first replica and replicas of the epoch's group `place`."""
         if place < self._runs:
             first = place * self.size
-            return first, min(first + self.size, self._full), 0, self.count
-        step, replica = divmod(place - self._runs, self.count)
+            return first, min(first + self.size, self._full), 0, self.replicas.count
+        step, replica = divmod(place - self._runs, self.replicas.count)
         step += self._full if self._runs else 0
         return step, step + 1, replica, 1

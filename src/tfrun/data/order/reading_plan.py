@@ -76,14 +76,7 @@ class ReadingPlan:
             raise
 
     def share(self, step: int, rank: int, total: int, skip: int = 0) -> tuple[int, int]:
-        """Returns the positions [begin, end) in the epoch's order of `rank`'s part of a batch.
-
-        Args:
-          step: of the epoch.
-          rank: of the replica.
-          total: replicas.
-          skip: samples at the batch's beginning that are done already.
-        """
+        """Returns the positions of one replica's part of a batch; see `share_of_step`."""
         return share_of_step(step, self.order.samples, self.batch, rank, total, skip)
 
 

@@ -39,25 +39,33 @@ def steps_per_epoch(samples: int, batch: int) -> int:
     return -(-samples // batch)
 
 
-def step_range(step: int, samples: int, batch: int, skip: int = 0) -> tuple[int, int]:
-    """Returns the positions [begin, end) in the epoch's order that global batch `step` holds.
-
-    Args:
-      step: from 0.
-      samples: of the epoch.
-      batch: samples of a global batch.
-      skip: those at the batch's beginning that are done already.
-    """
-    return step * batch + skip, min(step * batch + batch, samples)
-
-
 def share_of_step(
     step: int, samples: int, batch: int, rank: int, size: int, skip: int = 0
 ) -> tuple[int, int]:
-    """Returns the positions [begin, end) of the epoch that `rank` of `size` reads in `step`."""
-    first, last = step_range(step, samples, batch, skip)
+    """Returns the positions [begin, end) in the epoch's order that `rank` of `size` reads.
+
+    Args:
+      step: global batch of the epoch, from 0.
+      samples: of the epoch.
+      batch: samples of a global batch.
+      rank: of the replica.
+      size: number of replicas.
+      skip: samples at the batch's beginning that are done already.
+    """
+    first, last = step * batch + skip, min(step * batch + batch, samples)
     begin, end = share(last - first, rank, size)
     return first + begin, first + end
+
+
+def share_of_replicas(
+    step: int, samples: int, batch: int, replicas: Replicas, skip: int = 0
+) -> tuple[int, int]:
+    """Returns the same of neighbouring replicas."""
+    first, total = replicas.first, replicas.total
+    begin, end = share_of_step(step, samples, batch, first, total, skip)
+    if replicas.count > 1:
+        _, end = share_of_step(step, samples, batch, first + replicas.count - 1, total, skip)
+    return begin, end
 
 
 def constant_share(samples: int, batch: int, size: int) -> int | None:

@@ -74,14 +74,9 @@ class FileShards:
     def batches(
         self, replica: int, total: int, steps: int, start: int, stop: int
     ) -> tf.data.Dataset:
-        """Returns (epoch, samples' numbers, samples) of a replica, for the steps [start, stop).
+        """Returns (epoch, samples' numbers, samples) of one of `total` replicas.
 
-        Args:
-          replica: which one, of `total`.
-          total: replicas.
-          steps: of an epoch.
-          start: first step, counted over epochs.
-          stop: the step before which to end.
+        For the steps [start, stop), counted over epochs of so many `steps`.
 
         Raises:
           UsageError: TFRUN-612 where there are fewer files than replicas.

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import tensorflow as tf
+from keras import tree
 from numpy.typing import NDArray
 
 from tfrun.data import errors
@@ -100,16 +101,8 @@ def _opened(state: dict[str, Any], users: int) -> Any:
     state["opened"] += 1
     if state["opened"] == users and state["has_name"]:
         Path(state["path"]).unlink()
-    return _nest(state["structure"], arrays)
-
-
-def _nest(structure: Any, arrays: list[NDArray]) -> Any:
-    """Puts the arrays in the places of their numbers; JSON has made lists of the tuples."""
-    if isinstance(structure, int):
-        return arrays[structure]
-    if isinstance(structure, dict):
-        return {name: _nest(part, arrays) for name, part in structure.items()}
-    return tuple(_nest(part, arrays) for part in structure)
+    numbers = tree.lists_to_tuples(state["structure"])  # JSON has made lists of the tuples
+    return tf.nest.map_structure(arrays.__getitem__, numbers)
 
 
 def _publish(nest: Any, name: str, directory: Path) -> dict[str, Any]:
