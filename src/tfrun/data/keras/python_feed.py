@@ -122,7 +122,7 @@ def adapter_of(options: Mapping[str, Any], strategy: Any) -> FeedAdapter | None:
     x = options.get("x")
     names = ("y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
     given = {name: options[name] for name in names if name in options}
-    hooks, batches = None, None
+    hooks = None
     if isinstance(x, types.GeneratorType):
         _refuse_as_keras(given)
         batches = GeneratorBatches(x)
@@ -132,7 +132,7 @@ def adapter_of(options: Mapping[str, Any], strategy: Any) -> FeedAdapter | None:
     elif data_adapters.is_torch_dataloader(x):
         theirs = data_adapters.get_data_adapter(x, **given)
         batches = LoaderBatches(theirs.get_numpy_iterator, theirs)
-    if batches is None:
+    else:
         return None
     return FeedAdapter(PythonFeed(batches, strategy), batches.adapter, hooks)
 
