@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import sys
@@ -41,10 +42,8 @@ class Link:
 
     def shut(self) -> None:
         """Ends it for both sides and for a thread that waits in it; from any thread."""
-        try:
+        with contextlib.suppress(OSError):  # the peer was faster
             self.socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the peer was faster
 
     def close(self) -> None:
         self.shut()

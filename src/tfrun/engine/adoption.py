@@ -103,24 +103,22 @@ def strangers_of(model: Any, strategy: Any) -> Strangers:
         if isinstance(one, keras.Variable):
             if one._value is None:  # it has no value yet, and gets it where it is used
                 continue
-            owner = strategy_of(one)
-            if owner is None:
-                found.variables.append(one)
-            elif owner is not strategy:
-                found.others.append(f"the variable {one.path!r}")
+            owner, strangers = strategy_of(one), found.variables
+            name = f"the variable {one.path!r}"
         elif isinstance(one, BaseOptimizer):
             found.users.append(one)
-            owner = strategy_of_optimizer(one)
-            if owner is None:
-                found.optimizers.append(one)
-            elif owner is not strategy:
-                found.others.append(f"the optimizer {one.name!r}")
+            owner, strangers = strategy_of_optimizer(one), found.optimizers
+            name = f"the optimizer {one.name!r}"
         elif isinstance(one, TensorFlowTrainer):
             found.users.append(one)
-            if one._distribute_strategy is None:
-                found.models.append(one)
-            elif one._distribute_strategy is not strategy:
-                found.others.append(f"the model {getattr(one, 'name', one)!r}")
+            owner, strangers = one._distribute_strategy, found.models
+            name = f"the model {getattr(one, 'name', one)!r}"
+        else:
+            continue
+        if owner is None:
+            strangers.append(one)
+        elif owner is not strategy:
+            found.others.append(name)
     return found
 
 
@@ -131,7 +129,12 @@ def adopt(strangers: Strangers, strategy: Any) -> None:
       TfrunError: TFRUN-506, when something belongs to another strategy.
     """
     if strangers.others:
-        raise of_another_strategy(strangers.others[0])
+        raise TfrunError(
+            "TFRUN-506",
+            f"{strangers.others[0]} belongs to another strategy than the model that uses it",
+            expected="one strategy for a model, its optimizer and its metrics",
+            fix="Make one strategy, and make all of them inside its `with strategy.scope():`",
+        )
     for model in strangers.models:
         model._distribute_strategy = strategy
     for optimizer in strangers.optimizers:
@@ -157,16 +160,6 @@ def outside(name: str) -> TfrunError:
         expected="what strategy.run uses to be made under the same strategy",
         fix="Make it inside `with strategy.scope():`; for a model that is the model itself, its "
         "optimizer and its metrics",
-    )
-
-
-def of_another_strategy(name: str) -> TfrunError:
-    """The error for an object of another strategy than the one that it is used under."""
-    return TfrunError(
-        "TFRUN-506",
-        f"{name} belongs to another strategy than the model that uses it",
-        expected="one strategy for a model, its optimizer and its metrics",
-        fix="Make one strategy, and make all of them inside its `with strategy.scope():`",
     )
 
 

@@ -41,14 +41,6 @@ class Commit:
     per_run: int = 0
     late: bool = False
 
-    def between_updates(self) -> int | None:
-        """How many updates have been done; None in the middle of one.
-
-        As long as the number stays the same, no variable that an optimizer updates has changed.
-        """
-        done = int(self.steps.read_value())  # before `begun`, which is never behind
-        return done if int(self.begun.read_value()) == done else None
-
 
 _ATTRIBUTE = "_tfrun_commit"
 MOST_NUMBERS = 4096  # that travel with the gradients of each step for the metrics' sake
@@ -56,9 +48,12 @@ T = TypeVar("T")
 
 
 def unless_updated(commit: Commit, look: Callable[[], T]) -> T | None:
-    """What `look` gives; None when an update was on its way, which another thread may have done."""
-    done = commit.between_updates()
-    seen = look() if done is not None else None
+    """What `look` gives; None when an update was on its way, which another thread may have done.
+
+    As long as the number of updates stays the same, no variable that an optimizer updates changes.
+    """
+    done = int(commit.steps.read_value())  # before `begun`, which is never behind
+    seen = look() if int(commit.begun.read_value()) == done else None
     return seen if int(commit.begun.read_value()) == done else None
 
 
@@ -80,27 +75,19 @@ def made_for(optimizers: Sequence[Any], metrics: Sequence[Any]) -> tuple[Commit,
         return there, False
     size = sum(int(tf.size(variable_values.copies(v)[0])) for v in shared)
     replicas = shared[0]._value.distribute_strategy.num_replicas_in_sync if shared else 1
+    # Floats are added in the same order again only from a row for each replica.
+    rows = replicas if replicas * size <= MOST_NUMBERS else 1
     with default_strategy(), tf.device("CPU:0"):
         made = Commit(
             steps=tf.Variable(tf.zeros([], tf.int64), trainable=False),
             begun=tf.Variable(tf.zeros([], tf.int64), trainable=False),
-            totals=tf.Variable(tf.zeros([rows_of_totals(replicas, size), size]), trainable=False),
+            totals=tf.Variable(tf.zeros([rows, size]), trainable=False),
             metrics=shared,
         )
     for optimizer in optimizers:
         # Past Keras's tracking of attributes. Its updates count themselves once traced anew.
         object.__setattr__(optimizer, _ATTRIBUTE, made)
     return made, True
-
-
-def rows_of_totals(replicas: int, numbers: int) -> int:
-    """How many rows `totals` has: floats are added in the same order again only from their own.
-
-    Args:
-      replicas: of the job.
-      numbers: that the metrics of one replica hold.
-    """
-    return replicas if replicas * numbers <= MOST_NUMBERS else 1
 
 
 def local_totals(run: replica.ReplicaRun, optimizer: Any) -> list[tf.Tensor]:

@@ -25,6 +25,7 @@ from tfrun.engine import (
     keras_state,
     replica,
     step_clock,
+    tensorflow_collectives,
 )
 from tfrun.engine.host_collective_ops import Empty
 
@@ -63,7 +64,7 @@ def _update_now(run: replica.ReplicaRun, optimizer, grads: list, variables: list
     empty = None
     if run.samples is not None:
         empty = Empty(which=range(len(local)), samples=run.samples)
-    reduced = all_reduce_sum(run, [*local, *values, *totals], gradients, empty)
+    reduced = _all_reduce_sum(run, [*local, *values, *totals], gradients, empty)
     after = len(present) + len(values)
     for position, i in enumerate(present):
         grads[i] = reduced[position]
@@ -84,23 +85,10 @@ def apply_deferred(run: replica.ReplicaRun) -> None:
         update()
 
 
-def all_reduce_sum(
-    run: replica.ReplicaRun,
-    values: Sequence,
-    gradients: Gradients | None = None,
-    empty: Empty | None = None,
+def _all_reduce_sum(
+    run: replica.ReplicaRun, values: Sequence, gradients: Gradients | None, empty: Empty | None
 ) -> list:
-    """Sums each of `values` over the replicas, in as few reductions as there can be.
-
-    Args:
-      run: the current run.
-      values: tensors or `tf.IndexedSlices`, of any floating dtypes.
-      gradients: which of them may travel compressed, where the strategy can.
-      empty: which of them count as zeros on a worker without samples, if they are dense.
-
-    Returns:
-      The sums, in the order of `values`.
-    """
+    """Sums each of `values` over the replicas, in as few reductions as there can be."""
     if run.context.num_replicas_in_sync == 1:
         return list(values)
     since = None
@@ -114,19 +102,8 @@ def all_reduce_sum(
         results = host_collective.sum_all(calls, values, gradients, empty, before=waits)
     else:
         waits()
-        results = _sum_by_dtype(run, _zero_without_samples(values, empty))
+        results = tensorflow_collectives.sum_all(run.context, values, empty)
     step_clock.waited(run, since, _tensors(results))
-    return results
-
-
-def _sum_by_dtype(run: replica.ReplicaRun, values: Sequence) -> list:
-    """Sums by TensorFlow, which concatenates the tensors of a pack: that asks for one dtype."""
-    results: list = [None] * len(values)
-    for dtype in dict.fromkeys(value.dtype for value in values):
-        members = [i for i, value in enumerate(values) if value.dtype == dtype]
-        sums = run.context.all_reduce(tf.distribute.ReduceOp.SUM, [values[i] for i in members])
-        for i, total in zip(members, sums, strict=True):
-            results[i] = total
     return results
 
 
@@ -150,22 +127,6 @@ def check_scope(optimizer, strategy, variables: Sequence | None = None) -> None:
             owner = adoption.strategy_of(variable)
             if owner is not strategy:
                 raise adoption.outside(f"the variable {getattr(variable, 'path', variable.name)!r}")
-
-
-def _zero_without_samples(values: Sequence, empty: Empty | None) -> list:
-    """The values, or zeros where a batch is empty: there they may be 0 * NaN."""
-    result = list(values)
-    dense = [i for i in empty.which if isinstance(values[i], tf.Tensor)] if empty else []
-    if empty is None or not dense:
-        return result
-    kept = tf.cond(
-        empty.samples > 0,
-        lambda: [tf.identity(values[i]) for i in dense],
-        lambda: [tf.zeros_like(values[i]) for i in dense],
-    )
-    for i, value in zip(dense, kept, strict=True):
-        result[i] = value
-    return result
 
 
 def _tensors(values: Sequence) -> list:

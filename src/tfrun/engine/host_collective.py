@@ -54,27 +54,22 @@ def when_it_waits(action: Callable[[], None]) -> None:
     _when_it_waits.append(action)
 
 
-def adopt(
-    strategy: Any, compress: str = "", small_bytes: int = SMALL_BYTES, overlap: str = "off"
-) -> None:
+def adopt(strategy: Any, compress: str) -> None:
     """Has a multi-worker strategy use the host collective; all workers must call this.
 
     Args:
       strategy: whose workers have one device each.
       compress: as what gradients travel, see `form`.
-      small_bytes: likewise.
-      overlap: whether sums begin early: "on", "off", or "auto": where it pays. They do when all
-        workers want it.
 
     Raises:
       tf.errors.UnavailableError: a peer has gone meanwhile.
-      UsageError: TFRUN-107, when another worker has another `compress` or `small_bytes`.
+      UsageError: TFRUN-107, when another worker has other settings.
     """
     global _calls
     extended = strategy.extended
     try:
         # One for the process: what two strategies do has to keep one order.
-        _calls = _calls or _made(_connect(extended, compress, small_bytes), overlap)
+        _calls = _calls or _made(_connect(extended, compress))
     except PeerGone as error:
         raise tf.errors.UnavailableError(None, None, str(error)) from None
     except Disagreement as error:
@@ -85,7 +80,9 @@ def adopt(
         setattr(extended, name, HostCrossDeviceOps(getattr(extended, name), _calls))
 
 
-def _made(members: Collective, overlap: str) -> Calls:
+def _made(members: Collective) -> Calls:
+    """Sums begin early, where that pays or is asked for, when all workers want it."""
+    overlap = settings().overlap
     wants = overlap_pays(members) if overlap == "auto" else overlap == "on"
     (wanting,) = members.all_reduce([np.array([wants], np.int64)])
     return Calls(members, overlaps=int(wanting[0]) == members.world)
@@ -104,7 +101,7 @@ def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
     return calls.broadcast(tf.convert_to_tensor(value, dtype=kwargs.get("dtype")))
 
 
-def _connect(extended: Any, compress: str, small_bytes: int) -> Collective:
+def _connect(extended: Any, compress: str) -> Collective:
     """Exchanges addresses through TensorFlow's coordination service, and connects."""
     eager: Any = context.context()
     rank, size = extended._id_in_cluster, extended._num_workers
@@ -130,7 +127,7 @@ def _connect(extended: Any, compress: str, small_bytes: int) -> Collective:
         folder=folder,
         patience=Patience(check=_alive_check(tasks), tell=_tell_where),
         compress=compress,
-        small_bytes=small_bytes,
+        small_bytes=SMALL_BYTES if own.small_bytes is None else own.small_bytes,
         residuals=own.state_path,
     )
 

@@ -137,35 +137,24 @@ def on_own_batch(strategy: Any, model: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_functions(model: Any) -> Iterator[None]:
-    """Has `model` use functions that are traced for this worker alone."""
-    with without_strategy(model):
-        distributed = model.test_function, model.predict_function
-        model.test_function, model.predict_function = _functions.get(model, (None, None))
-        try:
-            yield
-        finally:
-            _functions[model] = model.test_function, model.predict_function
-            model.test_function, model.predict_function = distributed
+    """Has `model` use functions that are traced for this worker alone, and no strategy.
+
+    keras/src/backend/tensorflow/trainer.py reads `_distribute_strategy`; Keras 3 has no public
+    way to run a model on one worker (keras-team/keras#20585 is the general issue).
+    """
+    distributed = model._distribute_strategy, model.test_function, model.predict_function
+    model._distribute_strategy = None
+    model.test_function, model.predict_function = _functions.get(model, (None, None))
+    try:
+        yield
+    finally:
+        _functions[model] = model.test_function, model.predict_function
+        model._distribute_strategy, model.test_function, model.predict_function = distributed
 
 
 def forget_functions(model: Any) -> None:
     """Drops what `alone` has traced: `compile` may have changed the losses and metrics."""
     _functions.pop(model, None)
-
-
-@contextlib.contextmanager
-def without_strategy(model: Any) -> Iterator[None]:
-    """Lets `model` run under the current strategy instead of the one it was made under.
-
-    keras/src/backend/tensorflow/trainer.py reads `_distribute_strategy`; Keras 3 has no public
-    way to run a model on one worker (keras-team/keras#20585 is the general issue).
-    """
-    strategy = model._distribute_strategy
-    model._distribute_strategy = None
-    try:
-        yield
-    finally:
-        model._distribute_strategy = strategy
 
 
 @contextlib.contextmanager

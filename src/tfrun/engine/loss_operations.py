@@ -7,14 +7,13 @@ the whole batch's numbers.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfrun.engine.loss_reader import Op, known
-
-REDUCTIONS = frozenset({"Mean", "Sum", "Prod", "Max", "Min", "All", "Any", "L2Loss"})
 
 
 def operands(op: Op) -> Sequence[Any]:
@@ -34,15 +33,14 @@ def again(op: Op, values: Sequence[Any]) -> Any:
     return (_REDUCED if op.type in REDUCTIONS else _DONE)[op.type](op, *values)
 
 
-def _reduced(function: Callable) -> Callable:
-    def again(op: Op, value: Any) -> Any:
-        return function(value, axis=known(op.inputs[1]), keepdims=op.attr("keep_dims"))
-
-    return again
+def _reduced(op: Op, value: Any) -> Any:
+    function = getattr(tf, f"reduce_{op.type.lower()}")
+    return function(value, axis=known(op.inputs[1]), keepdims=op.attr("keep_dims"))
 
 
-def _plain(function: Callable) -> Callable:
-    return lambda op, *values: function(*values)
+def _plain(op: Op, *values: Any) -> Any:
+    function = getattr(tf.raw_ops, op.type)
+    return function(**dict(zip(inspect.signature(function).parameters, values, strict=False)))
 
 
 def _same(op: Op, value: Any) -> Any:
@@ -54,68 +52,28 @@ def _shaped(op: Op, value: Any) -> Any:
 
 
 _REDUCED: dict[str, Callable] = {
-    "Mean": _reduced(tf.reduce_mean),
-    "Sum": _reduced(tf.reduce_sum),
-    "Prod": _reduced(tf.reduce_prod),
-    "Max": _reduced(tf.reduce_max),
-    "Min": _reduced(tf.reduce_min),
-    "All": _reduced(tf.reduce_all),
-    "Any": _reduced(tf.reduce_any),
-    "L2Loss": _plain(tf.nn.l2_loss),
+    **dict.fromkeys(("Mean", "Sum", "Prod", "Max", "Min", "All", "Any"), _reduced),
+    "L2Loss": _plain,
 }
 _ADDED: dict[str, Callable] = {
-    "AddV2": _plain(tf.add),
-    "Add": _plain(tf.add),
-    "Sub": _plain(tf.subtract),
-    "Neg": _plain(tf.negative),
-    "AddN": lambda op, *values: tf.add_n(values),
-    "Identity": _same,
-    "StopGradient": _plain(tf.stop_gradient),
-    "PreventGradient": _same,
-    "CheckNumerics": _same,
-    "EnsureShape": _same,
+    **dict.fromkeys(("AddV2", "Add", "Sub", "Neg", "StopGradient"), _plain),
+    **dict.fromkeys(("Identity", "PreventGradient", "CheckNumerics", "EnsureShape"), _same),
     "Snapshot": _same,
+    **dict.fromkeys(("Reshape", "Squeeze", "ExpandDims"), _shaped),
+    "AddN": lambda op, *values: tf.add_n(values),
     "Cast": lambda op, value: tf.cast(value, op.outputs[0].dtype),
     "Pack": lambda op, *values: tf.stack(values, axis=op.attr("axis")),
     "ConcatV2": lambda op, *values: tf.concat(values, axis=known(op.inputs[-1])),
-    "Reshape": _shaped,
-    "Squeeze": _shaped,
-    "ExpandDims": _shaped,
 }
-_OTHERS: dict[str, Callable] = {
-    "Mul": _plain(tf.multiply),
-    "RealDiv": _plain(tf.realdiv),
-    "DivNoNan": _plain(tf.math.divide_no_nan),
-    "Pow": _plain(tf.pow),
-    "Square": _plain(tf.square),
-    "SquaredDifference": _plain(tf.math.squared_difference),
-    "Sqrt": _plain(tf.sqrt),
-    "Rsqrt": _plain(tf.math.rsqrt),
-    "Reciprocal": _plain(tf.math.reciprocal),
-    "Exp": _plain(tf.exp),
-    "Expm1": _plain(tf.math.expm1),
-    "Log": _plain(tf.math.log),
-    "Log1p": _plain(tf.math.log1p),
-    "Abs": _plain(tf.abs),
-    "Sign": _plain(tf.sign),
-    "Tanh": _plain(tf.tanh),
-    "Sigmoid": _plain(tf.sigmoid),
-    "Softplus": _plain(tf.math.softplus),
-    "Relu": _plain(tf.nn.relu),
-    "Maximum": _plain(tf.maximum),
-    "Minimum": _plain(tf.minimum),
-    "SelectV2": _plain(tf.where),
-    "Greater": _plain(tf.greater),
-    "GreaterEqual": _plain(tf.greater_equal),
-    "Less": _plain(tf.less),
-    "LessEqual": _plain(tf.less_equal),
-    "IsFinite": _plain(tf.math.is_finite),
-    "IsNan": _plain(tf.math.is_nan),
-    "LogicalNot": _plain(tf.logical_not),
-    "LogicalAnd": _plain(tf.logical_and),
-}
-_DONE = _ADDED | _OTHERS
+_OTHERS = (
+    *("Mul", "RealDiv", "DivNoNan", "Pow", "Square", "SquaredDifference", "Sqrt", "Rsqrt"),
+    *("Reciprocal", "Exp", "Expm1", "Log", "Log1p", "Abs", "Sign", "Tanh", "Sigmoid", "Softplus"),
+    *("Relu", "Maximum", "Minimum", "SelectV2", "Greater", "GreaterEqual", "Less", "LessEqual"),
+    *("IsFinite", "IsNan", "LogicalNot", "LogicalAnd"),
+)
+_DONE = _ADDED | dict.fromkeys(_OTHERS, _plain)
 _ONE_OPERAND = frozenset({"Reshape", "Squeeze", "ExpandDims", *_REDUCED})
 
 ADDITIVE = frozenset({*_ADDED, "Sum", "Mean"})
 MATHEMATICS = frozenset(_DONE)
+REDUCTIONS = frozenset(_REDUCED)

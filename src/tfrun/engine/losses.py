@@ -72,9 +72,7 @@ class Losses:
       data: what the step was called with.
 
     Attributes:
-      model: see above.
-      trains: see above.
-      alone: see above.
+      model, trains, alone: see above.
       batch: what the metrics of single outputs count by while Keras computes those, by `id`.
       count: has the run count its samples, see there.
       states_replicas: the script asks in this step how many replicas there are: it weighs its

@@ -15,7 +15,6 @@ from tensorflow.python.distribute import distribute_lib, multi_worker_util, valu
 from tensorflow.python.eager import context
 
 from tfrun.collective import stamps
-from tfrun.collective.collective import SMALL_BYTES
 from tfrun.engine import (
     communication,
     compression,
@@ -27,7 +26,6 @@ from tfrun.engine import (
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.job import unmatched_call
 from tfrun.job.errors import TfrunError, UsageError
-from tfrun.job.settings import settings
 from tfrun.process import allocator, progress
 
 
@@ -107,9 +105,7 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         _give_back_sigterm()
         if communication.uses_host(self, communication_options):
             with progress.tensorflow_start():
-                mine = settings()
-                small = SMALL_BYTES if mine.small_bytes is None else mine.small_bytes
-                host_collective.adopt(self, compression.wanted(), small, mine.overlap)
+                host_collective.adopt(self, compression.wanted())
         else:
             compression.check_is_host(self)
             tensorflow_collectives.settle(self)

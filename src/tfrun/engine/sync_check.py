@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfrun.engine.agree import sum_over_workers
 from tfrun.job.errors import TfrunError
 
 
@@ -37,18 +38,13 @@ def check_in_sync(named_variables: Iterable[tuple[str, Any]]) -> None:
     strategy = shared[0][1].distribute_strategy
     copies = [strategy.experimental_local_results(variable) for _, variable in shared]
     local = np.array([[checksum(c.numpy()) for c in replicas] for replicas in copies]).T
+    # This worker's replicas in their own rows, zeros in the others': the sum is all rows.
     several = strategy.extended._in_multi_worker_mode()
     first = strategy.extended._id_in_cluster * len(local) if several else 0
-
-    def row(replica):
-        """This replica's checksums in its own row, zeros in the others': the sum is all rows."""
-        rows = np.zeros((strategy.num_replicas_in_sync, len(shared)), np.int64)
-        rows[replica.replica_id_in_sync_group] = local[replica.replica_id_in_sync_group - first]
-        return tf.constant(rows)
-
-    # Not `strategy.gather`, which traces a new function each time it is called.
-    rows = strategy.experimental_distribute_values_from_function(row)
-    every = strategy.reduce(tf.distribute.ReduceOp.SUM, rows, axis=None).numpy()
+    every = np.zeros((strategy.num_replicas_in_sync, len(shared)), np.int64)
+    every[first : first + len(local)] = local
+    if several:
+        every = sum_over_workers(strategy, every.ravel()).reshape(every.shape)
     difference = first_difference([name for name, _ in shared], every)
     if difference is not None:
         name, ranks = difference

@@ -10,14 +10,15 @@ import functools
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import multi_worker_util
 from tensorflow.python.distribute.collective_all_reduce_strategy import coordination_config_pb2
-from tensorflow.python.eager import context
+from tensorflow.python.eager import context as eager_context
 
+from tfrun.engine.host_collective_ops import Empty
 from tfrun.job import unmatched_call
 from tfrun.job.world import world
 
@@ -33,6 +34,10 @@ TICKS, TICK_SECONDS = 6, 0.5
 TELL_SECONDS, LEAST_SECONDS = 3.0, 0.05
 
 _in_use = threading.Event()
+
+
+def _eager() -> Any:
+    return eager_context.context()
 
 
 def in_use() -> bool:
@@ -130,13 +135,49 @@ def _use(strategy, implementation):
     return implementation
 
 
+def sum_all(context: Any, values: Sequence[Any], empty: Empty | None) -> list[Any]:
+    """Sums each value over the replicas, as `host_collective.sum_all`; a reduction for each dtype.
+
+    TensorFlow concatenates the tensors of a pack: that asks for one dtype.
+
+    Args:
+      context: the replica's.
+      values: tensors or `tf.IndexedSlices`.
+      empty: those of them that count as zeros on a worker without samples, if they are dense.
+    """
+    values = _zero_without_samples(values, empty)
+    results: list[Any] = [None] * len(values)
+    for dtype in dict.fromkeys(value.dtype for value in values):
+        members = [i for i, value in enumerate(values) if value.dtype == dtype]
+        sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [values[i] for i in members])
+        for i, total in zip(members, sums, strict=True):
+            results[i] = total
+    return results
+
+
+def _zero_without_samples(values: Sequence[Any], empty: Empty | None) -> list[Any]:
+    """The values, or zeros where a batch is empty: there they may be 0 * NaN."""
+    result = list(values)
+    dense = [i for i in empty.which if isinstance(values[i], tf.Tensor)] if empty else []
+    if empty is None or not dense:
+        return result
+    kept = tf.cond(
+        empty.samples > 0,
+        lambda: [tf.identity(values[i]) for i in dense],
+        lambda: [tf.zeros_like(values[i]) for i in dense],
+    )
+    for i, value in zip(dense, kept, strict=True):
+        result[i] = value
+    return result
+
+
 def configure_heartbeat(cluster_resolver) -> None:
     """Configures the coordination service before TensorFlow does, with a shorter heartbeat.
 
     `MultiWorkerMirroredStrategy` configures the service only when nobody has, and offers no way
     to say how long a worker may stay silent.
     """
-    eager: Any = context.context()
+    eager = _eager()
     if eager.coordination_service is not None:
         return
     cluster = multi_worker_util.normalize_cluster_spec(cluster_resolver.cluster_spec())
@@ -163,8 +204,7 @@ def _abort(reason: str) -> None:
     """See `leaving.abort_collectives`; who says so again changes nothing."""
     for _ in range(TICKS):
         time.sleep(TICK_SECONDS)
-    here: Any = context.context()
-    here.abort_collective_ops(tf.errors.FAILED_PRECONDITION, reason)
+    _eager().abort_collective_ops(tf.errors.FAILED_PRECONDITION, reason)
 
 
 def places_of_all(mine: str) -> str:
@@ -197,13 +237,11 @@ def _name(rank: int) -> str:
 
 @functools.cache  # a name can be given once, and it is the first error that counts
 def _tell(rank: int, mine: str) -> None:
-    eager: Any = context.context()
-    eager.set_config_key_value(_name(rank), mine)
+    _eager().set_config_key_value(_name(rank), mine)
 
 
 def _told(rank: int, seconds: float) -> str:
-    eager: Any = context.context()
     try:
-        return eager.get_config_key_value(_name(rank), int(1000 * seconds))
+        return _eager().get_config_key_value(_name(rank), int(1000 * seconds))
     except (tf.errors.DeadlineExceededError, tf.errors.NotFoundError):
         return "elsewhere"

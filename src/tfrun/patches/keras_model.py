@@ -16,22 +16,18 @@ _LOOPS = {
     "test_on_batch": fit.run_on_batch,
     "predict_on_batch": fit.run_predict_on_batch,
 }
-# What a call on one batch runs. Once it is traced, it uses what it used then.
-_ON_BATCH = {
-    "train_on_batch": "train_function",
-    "test_on_batch": "test_function",
-    "predict_on_batch": "predict_function",
-}
 
 
 def run_with_others(original):
     """Keras's loops run together with those of the other workers: see train/fit.py."""
     name = original.__name__
-    run, function = _LOOPS[name], _ON_BATCH.get(name)
+    run, is_on_batch = _LOOPS[name], name.endswith("_on_batch")
+    function = name.replace("on_batch", "function")  # that it runs
 
     def method(self, *args, **kwargs):
         with script_calls.calling(f"model.{name}"):
-            settled = function is not None and getattr(self, function) is not None
+            # Once its function is traced, it uses what it used then.
+            settled = is_on_batch and getattr(self, function) is not None
             if not (settled and self._distribute_strategy is not None) and not in_local_mode():
                 adoption.settle(self)
             return run(original, self, args, kwargs)

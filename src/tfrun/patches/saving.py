@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from pathlib import Path
 from typing import Any
@@ -17,31 +18,6 @@ def save_on_chief(original):
         return saving.run_save(original, model, filepath, args, kwargs)
 
     return save
-
-
-def load_after_chief(original):
-    """Keras, or TensorFlow, loads a model: see train/loading.py."""
-    return _around(_load, original)
-
-
-def load_into_after_chief(original):
-    """Weights are loaded, or a checkpoint is restored."""
-    return _around(_load_into, original)
-
-
-def save_checkpoint(original):
-    """`tf.train.Checkpoint.save` and `write`: see train/tf_checkpoints.py."""
-    return _around(tf_checkpoints.run_save, original)
-
-
-def save_by_manager(original):
-    """`tf.train.CheckpointManager.save`."""
-    return _around(tf_checkpoints.run_manager_save, original)
-
-
-def save_saved_model(original):
-    """`tf.saved_model.save`."""
-    return _around(tf_checkpoints.run_saved_model, original)
 
 
 def _around(run, original):
@@ -67,12 +43,20 @@ def _load_into(original: Any, target: Any, path: Any, *args: Any, **kwargs: Any)
     return result
 
 
+# Keras, or TensorFlow, loads a model; weights are loaded, or a checkpoint is: see train/loading.py.
+load_after_chief = functools.partial(_around, _load)
+load_into_after_chief = functools.partial(_around, _load_into)
+# `tf.train.Checkpoint.save` and `write`, `tf.train.CheckpointManager.save`, `tf.saved_model.save`:
+# see train/tf_checkpoints.py.
+save_checkpoint = functools.partial(_around, tf_checkpoints.run_save)
+save_by_manager = functools.partial(_around, tf_checkpoints.run_manager_save)
+save_saved_model = functools.partial(_around, tf_checkpoints.run_saved_model)
+
+
 def let_others_make_folders(original):
     """Keras is content with a folder that is there already.
 
-    It asks whether a folder exists, and then makes it (`file_utils.makedirs`, keras 3.15, in
-    ModelCheckpoint and BackupAndRestore). Workers of one machine, or of one file system, that call
-    these callbacks in a loop of their own do so at the same moment: FileExistsError.
+    Keras 3.15: `file_utils.makedirs`, in ModelCheckpoint and BackupAndRestore.
     """
 
     def makedirs(path):

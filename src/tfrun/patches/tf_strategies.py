@@ -35,12 +35,7 @@ def make_ours(original):
 
 
 def mirror_own_devices(original):
-    """`MirroredStrategy()` takes the devices of this process.
-
-    Once workers are connected TensorFlow lists the devices of all of them, and a variable on
-    another worker's is a segmentation fault (tensorflow/python/distribute/mirrored_strategy.py,
-    all_local_devices).
-    """
+    """`MirroredStrategy()` takes the devices of this process, not those of all workers."""
 
     def all_local_devices(num_gpus=None):
         eager: Any = context.context()
