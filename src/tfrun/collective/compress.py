@@ -70,16 +70,13 @@ class Coded:
 
     def fill(self, into: NDArray, start: int) -> None:
         """Encodes the numbers from `start` on."""
-        self._encode(into, start, None)
+        self.add(into, start, None)
 
-    def add(self, into: NDArray, start: int, theirs: NDArray) -> None:
+    def add(self, into: NDArray, start: int, theirs: NDArray | None) -> None:
         """Encodes the sums of the numbers from `start` on and of what others' codes say."""
-        self._encode(into, start, theirs)
-
-    def _encode(self, into: NDArray, start: int, came: NDArray | None) -> None:
         for begin in range(0, len(into), BLOCK):
             end = min(begin + BLOCK, len(into))
-            part = None if came is None else came[begin:end]
+            part = None if theirs is None else theirs[begin:end]
             self._encode_block(into[begin:end], start + begin, part)
 
     def _encode_block(self, codes: NDArray, start: int, came: NDArray | None) -> None:
@@ -147,20 +144,16 @@ class Residuals:
 
     def _opened(self, name: str, length: int) -> tuple[NDArray, NDArray]:
         size = _HEADER_BYTES + 2 * length * 4
-        memory = None if self._folder is None else self._mapped(name, size)
-        if memory is None:
-            memory = mmap.mmap(-1, size)
-            is_new = True
-        else:
-            is_new = not np.frombuffer(memory, np.int64, 1)[0]
+        memory = self._mapped(name, size) or mmap.mmap(-1, size)
         header = np.frombuffer(memory, np.int64, 3)
-        if is_new:
+        if not header[0]:  # new memory has zeros
             header[:] = 1, _NOTHING, _NOTHING
         numbers = np.frombuffer(memory, np.float32, 2 * length, _HEADER_BYTES)
         return header[1:], numbers.reshape(2, length)
 
     def _mapped(self, name: str, size: int) -> mmap.mmap | None:
-        assert self._folder is not None
+        if self._folder is None:
+            return None
         path = self._folder / f"residual-{self._rank}-{name}"
         try:
             if path.exists() and path.stat().st_size != size:  # of another model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -216,8 +217,6 @@ class Blocks:
 
     def _starts_of(self, shapes: Sequence[tuple[int, ...]]) -> list[int]:
         """At which byte of a block each tensor begins, and the block's length."""
-        starts = [0]
-        for shape, dtype in zip(shapes, self._dtypes, strict=True):
-            size = math.prod(shape) * dtype.itemsize
-            starts.append(starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
-        return starts
+        pairs = zip(shapes, self._dtypes, strict=True)
+        sizes = (math.prod(shape) * dtype.itemsize for shape, dtype in pairs)
+        return [0, *itertools.accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]

@@ -95,9 +95,12 @@ class Shared:
           compressed: how the sums travel between machines; None: as they are.
 
         Raises:
-          PeerGone: a peer is; what is in `out` is worth nothing then.
-          Disagreement: a peer is at another collective.
+          PeerGone, Disagreement: as `Flat.sum_small`; what is in `out` is worth nothing then.
         """
+
+        def part_of(piece: int) -> NDArray:
+            return out[piece * per_piece : (piece + 1) * per_piece]
+
         per_piece = PIECE_BYTES // out.itemsize
         pieces = -(-len(out) // per_piece)
         across = self.machines > 1
@@ -106,21 +109,19 @@ class Shared:
                 self._wait_for_all(mark)
             done = step - (3 if across else 2)
             if done >= 0:
-                part = out[done * per_piece : (done + 1) * per_piece]
+                part = part_of(done)
                 part[:] = self._sum_of(done, part)
             if across and 0 <= step - 2 < pieces and self._leaders is not None:
-                part = out[(step - 2) * per_piece : (step - 1) * per_piece]
-                coded = None
+                part, coded = part_of(step - 2), None
                 if compressed is not None:
                     begin = (step - 2) * per_piece
                     coded = compressed.part(begin, begin + len(part))
                 sums = self._sum_of(step - 2, part)
                 self._leaders.sum_large(sums, InPlace(sums), mark, coded)
             if 0 <= step - 1 < pieces:
-                self._reduce(step - 1, out[(step - 1) * per_piece : step * per_piece])
+                self._reduce(step - 1, part_of(step - 1))
             if step < pieces:
-                part = out[step * per_piece : (step + 1) * per_piece]
-                mine = self._inputs[self._me, step % SLOTS, : part.nbytes]
+                mine = self._inputs[self._me, step % SLOTS, : part_of(step).nbytes]
                 own.fill(mine.view(out.dtype), step * per_piece)
 
     def _sum_of(self, piece: int, like: NDArray) -> NDArray:

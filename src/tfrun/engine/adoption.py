@@ -171,12 +171,9 @@ def _reached(model: Any) -> Iterator[Any]:
         one = waiting.pop()
         if id(one) in seen:
             continue
-        if isinstance(one, list | tuple):
+        if isinstance(one, list | tuple | dict):
             seen.add(id(one))
-            waiting.extend(one)
-        elif isinstance(one, dict):
-            seen.add(id(one))
-            waiting.extend(one.values())
+            waiting.extend(one.values() if isinstance(one, dict) else one)
         elif isinstance(one, types.MethodType):  # a loss or a metric may be one
             waiting.append(one.__self__)
         elif isinstance(one, keras.Variable):

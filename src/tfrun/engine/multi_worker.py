@@ -46,7 +46,14 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
             if "at program startup" not in str(error):
                 raise
             if not _is_alone(cluster_resolver):
-                raise _too_late() from error
+                raise UsageError(
+                    "TFRUN-510",
+                    "TensorFlow has already computed something, and can join no other workers any "
+                    "more",
+                    where="the script, above tfrun.strategy() or MultiWorkerMirroredStrategy()",
+                    expected="the strategy before the first tensor, variable, dataset or model",
+                    fix="Call tfrun.strategy() right after the imports",
+                ) from error
             self._initialize_local(cluster_resolver)  # as without TF_CONFIG: nobody is to be met
 
     def _use_merge_call(self):
@@ -182,16 +189,6 @@ def _is_alone(cluster_resolver) -> bool:
     """Whether a cluster has one task."""
     jobs = cluster_resolver.cluster_spec().as_dict()
     return sum(len(addresses) for addresses in jobs.values()) == 1
-
-
-def _too_late() -> UsageError:
-    return UsageError(
-        "TFRUN-510",
-        "TensorFlow has already computed something, and can join no other workers any more",
-        where="the script, above tfrun.strategy() or MultiWorkerMirroredStrategy()",
-        expected="the strategy before the first tensor, variable, dataset or model",
-        fix="Call tfrun.strategy() right after the imports",
-    )
 
 
 def _refuse_servers(cluster_resolver) -> None:

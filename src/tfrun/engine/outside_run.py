@@ -66,7 +66,8 @@ def strategy_to_run_in(optimizer: Any, variables: Any) -> Any | None:
     owner = adoption.strategy_of_optimizer(optimizer)
     for variable in variables or ():
         owner = owner or adoption.strategy_of(variable)
-    if owner is None or not _is_synchronous(owner):
+    one_device = tf.distribute.OneDeviceStrategy
+    if owner is None or not (hasattr(owner, "step_logs") or isinstance(owner, one_device)):
         return None
     if owner.num_replicas_in_sync == 1:
         return owner
@@ -74,7 +75,3 @@ def strategy_to_run_in(optimizer: Any, variables: Any) -> Any | None:
     if here and not owner.extended._use_merge_call():
         return None  # of gradients that the script has summed itself
     raise outside_run(f"the optimizer {optimizer.name!r} updates weights")
-
-
-def _is_synchronous(strategy: Any) -> bool:
-    return hasattr(strategy, "step_logs") or isinstance(strategy, tf.distribute.OneDeviceStrategy)

@@ -15,10 +15,9 @@ def end_at_once(original):
     """The per-device half of a distributed iterator runs without a tuning thread.
 
     tensorflow/python/data/ops/multi_device_iterator_ops.py gives that half no options, whatever
-    the dataset's are: each iterator starts a thread that looks for better buffer sizes at growing
-    intervals, up to a minute, and whose end the iterator's own waits for. `fit` then took up to
-    two seconds to return, and a dropped iterator that had lived longer stalled for many. There is
-    nothing to tune in it: a generator and a prefetch of a fixed size.
+    the dataset's are. The thread looks for better buffer sizes at growing intervals, up to a
+    minute: a dropped iterator stalled for as long. There is nothing to tune in it: a generator
+    and a prefetch of a fixed size.
     """
 
     def _create_device_dataset(*args, **kwargs):
