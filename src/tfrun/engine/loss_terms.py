@@ -15,8 +15,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.engine.loss_operations import ADDITIVE, MATHEMATICS, REDUCTIONS, operands
-from tfrun.engine.loss_reader import LossReader, Op, function_of, is_eager, known
+from tfrun.engine.loss_reader import (
+    ADDITIVE,
+    MATHEMATICS,
+    REDUCTIONS,
+    LossReader,
+    Op,
+    function_of,
+    is_eager,
+    known,
+    operands,
+)
 
 
 class Term(enum.Enum):

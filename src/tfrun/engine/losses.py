@@ -19,8 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.engine import replica, step_clock
-from tfrun.engine.loss_operations import ADDITIVE, again, operands
-from tfrun.engine.loss_reader import EagerRecorder, LossReader
+from tfrun.engine.loss_reader import ADDITIVE, EagerRecorder, LossReader, again, operands
 from tfrun.engine.loss_terms import Kind, LossParts, MeanOver, Term, Walk
 from tfrun.engine.script_lines import line_of
 

@@ -1,4 +1,4 @@
-"""What tfrun's synchronous strategies have in common, as two mixins.
+"""What tfrun's synchronous strategies have in common, as two mixins; `MirroredStrategy` with them.
 
 `SynchronousStrategy` goes before a `tf.distribute.Strategy`, `SynchronousExtended` before its
 `extended`: together they let each replica of a `run` know its `ReplicaRun`, which the repairs of
@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import tensorflow as tf
 from keras.src.backend.common import global_state
+from tensorflow.python.distribute import distribute_lib, mirrored_strategy
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from tfrun.engine import (
@@ -117,6 +118,22 @@ class SynchronousExtended:
         if run is not None and run.updating:
             return False
         return super()._use_merge_call()  # type: ignore[misc]
+
+
+class MirroredExtended(SynchronousExtended, mirrored_strategy.MirroredExtended):
+    """Everything that is TensorFlow's own, and what tfrun changes in it."""
+
+
+class Mirrored(SynchronousStrategy, mirrored_strategy.MirroredStrategy):
+    """Synchronous training on several devices, with the numbers of one.
+
+    Takes the arguments of `tf.distribute.MirroredStrategy` and is one.
+    """
+
+    def __init__(self, devices=None, cross_device_ops=None):
+        extended = MirroredExtended(self, devices=devices, cross_device_ops=cross_device_ops)
+        # Not upstream's __init__: it would make upstream's `extended`.
+        distribute_lib.Strategy.__init__(self, extended)
 
 
 def _calling(call: str):

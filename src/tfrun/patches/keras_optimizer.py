@@ -1,8 +1,6 @@
 """Keras's optimizers reduce gradients first, and update on parameter servers what these hold.
 
-Keras 3 clips, accumulates and checks for infinities the *local* gradients and reduces them last:
-N workers then compute something else than one worker, and a condition that differs between
-workers can surround a collective, which deadlocks. See tfrun/engine/gradient_sums.py.
+Why gradients are summed before anything else: see engine/gradient_sums.py.
 """
 
 from __future__ import annotations

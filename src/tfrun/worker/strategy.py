@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfrun.cluster.cluster_spec import ClusterSpec
 from tfrun.cluster.tf_config import parse_tf_config
 from tfrun.engine import tpu
-from tfrun.engine.mirrored import Mirrored
+from tfrun.engine.synchronous import Mirrored
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import world
 from tfrun.ps.server_strategy import ParameterServer
