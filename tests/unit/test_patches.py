@@ -160,7 +160,7 @@ def test_each_says_why_and_until_when(patch: Patch) -> None:
 
 
 def row(target: str, *, needed: bool) -> Patch:
-    return Patch(targets={target: "saving:save_on_chief"}, issue="", until="", needed=needed)
+    return Patch(targets={target: "saves:save_on_chief"}, issue="", until="", needed=needed)
 
 
 NOWHERE = ("keras.gone:name", "keras:gone", "keras:Model.gone", "keras.utils:set_random_seed")

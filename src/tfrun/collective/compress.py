@@ -58,7 +58,7 @@ class Compressed:
 
 
 class Coded:
-    """This worker's numbers as what travels: `pump.Own` of a sum of codes.
+    """This worker's numbers as what travels: `duplex_transfer.Own` of a sum of codes.
 
     Args:
       own: the numbers, float32.

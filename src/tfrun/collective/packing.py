@@ -118,7 +118,7 @@ class Packer:
 
 
 class PackingReader:
-    """Tensors as the array that they are packed into, without packing them: `pump.Own`.
+    """Tensors as the array that they are packed into, without packing them: `duplex_transfer.Own`.
 
     Attributes:
       copied_bytes: how much `fill` has copied.
@@ -165,7 +165,7 @@ class PackingReader:
 
 
 class InPlace:
-    """Numbers that stand where their sums go: `pump.Own`."""
+    """Numbers that stand where their sums go: `duplex_transfer.Own`."""
 
     def __init__(self, numbers: NDArray) -> None:
         self._numbers = numbers

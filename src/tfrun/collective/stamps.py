@@ -24,7 +24,7 @@ class ScriptPlace:
     """Where a worker's script stands.
 
     Attributes:
-      phase: a position in `absent.CALLS`; in another one other collectives follow. 0: anywhere.
+      phase: a position in `unmatched_call.CALLS`; in another one other collectives follow. 0: any.
       call: likewise, for people.
       line: of the script; 0 is not known.
     """

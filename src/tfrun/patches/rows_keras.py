@@ -232,8 +232,8 @@ MODELS = (
 SAVING = (
     Patch(
         targets={
-            **each(f"{_MODEL}.", "save save_weights export", "saving:save_on_chief"),
-            **each(f"{_SAVING}:", "save_model save_weights", "saving:save_on_chief"),
+            **each(f"{_MODEL}.", "save save_weights export", "saves:save_on_chief"),
+            **each(f"{_SAVING}:", "save_model save_weights", "saves:save_on_chief"),
         },
         issue="all workers call these, but only the chief should write, and only complete files",
         until="never: the job decides who writes",
@@ -241,16 +241,16 @@ SAVING = (
     ),
     Patch(
         targets={
-            f"{_SAVING}:load_model": "saving:load_after_chief",
-            f"{_MODEL}.load_weights": "saving:load_into_after_chief",
-            f"{_SAVING}:load_weights": "saving:load_into_after_chief",
+            f"{_SAVING}:load_model": "saves:load_after_chief",
+            f"{_MODEL}.load_weights": "saves:load_into_after_chief",
+            f"{_SAVING}:load_weights": "saves:load_into_after_chief",
         },
         issue="the chief may still have to save what all workers load: the others wait for that",
         until="never: the job decides who waits for whom",
         also=_NAMES_OF_SAVING,
     ),
     Patch(
-        targets={"keras.src.utils.file_utils:makedirs": "saving:let_others_make_folders"},
+        targets={"keras.src.utils.file_utils:makedirs": "saves:let_others_make_folders"},
         issue="Keras checks whether a folder exists and then makes it: FileExistsError when "
         "workers of one machine do so at the same moment",
         until="`file_utils.makedirs` passes `exist_ok`",

@@ -155,9 +155,13 @@ DATA = (
 SAVING = (
     Patch(
         targets={
-            **each(f"{_CHECKPOINT}.checkpoint:Checkpoint.", "save write", "saving:save_checkpoint"),
-            f"{_CHECKPOINT}.checkpoint_management:CheckpointManager.save": "saving:save_by_manager",
-            "tensorflow.python.saved_model.save:save": "saving:save_saved_model",
+            **each(
+                f"{_CHECKPOINT}.checkpoint:Checkpoint.",
+                "save write",
+                "saves:save_checkpoint",
+            ),
+            f"{_CHECKPOINT}.checkpoint_management:CheckpointManager.save": "saves:save_by_manager",
+            "tensorflow.python.saved_model.save:save": "saves:save_saved_model",
         },
         issue="all workers call these and should know the same checkpoints; only the chief writes",
         until="never: the job decides who writes",
@@ -168,9 +172,9 @@ SAVING = (
             **each(
                 f"{_CHECKPOINT}.checkpoint:Checkpoint.",
                 "restore read",
-                "saving:load_into_after_chief",
+                "saves:load_into_after_chief",
             ),
-            "tensorflow.python.saved_model.load:load": "saving:load_after_chief",
+            "tensorflow.python.saved_model.load:load": "saves:load_after_chief",
         },
         issue="the chief may still have to save what all workers load: the others wait for that",
         until="never: the job decides who waits for whom",
