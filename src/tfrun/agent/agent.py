@@ -79,7 +79,10 @@ class Agent:
         self._own_state: StateDir | None = None
         state = os.environ.get(STATE_DIR, "")
         if not state:
-            self._own_state = self._make_state_dir(settings.token, settings.attempt)
+            for before in range(settings.attempt):  # what those that were killed have left
+                with contextlib.suppress(OSError):
+                    remove_if_left(state_dir(settings.token, self.name, before))
+            self._own_state = StateDir(state_dir(settings.token, self.name, settings.attempt))
             state = str(self._own_state.path)
         self._worker_settings = WorkerSettings.of(self.spec, state_dir=state)
         self._memory = Memory(Path(state), self.spec, self.name)
@@ -87,12 +90,6 @@ class Agent:
 
     def _environment_of(self, workers: int) -> dict[str, str]:
         return worker_environment(os.environ, self.spec, workers_here=workers, cores=usable_cores())
-
-    def _make_state_dir(self, token: str, attempt: int) -> StateDir:
-        for before in range(attempt):  # what agents of this name that were killed have left
-            with contextlib.suppress(OSError):
-                remove_if_left(state_dir(token, self.name, before))
-        return StateDir(state_dir(token, self.name, attempt))
 
     def _new_spawner(self, zygote: Zygote | None = None) -> Spawner:
         self._spawner_died = False

@@ -56,7 +56,12 @@ class StateDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        _remove_left_ones(path.parent)
+        for left in path.parent.glob(f"{PREFIX}????????"):  # memory that nobody would give back
+            with contextlib.suppress(OSError):
+                status = left.lstat()
+                age = time.time() - status.st_mtime
+                if status.st_uid == os.getuid() and age >= YOUNG_SECONDS:
+                    remove_if_left(left)
         path.mkdir(mode=0o700)
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,16 +70,6 @@ class StateDir:
         """Removes the directory and what is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._fd)
-
-
-def _remove_left_ones(parent: Path) -> None:
-    """Removes our directories whose agents were killed: memory that nobody would give back."""
-    for path in parent.glob(f"{PREFIX}????????"):
-        with contextlib.suppress(OSError):
-            status = path.lstat()
-            if status.st_uid != os.getuid() or time.time() - status.st_mtime < YOUNG_SECONDS:
-                continue
-            remove_if_left(path)
 
 
 def remove_if_left(path: Path) -> None:

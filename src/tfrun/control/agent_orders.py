@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tfrun.cluster.address import Address
 from tfrun.cluster.cluster_file import lacks_chief, with_chief
@@ -18,6 +17,7 @@ from tfrun.control.protocol import messages
 from tfrun.control.recovery import Recovery
 from tfrun.control.rounds.model import PlannedTask, Round
 from tfrun.job.errors import TfrunError
+from tfrun.job.settings import OwnSettings
 from tfrun.job.spec import JobSpec
 
 
@@ -135,9 +135,9 @@ def start_tasks(
     return result
 
 
-def _own_settings(planned: PlannedTask, key: TaskKey, plan: Plan, spec: JobSpec) -> dict[str, Any]:
+def _own_settings(planned: PlannedTask, key: TaskKey, plan: Plan, spec: JobSpec) -> OwnSettings:
     """Returns in which settings a worker differs from the others of its machine."""
-    own: dict[str, Any] = {}
+    own: OwnSettings = {}
     if key.type == "evaluator":  # keeps nothing for a successor, and shows no progress
         own |= {"state_dir": "", "ledger": 0}
     if plan.external:  # each task is a job, with a secret that the others do not know

@@ -166,9 +166,7 @@ def _undo_generator_patch() -> None:
         output_types=[tf.int32],
         output_shapes=[()],
     )
-    allocator.keep_memory(
-        ctypes.CDLL(None).mallopt, allocator.tunable("glibc.malloc.mmap_threshold")
-    )
+    allocator.keep_memory(ctypes.CDLL(None).mallopt)
 
 
 def _is_called_by_script() -> bool:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from tfrun.job.errors import UsageError
 from tfrun.job.trial_request import Trial
@@ -160,6 +160,15 @@ class WorkerSettings(TrainingSettings):
     def from_json(cls, text: str) -> WorkerSettings:
         """The inverse of what stands in the variable."""
         return cls(**restored(json.loads(text)))
+
+
+class OwnSettings(TypedDict, total=False):
+    """In which settings a worker may differ from the others of its machine."""
+
+    state_dir: str
+    ledger: int
+    collective_key: str
+    await_chief: float
 
 
 def restored(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,9 +25,8 @@ from tfrun.job import control_contact
 from tfrun.job.errors import UsageError
 from tfrun.job.exits import EXIT_INTERRUPTED, EXIT_PREEMPTED
 from tfrun.job.first_failure import Outcome
-from tfrun.job.spec import JobSpec
 from tfrun.launch import health
-from tfrun.launch.backend import Backend, Door, Job
+from tfrun.launch.backend import Backend, Job
 from tfrun.launch.local.backend import LocalBackend
 from tfrun.observe.access import Access
 from tfrun.observe.events import EventLog
@@ -70,8 +69,12 @@ async def run_job(
         whereabouts=backend.whereabouts,
         monitor=monitor,
     )
-    watch, status_token = _watch_of(spec, monitor, backend) if monitor else (None, "")
-    more = user_requests.routes(controller, monitor) if monitor else ()
+    watch, more, status_token = None, (), secrets.token_urlsafe(32)
+    if monitor:
+        # What comes over SSH's forwarded ports seems to be our own user's as well.
+        access = Access(status_token, knows_users=isinstance(backend, LocalBackend))
+        watch = WatchRoutes(Path(spec.run_dir), lambda heat: monitor.view(heat=heat), access)
+        more = user_requests.routes(controller, monitor)
     server = ControlServer(
         controller, token, door.desk and door.desk(controller), watch=watch, more=more
     )
@@ -83,7 +86,14 @@ async def run_job(
         raise _cannot_listen(backend.listen_host, door.port, error) from None
     reached = contextlib.nullcontext()
     if watch:
-        where = _contact(backend, server.port, status_token, door)
+        where = control_contact.Contact(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            address=backend.listen_host,
+            port=server.port,
+            token=status_token,
+            tls=Path(door.certificate.cert).read_text() if door.certificate else None,
+        )
         reached = control_contact.shown(Path(spec.run_dir), where)
         if page:
             view.notice(f"the job's page: {where.link(watch.access.new_key())}")
@@ -116,25 +126,6 @@ async def run_job(
         for signum in SIGNALS:
             loop.remove_signal_handler(signum)
     return outcome
-
-
-def _watch_of(spec: JobSpec, monitor: Monitor, backend: Backend) -> tuple[WatchRoutes, str]:
-    """Who looks at the job, and the token that they need."""
-    token = secrets.token_urlsafe(32)
-    # What comes over SSH's forwarded ports seems to be our own user's as well.
-    access = Access(token, knows_users=isinstance(backend, LocalBackend))
-    return WatchRoutes(Path(spec.run_dir), lambda heat: monitor.view(heat=heat), access), token
-
-
-def _contact(backend: Backend, port: int, token: str, door: Door) -> control_contact.Contact:
-    return control_contact.Contact(
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        address=backend.listen_host,
-        port=port,
-        token=token,
-        tls=Path(door.certificate.cert).read_text() if door.certificate else None,
-    )
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> UsageError:

@@ -39,30 +39,22 @@ def environment(outer: Mapping[str, str]) -> dict[str, str]:
     return {"GLIBC_TUNABLES": ":".join(f"{name}={value}" for name, value in _TUNABLES.items())}
 
 
-def keep_memory(mallopt, mmap_threshold: int = _UNLIMITED) -> bool:
-    """Lets the heap serve allocations up to `mmap_threshold` bytes and keep what it has.
+def keep_memory(mallopt) -> bool:
+    """Lets the heap serve allocations of any size, or the user's own threshold, and keep them.
 
     Args:
       mallopt: `int mallopt(int, int)` of the C library.
-      mmap_threshold: in bytes.
 
     Returns:
       Whether the C library accepted it.
     """
-    wanted = min(mmap_threshold, _INT_MAX)
+    own = (entry.partition("=") for entry in os.environ.get("GLIBC_TUNABLES", "").split(":"))
+    sizes = (int(v) for k, _, v in own if k == "glibc.malloc.mmap_threshold" and v.isdigit())
+    wanted = min(next(sizes, _UNLIMITED), _INT_MAX)
     accepted = any(
         mallopt(_M_MMAP_THRESHOLD, size) for size in (wanted, min(wanted, _MMAP_THRESHOLD_LIMIT))
     )
     return bool(mallopt(_M_TRIM_THRESHOLD, _INT_MAX)) and accepted
-
-
-def tunable(name: str) -> int:
-    """Returns the user's own value of a tunable, in bytes, else tfrun's."""
-    for entry in os.environ.get("GLIBC_TUNABLES", "").split(":"):
-        key, _, value = entry.partition("=")
-        if key == name and value.isdigit():
-            return int(value)
-    return _TUNABLES[name]
 
 
 @contextlib.contextmanager

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field
-from typing import Any
 
 from tfrun.control.protocol.wire import Message
 from tfrun.job.exits import ExitStatus
 from tfrun.job.record import Record
+from tfrun.job.settings import OwnSettings
 
 
 class RoundMessage(Message):
@@ -214,7 +214,7 @@ class StartTask(Record):
     called: str
     awaits: Sequence[Sequence[str]]
     environment: dict[str, str]
-    settings: dict[str, Any]
+    settings: OwnSettings
 
 
 class StartRound(RoundMessage):

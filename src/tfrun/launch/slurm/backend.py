@@ -33,7 +33,6 @@ from tfrun.launch.slurm.commands import agent_environment, labelled, srun_agents
 
 MAX_LINE = 1 << 20
 STEP_SECONDS = 3.0  # for Slurm to end a step
-ENDED = "srun has ended"
 
 
 def slurm_job(
@@ -154,7 +153,7 @@ class SlurmBackend:
                     self._said.append(text)
         code = await process.wait()
         said = next((text for text in reversed(self._said) if text.strip()), "")
-        how = f"srun ended with {ExitStatus(code=code)}: {said:.200}" if said else ENDED
+        how = f"srun ended with {ExitStatus(code=code)}: {said:.200}" if said else "srun has ended"
         for agent in self._tasks:
             self._ends(agent, how, "TFRUN-307")
 
