@@ -15,6 +15,7 @@ import aiohttp
 from tfrun.control.controller import Controller
 from tfrun.control.placement import Site, Whereabouts, make_plan
 from tfrun.control.protocol import messages, wire
+from tfrun.control.round_runner import RoundRunner
 from tfrun.control.server import ControlServer
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.job.timeouts import Timeouts
@@ -79,7 +80,7 @@ async def serving(
     log = directory / "events.jsonl"
     events = EventLog(log)
     terminal = Terminal(prefix_all=False, chief=plan.chief)
-    controller = Controller(spec, plan, events, terminal, whereabouts=known)
+    controller = Controller(RoundRunner(spec, plan, events, terminal, known or Whereabouts()))
     control = ControlServer(controller, TOKEN)
     await control.start("127.0.0.1")
     controller.start()

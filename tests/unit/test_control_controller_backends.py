@@ -12,6 +12,7 @@ from tfrun.control.agent_orders import start_tasks
 from tfrun.control.controller import Controller
 from tfrun.control.placement import Site, Whereabouts, make_plan
 from tfrun.control.protocol import messages, wire
+from tfrun.control.round_runner import RoundRunner
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.job.timeouts import Timeouts
 from tfrun.observe.events import EventLog
@@ -41,7 +42,7 @@ def test_the_time_out_says_why_each_host_is_missing(tmp_path: Path) -> None:
         events = EventLog(tmp_path / "events.jsonl")
         terminal = Terminal(prefix_all=False, chief=PLAN.chief)
         known = Whereabouts(waiting={"a": "its name does not resolve"})
-        controller = Controller(SPEC, PLAN, events, terminal, whereabouts=known)
+        controller = Controller(RoundRunner(SPEC, PLAN, events, terminal, known))
         controller.start()
         await asyncio.wait_for(controller.runner.ended.wait(), 10)
         cause = controller.runner.round.root_cause

@@ -17,8 +17,9 @@ from control_port import TOKEN, hello
 
 from tfrun.control import user_requests
 from tfrun.control.controller import Controller
-from tfrun.control.placement import Site, make_plan
+from tfrun.control.placement import Site, Whereabouts, make_plan
 from tfrun.control.protocol import messages
+from tfrun.control.round_runner import RoundRunner
 from tfrun.control.server import ControlServer
 from tfrun.job import control_contact
 from tfrun.job.control_contact import Contact
@@ -54,7 +55,7 @@ def with_job(folder: Path, test: Callable[[], Any], stacks: str = "") -> list[st
         events = EventLog(folder / "events.jsonl")
         monitor = Monitor(events, folder)
         events.add("job", name="train")
-        controller = Controller(spec, plan, events, terminal, monitor=monitor)
+        controller = Controller(RoundRunner(spec, plan, events, terminal, Whereabouts()), monitor)
         controller.interrupt = signals.append  # type: ignore[method-assign]
         access = Access(STATUS_TOKEN, knows_users=False)
         watch = WatchRoutes(folder, lambda heat: monitor.view(heat=heat), access)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tfrun.cluster.address import Address
 from tfrun.cluster.cluster_file import lacks_chief, with_chief
@@ -21,24 +22,21 @@ from tfrun.job.settings import OwnSettings
 from tfrun.job.spec import JobSpec
 
 
+@dataclass(kw_only=True, eq=False)
 class AgentOrders:
     """Sends orders that are not the same for all agents."""
 
-    def __init__(
-        self,
-        spec: JobSpec,
-        members: Members,
-        known: Whereabouts,
-        window: tuple[int, int] | None,
-    ) -> None:
-        self._spec, self._members, self._known, self._window = spec, members, known, window
-        self._saver = ""
+    spec: JobSpec
+    members: Members
+    known: Whereabouts
+    window: tuple[int, int] | None
+    saver: str = ""  # whose memory is being saved
 
     def prepare(self, plan: Plan, number: int) -> None:
         """Asks each agent for as many ports as its tasks need."""
         for agent in plan.agents:
             ports, stated = plan.ports_of(agent), plan.stated_ports_of(agent)
-            self._members.send(agent, messages.Prepare(round=number, ports=ports, stated=stated))
+            self.members.send(agent, messages.Prepare(round=number, ports=ports, stated=stated))
 
     def start(self, plan: Plan, round: Round, *, muted: bool = False, only: str = "") -> None:
         """Has the round's tasks started, or `only` one of them, at the address that it had.
@@ -49,22 +47,22 @@ class AgentOrders:
           muted: see `start_tasks`.
           only: the task's name.
         """
-        number, known, window = round.number, self._known.addresses, self._window
-        by_agent = start_tasks(plan, self._spec, number, round.ports, window, known, muted=muted)
+        number, known, window = round.number, self.known.addresses, self.window
+        by_agent = start_tasks(plan, self.spec, number, round.ports, window, known, muted=muted)
         for agent, tasks in by_agent.items():
             if asked := [task for task in tasks if only in ("", task.task)]:
-                self._members.send(agent, messages.StartRound.of(number, asked))
+                self.members.send(agent, messages.StartRound.of(number, asked))
 
     def save_memory(self, plan: Plan, order: messages.SaveMemory, recovery: Recovery) -> bool:
         """Asks one machine of those with the newest state; another one only if that is lost.
 
         Returns False when no machine has any.
         """
-        if self._saver not in self._members.names:
+        if self.saver not in self.members.names:
             rather = plan.planned[0].agent  # the chief's
-            self._saver = recovery.holder(self._members.names, rather=rather) or ""
-            self._members.send(self._saver, order)
-        return bool(self._saver)
+            self.saver = recovery.holder(self.members.names, rather=rather) or ""
+            self.members.send(self.saver, order)
+        return bool(self.saver)
 
 
 def start_tasks(

@@ -9,17 +9,13 @@ from pathlib import Path
 
 from tfrun.control import remote_logs
 from tfrun.control.machines import Away, Member, Send
-from tfrun.control.placement import Plan, Whereabouts
 from tfrun.control.preempted_machines import asked_to_end
 from tfrun.control.protocol import messages, versions, wire
 from tfrun.control.round_runner import RoundRunner
 from tfrun.control.rounds.model import AgentPrepared, Reported, State
 from tfrun.control.silent_machines import Silence, told_of
-from tfrun.control.view import View
 from tfrun.job import reports, supported_versions
 from tfrun.job.doubts import Doubts
-from tfrun.job.spec import JobSpec
-from tfrun.observe.events import EventLog
 from tfrun.observe.monitor import Monitor
 
 REASON_SECONDS = 0.3
@@ -37,25 +33,14 @@ class Controller:
       untested: which programs are newer than those that tfrun was tested with.
     """
 
-    def __init__(
-        self,
-        spec: JobSpec,
-        plan: Plan,
-        events: EventLog,
-        view: View,
-        *,
-        window: tuple[int, int] | None = None,
-        whereabouts: Whereabouts | None = None,
-        monitor: Monitor | None = None,
-    ) -> None:
-        self.spec, self.events, self.view, self._monitor = spec, events, view, monitor
-        self._known = whereabouts or Whereabouts()
-        self.runner = RoundRunner(spec, plan, events, view, window, self._known)
-        self._members = self.runner.members
+    def __init__(self, runner: RoundRunner, monitor: Monitor | None = None) -> None:
+        self.runner, self._monitor = runner, monitor
+        self.spec, self.events, self.view = runner.spec, runner.events, runner.view
+        self._known, self._members = runner.known, runner.members
         self.doubts, self.differing, self.untested = Doubts(), dict[str, str](), ""
         self._first: messages.Hello | None = None  # with which others are compared
         self._stacks: dict[str, str] = {}
-        self._copies = remote_logs.Copies(Path(spec.run_dir, "logs"), view.notice)
+        self._copies = remote_logs.Copies(Path(self.spec.run_dir, "logs"), self.view.notice)
         self._asked: float | None = None  # when the first SIGTERM came
         self._silence = Silence()
         self._cut_off = False  # and a person was told so

@@ -46,8 +46,8 @@ class RoundRunner:
         plan: Plan,
         events: EventLog,
         view: View,
-        window: tuple[int, int] | None,
         known: Whereabouts,
+        window: tuple[int, int] | None = None,
     ) -> None:
         self.spec, self.plan, self.events, self.view, self.known = spec, plan, events, view, known
         self.ended = asyncio.Event()
@@ -56,7 +56,7 @@ class RoundRunner:
         self.round = membership.new_round(spec, plan, 0)
         self._rendezvous = Rendezvous(spec, known)
         self.members, self._preempted = self._rendezvous.members, self._rendezvous.preempted
-        self._orders = AgentOrders(spec, self.members, known, window)
+        self._orders = AgentOrders(spec=spec, members=self.members, known=known, window=window)
         self._raised: dict[str, reports.Error] = {}  # what tasks aside have reported
         self._timers: dict[State | str, asyncio.TimerHandle] = {}  # of the round
         self._later: list[asyncio.TimerHandle] = []  # of the job

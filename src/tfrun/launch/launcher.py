@@ -17,6 +17,7 @@ from tfrun.agent.settings import AgentSettings
 from tfrun.control import remote_logs, user_requests
 from tfrun.control.controller import Controller
 from tfrun.control.placement import Whereabouts
+from tfrun.control.round_runner import RoundRunner
 from tfrun.control.rounds.after_failure import lacks_machines
 from tfrun.control.rounds.model import Round, State
 from tfrun.control.server import ControlServer
@@ -60,15 +61,8 @@ async def run_job(
     """
     spec, backend, door = job.spec, job.backend, job.door
     token = door.token or secrets.token_urlsafe(32)
-    controller = Controller(
-        spec,
-        job.plan,
-        events,
-        view,
-        window=window,
-        whereabouts=backend.whereabouts,
-        monitor=monitor,
-    )
+    runner = RoundRunner(spec, job.plan, events, view, backend.whereabouts, window)
+    controller = Controller(runner, monitor)
     watch, more, status_token = None, (), secrets.token_urlsafe(32)
     if monitor:
         # What comes over SSH's forwarded ports seems to be our own user's as well.
