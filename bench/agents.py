@@ -21,6 +21,7 @@ from harness import SCRIPTS, numbers, record
 
 from tfrun.control.controller import Controller
 from tfrun.control.placement import Site, Whereabouts, make_plan
+from tfrun.control.round_runner import RoundRunner
 from tfrun.control.server import ControlServer
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 from tfrun.observe.events import EventLog
@@ -44,7 +45,7 @@ async def measured(agents: int, directory: Path) -> dict[str, float]:
     events = EventLog(directory / "events.jsonl")
     terminal = Terminal(prefix_all=False, chief=plan.chief)
     known = Whereabouts(expected=set(names))
-    controller = Controller(spec, plan, events, terminal, whereabouts=known)
+    controller = Controller(RoundRunner(spec, plan, events, terminal, known))
     server = ControlServer(controller, TOKEN)
     await server.start("127.0.0.1")
     controller.start()
@@ -58,7 +59,7 @@ async def measured(agents: int, directory: Path) -> dict[str, float]:
         found = json.loads(await asyncio.wait_for(process.stdout.readline(), DEADLINE))
         process.kill()
         began = time.perf_counter()
-        while controller.here:
+        while controller.runner.members.names:
             assert time.perf_counter() - began < DEADLINE
             await asyncio.sleep(0.01)
         return {**found, "all are lost": time.perf_counter() - began}
