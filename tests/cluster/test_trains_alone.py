@@ -1,4 +1,4 @@
-"""Several workers that each train the whole job: said loudly, and with --strict an end."""
+"""A script that names no strategy gets the job's; where each worker trains alone it is said."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def line_of(end: str) -> int:
     return line
 
 
+SCRIPTS_OWN = ("--strategy", "script")
 FIT, LOOP = line_of("verbose=0)  # here"), line_of("strict=True))  # here")
 
 
@@ -30,18 +31,45 @@ def shown(kind: str, folder: Path, *options: str, n: int = 2, exit_code: int = 0
 
 
 @pytest.mark.parametrize(
-    ("kind", "n", "line", "why"),
+    ("kind", "n", "why"),
     [
-        ("none", 3, FIT, "this script makes no strategy"),
-        ("loop", 2, LOOP, "this script makes no strategy"),
-        ("mirrored", 2, FIT, "MirroredStrategy is a strategy of one process"),
-        ("removed", 2, FIT, "the script has taken TF_CONFIG out of its environment"),
+        ("none", 3, "this script names no strategy"),
+        ("default", 2, "this script's default strategy is the job's strategy here"),
+        ("asks late", 2, "this script names no strategy"),
+        ("predicts", 2, "this script names no strategy"),
+        ("mirrored", 2, "this script's MirroredStrategy is the job's strategy here"),
+        ("one device", 2, "this script's OneDeviceStrategy is the job's strategy here"),
     ],
 )
-def test_it_is_said_at_once_and_at_the_end(
-    kind: str, n: int, line: int, why: str, tmp_path: Path
+def test_it_trains_with_the_others(kind: str, n: int, why: str, tmp_path: Path) -> None:
+    text = shown(kind, tmp_path, "--strict", n=n)
+    said = [line for line in text.splitlines() if "adopted" in line]
+    assert len(said) == 1 and said[0].endswith(
+        f"adopted: {why}; its batches are shared out among {n} workers"
+    ), text
+    if kind != "predicts":
+        assert f"global batch 16 · {16 / n:.3g} a worker" in text or n == 3, text
+
+
+@pytest.mark.parametrize(("kind", "code"), [("loop", "TFRUN-512"), ("central", "TFRUN-503")])
+def test_what_cannot_be_shared_is_refused(kind: str, code: str, tmp_path: Path) -> None:
+    text = shown(kind, tmp_path, exit_code=1)
+    assert code in text and "trains_alone.py" in text, text
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "line", "why", "options"),
+    [
+        ("none", 3, FIT, "this script makes no strategy", SCRIPTS_OWN),
+        ("loop", 2, LOOP, "this script makes no strategy", SCRIPTS_OWN),
+        ("mirrored", 2, FIT, "MirroredStrategy is a strategy of one process", SCRIPTS_OWN),
+        ("removed", 2, FIT, "the script has taken TF_CONFIG out of its environment", ()),
+    ],
+)
+def test_who_trains_alone_is_told_at_once_and_at_the_end(
+    kind: str, n: int, line: int, why: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    text = shown(kind, tmp_path, n=n)
+    text = shown(kind, tmp_path, *options, n=n)
     found = re.findall(WARNING.format(n=n, line=line, why=why), text)
     assert len(found) == 2, text
     assert text.index("WARNING") < text.index("finished in") < text.rindex("WARNING")
@@ -51,11 +79,11 @@ def test_it_is_said_at_once_and_at_the_end(
 
 @pytest.mark.parametrize("kind", ["none", "loop"])
 def test_strict_ends_the_job_with_a_code_of_its_own(kind: str, tmp_path: Path) -> None:
-    text = shown(kind, tmp_path, "--strict", exit_code=3)
+    text = shown(kind, tmp_path, *SCRIPTS_OWN, "--strict", exit_code=3)
     assert "TFRUN-511: ended by --strict" in text
     assert "2 workers each train the whole job alone" in text
 
 
 @pytest.mark.parametrize(("kind", "n"), [("nothing", 2), ("predicts", 2), ("none", 1)])
 def test_what_is_no_such_training_is_not_meant(kind: str, n: int, tmp_path: Path) -> None:
-    assert "TFRUN-511" not in shown(kind, tmp_path, "--strict", n=n)
+    assert "TFRUN-511" not in shown(kind, tmp_path, *SCRIPTS_OWN, "--strict", n=n)

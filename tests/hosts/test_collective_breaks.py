@@ -33,6 +33,7 @@ while True:
 @thorough
 def test_the_others_go_on_when_a_host_is_cut_off(hosts: Hosts) -> None:
     options = ("-H", "n1:2,n2:2,n3", "-n", "4:5", "--communication", "host")
+    options += ("--launcher-timeout", "3")  # then the one that is cut off gives up
     process = hosts.start(ENDLESS, *options)
     _wait_for(hosts, 0, 5)
     hosts.lab.cut("n3")

@@ -18,7 +18,7 @@ from test_collective_sums import at_once, collectives
 from tfrun.collective import handshake, peer_listener, stamps
 from tfrun.collective.collective import Collective
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
-from tfrun.collective.form_collective import WorkerAddress, form, memory_name
+from tfrun.collective.form_collective import form
 from tfrun.collective.links import Patience
 from tfrun.collective.peer_listener import PeerListener
 from tfrun.job.first_failure import is_peer_error
@@ -27,13 +27,13 @@ PEER = """
 import sys
 from pathlib import Path
 import numpy as np
-from tfrun.collective.form_collective import WorkerAddress, form, memory_name
+from tfrun.collective.form_collective import form
 from tfrun.collective.peer_listener import PeerListener
 port, count = int(sys.argv[1]), int(sys.argv[2])
 folder = Path(sys.argv[3]) if sys.argv[3] else None
 listener = PeerListener(0, 2, "secret", "127.0.0.1")
-peer = WorkerAddress(host="127.0.0.1", port=port, memory=memory_name(folder))
-group = form(listener, 0, 2, lambda rank: peer, folder=folder)
+places = [("127.0.0.1", listener.port), ("127.0.0.1", port)]
+group = form(listener, 0, 2, places, folder=folder)
 tensor = np.ones(count, np.float32)
 while True:
     group.all_reduce([tensor])
@@ -44,7 +44,7 @@ class Peer:
     """Rank 0 in a process of its own, which sums for ever; and this process's rank 1."""
 
     def __init__(self, count: int, patience: Patience, folder: Path, shares: bool) -> None:
-        listener = PeerListener(1, 2, "secret", "127.0.0.1")
+        self.listener = listener = PeerListener(1, 2, "secret", "127.0.0.1")
         mine = folder if shares else None
         self.process = subprocess.Popen(
             [sys.executable, "-c", PEER, str(listener.port), str(count), str(mine or "")],
@@ -54,7 +54,7 @@ class Peer:
             listener,
             1,
             2,
-            lambda rank: WorkerAddress(host="127.0.0.1", port=0, memory=memory_name(mine)),
+            [("127.0.0.1", 0), ("127.0.0.1", listener.port)],
             folder=mine,
             patience=patience,
         )
@@ -65,6 +65,7 @@ class Peer:
 
     def __exit__(self, *_) -> None:
         self.group.close()
+        self.listener.close()
         self.process.kill()
         self.process.wait(10)
 
@@ -162,7 +163,7 @@ def test_workers_that_do_different_things_are_told(count: int, other: str) -> No
             second.counts.collectives += 1
         failures = at_once([lambda: failure_of(first, mine), lambda: failure_of(second, theirs)])
         assert all(failures)
-        told = {"dtype": "other dtypes", "shape": "other dtypes", "order": "its collective 3"}
+        told = {"dtype": "other dtypes", "shape": "other dtypes", "order": "its collective 4"}
         assert any(told[other] in failure for failure in failures), failures
 
 

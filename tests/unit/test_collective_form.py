@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 from test_collective_sums import at_once, collectives
 
 from tfrun.collective.collective import Collective
-from tfrun.collective.form_collective import WorkerAddress, memory_name
+from tfrun.collective.errors import PeerGone
+from tfrun.collective.form_collective import memory_name
+from tfrun.collective.key_value_store import RemoteStore
+from tfrun.collective.peer_listener import PeerListener
 from tfrun.collective.shared_memory_sums import barrier_partners
 from tfrun.collective.tcp_sums import doubling_partners, partners
 
@@ -23,18 +27,11 @@ def sums(groups: list[Collective], count: int = 200_000) -> None:
     assert all((mine[0] == wanted).all() for mine in found)
 
 
-@pytest.mark.parametrize("host", ["10.0.0.1", "fe80::1", "node-1.example"])
-@pytest.mark.parametrize("memory", ["", "boot:1:2"])
-def test_where_a_worker_is_survives_its_text(host: str, memory: str) -> None:
-    where = WorkerAddress(host=host, port=1234, memory=memory)
-    assert WorkerAddress.of(where.text()) == where
-
-
 def test_memory_has_a_name_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    assert memory_name(tmp_path / "a") == memory_name(tmp_path / "a" / ".") != ""
+    assert memory_name(tmp_path / "a") == memory_name(tmp_path / "a" / ".") != 0
     assert memory_name(tmp_path) != memory_name(tmp_path / "a")
-    assert memory_name(None) == memory_name(tmp_path / "not there") == ""
+    assert memory_name(None) == memory_name(tmp_path / "not there") == 0
 
 
 def test_without_room_connections_do(tmp_path: Path) -> None:
@@ -73,3 +70,30 @@ def test_a_barrier_hears_of_all(count: int) -> None:
         assert all(heard[told[me]] == me for me in range(count))
         knows = [knows[me] | knows[heard[me]] for me in range(count)]
     assert all(len(known) == count for known in knows)
+
+
+def test_strings_are_shared() -> None:
+    first, second = (PeerListener(rank, 2, "secret", "127.0.0.1") for rank in (0, 1))
+    address = ("127.0.0.1", first.port)
+    mine, theirs = first.store(address), second.store(address)
+    assert isinstance(theirs, RemoteStore)
+    mine.set("a", "1")
+    theirs.set("b", "\u00e9" * 1_000_000)
+    assert (theirs.get("a", 0), mine.get("b", 0), theirs.get("c", 0.01)) == (
+        "1",
+        "\u00e9" * 1_000_000,
+        None,
+    )
+    waiting = threading.Timer(0.1, theirs.set, ["c", "3"])  # while this thread's connection waits
+    waiting.start()
+    assert theirs.get("c", 30) == "3"
+    waiting.join(10)
+    stranger = PeerListener(1, 2, "another secret", "127.0.0.1")
+    with pytest.raises(PeerGone, match="does not know this job's secret"):
+        stranger.store(address).get("a", 0)
+    for end in (theirs, first, second, stranger):
+        end.close()
+    third = PeerListener(1, 2, "secret", "127.0.0.1")
+    with pytest.raises(PeerGone, match="rank 0 is not to be reached"):
+        third.store(("127.0.0.1", address[1])).get("a", 0)
+    third.close()

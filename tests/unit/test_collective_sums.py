@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tfrun.collective import shared_memory_sums as shared_module
 from tfrun.collective.collective import SMALL_BYTES, Collective
-from tfrun.collective.form_collective import WorkerAddress, form, memory_name
+from tfrun.collective.form_collective import form
 from tfrun.collective.links import Patience
 from tfrun.collective.peer_listener import PeerListener
 
@@ -57,17 +57,14 @@ def collectives(
         folders = [Path(folder, str(machine)) for machine in owners]
         for path in folders:
             path.mkdir(exist_ok=True)
-    places = [
-        WorkerAddress(host="127.0.0.1", port=listener.port, memory=memory_name(path))
-        for listener, path in zip(listeners, folders, strict=True)
-    ]
+    places = [("127.0.0.1", listener.port) for listener in listeners]
 
     def meet(rank: int) -> Collective:
         return form(
             listeners[rank],
             rank,
             world,
-            places.__getitem__,
+            places,
             folder=folders[rank],
             patience=Patience(timeout=timeout, tell=lambda: tell(rank)),
             compress=ways[rank],
@@ -80,8 +77,8 @@ def collectives(
     try:
         yield groups
     finally:
-        for group in groups:
-            group.close()
+        for end in (*groups, *listeners):
+            end.close()
 
 
 def at_once(works: list[Callable[[], Any]]) -> list[Any]:

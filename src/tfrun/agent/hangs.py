@@ -11,6 +11,7 @@ from tfrun.process.progress import Phase, Reading
 STEPS_WAITED_FOR = 10
 # Who has been asked so often and for so long and has shown nothing new does nothing; two looks make
 # a comparison, and on a busy machine an answer takes its time.
+STOPPED_SECONDS = 1.0
 ASKED_TIMES, ASKED_SECONDS = 4, 2.0
 _IN_STEPS = frozenset({Phase.BETWEEN, Phase.STEP, Phase.BODY})
 
@@ -113,6 +114,17 @@ def allowed_seconds(reading: Reading, timeouts: Timeouts, *, all_stand: bool) ->
 
 def _of_steps(reading: Reading, timeouts: Timeouts) -> float:
     return max(timeouts.hang_timeout, STEPS_WAITED_FOR * reading.step_seconds)
+
+
+def stopped_seconds(timeouts: Timeouts, *, alone: bool) -> float:
+    """How long a worker may be stopped by a signal.
+
+    Args:
+      timeouts: of the job.
+      alone: no other worker waits for it. Where others do, nobody but its agent can tell it from
+        one that is slow: its machine answers for it.
+    """
+    return timeouts.hang_timeout if alone else min(STOPPED_SECONDS, timeouts.hang_timeout)
 
 
 def told(task: str, reading: Reading, seconds: float) -> str:

@@ -156,7 +156,9 @@ class WorkerGroup:
             # Also one that shows no progress, as a script without a strategy does not.
             stopped = {n: stopped.get(n, now) for n, w in self._workers.items() if w.is_stopped}
             for name, since in stopped.items():
-                if name not in hung and now - since > timeouts.hang_timeout:
+                if name not in hung and now - since >= hangs.stopped_seconds(
+                    timeouts, alone=self._world_size == 1
+                ):
                     text = hangs.told_of_stopped(self._starts[name].called, now - since)
                     self._ended_for[name] = text
                     self.on_notice(text)

@@ -22,6 +22,7 @@ from tfrun.job.spec import (
     MAX_WORKERS,
     OVERLAPS,
     START_METHODS,
+    STRATEGIES,
     JobSpec,
 )
 from tfrun.job.timeouts import Timeouts
@@ -162,6 +163,12 @@ class _Command(click.Command):
     **SECONDS,
     default=Timeouts.preempt_grace,
     help="After SIGTERM: how long saving, or going on without that machine, may take.",
+)
+@click.option(
+    "--strategy",
+    type=click.Choice(STRATEGIES),
+    default="auto",
+    help="auto: a script that names no strategy trains on all workers; script: it stays as it is.",
 )
 @click.option(
     "--communication",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,48 +23,25 @@ CONNECT_SECONDS = 60.0
 _WAYS = ("", *FORMATS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerAddress:
-    """Where a worker's peers reach it.
-
-    Attributes:
-      host: the address that its peers reach it at.
-      port: of its `PeerListener`.
-      memory: names the memory that it can share; equal for those that can share it with each
-        other, "" for who shares none.
-    """
-
-    host: str
-    port: int
-    memory: str
-
-    def text(self) -> str:
-        return f"{self.port} {self.memory or '-'} {self.host}"
-
-    @classmethod
-    def of(cls, text: str) -> WorkerAddress:
-        port, memory, host = text.split(" ", 2)
-        return cls(host=host, port=int(port), memory="" if memory == "-" else memory)
-
-
-def memory_name(folder: Path | None) -> str:
-    """The name of the memory behind a directory, for `WorkerAddress.memory`."""
+def memory_name(folder: Path | None) -> int:
+    """A number for the memory behind a directory, equal for those that can share it; 0 is none."""
     if folder is None:
-        return ""
+        return 0
     try:
         found = folder.stat()
         boot = Path("/proc/sys/kernel/random/boot_id")
         machine = boot.read_text().strip() if boot.exists() else socket.gethostname()
     except OSError:
-        return ""
-    return f"{machine}:{found.st_dev}:{found.st_ino}"
+        return 0
+    name = f"{machine}:{found.st_dev}:{found.st_ino}".encode()
+    return int.from_bytes(hashlib.blake2b(name, digest_size=7).digest(), "big") or 1
 
 
 def form(
     listener: PeerListener,
     rank: int,
     world: int,
-    where: Callable[[int], WorkerAddress],
+    addresses: Sequence[tuple[str, int]],
     *,
     folder: Path | None = None,
     patience: Patience | None = None,
@@ -76,10 +53,11 @@ def form(
     """Connects this worker with its peers; all workers call this.
 
     Args:
-      listener: this worker's, which listens; it is closed.
+      listener: this worker's. It goes on listening when this is done: that its port accepts
+        connections says that this process lives. Where this fails, it is closed.
       rank: this worker's.
       world: how many workers.
-      where: tells where a peer is, once that is known.
+      addresses: host and port of each worker's listener, by rank.
       folder: a directory in the memory that this worker can share; None shares none.
       patience: how long a silent peer is waited for.
       compress: a key of `compress.FORMATS`, in which gradients travel; "" is none.
@@ -96,34 +74,34 @@ def form(
 
     def connect(ranks: set[int]) -> Mapping[int, Link]:
         new = ranks - open_links.keys() - {rank}
-        addresses = {peer: (where(peer).host, where(peer).port) for peer in new}
-        open_links.update(listener.links(addresses, new, seconds))
+        open_links.update(listener.links({peer: addresses[peer] for peer in new}, new, seconds))
         return open_links
 
-    with contextlib.closing(listener):
+    with contextlib.ExitStack() as undo:
+        undo.callback(listener.close)
         group = Collective(rank, dict(connect(partners(rank, world))), world, patience)
-        try:
-            _share(group, folder, where, connect, Pump(patience), (compress, small_bytes))
-            group.small_bytes = small_bytes
-            if compress:
-                group.compress(Residuals(FORMATS[compress], residuals, rank))
-        except BaseException:
-            group.close()
-            raise
+        undo.callback(group.close)
+        _share(group, folder, connect, Pump(patience), (compress, small_bytes))
+        group.small_bytes = small_bytes
+        if compress:
+            group.compress(Residuals(FORMATS[compress], residuals, rank))
+        listener.take_no_more()
+        undo.pop_all()
     return group
 
 
 def _share(
     group: Collective,
     folder: Path | None,
-    where: Callable[[int], WorkerAddress],
     connect: Callable[[set[int]], Mapping[int, Link]],
     pump: Pump,
     settings: tuple[str, int],
 ) -> None:
     """Has those that can share memory do so."""
     rank, world = group.rank, group.world
-    members = _members(rank, world, memory_name(folder), where)
+    names = np.zeros(world, np.int64)
+    names[rank] = memory_name(folder)
+    members = _members(rank, group.all_reduce([names])[0].tolist())
     path = (folder or Path()) / f"collective-{members[0]}"
     me, count = members.index(rank), len(members)
     if count > 1:
@@ -163,17 +141,19 @@ def _agree(what: str, wanted: Sequence[str]) -> None:
             raise Disagreement(f"rank 0 wants {what} {wanted[0]}, and rank {rank} wants {other}")
 
 
-def _members(
-    rank: int, world: int, memory: str, where: Callable[[int], WorkerAddress]
-) -> list[int]:
+def _members(rank: int, names: Sequence[int]) -> list[int]:
     """The ranks next to each other that share this worker's memory, itself among them.
 
-    Workers of a machine are neighbours in rank (cluster/tasks.py), so nobody else is asked.
+    Workers of a machine are neighbours in rank (cluster/tasks.py), so nobody else is looked at.
+
+    Args:
+      rank: this worker's.
+      names: the `memory_name` of each worker.
     """
-    first, last = rank, rank
-    while memory and first > 0 and where(first - 1).memory == memory:
+    first = last = rank
+    while names[rank] and first > 0 and names[first - 1] == names[rank]:
         first -= 1
-    while memory and last < world - 1 and where(last + 1).memory == memory:
+    while names[rank] and last < len(names) - 1 and names[last + 1] == names[rank]:
         last += 1
     return list(range(first, last + 1))
 

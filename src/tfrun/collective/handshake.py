@@ -13,10 +13,10 @@ import secrets
 import socket
 import struct
 
-MAGIC = b"tfrunHC1"
+LINK, STORE = b"tfrunHC2", b"tfrunKV2"  # what a connection is for
 NONCE_BYTES = 16
 PROOF_BYTES = hashlib.sha256().digest_size
-_HELLO = struct.Struct(f"!8sIII{NONCE_BYTES}s")  # magic, world size, from, to, challenge
+_HELLO = struct.Struct(f"!8sIII{NONCE_BYTES}s")  # what for, world size, from, to, challenge
 
 
 def key_of(token: str, round: int) -> str:
@@ -33,14 +33,16 @@ class HungUp(HandshakeRefused):
     """The other side has closed the connection: it is no peer, or was in a hurry."""
 
 
-def call(connection: socket.socket, key: str, *, me: int, peer: int, world: int) -> None:
-    """The side that has connected.
+def call(
+    connection: socket.socket, key: str, *, me: int, peer: int, world: int, use: bytes = LINK
+) -> None:
+    """The side that has connected, for `LINK` or `STORE`.
 
     Raises:
       Refused: the peer does not know the key.
       OSError: the connection broke, or was silent for its time-out.
     """
-    hello = _HELLO.pack(MAGIC, world, me, peer, secrets.token_bytes(NONCE_BYTES))
+    hello = _HELLO.pack(use, world, me, peer, secrets.token_bytes(NONCE_BYTES))
     connection.sendall(hello)
     answer = _read(connection, NONCE_BYTES + PROOF_BYTES)
     challenge, proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
@@ -49,18 +51,21 @@ def call(connection: socket.socket, key: str, *, me: int, peer: int, world: int)
     connection.sendall(_prove(key, b"caller", hello, challenge))
 
 
-def answer(connection: socket.socket, key: str, *, me: int, world: int) -> int:
-    """The side that listens; returns the rank of who has connected. Raises as `call`."""
+def answer(connection: socket.socket, key: str, *, me: int, world: int) -> tuple[int, bytes]:
+    """The side that listens; returns the rank of who has connected, and what for.
+
+    Raises as `call`.
+    """
     hello = _read(connection, _HELLO.size)
-    magic, their_world, peer, meant, _ = _HELLO.unpack(hello)
-    if magic != MAGIC or their_world != world or meant != me or peer >= world:
+    use, their_world, peer, meant, _ = _HELLO.unpack(hello)
+    if use not in (LINK, STORE) or their_world != world or meant != me or peer >= world:
         raise HandshakeRefused("it is no worker of this round")
     challenge = secrets.token_bytes(NONCE_BYTES)
     connection.sendall(challenge + _prove(key, b"answer", hello, challenge))
     proof = _read(connection, PROOF_BYTES)
     if not hmac.compare_digest(proof, _prove(key, b"caller", hello, challenge)):
         raise HandshakeRefused("it does not know this job's secret")
-    return peer
+    return peer, use
 
 
 def _prove(key: str, side: bytes, hello: bytes, challenge: bytes) -> bytes:

@@ -1,4 +1,8 @@
-"""Connects the workers of a round: each listens, and the lower rank calls the higher one."""
+"""Connects the workers of a round: each listens, and the lower rank calls the higher one.
+
+The port stays open while the worker lives: who looks at it sees that. On rank 0 it also leads to
+the key-value store that all share.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,22 @@ from collections.abc import Collection, Mapping
 
 from tfrun.collective import handshake
 from tfrun.collective.errors import PeerGone
+from tfrun.collective.key_value_store import RemoteStore, Store
 from tfrun.collective.links import Link
 
 BACKLOG = 128
 HANDSHAKE_SECONDS = 10.0
+STORE_SECONDS = 2.0  # to connect with the store of a worker that has been there
+CALL_SECONDS = 10.0  # for one attempt to connect: the kernel's own takes two minutes
 AT_ONCE = 64  # handshakes; more callers than that wait, and the oldest are hung up on for them
 PATIENCE_SECONDS = 1.0  # with a handshake, when others wait: two messages each way
 RETRY_SECONDS = 0.05
+SELDOM_SECONDS = 0.5  # between two calls to one who has not come for a while
 CALLS = 3  # to a peer that hangs up: it may have been in a hurry
 
 
 class PeerListener:
-    """The port at which the other workers of a round connect to this one, until all have.
+    """The port at which the other workers of a round connect to this one.
 
     Args:
       me: this worker's rank.
@@ -29,15 +37,17 @@ class PeerListener:
       key: the round's secret, see `handshake.key_of`.
       host: the address of this machine that its peers use; where it is none of this machine's own
         (a pod's service, a forwarded port) all of them are listened on.
+      port: to listen on; 0 is any that is free.
     """
 
-    def __init__(self, me: int, world: int, key: str, host: str = "") -> None:
+    def __init__(self, me: int, world: int, key: str, host: str = "", port: int = 0) -> None:
         self._me, self._world, self._key = me, world, key
-        self._listening = listen(host)
+        self._listening = listen(host, port)
+        self._store = Store()
         self._shaking: dict[socket.socket, float] = {}  # since when, the oldest first
         self._changed = threading.Condition()
         self._came: dict[int, socket.socket] = {}
-        self._closed = False
+        self._closed = self._complete = False
         threading.Thread(target=self._accept, name="tfrun peer listener", daemon=True).start()
 
     @property
@@ -74,6 +84,26 @@ class PeerListener:
                 connection.close()
             raise
 
+    def store(self, address: tuple[str, int]) -> Store | RemoteStore:
+        """The strings that all workers share.
+
+        Args:
+          address: of rank 0's listener.
+        """
+        if self._me == 0:
+            return self._store
+        return RemoteStore(
+            lambda: self._call(0, address, time.monotonic() + STORE_SECONDS, handshake.STORE)
+        )
+
+    def take_no_more(self) -> None:
+        """All workers have connected: who comes now hears that somebody lives here, no more."""
+        with self._changed:
+            self._complete = True
+            for connection in self._came.values():
+                connection.close()
+            self._came.clear()
+
     def close(self) -> None:
         """Listens no more, and hangs up on who is not needed."""
         self._closed = True
@@ -86,15 +116,18 @@ class PeerListener:
                 connection.close()
             self._came.clear()
 
-    def _call(self, peer: int, address: tuple[str, int], deadline: float) -> socket.socket:
-        hung_up = 0
+    def _call(
+        self, peer: int, address: tuple[str, int], deadline: float, use: bytes = handshake.LINK
+    ) -> socket.socket:
+        hung_up, pause = 0, RETRY_SECONDS
         while True:
             left = deadline - time.monotonic()
             try:
-                connection = socket.create_connection(address, max(0.1, left))
+                connection = socket.create_connection(address, min(max(0.1, left), CALL_SECONDS))
                 try:
                     connection.settimeout(HANDSHAKE_SECONDS)
-                    handshake.call(connection, self._key, me=self._me, peer=peer, world=self._world)
+                    own = {"me": self._me, "peer": peer, "world": self._world}
+                    handshake.call(connection, self._key, **own, use=use)
                     return connection
                 except BaseException:
                     connection.close()
@@ -107,7 +140,8 @@ class PeerListener:
                 if not again or left < RETRY_SECONDS:
                     where = f"{address[0]}:{address[1]}"
                     raise PeerGone(peer, f"is not to be reached at {where}: {error}") from None
-                time.sleep(RETRY_SECONDS)
+                time.sleep(pause)
+                pause = min(SELDOM_SECONDS, 1.1 * pause)
 
     def _accept(self) -> None:
         while not self._closed:
@@ -136,9 +170,14 @@ class PeerListener:
     def _answer(self, connection: socket.socket) -> None:
         try:
             connection.settimeout(HANDSHAKE_SECONDS)
-            peer = handshake.answer(connection, self._key, me=self._me, world=self._world)
+            peer, use = handshake.answer(connection, self._key, me=self._me, world=self._world)
+            if use == handshake.STORE:
+                self._left_shaking(connection)
+                with connection:
+                    self._store.serve(connection)
+                return
             with self._changed:
-                if self._closed or peer in self._came:
+                if self._closed or self._complete or peer in self._came:
                     connection.close()
                 else:
                     self._came[peer] = connection
@@ -146,20 +185,23 @@ class PeerListener:
         except OSError:
             connection.close()  # a stranger, or a peer that has died: it is not waited for here
         finally:
-            with self._changed:
-                self._shaking.pop(connection, None)
-                self._changed.notify_all()
+            self._left_shaking(connection)
+
+    def _left_shaking(self, connection: socket.socket) -> None:
+        with self._changed:
+            self._shaking.pop(connection, None)
+            self._changed.notify_all()
 
 
-def listen(host: str) -> socket.socket:
+def listen(host: str, port: int = 0) -> socket.socket:
     """Returns a listening socket on the interface of `host`, else ("") on all of them."""
     with contextlib.suppress(OSError):
         if host:
-            family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             return socket.create_server(address[:2], family=family, backlog=BACKLOG)
     if socket.has_dualstack_ipv6():
         with contextlib.suppress(OSError):
             return socket.create_server(
-                ("", 0), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
+                ("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
             )
-    return socket.create_server(("", 0), backlog=BACKLOG)
+    return socket.create_server(("", port), backlog=BACKLOG)

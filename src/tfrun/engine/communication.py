@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tensorflow as tf
+
 from tfrun.engine import compression
-from tfrun.engine.tensorflow_collectives import CommunicationOptions, Implementation, has_gpu
+from tfrun.engine.tensorflow_collectives import CommunicationOptions, Implementation
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
 
@@ -30,24 +32,26 @@ def options(explicit=None):
     ).merge(explicit)
 
 
-def uses_host(strategy, explicit) -> bool:
+def uses_host(workers: int, explicit) -> bool:
     """Whether a strategy's workers talk through the host collective.
 
     Args:
-      strategy: a multi-worker strategy.
+      workers: how many.
       explicit: the user's `CommunicationOptions`, or None; what they name is used instead.
 
     Raises:
-      UsageError: TFRUN-105, when the workers have GPUs.
+      UsageError: TFRUN-105, when this worker has GPUs.
     """
+    # Asked so that TensorFlow's devices are not made yet: with its own cluster they come later.
+    has_gpu = bool(tf.config.get_visible_devices("GPU"))
     asked = settings().communication
-    if asked == "auto" and not has_gpu(strategy):
+    if asked == "auto" and not has_gpu:
         asked = _without_gpus()
-    if asked != HOST or strategy.extended._num_workers == 1:
+    if asked != HOST or workers == 1:
         return False
     if explicit is not None and explicit.implementation != Implementation.AUTO:
         return False
-    if has_gpu(strategy):
+    if has_gpu:
         raise UsageError(
             "TFRUN-105",
             "the host collective is for workers without GPUs, and this one has some",

@@ -4,14 +4,17 @@
 `gather` and metrics do ends there. Calls to Python in the graph take their place, see
 host_collective_ops.py.
 
-TensorFlow's own cluster stays: it is how the workers exchange addresses, and its servers tell
-whether a silent peer is alive.
+There is no cluster of TensorFlow's in this world: no server, no coordination service. Each worker
+listens at its own address of TF_CONFIG; that its port accepts connections tells a silent peer from
+one that has gone.
 """
 
 from __future__ import annotations
 
 import functools
-import os
+import hashlib
+import json
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,11 +22,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute import cross_device_ops, distribute_utils
 from tensorflow.python.distribute import values as distributed_values
-from tensorflow.python.eager import context
 
+from tfrun.cluster.address import parse_address
+from tfrun.collective import handshake
 from tfrun.collective.collective import SMALL_BYTES, Collective, Gradients
 from tfrun.collective.errors import Disagreement, PeerGone
-from tfrun.collective.form_collective import CONNECT_SECONDS, WorkerAddress, form, memory_name
+from tfrun.collective.form_collective import form
+from tfrun.collective.key_value_store import RemoteStore, Store
 from tfrun.collective.links import Patience
 from tfrun.collective.peer_listener import PeerListener
 from tfrun.engine.host_collective_ops import Calls, Empty, Sum
@@ -34,14 +39,23 @@ from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel
 
-ALIVE_MILLISECONDS = 2000
+ALIVE_SECONDS, ANSWER_SECONDS = 2.0, 10.0
+# For the other scripts to come to their strategy. An agent ends who waits longer than the job's
+# --join-timeout; where there is none, TensorFlow's own cluster would wait as long.
+COME_SECONDS = 3600.0
 _calls: Calls | None = None
+_store: Store | RemoteStore | None = None
 _when_it_waits: list[Callable[[], None]] = []
 
 
 def current() -> Collective | None:
     """This process's collective, once a strategy uses it."""
     return _calls.group if _calls else None
+
+
+def store() -> Store | RemoteStore | None:
+    """The strings that this round's workers share, once a strategy uses the host collective."""
+    return _store
 
 
 def calls_of(strategy: Any) -> Calls | None:
@@ -102,34 +116,26 @@ def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
 
 
 def _connect(extended: Any, compress: str) -> Collective:
-    """Exchanges addresses through TensorFlow's coordination service, and connects."""
-    eager: Any = context.context()
-    rank, size = extended._id_in_cluster, extended._num_workers
-    own, number = settings(), str(world().round)
-    tasks = _tasks(extended)
-    host = extended._cluster_spec.task_address(*tasks[rank]).rpartition(":")[0].strip("[]")
-    key = own.collective_key or _shared_key(eager, rank, number)
-    folder = own.state_path if own.shared_memory else None
-    listener = PeerListener(rank, size, key, host)
-
-    @functools.cache
-    def where(peer: int) -> WorkerAddress:
-        name = f"tfrun/{number}/host/{peer}"
-        return WorkerAddress.of(eager.get_config_key_value(name, int(1000 * CONNECT_SECONDS)))
-
-    mine = WorkerAddress(host=host, port=listener.port, memory=memory_name(folder))
-    eager.set_config_key_value(f"tfrun/{number}/host/{rank}", mine.text())
-    return form(
+    """Connects with the workers at the addresses of the cluster."""
+    global _store
+    rank, size, own = extended._id_in_cluster, extended._num_workers, settings()
+    addresses = [_address(text) for text in _addresses(extended._cluster_spec)]
+    key = own.collective_key or _shared_key(addresses)
+    listener = PeerListener(rank, size, key, *addresses[rank])
+    collective = form(
         listener,
         rank,
         size,
-        where,
-        folder=folder,
-        patience=Patience(check=_alive_check(tasks), tell=_tell_where),
+        addresses,
+        folder=own.state_path if own.shared_memory else None,
+        patience=Patience(check=functools.partial(_silent, rank, key, addresses), tell=_tell_where),
         compress=compress,
         small_bytes=SMALL_BYTES if own.small_bytes is None else own.small_bytes,
         residuals=own.state_path,
+        seconds=COME_SECONDS,
     )
+    _store = listener.store(addresses[0])
+    return collective
 
 
 def _tell_where() -> None:
@@ -141,40 +147,42 @@ def _tell_where() -> None:
         action()
 
 
-def _tasks(extended: Any) -> list[tuple[str, int]]:
-    """Type and index of each rank's task."""
-    cluster = extended._cluster_spec
-    return [
-        (job, index)
-        for job in ("chief", "worker")
-        if job in cluster.jobs
-        for index in range(cluster.num_tasks(job))
-    ]
+def _addresses(cluster: Any) -> list[str]:
+    """The address of each rank."""
+    jobs = [job for job in ("chief", "worker") if job in cluster.jobs]
+    return [cluster.task_address(job, i) for job in jobs for i in range(cluster.num_tasks(job))]
 
 
-def _shared_key(eager: Any, rank: int, number: str) -> str:
-    """A secret of the chief's, where the workers were not started by one job of tfrun."""
-    name = f"tfrun/{number}/key"
-    if rank == 0:
-        eager.set_config_key_value(name, os.urandom(32).hex())
-    return eager.get_config_key_value(name, int(1000 * CONNECT_SECONDS))
+def _address(text: str) -> tuple[str, int]:
+    address = parse_address(text, where="the cluster")
+    return address.host.strip("[]"), address.port
 
 
-def _alive_check(tasks: Sequence[tuple[str, int]]) -> Callable[[int], str]:
-    """Asks a peer's server, which answers whatever its Python does; see `links.Patience`."""
+def _shared_key(addresses: Sequence[tuple[str, int]]) -> str:
+    """What keeps other jobs' workers out, where the workers were not started by one job of tfrun.
 
-    def check(rank: int) -> str:
-        job, index = tasks[rank]
-        eager: Any = context.context()
-        try:
-            eager.check_collective_ops_peer_health(
-                f"/job:{job}/replica:0/task:{index}", timeout_in_ms=ALIVE_MILLISECONDS
-            )
-        except tf.errors.OpError as error:
-            return f"does not answer: {error.message}"
-        return ""
+    It is no secret: who knows the cluster knows it. Such a cluster is its network's to protect.
+    """
+    cluster = hashlib.sha256(json.dumps(addresses).encode()).hexdigest()
+    return handshake.key_of(cluster, world().round)
 
-    return check
+
+def _silent(me: int, key: str, addresses: Sequence[tuple[str, int]], peer: int) -> str:
+    """Why a silent peer counts as gone; "" for one that is only late, see `links.Patience`.
+
+    The peer's kernel accepts the connection, whatever its Python does; its agent finds out whether
+    its process is stopped. A worker that has no agent has to answer itself, which takes as long as
+    it holds Python's lock.
+    """
+    try:
+        with socket.create_connection(addresses[peer], ALIVE_SECONDS) as connection:
+            if not settings().collective_key:
+                connection.settimeout(ANSWER_SECONDS)
+                own = {"me": me, "peer": peer, "world": len(addresses)}
+                handshake.call(connection, key, **own, use=handshake.STORE)
+    except OSError as error:
+        return f"does not answer: {error.strerror or error}"
+    return ""
 
 
 def sum_all(

@@ -28,6 +28,9 @@ from tfrun.job import unmatched_call
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.process import allocator, progress
 
+TFConfigClusterResolver = tf.distribute.cluster_resolver.TFConfigClusterResolver
+THIS_PROCESS = "/job:localhost/replica:0/task:0"
+
 
 class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExtended):
     """Everything that is TensorFlow's own, and what tfrun changes in it."""
@@ -96,6 +99,22 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
         return super()._replica_ctx_all_reduce(reduce_op, value, options)
 
 
+class HostExtended(MultiWorkerExtended):
+    """Of workers that talk through the host collective: TensorFlow knows this process alone.
+
+    It makes no server and no coordination service, and need not know of any worker before its
+    first tensor.
+    """
+
+    # Upstream's names; with these it sets up all but the cluster.
+    _local_or_standalone_client_mode = True
+    _enable_check_health = False
+    _worker_device = _default_device = property(lambda _: THIS_PROCESS, lambda *_: None)
+
+    def _initialize_multi_worker(self, cluster_resolver):
+        upstream.CollectiveAllReduceExtended._initialize_multi_worker(self, cluster_resolver)
+
+
 class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrategy):
     """Synchronous training on several workers, with every Keras 3 feature that one worker has.
 
@@ -103,17 +122,22 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
     """
 
     def __init__(self, cluster_resolver=None, communication_options=None):
+        if hasattr(self, "_extended"):  # the script was given it before it asked
+            return
+        cluster_resolver = cluster_resolver or TFConfigClusterResolver()
         _refuse_servers(cluster_resolver)
         chosen = communication.options(communication_options)
+        by_host = communication.uses_host(_worker_count(cluster_resolver), communication_options)
         with progress.tensorflow_start():
-            extended = MultiWorkerExtended(self, cluster_resolver, chosen)
+            extended_class = HostExtended if by_host else MultiWorkerExtended
+            extended = extended_class(self, cluster_resolver, chosen)
         # Not upstream's __init__: it would make upstream's `extended`.
         distribute_lib.Strategy.__init__(self, extended)
-        _give_back_sigterm()
-        if communication.uses_host(self, communication_options):
+        if by_host:
             with progress.tensorflow_start():
                 host_collective.adopt(self, compression.wanted())
         else:
+            _give_back_sigterm()
             compression.check_is_host(self)
             tensorflow_collectives.settle(self)
         if extended._in_multi_worker_mode():
@@ -183,6 +207,13 @@ def _is_connected(cluster_resolver) -> bool:
     return server is not None and server.cluster == cluster.as_cluster_def()
 
 
+def _worker_count(cluster_resolver) -> int:
+    """How many workers a cluster has that train together with this task."""
+    cluster = multi_worker_util.normalize_cluster_spec(cluster_resolver.cluster_spec())
+    task_type = cluster_resolver.task_type
+    return multi_worker_util.worker_count(cluster, task_type) if cluster.jobs and task_type else 1
+
+
 def _is_alone(cluster_resolver) -> bool:
     """Whether a cluster has one task."""
     jobs = cluster_resolver.cluster_spec().as_dict()
@@ -191,8 +222,7 @@ def _is_alone(cluster_resolver) -> bool:
 
 def _refuse_servers(cluster_resolver) -> None:
     """TensorFlow would wait for workers that run its server only, and for ever."""
-    resolver = cluster_resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    if "ps" in resolver.cluster_spec().jobs:
+    if "ps" in cluster_resolver.cluster_spec().jobs:
         raise TfrunError(
             "TFRUN-503",
             "MultiWorkerMirroredStrategy does not fit: the job has parameter servers",

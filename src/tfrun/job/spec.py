@@ -13,6 +13,7 @@ from tfrun.job.errors import UsageError
 from tfrun.job.settings import TrainingSettings, restored
 from tfrun.job.timeouts import Timeouts
 
+STRATEGIES = ("auto", "script")
 COMMUNICATIONS = ("auto", "host", "ring", "nccl")
 COMPRESSIONS = ("off", "bf16", "fp16")
 OVERLAPS = ("auto", "on", "off")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfrun.engine import adoption, script_calls
+from tfrun.engine import adopted_script, adoption, script_calls
 from tfrun.engine.local_mode import in_local_mode
 from tfrun.train import fit
 
@@ -28,6 +28,7 @@ def run_with_others(original):
         with script_calls.calling(f"model.{name}"):
             # Once its function is traced, it uses what it used then.
             settled = is_on_batch and getattr(self, function) is not None
+            adopted_script.adopt(self)
             if not (settled and self._distribute_strategy is not None) and not in_local_mode():
                 adoption.settle(self)
             return run(original, self, args, kwargs)

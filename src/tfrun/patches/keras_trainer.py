@@ -14,12 +14,28 @@ import tensorflow as tf
 from keras import tree
 
 from tfrun.data.keras import feed
-from tfrun.engine import multi_step_function, own_steps, step_losses, trained_model
+from tfrun.engine import (
+    adopted_script,
+    multi_step_function,
+    own_steps,
+    step_losses,
+    trained_model,
+)
 from tfrun.engine.gradient_sums import check_scope
 from tfrun.engine.trained_model import is_repaired, mean_of_logs
 from tfrun.job.errors import TfrunError
 from tfrun.ps import server_strategy
 from tfrun.ps.errors import not_everywhere
+
+
+def adopt_script(original):
+    """A model of a script that names no strategy is the job's."""
+
+    def __init__(self):
+        original(self)
+        adopted_script.adopt(self)
+
+    return __init__
 
 
 def build_from_local_batch(original):

@@ -158,6 +158,11 @@ TRAINER = (
         until="Keras lets a dataset provide its own epoch iterator",
     ),
     Patch(
+        targets={f"{_BASE}.__init__": "keras_trainer:adopt_script"},
+        issue="a script that names no strategy trains on all workers of its job as it stands",
+        until="never: what a script is given is the launcher's to decide",
+    ),
+    Patch(
         targets={
             f"{_BASE}._maybe_symbolic_build": "keras_trainer:build_from_local_batch",
             f"{_TRAINER}:reduce_per_replica": "keras_trainer:reduce_logs",

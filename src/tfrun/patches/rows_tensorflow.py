@@ -31,6 +31,24 @@ STRATEGIES = (
     ),
     Patch(
         targets={
+            f"{_DISTRIBUTE}.mirrored_strategy:MirroredStrategy.__new__": (
+                "tf_strategies:give_the_jobs"
+            ),
+            f"{_DISTRIBUTE}.one_device_strategy:OneDeviceStrategy.__new__": (
+                "tf_strategies:give_the_jobs"
+            ),
+            f"{_DISTRIBUTE}.central_storage_strategy:CentralStorageStrategy.__init__": (
+                "tf_strategies:refuse_alone"
+            ),
+            f"{_DISTRIBUTE}.distribute_lib:_DefaultDistributionExtended._scope": (
+                "tf_strategies:adopt_at_scope"
+            ),
+        },
+        issue="a script for one process trains on all workers of its job as it stands",
+        until="never: what a script is given is the launcher's to decide",
+    ),
+    Patch(
+        targets={
             f"{_DISTRIBUTE}.mirrored_strategy:all_local_devices": "tf_strategies:mirror_own_devices"
         },
         issue="once the workers are connected, `MirroredStrategy()` takes the devices of all "

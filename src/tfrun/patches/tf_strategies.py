@@ -8,7 +8,7 @@ from tensorflow.python.distribute import collective_all_reduce_strategy as colle
 from tensorflow.python.distribute import parameter_server_strategy_v2 as servers
 from tensorflow.python.eager import context
 
-from tfrun.engine import multi_worker, outside_run
+from tfrun.engine import adopted_script, multi_worker, outside_run
 from tfrun.ps import server_strategy
 
 
@@ -29,9 +29,41 @@ def make_ours(original):
     }
 
     def __new__(cls, *args, **kwargs):
-        return object.__new__(ours.get(cls, cls))
+        chosen = ours.get(cls, cls)
+        given = adopted_script.strategy()
+        return given if isinstance(given, chosen) else object.__new__(chosen)
 
     return __new__
+
+
+def give_the_jobs(original):
+    """A strategy of one process becomes the job's where several workers train: see its module."""
+    del original  # object's
+
+    def __new__(cls, *args, **kwargs):
+        return adopted_script.in_place_of(cls.__name__) or object.__new__(cls)
+
+    return __new__
+
+
+def refuse_alone(original):
+    """`CentralStorageStrategy` keeps variables in one process, and the job has several."""
+
+    def __init__(self, compute_devices=None, parameter_device=None):
+        adopted_script.refuse("CentralStorageStrategy")
+        original(self, compute_devices, parameter_device)
+
+    return __init__
+
+
+def adopt_at_scope(original):
+    """`tf.distribute.get_strategy().scope()`, where nothing else is said, is the job's scope."""
+
+    def _scope(self, strategy):
+        given = adopted_script.in_place_of("default strategy")
+        return original(self, strategy) if given is None else given.scope()
+
+    return _scope
 
 
 def mirror_own_devices(original):

@@ -2,8 +2,8 @@
 
 The chief writes an entry when a save begins and one when it has ended, when it comes to a load, and
 when it waits in a collective; the others read them when they have to know. Nobody waits for a
-reader, so that the chief may save alone. The journal is in TensorFlow's key-value store, which all
-workers of a job share, on whatever machines they are.
+reader, so that the chief may save alone. The journal is in the round's key-value store, which all
+workers share, on whatever machines they are.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfrun.engine import worker_store
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import world
 from tfrun.train.call_sites import CallPlace, Frame, here
@@ -118,7 +119,7 @@ class Writer:
 
     def _write(self, entry: dict[str, Any]) -> None:
         with _lock:
-            _store().set_config_key_value(_key(self._entries), json.dumps(entry))
+            worker_store.put(_key(self._entries), json.dumps(entry))
             self._entries += 1
 
 
@@ -222,7 +223,7 @@ writer, reader = Writer(), JournalReader()
 
 def arrive(made: Call) -> None:
     """Tells the chief that this worker has come to a save that needs all of them."""
-    _store().set_config_key_value(_arrival(made, world().rank), "1")
+    worker_store.put(_arrival(made, world().rank), "1")
 
 
 def has_arrived(made: Call, rank: int) -> bool:
@@ -239,12 +240,9 @@ def _get(key: str, deadline: float) -> str | None:
     """Waits for a value; None when there is none at the deadline."""
     while True:
         left = deadline - time.monotonic()
-        milliseconds = int(1000 * min(max(left, 0.001), _SLICE_SECONDS))
-        try:
-            return _store().get_config_key_value(key, milliseconds)
-        except (tf.errors.DeadlineExceededError, tf.errors.NotFoundError):
-            if left <= 0:
-                return None
+        value = worker_store.get(key, min(max(left, 0.001), _SLICE_SECONDS))
+        if value is not None or left <= 0:
+            return value
 
 
 def not_saved(path: str) -> TfrunError:
@@ -271,13 +269,3 @@ def _like(kind: str, text: str, path: str) -> Exception:
 
 def _key(entry: int) -> str:
     return f"tfrun/saves/{world().round}/{entry}"
-
-
-def _store() -> Any:
-    """Returns TensorFlow's context, whose key-value store all workers of a job share.
-
-    tensorflow/python/eager/context.py; the store has no public name.
-    """
-    from tensorflow.python.eager import context
-
-    return context.context()

@@ -19,6 +19,15 @@ x, y = np.ones((64, 4), "float32"), np.ones((64, 1), "float32")
 strategy = None
 if KIND == "mirrored":
     strategy = tf.distribute.MirroredStrategy()
+if KIND == "one device":
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+if KIND == "default":
+    strategy = tf.distribute.get_strategy()
+if KIND == "central":
+    strategy = tf.distribute.experimental.CentralStorageStrategy()
+if KIND == "asks late":
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
 if KIND == "removed":
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 with strategy.scope() if strategy else contextlib.nullcontext():

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from tfrun.collective.form_collective import WorkerAddress, form
+from tfrun.collective.form_collective import form
 from tfrun.collective.peer_listener import PeerListener
 from tfrun.job.supported_versions import version_of
 from tfrun.job.version import __version__
@@ -186,11 +186,11 @@ class Probe:
           "seconds": of the fastest time; "right": the sum is.
         """
         assert self._listener is not None
-        where = [WorkerAddress(host=host, port=port, memory="") for host, port in peers]
         mine, expected = np.full(count, rank + 1, np.float32), world * (world + 1) / 2
         seconds, right = float("inf"), True
-        group = form(self._listener, rank, world, where.__getitem__, seconds=CONNECT_SECONDS)
-        with contextlib.closing(group):
+        addresses = [(host, port) for host, port in peers]
+        group = form(self._listener, rank, world, addresses, seconds=CONNECT_SECONDS)
+        with contextlib.closing(self._listener), contextlib.closing(group):
             for _ in range(times + 1):  # the first one warms up
                 began = time.perf_counter()
                 (found,) = group.all_reduce([mine])

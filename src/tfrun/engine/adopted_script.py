@@ -1,0 +1,84 @@
+"""Gives a script that names no strategy the job's: it trains on all workers as it stands.
+
+Its models belong to the strategy from the moment they are made, and what they use is brought there
+before they train (adoption.py). The rest of the script stands in no scope, as it does around
+`with strategy.scope():`; in one, Keras divides a loss that it computes by the number of workers.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tfrun.cluster.tf_config import parse_tf_config
+from tfrun.engine.local_mode import in_local_mode
+from tfrun.engine.multi_worker import MultiWorkerMirrored, newest
+from tfrun.engine.script_lines import script_line
+from tfrun.job import reports
+from tfrun.job.errors import TfrunError
+from tfrun.job.settings import settings
+from tfrun.job.world import world
+from tfrun.process import channel
+
+_strategy: list[MultiWorkerMirrored] = []  # the job's, once the script has been given it
+
+
+def strategy() -> MultiWorkerMirrored | None:
+    """The job's strategy, where the script has been given it."""
+    return _strategy[0] if _strategy else None
+
+
+def adopt(model: Any) -> None:
+    """Makes a model the job's that belongs to no strategy; all workers must call this.
+
+    Nothing happens where the script has a strategy of its own, or this process trains with nobody.
+    """
+    if model._distribute_strategy is None and not in_local_mode():
+        model._distribute_strategy = _given()
+
+
+def is_to_adopt() -> bool:
+    """Whether this process trains together with others, and its script may be given a strategy."""
+    if settings().strategy == "script" or not channel.is_open():
+        return False
+    if world().role not in ("chief", "worker"):
+        return False
+    cluster = parse_tf_config(os.environ.get("TF_CONFIG") or "{}").cluster
+    return cluster.trainers > 1 and not cluster.count("ps")
+
+
+def in_place_of(name: str) -> MultiWorkerMirrored | None:
+    """The job's strategy for a script that asks for one of a single process.
+
+    None outside a job, and beside a strategy of the script's own for several workers.
+
+    Args:
+      name: of the class that the script asks for.
+    """
+    return _given(f"this script's {name} is the job's strategy here")
+
+
+def refuse(name: str) -> None:
+    """Refuses a strategy of one process that the job's cannot replace.
+
+    Raises:
+      TfrunError: TFRUN-503.
+    """
+    if newest() is None and is_to_adopt():
+        raise TfrunError(
+            "TFRUN-503",
+            f"{name} does not fit: the job has {world().size} workers, and each would train alone",
+            where=script_line(),
+            expected="tfrun.strategy(), or no strategy at all: the job's is used then",
+            fix="Leave it out; or start with --strategy script, if each worker is to train alone",
+        )
+
+
+def _given(why: str = "this script names no strategy") -> MultiWorkerMirrored | None:
+    """The job's strategy; made where the script has none."""
+    if not _strategy and newest() is None and is_to_adopt():
+        _strategy[:] = [MultiWorkerMirrored()]
+        if world().is_chief:
+            text = f"adopted: {why}; its batches are shared out among {world().size} workers"
+            channel.emit(reports.WorkerNotice(text=text))
+    return strategy()
