@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 from tfrun.cluster.tf_config import parse_tf_config
+from tfrun.engine.adoption import give, given
 from tfrun.engine.local_mode import in_local_mode
 from tfrun.engine.multi_worker import MultiWorkerMirrored, newest
 from tfrun.engine.script_lines import script_line
@@ -19,13 +20,6 @@ from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel
-
-_strategy: list[MultiWorkerMirrored] = []  # the job's, once the script has been given it
-
-
-def strategy() -> MultiWorkerMirrored | None:
-    """The job's strategy, where the script has been given it."""
-    return _strategy[0] if _strategy else None
 
 
 def adopt(model: Any) -> None:
@@ -47,7 +41,7 @@ def is_to_adopt() -> bool:
     return cluster.trainers > 1 and not cluster.count("ps")
 
 
-def in_place_of(name: str) -> MultiWorkerMirrored | None:
+def in_place_of(name: str) -> Any | None:
     """The job's strategy for a script that asks for one of a single process.
 
     None outside a job, and beside a strategy of the script's own for several workers.
@@ -74,11 +68,11 @@ def refuse(name: str) -> None:
         )
 
 
-def _given(why: str = "this script names no strategy") -> MultiWorkerMirrored | None:
+def _given(why: str = "this script names no strategy") -> Any | None:
     """The job's strategy; made where the script has none."""
-    if not _strategy and newest() is None and is_to_adopt():
-        _strategy[:] = [MultiWorkerMirrored()]
+    if given() is None and newest() is None and is_to_adopt():
+        give(MultiWorkerMirrored())
         if world().is_chief:
             text = f"adopted: {why}; its batches are shared out among {world().size} workers"
             channel.emit(reports.WorkerNotice(text=text))
-    return strategy()
+    return given()

@@ -29,6 +29,7 @@ from tfrun.engine.scopes import default_strategy
 from tfrun.engine.script_lines import script_line
 from tfrun.job.errors import TfrunError
 
+_given: list[Any] = []
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
 
 
@@ -53,6 +54,16 @@ class Strangers:
 
     def __bool__(self) -> bool:
         return bool(self.variables or self.models or self.optimizers or self.others)
+
+
+def give(strategy: Any) -> None:
+    """Notes the job's strategy, which a script that names none trains by."""
+    _given[:] = [strategy]
+
+
+def given() -> Any | None:
+    """The job's strategy, where the script has been given it; see adopted_script.py."""
+    return _given[0] if _given else None
 
 
 def strategy_for(model: Any) -> Any | None:

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.saved_model import save_context
 
-from tfrun.engine import adopted_script, adoption
+from tfrun.engine import adoption
 from tfrun.engine.local_mode import in_local_mode
 from tfrun.engine.script_lines import script_line
 from tfrun.job.errors import TfrunError
@@ -68,7 +68,7 @@ def strategy_to_run_in(optimizer: Any, variables: Any) -> Any | None:
     for variable in variables or ():
         owner = owner or adoption.strategy_of(variable)
     if not in_local_mode():
-        owner = owner or adopted_script.strategy()  # else each worker would train for itself
+        owner = owner or adoption.given()  # else each worker would train for itself
     one_device = tf.distribute.OneDeviceStrategy
     if owner is None or not (hasattr(owner, "step_logs") or isinstance(owner, one_device)):
         return None

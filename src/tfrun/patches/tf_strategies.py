@@ -8,7 +8,7 @@ from tensorflow.python.distribute import collective_all_reduce_strategy as colle
 from tensorflow.python.distribute import parameter_server_strategy_v2 as servers
 from tensorflow.python.eager import context
 
-from tfrun.engine import adopted_script, multi_worker, outside_run
+from tfrun.engine import adopted_script, adoption, multi_worker, outside_run
 from tfrun.ps import server_strategy
 
 
@@ -30,7 +30,7 @@ def make_ours(original):
 
     def __new__(cls, *args, **kwargs):
         chosen = ours.get(cls, cls)
-        given = adopted_script.strategy()
+        given = adoption.given()
         return given if isinstance(given, chosen) else object.__new__(chosen)
 
     return __new__
