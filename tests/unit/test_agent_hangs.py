@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tfrun.agent import hangs
 from tfrun.agent.hangs import asked_again, have_answered, hung, wondered_about
 from tfrun.job.timeouts import Timeouts
 from tfrun.process import progress
@@ -188,3 +189,16 @@ def test_the_signal_writes_all_stacks() -> None:
     )
     assert "in named_function" in done.stderr
     assert done.stdout == "goes on\n"
+
+
+def test_one_that_is_stopped_is_replaced_soon_where_others_wait() -> None:
+    timeouts, seen = Timeouts(), None
+    for second in range(3):
+        seen = hangs.stopped_still(seen, 1.5, float(second))
+        expected = second == 2  # the machine may have been suspended, and the agent goes on first
+        assert seen.is_to_be_replaced(timeouts, now=float(second), alone=False) is expected
+    assert seen is not None
+    assert not seen.is_to_be_replaced(timeouts, now=2.0, alone=True)
+    assert seen.is_to_be_replaced(timeouts, now=1.0 + timeouts.hang_timeout, alone=True)
+    limited = hangs.stopped_still(seen, 1.7, 3.0)  # it has run in between
+    assert limited == hangs.Stopped(since=3.0, used=1.7)

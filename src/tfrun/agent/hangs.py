@@ -11,7 +11,7 @@ from tfrun.process.progress import Phase, Reading
 STEPS_WAITED_FOR = 10
 # Who has been asked so often and for so long and has shown nothing new does nothing; two looks make
 # a comparison, and on a busy machine an answer takes its time.
-STOPPED_SECONDS = 1.0
+STOPPED_LOOKS = 3  # one a second
 ASKED_TIMES, ASKED_SECONDS = 4, 2.0
 _IN_STEPS = frozenset({Phase.BETWEEN, Phase.STEP, Phase.BODY})
 
@@ -116,15 +116,37 @@ def _of_steps(reading: Reading, timeouts: Timeouts) -> float:
     return max(timeouts.hang_timeout, STEPS_WAITED_FOR * reading.step_seconds)
 
 
-def stopped_seconds(timeouts: Timeouts, *, alone: bool) -> float:
-    """How long a worker may be stopped by a signal.
+@dataclass(frozen=True, kw_only=True)
+class Stopped:
+    """A worker that a signal has stopped: since when, how often it was seen so, and how much
+    processor time (seconds) it had used.
 
-    Args:
-      timeouts: of the job.
-      alone: no other worker waits for it. Where others do, nobody but its agent can tell it from
-        one that is slow: its machine answers for it.
+    Looks are counted too: where the whole machine was suspended, the worker goes on a moment after
+    its agent does.
     """
-    return timeouts.hang_timeout if alone else min(STOPPED_SECONDS, timeouts.hang_timeout)
+
+    since: float
+    used: float
+    looks: int = 1
+
+    def is_to_be_replaced(self, timeouts: Timeouts, *, now: float, alone: bool) -> bool:
+        """Whether it has been stopped for too long.
+
+        Args:
+          timeouts: of the job.
+          now: monotonic seconds.
+          alone: no other worker waits for it. Where others do, nobody but its agent can tell it
+            from one that is slow: its machine answers for it.
+        """
+        long = now - self.since > timeouts.hang_timeout
+        return self.looks >= STOPPED_LOOKS and (long or not alone)
+
+
+def stopped_still(before: Stopped | None, used: float, now: float) -> Stopped:
+    """The worker is seen stopped once more; where it has run in between, for the first time."""
+    if before is None or before.used != used:
+        return Stopped(since=now, used=used)
+    return replace(before, looks=before.looks + 1)
 
 
 def told(task: str, reading: Reading, seconds: float) -> str:

@@ -133,7 +133,7 @@ class WorkerGroup:
         """Has each worker that stands still show where, and ends it: the next round replaces it."""
         timeouts = self.spec.timeouts
         asked: dict[str, hangs.Asked] = {}
-        stopped: dict[str, float] = {}  # since when
+        stopped: dict[str, hangs.Stopped] = {}
         while True:
             await asyncio.sleep(min(1.0, timeouts.hang_timeout / 4))
             readings = {
@@ -154,12 +154,16 @@ class WorkerGroup:
             answered = hangs.have_answered(asked, readings, now)
             hung = hangs.hung(readings, now=now, timeouts=timeouts, alone=alone, answered=answered)
             # Also one that shows no progress, as a script without a strategy does not.
-            stopped = {n: stopped.get(n, now) for n, w in self._workers.items() if w.is_stopped}
-            for name, since in stopped.items():
-                if name not in hung and now - since >= hangs.stopped_seconds(
-                    timeouts, alone=self._world_size == 1
+            stopped = {
+                name: hangs.stopped_still(stopped.get(name), used, now)
+                for name, worker in self._workers.items()
+                if (used := worker.stopped_at) is not None
+            }
+            for name, seen in stopped.items():
+                if name not in hung and seen.is_to_be_replaced(
+                    timeouts, now=now, alone=self._world_size == 1
                 ):
-                    text = hangs.told_of_stopped(self._starts[name].called, now - since)
+                    text = hangs.told_of_stopped(self._starts[name].called, now - seen.since)
                     self._ended_for[name] = text
                     self.on_notice(text)
                     self._workers[name].interrupt(signal.SIGKILL)

@@ -136,9 +136,10 @@ class WorkerProcess:
                 os.kill(self.pid, signum)
 
     @property
-    def is_stopped(self) -> bool:
-        """Whether somebody has stopped it (SIGSTOP), so that it does nothing at all."""
-        return self.pid is not None and not self.exited.is_set() and lineage.is_stopped(self.pid)
+    def stopped_at(self) -> float | None:
+        """Where somebody has stopped it (SIGSTOP): the processor seconds that it had used."""
+        runs = self.pid is not None and not self.exited.is_set()
+        return lineage.stopped_at(self.pid) if runs and self.pid else None
 
     def fails(self, kind: str, message: str) -> None:
         """Reports an exception for a worker that cannot raise it."""

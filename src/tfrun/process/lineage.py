@@ -69,12 +69,26 @@ def kill_descendants(keep: int | None = None) -> None:
 
 def is_stopped(pid: int) -> bool:
     """Whether somebody has stopped a process (SIGSTOP), so that it does nothing at all."""
+    return stopped_at(pid) is not None
+
+
+def stopped_at(pid: int) -> float | None:
+    """The processor seconds that a stopped process has used; None of one that is not stopped.
+
+    One that is stopped again and again, as a limit of its processor time does it, uses some more
+    in between.
+    """
     import psutil
 
     try:
-        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+        process = psutil.Process(pid)
+        with process.oneshot():
+            if process.status() != psutil.STATUS_STOPPED:
+                return None
+            used = process.cpu_times()
+            return used.user + used.system
     except psutil.Error:
-        return False
+        return None
 
 
 def _prctl(option: int, value: int) -> None:
