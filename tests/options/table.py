@@ -120,6 +120,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Effect]] = {
     "rejoin_timeout": (("1",), _timeout("rejoin_timeout")),
     "grace": (("5",), _timeout("preempt_grace")),
     "hang_timeout": (("60",), _timeout("hang_timeout")),
+    "strategy": (("script",), lambda job, value: job.of_job("strategy") == value),
     "communication": (
         ("host", "ring"),
         lambda job, way: job.found["host collective"] == (way == "host"),
@@ -157,6 +158,8 @@ PROVED = {
     "::test_a_crash_loop_ends_with_the_code_of_the_failure",
     "measured": "cluster/test_bench_jobs.py::test_two_workers_are_measured",
     "rejoin_timeout": "options/test_effects.py::test_a_lost_machine_is_waited_for",
+    "strategy": "cluster/test_trains_alone.py"
+    "::test_who_trains_alone_is_told_at_once_and_at_the_end",
     "strict": "cluster/test_other_data.py::test_unseeded_arrays_end_a_strict_job",
 }
 # What is about other machines is refused here, and tested where there are some.
@@ -181,6 +184,7 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
     workers = chosen.get("workers", "1")
     between = {
         "communication": "communication" in chosen,
+        "strategy": "strategy" in chosen,
         "compress": "compress" in chosen,
         "overlap": chosen.get("overlap") == "on",
         "sync_check": "sync_check" in chosen,

@@ -74,6 +74,7 @@ def _without_effect(
         yield "launcher_timeout", why, "Leave out --launcher-timeout, or add -H"
     # What says "do nothing" has its effect everywhere.
     between = {
+        "strategy": job.strategy == "script",
         "communication": job.communication != "auto",
         "compress": job.compress != "off",
         "overlap": job.overlap == "on",
