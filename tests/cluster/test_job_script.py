@@ -199,7 +199,13 @@ def test_plain_python_and_tfrun_agree_on_exit_codes(jobs: Jobs) -> None:
 # default. What else there is says which machines or roles, or how to show the job.
 TOLD = {
     **{"workers": "2", "join_timeout": "300", "rejoin_timeout": "20", "launcher_timeout": "40"},
-    **{"grace": "60", "communication": "host", "compress": "bf16", "overlap": "on"},
+    **{
+        "grace": "60",
+        "strategy": "script",
+        "communication": "host",
+        "compress": "bf16",
+        "overlap": "on",
+    },
     **{"measured": "0", "threads_per_worker": "1", "start_method": "fork", "seed": "7"},
     **{"sync_check": "10", "strict": "1", "max_restarts": "5", "hang_timeout": "50"},
     **{"snapshot_every": "30s", "steps_per_execution": "auto", "checkpoint_dir": "saved"},

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from tfrun.engine import communication
@@ -12,8 +10,7 @@ OURS = {"collective_key": "secret"}
 
 
 def uses_host(explicit=None) -> bool:
-    extended = SimpleNamespace(_num_workers=2, _local_device_type="CPU")
-    return communication.uses_host(SimpleNamespace(extended=extended), explicit)
+    return communication.uses_host(2, explicit)
 
 
 @pytest.mark.parametrize(
