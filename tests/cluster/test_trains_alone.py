@@ -51,7 +51,10 @@ def test_it_trains_with_the_others(kind: str, n: int, why: str, tmp_path: Path) 
         assert f"global batch 16 · {16 / n:.3g} a worker" in text or n == 3, text
 
 
-@pytest.mark.parametrize(("kind", "code"), [("loop", "TFRUN-512"), ("central", "TFRUN-503")])
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [("loop", "TFRUN-512"), ("central", "TFRUN-503"), ("by rank", "TFRUN-515")],
+)
 def test_what_cannot_be_shared_is_refused(kind: str, code: str, tmp_path: Path) -> None:
     text = shown(kind, tmp_path, exit_code=1)
     assert code in text and "trains_alone.py" in text, text

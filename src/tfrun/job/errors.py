@@ -62,6 +62,7 @@ CODES: dict[str, str] = {
     "TFRUN-511": "every worker trains the whole job alone",
     "TFRUN-512": "a training step stands outside strategy.run",
     "TFRUN-514": "an option has no effect on a loop of the script's own",
+    "TFRUN-515": "workers train with different settings",
     "TFRUN-601": "the data is empty",
     "TFRUN-602": "arrays have different numbers of samples",
     "TFRUN-603": "the global batch is larger than the data",

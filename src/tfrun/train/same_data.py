@@ -1,4 +1,4 @@
-"""Compares the arrays that workers pass to one call, along with what they agree on before it."""
+"""Compares what workers pass to one call, along with what they agree on before it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tfrun.engine.agree import sum_over_workers
 from tfrun.job import reports, unmatched_call
 from tfrun.job.world import world
 from tfrun.process import channel
+from tfrun.train import same_settings
 
 CODE = "TFRUN-616"
 
@@ -23,13 +24,21 @@ def before_call(strategy: Any, call: inspect.BoundArguments, flags: Sequence[boo
     """Returns for each flag whether it is set on at least one worker; a collective.
 
     Reports a doubt where the workers' data differs.
+
+    Raises:
+      TfrunError: TFRUN-515, where other arguments or the optimizers do.
     """
     here, count = world(), len(flags)
-    row = np.zeros(count + here.size, np.int64)
+    own = same_settings.settings_of(call.arguments["self"], call.arguments)
+    row = np.zeros(count + 2 * here.size, np.int64)
     row[:count] = flags
     row[count + here.rank] = alike.digest_of_all(call.arguments)
+    row[count + here.size + here.rank] = same_settings.digest(own)
     summed = sum_over_workers(strategy, row)
-    if len(set(summed[count:].tolist())) > 1:
+    data, others = summed[count:].reshape(2, here.size).tolist()
+    if len(set(others)) > 1:
+        same_settings.refuse(strategy, own)
+    if len(set(data)) > 1:
         _compare(strategy, call)
     return [bool(number) for number in summed[:count]]
 

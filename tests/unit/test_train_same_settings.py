@@ -1,0 +1,34 @@
+"""Which settings of a training have to be the same on all workers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from tfrun.train.same_settings import difference, digest, settings_of
+
+
+def settings(config: dict, **arguments) -> dict[str, str]:
+    optimizer = SimpleNamespace(get_config=lambda: config)
+    return settings_of(SimpleNamespace(optimizer=optimizer), arguments)
+
+
+def test_plain_values_count_and_what_a_worker_has_of_its_own_does_not() -> None:
+    one = settings({"name": "sgd", "learning_rate": 0.1}, batch_size=8, verbose=1, x=[1], self=0j)
+    two = settings({"name": "sgd_1", "learning_rate": 0.1}, batch_size=8, verbose=0, x=[2], self=1j)
+    assert one == two and digest(one) == digest(two)
+    assert one["optimizer.learning_rate"] == "0.1" and one["batch_size"] == "8"
+
+
+def test_a_difference_is_named_with_both_values() -> None:
+    rates = [{"learning_rate": {"config": {"decay": rate}}} for rate in (0.1, 0.1, 0.2)]
+    told = [settings(rate, epochs=2) for rate in rates]
+    assert len({digest(one) for one in told}) == 2
+    assert difference(told) == (
+        "optimizer.learning_rate.config.decay is 0.1 on worker 0, and 0.2 on worker 2"
+    )
+    assert difference(told[:2]) == ""
+
+
+def test_an_optimizer_without_a_config_is_known_by_its_kind() -> None:
+    assert settings_of(SimpleNamespace(optimizer=object()), {}) == {"optimizer": "object"}
+    assert settings_of(SimpleNamespace(optimizer=None), {"epochs": 1}) == {"epochs": "1"}
