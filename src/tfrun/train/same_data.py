@@ -29,7 +29,9 @@ def before_call(strategy: Any, call: inspect.BoundArguments, flags: Sequence[boo
       TfrunError: TFRUN-515, where other arguments or the optimizers do.
     """
     here, count = world(), len(flags)
-    own = same_settings.settings_of(call.arguments["self"], call.arguments)
+    # Later rounds run the same script, and who is new in one may not hold its state yet.
+    model = call.arguments["self"]
+    own = same_settings.settings_of(model, call.arguments) if here.round == 0 else {}
     row = np.zeros(count + 2 * here.size, np.int64)
     row[:count] = flags
     row[count + here.rank] = alike.digest_of_all(call.arguments)
