@@ -28,6 +28,7 @@ from tfrun.process import progress, stacks
 from tfrun.process.memory import oom_kills
 
 START_POLL_SECONDS = 0.5  # to look at who has begun to wait in TensorFlow's start
+NOT_ENDED = "a worker stands still, and cannot be ended"
 KEEP_SECONDS = 5.0  # for a worker that stands still, to keep its state
 
 Send = Callable[[wire.Message], None]
@@ -134,6 +135,7 @@ class WorkerGroup:
         timeouts = self.spec.timeouts
         asked: dict[str, hangs.Asked] = {}
         stopped: dict[str, hangs.Stopped] = {}
+        ended: dict[str, int] = {}  # how often one was seen that has got SIGKILL
         while True:
             await asyncio.sleep(min(1.0, timeouts.hang_timeout / 4))
             readings = {
@@ -153,6 +155,15 @@ class WorkerGroup:
                 asked[name] = hangs.asked_again(asked.get(name), readings[name], now)
             answered = hangs.have_answered(asked, readings, now)
             hung = hangs.hung(readings, now=now, timeouts=timeouts, alone=alone, answered=answered)
+            ended = {
+                name: ended.get(name, 0) + 1
+                for name, worker in self._workers.items()
+                if name in self._ended_for and not worker.exited.is_set()
+            }
+            hung = {name: seconds for name, seconds in hung.items() if name not in ended}
+            for name in (name for name, looks in ended.items() if looks == hangs.ENDED_LOOKS):
+                # Its peers wait for it, and SIGKILL does nothing: the round ends without it.
+                self._workers[name].fails("UnavailableError", NOT_ENDED)
             # Also one that shows no progress, as a script without a strategy does not.
             stopped = {
                 name: hangs.stopped_still(stopped.get(name), used, now)
@@ -160,7 +171,7 @@ class WorkerGroup:
                 if (used := worker.stopped_at) is not None
             }
             for name, seen in stopped.items():
-                if name not in hung and seen.is_to_be_replaced(
+                if name not in {*hung, *ended} and seen.is_to_be_replaced(
                     timeouts, now=now, alone=self._world_size == 1
                 ):
                     text = hangs.told_of_stopped(self._starts[name].called, now - seen.since)
