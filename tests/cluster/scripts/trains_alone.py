@@ -16,7 +16,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 x, y = np.ones((64, 4), "float32"), np.ones((64, 1), "float32")
-RATE = 0.01 * (1 + int(os.environ["RANK"])) if KIND == "by rank" else 0.01
+MOMENTUM = 0.1 * int(os.environ["RANK"]) if KIND == "by rank" else 0.0
 strategy = None
 if KIND == "mirrored":
     strategy = tf.distribute.MirroredStrategy()
@@ -33,7 +33,7 @@ if KIND == "removed":
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 with strategy.scope() if strategy else contextlib.nullcontext():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(RATE), "mse")
+    model.compile(keras.optimizers.SGD(0.01, momentum=MOMENTUM), "mse")
 if KIND == "predicts":
     model.predict(x, verbose=0)
 elif KIND == "loop":
