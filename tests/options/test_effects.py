@@ -41,6 +41,7 @@ if round == 0 and rank == 1:
     agent = psutil.Process().parent().parent()
     pathlib.Path("agent-").write_text(str(agent.pid))
     pathlib.Path("agent-").rename(there)
+    agent.suspend()  # it would end this worker once its own parent has gone, and say so
     if "join" in agent.parent().cmdline():  # which would start another agent
         agent.parent().kill()
     agent.kill()
