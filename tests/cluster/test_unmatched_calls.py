@@ -42,7 +42,7 @@ def shown(
     [
         ("evaluate", "model.evaluate", "auto"),
         ("evaluate", "model.evaluate", "ring"),
-        ("fewer", "model.fit", "auto"),
+        ("again", "model.fit", "auto"),
         ("reduce", "strategy.reduce", "ring"),
         ("loop", "a collective", "auto"),
         ("loop", "a collective", "ring"),
@@ -104,7 +104,7 @@ def test_a_sum_of_the_scripts_own_meets_none_of_a_step(
 def test_in_a_callback_the_failure_names_the_call(way: str, tmp_path: Path) -> None:
     text = shown("callback", tmp_path, way=way)
     line = line_of("# here: callback")
-    fit = line_of("# here: fewer")
+    fit = line_of("# here: fit")
     # Whoever is first; TensorFlow's own collective does not know where the other one is.
     assert f"unmatched_calls.py:{line})" in text or f"unmatched_calls.py:{fit})" in text
     assert "TFRUN-406: model." in text
