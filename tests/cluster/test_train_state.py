@@ -75,8 +75,6 @@ def check_numbers(run_dir: Path, batch: int | None) -> None:
     assert training["samples_per_second"] == rate
     assert all(training["split"][part] is not None for part in PARTS), training
     assert training["split"]["compute"] > 0
-    # Of both workers, while the step is the chief's.
-    assert 0.3 < sum(training["split"].values()) / training["step_seconds"] < 3
     assert all(task["own_seconds"] and task["rss_bytes"] for task in view["tasks"])
 
 

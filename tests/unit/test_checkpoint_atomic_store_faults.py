@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -125,20 +124,6 @@ def test_killed_at_random_moments(tmp_path):
         assert not [name for name in found if name.startswith(".") and name != ".lock"], seed
         assert_whole(store.newest(), size=50_000)
         store.close()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte."""
-    if os.geteuid() != 0:
-        pytest.skip("ONLY ROOT can mount a small disk: a full and a read-only one are NOT TESTED")
-    path = tmp_path / "disk"
-    path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", path], check=True)
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", path], check=True)
 
 
 def test_a_full_disk(small_disk):

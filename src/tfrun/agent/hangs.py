@@ -11,9 +11,9 @@ from tfrun.process.progress import Phase, Reading
 STEPS_WAITED_FOR = 10
 # Who has been asked so often and for so long and has shown nothing new does nothing; two looks make
 # a comparison, and on a busy machine an answer takes its time.
+ASKED_TIMES, ASKED_SECONDS = 4, 2.0
 STOPPED_LOOKS = 3  # one a second
 ENDED_LOOKS = 3  # at one that SIGKILL should have ended; to free much memory takes its time
-ASKED_TIMES, ASKED_SECONDS = 4, 2.0
 _IN_STEPS = frozenset({Phase.BETWEEN, Phase.STEP, Phase.BODY})
 
 

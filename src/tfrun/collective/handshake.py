@@ -44,7 +44,7 @@ def call(
     """
     hello = _HELLO.pack(use, world, me, peer, secrets.token_bytes(NONCE_BYTES))
     connection.sendall(hello)
-    answer = _read(connection, NONCE_BYTES + PROOF_BYTES)
+    answer = read(connection, NONCE_BYTES + PROOF_BYTES)
     challenge, proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
     if not hmac.compare_digest(proof, _prove(key, b"answer", hello, challenge)):
         raise HandshakeRefused(f"what listens for rank {peer} does not know this job's secret")
@@ -56,13 +56,13 @@ def answer(connection: socket.socket, key: str, *, me: int, world: int) -> tuple
 
     Raises as `call`.
     """
-    hello = _read(connection, _HELLO.size)
+    hello = read(connection, _HELLO.size)
     use, their_world, peer, meant, _ = _HELLO.unpack(hello)
     if use not in (LINK, STORE) or their_world != world or meant != me or peer >= world:
         raise HandshakeRefused("it is no worker of this round")
     challenge = secrets.token_bytes(NONCE_BYTES)
     connection.sendall(challenge + _prove(key, b"answer", hello, challenge))
-    proof = _read(connection, PROOF_BYTES)
+    proof = read(connection, PROOF_BYTES)
     if not hmac.compare_digest(proof, _prove(key, b"caller", hello, challenge)):
         raise HandshakeRefused("it does not know this job's secret")
     return peer, use
@@ -72,11 +72,12 @@ def _prove(key: str, side: bytes, hello: bytes, challenge: bytes) -> bytes:
     return hmac.new(key.encode(), side + hello + challenge, hashlib.sha256).digest()
 
 
-def _read(connection: socket.socket, count: int) -> bytes:
-    data = b""
+def read(connection: socket.socket, count: int) -> bytes:
+    """Returns so many bytes; raises `HungUp` where fewer come."""
+    data = bytearray()
     while len(data) < count:
-        more = connection.recv(count - len(data))
+        more = connection.recv(min(count - len(data), 1 << 20))
         if not more:
             raise HungUp("it closed the connection")
         data += more
-    return data
+    return bytes(data)

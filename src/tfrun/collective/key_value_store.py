@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 from tfrun.collective.errors import PeerGone
+from tfrun.collective.handshake import read
 
 ANSWER_SECONDS = 30.0  # for an answer that should come at once: rank 0 may hold Python's lock
 LONGEST_BYTES = 64 << 20  # of a message
@@ -92,17 +93,7 @@ def _send(connection: socket.socket, data: bytes) -> None:
 
 
 def _receive(connection: socket.socket) -> bytes:
-    (length,) = _LENGTH.unpack(_read(connection, _LENGTH.size))
+    (length,) = _LENGTH.unpack(read(connection, _LENGTH.size))
     if length > LONGEST_BYTES:
         raise OSError(f"a message of {length} bytes")
-    return _read(connection, length)
-
-
-def _read(connection: socket.socket, count: int) -> bytes:
-    data = bytearray()
-    while len(data) < count:
-        more = connection.recv(min(count - len(data), 1 << 20))
-        if not more:
-            raise OSError("it closed the connection")
-        data += more
-    return bytes(data)
+    return read(connection, length)

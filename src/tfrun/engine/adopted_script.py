@@ -7,6 +7,7 @@ before they train (adoption.py). The rest of the script stands in no scope, as i
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -31,6 +32,7 @@ def adopt(model: Any) -> None:
         model._distribute_strategy = _given()
 
 
+@functools.cache  # `train_on_batch` asks for each batch
 def is_to_adopt() -> bool:
     """Whether this process trains together with others, and its script may be given a strategy."""
     if settings().strategy == "script" or not channel.is_open():

@@ -237,11 +237,22 @@ def _name(rank: int) -> str:
 
 @functools.cache  # a name can be given once, and it is the first error that counts
 def _tell(rank: int, mine: str) -> None:
-    _eager().set_config_key_value(_name(rank), mine)
+    put(_name(rank), mine)
 
 
 def _told(rank: int, seconds: float) -> str:
+    told = get(_name(rank), seconds)
+    return "elsewhere" if told is None else told
+
+
+def put(name: str, value: str) -> None:
+    """Sets a string of TensorFlow's coordination service, once."""
+    _eager().set_config_key_value(name, value)
+
+
+def get(name: str, seconds: float) -> str | None:
+    """Waits for a string of the service; None when there is none after so many seconds."""
     try:
-        return _eager().get_config_key_value(_name(rank), int(1000 * seconds))
+        return _eager().get_config_key_value(name, int(1000 * seconds))
     except (tf.errors.DeadlineExceededError, tf.errors.NotFoundError):
-        return "elsewhere"
+        return None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from tensorflow.python.distribute import collective_all_reduce_strategy as collective
 from tensorflow.python.distribute import parameter_server_strategy_v2 as servers
 from tensorflow.python.eager import context
 
-from tfrun.engine import adopted_script, adoption, multi_worker, outside_run
+from tfrun.engine import adopted_script, adoption, multi_worker, outside_run, script_lines
+from tfrun.engine.local_mode import in_local_mode
 from tfrun.ps import server_strategy
 
 
@@ -57,10 +59,15 @@ def refuse_alone(original):
 
 
 def adopt_at_scope(original):
-    """`tf.distribute.get_strategy().scope()`, where nothing else is said, is the job's scope."""
+    """A script's `tf.distribute.get_strategy().scope()`, where nothing else is said, is the job's.
+
+    Keras enters that scope too, for a model that the chief runs alone.
+    """
 
     def _scope(self, strategy):
-        given = adopted_script.in_place_of("default strategy")
+        by_script = script_lines.is_script(sys._getframe(2).f_code.co_filename)
+        takes = by_script and not in_local_mode()
+        given = adopted_script.in_place_of("default strategy") if takes else None
         return original(self, strategy) if given is None else given.scope()
 
     return _scope
