@@ -1,5 +1,6 @@
-"""SIGKILL of one of 2 workers: seconds to the first new step, and steps redone. Beside tfrun, what
-people use today, with the same fault (restarts.py).
+"""SIGKILL or SIGSTOP of one of 2 workers: seconds to the first new step, and steps redone.
+
+Beside tfrun, what people use today, with the same kill (restarts.py).
 
 Goals: the median of 20 kills is 1.5 s or less, no step is lost, and the weights are those of an
 undisturbed run, bit for bit.
@@ -46,10 +47,12 @@ def main(kills: int = 20, peer_kills: int = 5) -> None:
     ratios = {"times_sooner_than_the_next": min(theirs) / ours} if theirs else {}
     record("SIGKILL to first new step", "s", seconds, not_run=not_run, **ratios)
     record("steps redone", "steps a kill", redone, not_run=not_run)
+    stopped = [kill.seconds for kill in under_tfrun(peer_kills, signal.SIGSTOP)]
+    record("SIGSTOP to first new step", "s", {"tfrun, Keras 3": numbers(stopped)})
 
 
-def under_tfrun(kills: int) -> list[Recovery]:
-    """Kills the chief and the other worker by turns in one job; checks its weights at the end."""
+def under_tfrun(kills: int, how: signal.Signals = signal.SIGKILL) -> list[Recovery]:
+    """Hits the chief and the other worker by turns in one job; checks its weights at the end."""
     epochs = str((kills + 2) * BETWEEN // STEPS_AN_EPOCH + 1)
     wanted = None
     found: list[Recovery] = []
@@ -65,7 +68,7 @@ def under_tfrun(kills: int) -> list[Recovery]:
                 environment=shared,
             ) as job:
                 if disturbed:
-                    found = [_kill(job, Path(folder), number % 2) for number in range(kills)]
+                    found = [_hit(job, Path(folder), i % 2, how) for i in range(kills)]
                 if code := job.wait():
                     raise SystemExit(f"the job ended with {code}\n{job.log.read_text()[-4000:]}")
                 weights = reading.weights(job.events())
@@ -75,13 +78,13 @@ def under_tfrun(kills: int) -> list[Recovery]:
     return found
 
 
-def _kill(job: ChildJob, folder: Path, rank: int) -> Recovery:
-    """Kills a worker once both have made some steps, and waits for the first new one."""
+def _hit(job: ChildJob, folder: Path, rank: int, how: signal.Signals) -> Recovery:
+    """Kills or stops a worker once both have made some steps; waits for the first new one."""
     workers = job.until(lambda events: _both(reading.running(events), folder))
     if not workers:
         raise SystemExit("the job was over before all the kills")
     known, now = steps.files(folder), time.time()
-    if not job.send(workers[f"worker:{rank}"].pid, signal.SIGKILL):
+    if not job.send(workers[f"worker:{rank}"].pid, how):
         raise SystemExit(f"worker {rank} had gone by itself")
     first = job.until(lambda _: steps.first(folder, known))
     if first is None:
