@@ -6,6 +6,7 @@ import ctypes
 import platform
 import signal
 import threading
+import warnings
 import weakref
 from typing import Any
 
@@ -123,18 +124,19 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
 
     def __init__(self, cluster_resolver=None, communication_options=None):
         if hasattr(self, "_extended"):  # the script was given it before it asked
+            _tell_unused(self, cluster_resolver, communication_options)
             return
         cluster_resolver = cluster_resolver or TFConfigClusterResolver()
         _refuse_servers(cluster_resolver)
         chosen = communication.options(communication_options)
         by_host = communication.uses_host(_worker_count(cluster_resolver), communication_options)
-        with progress.tensorflow_start():
+        with progress.workers_start():
             extended_class = HostExtended if by_host else MultiWorkerExtended
             extended = extended_class(self, cluster_resolver, chosen)
         # Not upstream's __init__: it would make upstream's `extended`.
         distribute_lib.Strategy.__init__(self, extended)
         if by_host:
-            with progress.tensorflow_start():
+            with progress.workers_start():
                 host_collective.adopt(self, compression.wanted())
         else:
             _give_back_sigterm()
@@ -152,6 +154,48 @@ _formed: list[weakref.ref[MultiWorkerMirrored]] = []
 def newest() -> MultiWorkerMirrored | None:
     """The strategy by which this process trains with other workers; None when it does not."""
     return _formed[0]() if _formed else None
+
+
+def meet() -> None:
+    """Connects the job's workers by TensorFlow's cluster, for the strategies that come later.
+
+    The cluster can be joined before the first tensor only. Nothing happens where the workers talk
+    through the host collective, which needs none.
+
+    Raises:
+      UsageError: TFRUN-105, see `communication.uses_host`.
+    """
+    cluster_resolver = TFConfigClusterResolver()
+    workers = _worker_count(cluster_resolver)
+    if workers == 1 or communication.uses_host(workers, None):
+        return
+    nobody: Any = object.__new__(MultiWorkerMirrored)
+    nobody._collective_key_base = 0  # without a turn of its own: a peer may have made a strategy
+    with progress.workers_start():
+        MultiWorkerExtended(nobody, cluster_resolver, communication.CommunicationOptions())
+    _give_back_sigterm()
+
+
+def _tell_unused(given: MultiWorkerMirrored, cluster_resolver: Any, options: Any) -> None:
+    """Warns of arguments of a strategy that the script was given before, and that has others."""
+    extended, found = given.extended, []
+    if options is not None:
+        own, explicit = vars(communication.options()), vars(communication.options(options))
+        by_host = extended._host_calls is not None  # which knows no packs, and is none of these
+        automatic = options.implementation == tensorflow_collectives.Implementation.AUTO
+        if not automatic if by_host else own != explicit:
+            found.append("communication_options")
+    if cluster_resolver is not None:
+        cluster = extended._cluster_resolver.cluster_spec()
+        if cluster_resolver.cluster_spec() != cluster:
+            found.append("cluster_resolver")
+    if found:
+        warnings.warn(
+            f"no effect of {' and '.join(found)}: the script's first model has been given the "
+            "job's strategy already. Make the strategy above the first model.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _give_back_sigterm() -> None:

@@ -49,6 +49,14 @@ STRATEGIES = (
     ),
     Patch(
         targets={
+            "tensorflow.python.eager.context:Context.ensure_initialized": "tf_strategies:meet_first"
+        },
+        issue="TensorFlow can join a cluster before its first tensor only, and a script that names "
+        "no strategy asks for one with its first model",
+        until="`TFE_EnableCollectiveOps` connects a context that has computed something",
+    ),
+    Patch(
+        targets={
             f"{_DISTRIBUTE}.mirrored_strategy:all_local_devices": "tf_strategies:mirror_own_devices"
         },
         issue="once the workers are connected, `MirroredStrategy()` takes the devices of all "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any
 
 from tensorflow.python.distribute import collective_all_reduce_strategy as collective
@@ -71,6 +72,28 @@ def adopt_at_scope(original):
         return original(self, strategy) if given is None else given.scope()
 
     return _scope
+
+
+def meet_first(original):
+    """What a script computes first waits for the job's other workers, if TensorFlow needs that.
+
+    Up to then the script may still say with which devices and threads TensorFlow is to start.
+    """
+    meeting, met = threading.RLock(), False
+
+    def ensure_initialized(self):
+        nonlocal met
+        if self._initialized:  # asked for each tensor that is made of numbers
+            return
+        with meeting:
+            has_cluster = self._server_def or self._collective_ops_server_def
+            if not met and not self._initialized and not has_cluster:
+                met = adopted_script.is_to_adopt()
+                if met:
+                    multi_worker.meet()
+        original(self)
+
+    return ensure_initialized
 
 
 def mirror_own_devices(original):

@@ -40,14 +40,14 @@ class Phase(enum.IntEnum):
     TRACING = 4  # in a first step
     PAUSE = 5  # saving, or what callbacks do when an epoch ends
     LOOP = 6  # between two commits of a loop of the script's own, or after the last one
-    TENSORFLOW_START = 7  # in TensorFlow's start, which waits for all the others, without any end
+    WORKERS_START = 7  # in the workers' start, which waits for all the others, without any end
 
 
 # What happens in between, and in which phases that is shown; in others they go on.
 _INSTEAD_OF = {
     Phase.STEP: set(Phase) - {Phase.OTHER, Phase.TRACING},
     Phase.PAUSE: set(Phase) - {Phase.OTHER},
-    Phase.TENSORFLOW_START: set(Phase),
+    Phase.WORKERS_START: set(Phase),
 }
 
 
@@ -227,9 +227,9 @@ def pausing() -> contextlib.AbstractContextManager[None]:
     return _meanwhile(Phase.PAUSE)
 
 
-def tensorflow_start() -> contextlib.AbstractContextManager[None]:
-    """While it lasts TensorFlow waits for all workers to start."""
-    return _meanwhile(Phase.TENSORFLOW_START)
+def workers_start() -> contextlib.AbstractContextManager[None]:
+    """While it lasts this worker waits for all the others to come to their strategy."""
+    return _meanwhile(Phase.WORKERS_START)
 
 
 def in_collective() -> contextlib.AbstractContextManager[None]:
