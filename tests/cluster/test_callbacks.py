@@ -68,6 +68,16 @@ def test_chief_only_uses_the_model_alone(tmp_path):
     assert worker["seen"]["all_loss"] == seen["all_loss"]
 
 
+def test_chief_only_uses_models_alone_in_a_script_without_a_strategy(tmp_path):
+    chief, worker = on_two_workers("chief_adopted", tmp_path)
+    seen = chief.pop("seen")
+    assert worker.pop("seen") == {} and chief == worker
+    assert chief["replicas"] == 2 and chief["on_batch"] == 8
+    assert seen["trained"] == pytest.approx(seen["by_hand"], rel=1e-5)
+    assert seen["own"][0] == seen["on_batch"] == seen["in_scope"] == 64
+    assert seen["strategies"] == 1
+
+
 def test_training_is_the_same_with_and_without_chief_only(tmp_path):
     with_it, _ = on_two_workers("transparent", tmp_path)
     assert with_it["with"] == with_it["without"]
