@@ -1,4 +1,4 @@
-"""A worker dies while the others are in TensorFlow's start, where they hear of nothing."""
+"""A worker dies while the others are in the workers' start, where they hear of nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from test_recovery_control import events, run
 from conftest import Jobs
 
 
-def test_one_that_waits_for_the_dead_in_tensorflows_start_is_not_waited_for(jobs: Jobs) -> None:
+def test_one_that_waits_for_the_dead_in_the_workers_start_is_not_waited_for(jobs: Jobs) -> None:
     result = run(
         jobs,
         "import ctypes\n"
@@ -15,7 +15,7 @@ def test_one_that_waits_for_the_dead_in_tensorflows_start_is_not_waited_for(jobs
         "if round == 0 and rank == 1:\n"
         "    meet()\n    die()\n"
         "if round == 0:\n"
-        "    with progress.tensorflow_start():\n"
+        "    with progress.workers_start():\n"
         "        meet()\n"
         "        ctypes.PyDLL(None).sleep(60)\n"  # as TensorFlow does, with Python's lock held
         "print('end', flush=True)\n",

@@ -115,7 +115,7 @@ def test_in_a_callback_the_failure_names_the_call(way: str, tmp_path: Path) -> N
 def test_a_peer_ends_before_they_have_met(tmp_path: Path) -> None:
     text = shown("before", tmp_path)
     assert (
-        f"TFRUN-406: TensorFlow's start needs every worker: worker 1 does not come, {GONE}" in text
+        f"TFRUN-406: the workers' start needs every worker: worker 1 does not come, {GONE}" in text
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 from machines import Hosts, needs_hosts, thorough
 
@@ -37,9 +36,7 @@ def test_the_others_go_on_when_a_host_is_cut_off(hosts: Hosts) -> None:
     process = hosts.start(ENDLESS, *options)
     _wait_for(hosts, 0, 5)
     hosts.lab.cut("n3")
-    began = time.monotonic()
     _wait_for(hosts, 1, 4)
-    assert time.monotonic() - began <= 30  # TensorFlow's own cluster has to start again
     os.kill(hosts.lab.pid_of(process), signal.SIGINT)
     code, _, err = hosts.end(process, 20)
     assert code == 130, err

@@ -64,14 +64,14 @@ def test_ctrl_c(hosts: Hosts) -> None:
 
 
 @thorough
-def test_one_that_is_stuck_in_tensorflows_start(hosts: Hosts) -> None:
+def test_one_that_is_stuck_in_the_workers_start(hosts: Hosts) -> None:
     """A firewall lets SSH through and nothing else: TensorFlow would wait for ever."""
     hosts.lab.drop("n1", "1024-65535")
     args = ("-H", "n1,n2", "--join-timeout", "20", "--max-restarts", "0")
     code, _, err = hosts.end(hosts.start(ENDLESS, *args), 90)
     assert code == 137, err
     waits = (
-        r"worker 1 waits in TensorFlow's start \([0-9]+ s\) for worker 0 at 10\.66\.0\.1:[0-9]+: "
+        r"worker 1 waits in the workers' start \([0-9]+ s\) for worker 0 at 10\.66\.0\.1:[0-9]+: "
     )
     assert re.search(f"{waits}no answer: it is down, or a firewall drops the packets", err), err
-    assert "worker 1 has been stuck in TensorFlow's start for 2" in err
+    assert "worker 1 has been stuck in the workers' start for 2" in err

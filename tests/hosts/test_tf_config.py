@@ -52,9 +52,9 @@ def test_a_machine_that_is_not_there_is_named(hosts: Hosts) -> None:
     for name, task in (("n1", "chief 0"), ("n2", "worker 0")):
         print(said(hosts, name))
         assert f"digits · {task} of a cluster of 3 · " in said(hosts, name)
-        waits = rf"{task} waits in TensorFlow's start \([0-9]+ s\) for worker 1 at n3:2222: conn"
+        waits = rf"{task} waits in the workers' start \([0-9]+ s\) for worker 1 at n3:2222: conn"
         assert len(re.findall(waits, said(hosts, name))) >= 2  # every five seconds
-        assert "has been stuck in TensorFlow's start for 2" in said(hosts, name)
+        assert "has been stuck in the workers' start for 2" in said(hosts, name)
 
 
 def test_a_server_that_is_not_there_is_named(hosts: Hosts) -> None:
@@ -64,6 +64,6 @@ def test_a_server_that_is_not_there_is_named(hosts: Hosts) -> None:
     worker, chief = (start(hosts, name, cluster, *given) for name in ("n2", "n1"))
     assert chief.wait(SECONDS)
     print(said(hosts, "n1"), said(hosts, "n2"))
-    waits = r"chief 0 waits in TensorFlow's start \([0-9]+ s\) for ps 0 at n3:2222: connection"
+    waits = r"chief 0 waits in the workers' start \([0-9]+ s\) for ps 0 at n3:2222: connection"
     assert re.search(f"{waits} refused", said(hosts, "n1"))
     worker.wait(SECONDS)

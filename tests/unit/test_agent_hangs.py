@@ -26,7 +26,7 @@ def reading(phase: Phase, seconds_ago: float, step: float = 0.01) -> Reading:
     [
         ({"a": reading(Phase.BETWEEN, 31), "b": reading(Phase.STEP, 31)}, {"a"}),
         ({"a": reading(Phase.BODY, 31), "b": reading(Phase.STEP, 31)}, {"a"}),
-        ({n: reading(Phase.TENSORFLOW_START, s) for n, s in (("a", 599), ("b", 601))}, {"b"}),
+        ({n: reading(Phase.WORKERS_START, s) for n, s in (("a", 599), ("b", 601))}, {"b"}),
         ({"a": reading(Phase.BETWEEN, 29), "b": reading(Phase.STEP, 29)}, set()),
         # Everybody waits for somebody: one of them is wrong, and nobody knows which.
         ({"a": reading(Phase.STEP, 59), "b": reading(Phase.STEP, 59)}, set()),

@@ -65,7 +65,7 @@ def test_machines_with_other_versions_are_the_last_that_is_thought_of():
 def test_workers_that_tfrun_has_ended():
     since = time.monotonic() - 13
     for phase, name in (
-        (Phase.TENSORFLOW_START, "stuck in TensorFlow's start"),
+        (Phase.WORKERS_START, "stuck in the workers' start"),
         (Phase.STEP, "stood still"),
     ):
         tail = told("worker:1", Reading(phase=phase, since=since, step_seconds=1.0), 13.0)

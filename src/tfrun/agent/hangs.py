@@ -108,7 +108,7 @@ def allowed_seconds(reading: Reading, timeouts: Timeouts, *, all_stand: bool) ->
             return max(timeouts.trace_timeout, steps)
         case Phase.PAUSE | Phase.LOOP:
             return max(timeouts.pause_timeout, steps)
-        case Phase.TENSORFLOW_START:
+        case Phase.WORKERS_START:
             return timeouts.join_timeout
     return None
 
@@ -159,9 +159,9 @@ def told(task: str, reading: Reading, seconds: float) -> str:
       seconds: for how long.
     """
     name = task.replace(":", " ")
-    if reading.phase is Phase.TENSORFLOW_START:
+    if reading.phase is Phase.WORKERS_START:
         return (
-            f"{name} has been stuck in TensorFlow's start for {seconds:.0f} s and is ended: it "
+            f"{name} has been stuck in the workers' start for {seconds:.0f} s and is ended: it "
             "waits for workers that do not start, or whose ports it does not reach"
         )
     return (

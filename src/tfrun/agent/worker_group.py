@@ -15,8 +15,8 @@ from typing import Any
 from tfrun.agent import hangs
 from tfrun.agent.gpus import share_gpus, visible_gpus
 from tfrun.agent.spawn import Spawner
-from tfrun.agent.tensorflow_start import StartWatch
 from tfrun.agent.worker_process import WorkerProcess
+from tfrun.agent.workers_start import StartWatch
 from tfrun.control.protocol import messages, wire
 from tfrun.job import profile_request as profile
 from tfrun.job import reports, unmatched_call
@@ -27,7 +27,7 @@ from tfrun.job.spec import JobSpec
 from tfrun.process import progress, stacks
 from tfrun.process.memory import oom_kills
 
-START_POLL_SECONDS = 0.5  # to look at who has begun to wait in TensorFlow's start
+START_POLL_SECONDS = 0.5  # to look at who has begun to wait in the workers' start
 NOT_ENDED = "a worker stands still, and cannot be ended"
 KEEP_SECONDS = 5.0  # for a worker that stands still, to keep its state
 
@@ -146,7 +146,7 @@ class WorkerGroup:
             if self._leaving or self._told:
                 return
             for name, reading in readings.items():
-                if reading.phase is progress.Phase.TENSORFLOW_START:
+                if reading.phase is progress.Phase.WORKERS_START:
                     self._starts[name].look(reading.since, self.on_notice)
                     self._end_if_in_vain(self._workers[name])
             now, alone = time.monotonic(), len(readings) == self._world_size
@@ -180,18 +180,18 @@ class WorkerGroup:
                     self._workers[name].interrupt(signal.SIGKILL)
             for name, seconds in hung.items():
                 text = hangs.told(self._starts[name].called, readings[name], seconds)
-                if readings[name].phase is progress.Phase.TENSORFLOW_START:
+                if readings[name].phase is progress.Phase.WORKERS_START:
                     text += self._starts[name].end()
                 self._ended_for[name] = text
                 self.on_notice(text)
             await asyncio.gather(*(self._end_hung(self._workers[name]) for name in hung))
 
     def _end_if_in_vain(self, worker: WorkerProcess) -> None:
-        """Ends who waits in TensorFlow's start, and hears nothing, for one that has ended."""
+        """Ends who waits in the workers' start, and hears nothing, for one that has ended."""
         never = [task for task, last in self._over.items() if last is None]
         if never and not worker.raised:
             reason = unmatched_call.ended(never)
-            error = unmatched_call.error("TensorFlow's start", reason, where="")
+            error = unmatched_call.error("the workers' start", reason, where="")
             worker.fails(type(error).__name__, str(error))
             worker.interrupt(signal.SIGKILL)
 
@@ -258,17 +258,17 @@ class WorkerGroup:
         self._leaving = True
         for worker in self._workers.values():
             worker.leave()
-        self._kill_those_in_tensorflow_start(self._workers.values())
+        self._kill_those_in_workers_start(self._workers.values())
 
-    def _kill_those_in_tensorflow_start(self, workers: Collection[WorkerProcess]) -> None:
-        """Ends who waits in TensorFlow's start for a peer that does not come any more.
+    def _kill_those_in_workers_start(self, workers: Collection[WorkerProcess]) -> None:
+        """Ends who waits in the workers' start for a peer that does not come any more.
 
-        It does so with Python's lock held, so it hears nothing for seconds; and it has done
-        nothing yet that could be lost.
+        In TensorFlow's own start it holds Python's lock, and hears nothing for seconds; and it has
+        trained nothing yet that could be lost.
         """
         for worker in workers:
             reading = self._reading(worker)
-            if reading and reading.phase is progress.Phase.TENSORFLOW_START:
+            if reading and reading.phase is progress.Phase.WORKERS_START:
                 worker.signal(signal.SIGKILL)
 
     async def stop(self, signum: signal.Signals, grace: float, names: Collection[str] = ()) -> None:
@@ -289,7 +289,7 @@ class WorkerGroup:
         until = time.monotonic() + grace
         while any(not worker.exited.is_set() for worker in workers) and time.monotonic() < until:
             await self._wait_for(workers, min(START_POLL_SECONDS, until - time.monotonic()))
-            self._kill_those_in_tensorflow_start(workers)
+            self._kill_those_in_workers_start(workers)
         for worker in workers:
             worker.signal(signal.SIGKILL)
 

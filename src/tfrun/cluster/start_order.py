@@ -1,8 +1,8 @@
-"""Tells for whom a worker waits in TensorFlow's start. Pure, but for the look at their ports.
+"""Tells for whom a worker waits in the workers' start. Pure, but for the look at their ports.
 
-TensorFlow itself waits there without a word and without an end, and holds Python's lock meanwhile.
-Whoever has started the worker can look at its peers' ports all the same: each of them listens as
-soon as it waits as well.
+It waits there without a word and without an end; in TensorFlow's own start it holds Python's lock
+meanwhile. Whoever has started the worker can look at its peers' ports all the same: each of them
+listens as soon as it waits as well.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ def sentence(task: str, seconds: float, peers: int, reasons: Mapping[str, str]) 
 
     `peers` is how many were looked at, `reasons` what `missing` has returned.
     """
-    waits = f"{task} waits in TensorFlow's start ({seconds:.0f} s) for "
+    waits = f"{task} waits in the workers' start ({seconds:.0f} s) for "
     if not reasons and seconds < STRANGE_SECONDS:
-        return ""  # TensorFlow is just starting there
+        return ""  # they are just starting there
     if not reasons:
         others = "its peer, whose port" if peers == 1 else "its peers, whose ports"
         more = "accepts" if peers == 1 else "all accept"
-        return f"{waits}{others} {more} connections: is it TensorFlow that listens there?"
+        return f"{waits}{others} {more} connections: is it a worker that listens there?"
     return waits + listed(reasons)
 
 

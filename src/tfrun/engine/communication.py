@@ -67,6 +67,6 @@ def _without_gpus() -> str:
         return HOST  # nothing else compresses
     if measured := settings().preferred:
         return measured
-    # The host collective has a port of its own on each worker, which firewalls around a cluster
-    # that tfrun has not started may not know.
+    # Who has started the others of a cluster that is not tfrun's may have done so without tfrun:
+    # TensorFlow's ring is what all of them have.
     return HOST if settings().collective_key else "auto"

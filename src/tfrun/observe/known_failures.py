@@ -46,9 +46,9 @@ WORKERS_OWN = ("TFRUN-401", "TFRUN-403", "TFRUN-405")
 # The first that fits is told.
 KNOWN = (
     Known(
-        name="stuck in TensorFlow's start",
+        name="stuck in the workers' start",
         signum=signal.SIGKILL,
-        pattern=r"has been stuck in TensorFlow's start for",
+        pattern=r"has been stuck in the workers' start for",
         likely="a worker that it waits for does not run, or its port is not reached from there",
         fix="Start all tasks within --join-timeout; tfrun doctor -H … says who does not reach whom",
     ),

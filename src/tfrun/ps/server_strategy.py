@@ -83,7 +83,7 @@ class ParameterServer(upstream.ParameterServerStrategyV2):
         # A worker's end is an error of many lines, each twice, to a coordinator that goes on with
         # another worker. A person is told in one line by the launcher, which hides information.
         logging.getLogger("tensorflow").addFilter(_as_information)
-        with progress.tensorflow_start():
+        with progress.workers_start():
             super().__init__(cluster_resolver, variable_partitioner)
         self.max_staleness = _bound(max_staleness)
         extended = ParameterServerExtended(self, cluster_resolver, variable_partitioner)

@@ -1,10 +1,11 @@
 """Leaves a round: the worker keeps its state when the agent says that a peer has gone.
 
 A worker that waits in a collective learns of a peer's death by itself, but one that comes to the
-next collective later waits for TensorFlow's heartbeats. So the agent tells all at once: what is in
-a collective fails now, and who has no state to keep ends now. Who comes to no collective soon,
-because it validates, traces, waits for data or is in a callback, has another thread keep its state.
-The same thread keeps that of a worker which stands still, before its agent ends it.
+next collective later learns of it there, and with TensorFlow's own only after seconds. So the agent
+tells all at once: what is in a collective fails now, and who has no state to keep ends now. Who
+comes to no collective soon, because it validates, traces, waits for data or is in a callback, has
+another thread keep its state. The same thread keeps that of a worker which stands still, before
+its agent ends it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A script that makes no strategy, or one of a single process, trains the whole job on each worker
 under `-n 2`: the same training twice, the same files twice, and nothing is faster. Who shares a
-training has made its strategy before anything else of TensorFlow's.
+training has its strategy by then.
 
 And what is saved, kept and compared is what `fit` or a `tfrun.TrainState` trains. A loop without
 either trains as well as any other, but nothing of it is in a checkpoint: who has asked for one is

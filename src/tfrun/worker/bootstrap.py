@@ -102,8 +102,8 @@ def _leave(error: BaseException | None) -> NoReturn:
     _run_exit_handlers()
     _flush()
     if code == 0:
-        # A worker that left early would take the coordination service, or a peer's last
-        # collective, with it. All leave together.
+        # A worker that left early would take a peer's last collective with it, or all that the
+        # others need rank 0 for. All leave together.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         channel.emit(reports.Done(collectives=calls and calls.last_collective()))
         channel.wait_for("release")

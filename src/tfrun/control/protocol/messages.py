@@ -200,8 +200,8 @@ class StartTask(Record):
       show: its output is passed on, besides its log.
       muted: not before it has restored its state.
       terminal: rows and columns, when its standard output is to look like a terminal.
-      called: what TensorFlow calls it.
-      awaits: the peers that it waits for in TensorFlow's start, each as (task, address).
+      called: what it is called in its cluster.
+      awaits: the peers that it waits for in the workers' start, each as (task, address).
       environment: of its process, on top of the machine's.
       settings: in which it differs from the others of its machine.
     """

@@ -232,7 +232,7 @@ def of_network(machines: Mapping[str, Facts]) -> Iterator[Finding]:
 
 
 def of_openness(machines: Mapping[str, Facts]) -> Iterator[Finding]:
-    """Who reaches the ports that TensorFlow opens for the other workers, on all interfaces."""
+    """Who reaches the ports that TensorFlow's collectives and servers open, on all interfaces."""
     if len(machines) < 2:
         return
     addresses = [(name, facts["address"]) for name, facts in machines.items() if facts["address"]]
@@ -242,8 +242,8 @@ def of_openness(machines: Mapping[str, Facts]) -> Iterator[Finding]:
         what = f"its address is one of the Internet, and {what}"
     severity = WARNING if public else NOTE
     why = (
-        "TensorFlow's connections between workers are neither encrypted nor authenticated, and "
-        "it listens on all interfaces"
+        "with GPUs, --communication ring or --ps the workers use TensorFlow's connections, which "
+        "are neither encrypted nor authenticated, and it listens on all interfaces"
     )
     fix = "Have a firewall let only these machines at each other's ports above 1023"
     yield Finding(severity, what, ", ".join(public or machines), why, fix)

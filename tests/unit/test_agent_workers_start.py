@@ -1,4 +1,4 @@
-"""Whom a worker waits for in TensorFlow's start, and what a person is told of it."""
+"""Whom a worker waits for in the workers' start, and what a person is told of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import socket
 import time
 
-from tfrun.agent.tensorflow_start import StartWatch
+from tfrun.agent.workers_start import StartWatch
 from tfrun.cluster import start_order
 from tfrun.cluster.address import Address
 from tfrun.cluster.cluster_spec import ClusterSpec, TaskKey
@@ -53,13 +53,13 @@ def test_the_reasons_and_the_sentence():
     assert set(found) == {"worker 1 at 127.0.0.1:1", "worker 2 at nobody.invalid:1"}
     text = start_order.sentence("chief 0", 5.2, 3, found)
     assert text.startswith(
-        "chief 0 waits in TensorFlow's start (5 s) for worker 1 at 127.0.0.1:1: "
+        "chief 0 waits in the workers' start (5 s) for worker 1 at 127.0.0.1:1: "
     )
     assert "connection refused" in text and "its name does not resolve" in text
     many = {f"worker {i} at a:{i}": "no answer" for i in range(1, 10)}
     assert start_order.sentence("worker 0", 5.0, 9, many).endswith("; and 4 more")
     assert start_order.sentence("worker 0", 5.0, 1, {}) == ""  # it has only begun
-    assert "is it TensorFlow that listens there?" in start_order.sentence("worker 0", 20.0, 1, {})
+    assert "is it a worker that listens there?" in start_order.sentence("worker 0", 20.0, 1, {})
 
 
 def test_it_is_told_when_it_is_time():
@@ -80,4 +80,4 @@ def test_it_is_told_when_it_is_time():
     why = asyncio.run(run())
     assert why == " (worker 1 at 127.0.0.1:1: connection refused: nothing listens there)"
     (line,) = told
-    assert line.startswith("worker 0 waits in TensorFlow's start (6 s) for worker 1 at 127.0.0.1:1")
+    assert line.startswith("worker 0 waits in the workers' start (6 s) for worker 1 at 127.0.0.1:1")

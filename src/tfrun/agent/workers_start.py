@@ -1,4 +1,4 @@
-"""Finds out, again and again, whom TensorFlow's start still waits for, and tells."""
+"""Finds out, again and again, whom the workers' start still waits for, and tells."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfrun.cluster.address import parse_address
 
 
 class StartWatch:
-    """Watches one worker's TensorFlow start."""
+    """Watches one worker's start."""
 
     def __init__(self, called: str, peers: Sequence[Sequence[str]]) -> None:
         """Args:
