@@ -197,6 +197,7 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
         or (chosen.get("communication") == "ring" and chosen.get("overlap") == "on")
         or (chosen.get("communication") == "ring" and "compress" in chosen)
         or (mode == "servers" and "steps_per_execution" in chosen)
+        or (mode == "servers" and "deterministic" in chosen and workers != "1")
         or ("max_staleness" in chosen and mode != "servers")
         or (not saves and (evaluates or bool({"keep", "checkpoint_dir"} & set(chosen))))
         or (chosen.get("max_restarts") == "0" and chosen.get("snapshot_every", "0") != "0")

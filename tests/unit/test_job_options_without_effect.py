@@ -35,6 +35,7 @@ def job(changes: dict, *stated: str) -> JobSpec:
         ("overlap", {"ps": 1, "overlap": "on"}),
         ("sync_check", {"ps": 1, "sync_check": 3}),
         ("steps_per_execution", {"ps": 1, "steps_per_execution": "auto"}),
+        ("deterministic", {"ps": 1, "deterministic": True}),
         ("overlap", {"communication": "ring", "overlap": "on"}),
         ("overlap", {"communication": "nccl", "overlap": "on"}),
         ("keep", {"checkpoint_every": "off"}),

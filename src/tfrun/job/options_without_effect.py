@@ -90,6 +90,9 @@ def _without_effect(
     if job.ps and job.steps_per_execution != "script":
         why = "with --ps each step is handed to a worker of its own"
         yield "steps_per_execution", why, "Leave out --steps-per-execution, or --ps"
+    if job.ps and job.deterministic and most > 1:
+        why = "updates of several workers come to the servers in another order each time"
+        yield "deterministic", why, "Leave out --deterministic, or --ps, or use one worker"
     if job.communication in ("ring", "nccl") and job.overlap == "on":
         why = f"--communication {job.communication} is TensorFlow's, which overlaps as it likes"
         yield "overlap", why, "Use --communication host, or leave out --overlap"
