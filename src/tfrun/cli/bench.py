@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfrun.cli.params import SECONDS, context
+from tfrun.cli.params import DIRECTORY, SECONDS, context
 from tfrun.cli.shared_options import new_folder, reporter, say
 from tfrun.job import start_checks
 from tfrun.job.errors import UsageError
@@ -61,7 +61,7 @@ EPILOG = "Every other option of tfrun goes to the jobs by its environment variab
     default=True,
     help="Keep the fastest settings for later jobs of as many workers on these machines.",
 )
-@click.option("--run-dir", metavar="DIR", help="Where the jobs write.  [default: tfrun-runs/bench]")
+@click.option("--run-dir", **DIRECTORY, help="Where the jobs write.  [default: tfrun-runs/bench]")
 @click.option("--json", "json_file", metavar="FILE", help="Write the report there too.")
 def bench(
     *,

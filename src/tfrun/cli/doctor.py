@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfrun.cli.host_options import stated_hosts
-from tfrun.cli.params import context
+from tfrun.cli.params import DIRECTORY, context
 
 if TYPE_CHECKING:
     from tfrun.tools.doctor.examine import Examination
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--remote-dir", metavar="DIR", help="Working directory on the hosts.  [default: as here]"
 )
-@click.option("--run-dir", metavar="DIR", default="tfrun-runs", help="Where jobs write.")
+@click.option("--run-dir", **DIRECTORY, default="tfrun-runs", help="Where jobs write.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def doctor(
     *,

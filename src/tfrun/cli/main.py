@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfrun.cli.job_variables import of_a_job, unknown
-from tfrun.cli.params import SECONDS, Number, context
+from tfrun.cli.params import DIRECTORY, SECONDS, Number, context
 from tfrun.job.errors import TfrunError
 from tfrun.job.settings import leave_outer_job
 from tfrun.job.spec import (
@@ -129,7 +129,7 @@ class _Command(click.Command):
 )
 @click.option("--evaluator", is_flag=True, help="Evaluate each checkpoint in a separate process.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT names a module, as in python -m.")
-@click.option("--run-dir", metavar="DIR", help="Where to write.  [default: tfrun-runs/<job>]")
+@click.option("--run-dir", **DIRECTORY, help="Where to write.  [default: tfrun-runs/<job>]")
 @click.option("--log-all", is_flag=True, help="Show every worker's output, prefixed.")
 @click.option(
     "--remote-python", metavar="PATH", help="Python on the hosts.  [default: the same path as here]"
@@ -238,7 +238,7 @@ class _Command(click.Command):
     help="How many steps of fit go into one call of TensorFlow.",
 )
 @click.option(
-    "--checkpoint-dir", metavar="DIR", help="Where to save.  [default: <run-dir>/checkpoints]"
+    "--checkpoint-dir", **DIRECTORY, help="Where to save.  [default: <run-dir>/checkpoints]"
 )
 @click.option(
     "--checkpoint-every",

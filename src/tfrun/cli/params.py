@@ -38,6 +38,20 @@ class Number(click.FloatRange):
         return number
 
 
+class Directory(click.ParamType):
+    """A path of this machine's; what names a place of a cloud would become a directory "gs:"."""
+
+    name = "directory"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if "://" in value:
+            self.fail(
+                f"{value!r:.200} is no path of a file system: mount it, and name where.", param, ctx
+            )
+        return value
+
+
+DIRECTORY: dict[str, Any] = {"type": Directory(), "metavar": "DIR"}
 SECONDS: dict[str, Any] = {"type": Number(min=0, min_open=True), "metavar": "SECONDS"}
 
 

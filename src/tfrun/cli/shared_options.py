@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from tfrun.cli.params import SECONDS
+from tfrun.cli.params import DIRECTORY, SECONDS
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import Program
@@ -36,7 +36,7 @@ def last_options(
         click.option("--timeout", **SECONDS, default=600.0, help=f"How long each {one} may take."),
         click.option(
             "--run-dir",
-            metavar="DIR",
+            **DIRECTORY,
             help=f"Where the {one}s write.  [default: tfrun-runs/{verb}-<script>]",
         ),
         click.option("--json", "json_file", metavar="FILE", help="Write the report there too."),

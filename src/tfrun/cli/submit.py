@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tfrun.cli.params import context
+from tfrun.cli.params import DIRECTORY, context
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.spec import Program, WorkerRange
 from tfrun.job.start_checks import check_program
@@ -47,7 +47,7 @@ def submit() -> None:
 )
 @click.option("--sbatch", multiple=True, metavar="OPTION", help='Any other, as "--qos=high".')
 @click.option("--setup", multiple=True, metavar="LINE", help='Shell first, as "module load cuda".')
-@click.option("--run-dir", metavar="DIR", help="Where to write.  [default: tfrun-runs/<job>]")
+@click.option("--run-dir", **DIRECTORY, help="Where to write.  [default: tfrun-runs/<job>]")
 @click.option("--dry-run", is_flag=True, help="Only show the batch script.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT names a module, as in python -m.")
 @click.argument("script", metavar="SCRIPT")
