@@ -65,7 +65,7 @@ def test_ctrl_c(hosts: Hosts) -> None:
 
 @thorough
 def test_one_that_is_stuck_in_the_workers_start(hosts: Hosts) -> None:
-    """A firewall lets SSH through and nothing else: TensorFlow would wait for ever."""
+    """A firewall lets only SSH in: worker 1 would never know that worker 0 lives."""
     hosts.lab.drop("n1", "1024-65535")
     args = ("-H", "n1,n2", "--join-timeout", "20", "--max-restarts", "0")
     code, _, err = hosts.end(hosts.start(ENDLESS, *args), 90)

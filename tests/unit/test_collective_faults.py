@@ -32,6 +32,7 @@ from tfrun.collective.peer_listener import PeerListener
 port, count = int(sys.argv[1]), int(sys.argv[2])
 folder = Path(sys.argv[3]) if sys.argv[3] else None
 listener = PeerListener(0, 2, "secret", "127.0.0.1")
+print(listener.port, flush=True)
 places = [("127.0.0.1", listener.port), ("127.0.0.1", port)]
 group = form(listener, 0, 2, places, folder=folder)
 tensor = np.ones(count, np.float32)
@@ -48,13 +49,18 @@ class Peer:
         mine = folder if shares else None
         self.process = subprocess.Popen(
             [sys.executable, "-c", PEER, str(listener.port), str(count), str(mine or "")],
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # where it ends with an error once this one is done
+            text=True,
         )
+        assert self.process.stdout
+        with self.process.stdout as told:
+            port = int(told.readline())
         self.group = form(
             listener,
             1,
             2,
-            [("127.0.0.1", 0), ("127.0.0.1", listener.port)],
+            [("127.0.0.1", port), ("127.0.0.1", listener.port)],
             folder=mine,
             patience=patience,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import socket
 import threading
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from test_collective_sums import at_once, collectives
 
 from tfrun.collective.collective import Collective
 from tfrun.collective.errors import PeerGone
-from tfrun.collective.form_collective import memory_name
+from tfrun.collective.form_collective import form, memory_name
 from tfrun.collective.key_value_store import RemoteStore
 from tfrun.collective.peer_listener import PeerListener
 from tfrun.collective.shared_memory_sums import barrier_partners
@@ -70,6 +71,29 @@ def test_a_barrier_hears_of_all(count: int) -> None:
         assert all(heard[told[me]] == me for me in range(count))
         knows = [knows[me] | knows[heard[me]] for me in range(count)]
     assert all(len(known) == count for known in knows)
+
+
+def test_who_does_not_reach_its_caller_is_not_formed_with_it() -> None:
+    """Its port would be closed each time that it is to say that it lives."""
+    listeners = [PeerListener(rank, 2, "secret", "127.0.0.1") for rank in (0, 1)]
+    there = [("127.0.0.1", listener.port) for listener in listeners]
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = closed.getsockname()
+    known = [there, [nowhere, there[1]]]
+    groups: list[Collective] = []
+
+    def forms(rank: int) -> None:
+        groups.append(form(listeners[rank], rank, 2, known[rank], seconds=2.0))
+
+    first = threading.Thread(target=forms, args=(0,))
+    first.start()
+    with pytest.raises(PeerGone, match="rank 0 is not to be reached"):
+        forms(1)
+    first.join(10)
+    for group in groups:
+        group.close()
+    for listener in listeners:
+        listener.close()
 
 
 def test_strings_are_shared() -> None:

@@ -66,7 +66,7 @@ def form(
       seconds: how long it may take.
 
     Raises:
-      PeerGone: a peer has not come.
+      PeerGone: a peer has not come, or is not to be reached.
       Disagreement: it has another `compress` or `small_bytes`.
     """
     patience = patience or Patience()
@@ -85,6 +85,10 @@ def form(
         group.small_bytes = small_bytes
         if compress:
             group.compress(Residuals(FORMATS[compress], residuals, rank))
+        # Who has been called has not called: a firewall may let the one through and not the other.
+        callers = {peer for peer in {0, *open_links} if peer < rank}
+        for peer in sorted(callers):
+            listener.reach(peer, addresses[peer], seconds)
         listener.take_no_more()
         undo.pop_all()
     return group

@@ -96,6 +96,14 @@ class PeerListener:
             lambda: self._call(0, address, time.monotonic() + STORE_SECONDS, handshake.STORE)
         )
 
+    def reach(self, peer: int, address: tuple[str, int], seconds: float) -> None:
+        """Waits until a peer's port accepts a connection, which later says that the peer lives.
+
+        Raises:
+          PeerGone: it does not.
+        """
+        self._call(peer, address, time.monotonic() + seconds, use=b"").close()
+
     def take_no_more(self) -> None:
         """All workers have connected: who comes now hears that somebody lives here, no more."""
         with self._changed:
@@ -125,6 +133,8 @@ class PeerListener:
             try:
                 connection = socket.create_connection(address, min(max(0.1, left), CALL_SECONDS))
                 try:
+                    if not use:
+                        return connection
                     connection.settimeout(HANDSHAKE_SECONDS)
                     own = {"me": self._me, "peer": peer, "world": self._world}
                     handshake.call(connection, self._key, **own, use=use)
