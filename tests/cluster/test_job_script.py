@@ -202,6 +202,7 @@ TOLD = {
     **{
         "grace": "60",
         "strategy": "script",
+        "scale_batch": "1",
         "communication": "host",
         "compress": "bf16",
         "overlap": "on",

@@ -162,8 +162,10 @@ PROVED = {
     "::test_who_trains_alone_is_told_at_once_and_at_the_end",
     "strict": "cluster/test_other_data.py::test_unseeded_arrays_end_a_strict_job",
 }
-# What is about other machines is refused here, and tested where there are some.
+# What is about other machines is refused here, and tested where there are some; so is what is for
+# scripts without a strategy.
 ELSEWHERE = {
+    "scale_batch": "tests/cluster/test_scale_batch.py",
     "hosts": "tests/hosts",
     "hostfile": "tests/hosts",
     "cluster": "tests/hosts/test_ssh.py",

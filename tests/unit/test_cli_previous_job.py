@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from tfrun.checkpoint.atomic_store import Store
-from tfrun.cli.previous_job import last_step, newest_step, notices, told
+from tfrun.cli.previous_job import batch_times, last_step, newest_step, notices, told
+from tfrun.job.errors import UsageError
+from tfrun.job.spec import JobSpec, Program
 from tfrun.observe.events import EventLog
 
 GOING_ON = "going on from the last checkpoint here, of step 1,100; --fresh begins at the beginning"
@@ -98,3 +100,32 @@ def test_checkpoints_none_of_which_can_be_read_are_not_gone_on_from(tmp_path: Pa
         path.write_bytes(bytes(path.stat().st_size))
         assert newest_step(folder) == whole
     assert notices(tmp_path, folder, goes_on=True) == []
+
+
+def begins(times: int, *stated: str) -> JobSpec:
+    return JobSpec(program=Program(target="train.py"), batch_times=times, stated=stated)
+
+
+@pytest.mark.parametrize(
+    ("last", "times", "found"),
+    [
+        ({}, 4, 4),
+        ({"batch_times": 1}, 1, 1),
+        ({"batch_times": 4}, 4, 4),
+        ({"batch_times": "x"}, 2, 2),
+    ],
+)
+def test_a_batch_that_stays_is_nothing_to_tell(last: dict, times: int, found: int) -> None:
+    assert batch_times(begins(times, "scale_batch"), last) == (found, [])
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_job_that_goes_on_keeps_its_batch(times: int) -> None:
+    found, (text,) = batch_times(begins(times, "scale_batch"), {"batch_times": 4})
+    assert found == 4 and text.startswith("the batch stays 4 times the script's")
+
+
+def test_a_batch_is_not_enlarged_on_the_way() -> None:
+    with pytest.raises(UsageError, match="TFRUN-107: --scale-batch enlarges the batch, and"):
+        batch_times(begins(2, "scale_batch"), {"batch_times": 1})
+    assert batch_times(begins(2), {"batch_times": 1}) == (1, [])  # a variable: for all jobs

@@ -29,7 +29,7 @@ FIELDS = {
     "saved": "step",
     "restored": "step",
     "notice": "text",
-    "training": "global_batch samples workers rate compression",
+    "training": "global_batch samples workers rate compression [script_batch]",
     "fit_begin": "epochs steps",
     "epoch_end": "epoch steps seconds [steps_per_second samples samples_per_second] logs",
     "fit_end": "steps seconds [steps_per_second samples samples_per_second] logs",

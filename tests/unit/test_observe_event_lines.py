@@ -34,6 +34,19 @@ SCALED = {"rate": 0.4, "rule": "linear", "base": 0.1, "base_batch": 64, "warmup_
             "global batch 32 · 1 worker · learning rate by CosineDecay",
         ),
         (
+            {"global_batch": 128, "workers": 4, "script_batch": 32, "rate": SCALED},
+            "global batch 128 = 4 x 32 of the script · 32 a worker (4 workers) · "
+            "learning rate 0.4 (linear rule: 0.1 at batch 64, warm-up of 500 steps)",
+        ),
+        (
+            {
+                **{"global_batch": 50, "workers": 1, "script_batch": 32},
+                "rate": {**SCALED, "schedule": "CosineDecay", "rule": "sqrt", "factor": 1.25},
+            },
+            "global batch 50 (32 in the script) · 1 worker · "
+            "learning rate by CosineDecay x 1.25 (sqrt rule, warm-up of 500 steps)",
+        ),
+        (
             {"global_batch": None, "workers": 2, "rate": {}},
             "global batch: known to the script alone · 2 workers",
         ),

@@ -171,6 +171,11 @@ class _Command(click.Command):
     help="auto: a script that names no strategy trains on all workers; script: it stays as it is.",
 )
 @click.option(
+    "--scale-batch",
+    is_flag=True,
+    help="Multiply the script's batch by the number of workers, and its learning rate to match.",
+)
+@click.option(
     "--communication",
     type=click.Choice(COMMUNICATIONS),
     default="auto",

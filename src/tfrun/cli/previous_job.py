@@ -12,6 +12,7 @@ from typing import Any
 
 from tfrun.checkpoint import claims, manifest
 from tfrun.job import files, reports
+from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec
 from tfrun.observe.events import event_of
 
@@ -66,6 +67,35 @@ def told(step: int | None, came_to: int | None, *, goes_on: bool) -> list[str]:
             f"{'are' if many != 1 else 'is'} done again"
         )
     return lines
+
+
+def batch_times(job: JobSpec, last: Mapping[str, Any]) -> tuple[int, list[str]]:
+    """Returns how many of a script's batches make a global one in a job that goes on.
+
+    It stays as it was, on any number of workers: a schedule counts steps, and half of them were
+    made with that batch. Pure.
+
+    Args:
+      job: as its command line states it.
+      last: what job.json has of the job before; it may have nothing.
+
+    Returns:
+      That number, and what a person is told.
+
+    Raises:
+      UsageError: TFRUN-107, where the job before had the script's own batch and this one is not to.
+    """
+    then, now = last.get("batch_times", job.batch_times), job.batch_times
+    if type(then) is not int or then == now:
+        return now, []
+    if then > 1:
+        text = f"the batch stays {then} times the script's, with which this job began"
+        return then, [f"{text}; --fresh begins with another one"]
+    if "scale_batch" in job.stated:
+        what = "--scale-batch enlarges the batch, and the job that goes on here began without it"
+        fix = "Leave it out, or begin at the beginning with --fresh"
+        raise UsageError("TFRUN-107", what, fix=fix)
+    return then, []
 
 
 def newest_step(checkpoints: Path) -> int | None:

@@ -88,6 +88,8 @@ def run(options: Options, serving: Serving | None = None) -> int:
     options_without_effect.check(
         stands, elsewhere=bool(machines or place or serving), external=bool(external)
     )
+    if spec.scale_batch and spec.strategy == "auto" and not stands.ps:
+        spec = replace(spec, batch_times=stands.workers.high)
     if serving and external:
         fix = "Unset TF_CONFIG"
         raise UsageError("TFRUN-107", "TF_CONFIG states a cluster that is not ours", fix=fix)
@@ -207,7 +209,7 @@ def _start(
     `slots` is for how many workers this machine alone has to do; 0 is for other kinds of jobs.
     """
     now, path = time.time(), Path(spec.run_dir)
-    saved, goes_on, seed = "", False, spec.seed
+    saved, goes_on, seed, notices = "", False, spec.seed, []
     stated = Path(spec.checkpoint_dir).resolve() if spec.checkpoint_dir else None
     if not saves:
         saved = str(stated or "")
@@ -220,6 +222,9 @@ def _start(
         goes_on = run_dir_module.has_checkpoints(Path(saved))
         if goes_on and options.seed is None and type(last.get("seed")) is int:
             seed = last["seed"]  # the same order of samples, and the same dropout, as before
+        if goes_on:
+            times, notices = previous_job.batch_times(spec, last)
+            spec = replace(spec, batch_times=times)
     number = run_dir_module.next_ledger(path) if options.ledger else 0
     folder = options.tensorboard
     keras = str(Path(folder, path.name, "keras").resolve()) if folder else ""
@@ -236,7 +241,8 @@ def _start(
         agent = AgentProcess(ALONE, spec, slots) if slots else None
         if agent:
             stack.enter_context(contextlib.closing(agent))
-        notices = [f"{measured.used_by(spec)}; --no-measured does without it"] if measured else []
+        if measured:
+            notices.append(f"{measured.used_by(spec)}; --no-measured does without it")
         if saved and saves and not options.fresh:
             notices += previous_job.notices(path, Path(saved), goes_on=goes_on)
         job = make_job(spec, agent)

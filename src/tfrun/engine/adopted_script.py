@@ -22,6 +22,9 @@ from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel
 
+DEFAULT = "default strategy"  # which tells no script that there are several workers
+_asked_for: list[str] = []
+
 
 def adopt(model: Any) -> None:
     """Makes a model the job's that belongs to no strategy; all workers must call this.
@@ -51,7 +54,20 @@ def in_place_of(name: str) -> Any | None:
     Args:
       name: of the class that the script asks for.
     """
-    return _given(f"this script's {name} is the job's strategy here")
+    found = _given(f"this script's {name} is the job's strategy here")
+    if found is not None and name != DEFAULT:
+        asks_for(name)
+    return found
+
+
+def asks_for(name: str) -> None:
+    """Notes that the script has asked for a strategy of this class, and got the job's."""
+    _asked_for[:] = [name]
+
+
+def asked_for() -> str:
+    """Which strategy the script has asked for, and got the job's; "" is none."""
+    return _asked_for[0] if _asked_for else ""
 
 
 def refuse(name: str) -> None:

@@ -75,6 +75,7 @@ def _without_effect(
     # What says "do nothing" has its effect everywhere.
     between = {
         "strategy": job.strategy == "script",
+        "scale_batch": job.scale_batch,
         "communication": job.communication != "auto",
         "compress": job.compress != "off",
         "overlap": job.overlap == "on",
@@ -87,6 +88,9 @@ def _without_effect(
             yield option, why, f"{leave}, or --ps"
         elif most == 1:
             yield option, "it is about several workers, and this job has one", f"{leave}, or add -n"
+    if job.strategy == "script" and job.scale_batch:
+        why = "--strategy script leaves a script as it is, and its batches"
+        yield "scale_batch", why, "Leave out one of them"
     if job.ps and job.steps_per_execution != "script":
         why = "with --ps each step is handed to a worker of its own"
         yield "steps_per_execution", why, "Leave out --steps-per-execution, or --ps"

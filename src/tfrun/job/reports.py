@@ -177,7 +177,10 @@ class WorkerNotice(Report):
 
 
 class Training(Report):
-    """A training begins: its global batch, samples an epoch, learning rate (for people)."""
+    """A training begins: its global batch, samples an epoch, learning rate (for people).
+
+    `script_batch` is the script's own batch, where the job has another one.
+    """
 
     kind = "training"
     global_batch: int | None
@@ -185,6 +188,7 @@ class Training(Report):
     workers: int
     rate: dict = field(default_factory=dict)
     compression: str = ""
+    script_batch: int | None = None
 
 
 class FitBegin(Report):

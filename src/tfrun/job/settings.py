@@ -36,6 +36,7 @@ class TrainingSettings:
       run_dir: absolute path of the directory that receives everything the job writes.
       strategy: "auto", where a script that names none gets the job's; or "script": it stays as it
         is.
+      batch_times: how many of a script's batches make a global one.
       communication: "auto", "host", "ring" or "nccl".
       compress: as what gradients travel: "off" (as they are), "bf16" or "fp16".
       overlap: whether the host collective begins to sum before the backward pass ends: "on",
@@ -71,6 +72,7 @@ class TrainingSettings:
 
     run_dir: str = ""
     strategy: str = "auto"
+    batch_times: int = 1
     communication: str = "auto"
     compress: str = "off"
     overlap: str = "auto"

@@ -90,6 +90,7 @@ class JobSpec(TrainingSettings):
       evaluator: a process more evaluates each checkpoint.
       threads_per_worker: intra-op threads of each worker; None shares the cores out.
       start_method: "fork" from the zygote, "fresh" processes, or "auto" for the platform's.
+      scale_batch: multiply a script's batch by the number of workers: see `batch_times`.
       strict: what is probably not meant (see doubts.py) fails the job.
       log_all: show every worker's output on the terminal, not only the chief's.
       timeouts: all waiting times, in seconds.
@@ -101,6 +102,7 @@ class JobSpec(TrainingSettings):
     evaluator: bool = False
     threads_per_worker: int | None = None
     start_method: str = "auto"
+    scale_batch: bool = False
     strict: bool = False
     log_all: bool = False
     timeouts: Timeouts = field(default_factory=Timeouts)

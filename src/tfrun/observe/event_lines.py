@@ -114,13 +114,20 @@ def training_line(report: reports.Training) -> str:
     """Returns the line for a training that begins."""
     batch, workers = report.global_batch, report.workers or 1
     count = counted(workers, "worker")
+    scaled, own = "", report.script_batch
+    if own and batch:
+        many, rest = divmod(batch, own)
+        scaled = f" ({own} in the script)" if rest else f" = {many} x {own} of the script"
     if batch is None:
         parts = ["global batch: known to the script alone", count]
     elif workers == 1:
-        parts = [f"global batch {batch}", count]
+        parts = [f"global batch {batch}{scaled}", count]
     else:
         most = "at most " if batch % workers else ""
-        parts = [f"global batch {batch}", f"{most}{-(-batch // workers)} a worker ({count})"]
+        parts = [
+            f"global batch {batch}{scaled}",
+            f"{most}{-(-batch // workers)} a worker ({count})",
+        ]
     travel = [report.compression] if report.compression else []
     return " · ".join([*parts, *_rate(report.rate), *travel])
 
@@ -135,14 +142,17 @@ def training_key(report: reports.Training) -> tuple[Any, ...]:
 
 
 def _rate(rate: Mapping[str, Any]) -> list[str]:
+    warmup = rate.get("warmup_steps")
+    rise = f", warm-up of {counted(warmup, 'step')}" if warmup else ""
     if "schedule" in rate:
-        return [f"learning rate by {rate['schedule']}"]
+        text = f"learning rate by {rate['schedule']}"
+        if "factor" not in rate:
+            return [text]
+        return [f"{text} x {rate['factor']:.6g} ({rate['rule']} rule{rise})"]
     if "rate" not in rate:
         return []
     text = f"learning rate {rate['rate']:.6g}"
     if "rule" not in rate:
         return [text]
-    warmup = rate.get("warmup_steps")
-    rise = f", warm-up of {counted(warmup, 'step')}" if warmup else ""
     how = f"{rate['rule']} rule: {rate['base']:.6g} at batch {rate['base_batch']}"
     return [f"{text} ({how}{rise})"]

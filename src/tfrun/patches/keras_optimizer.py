@@ -11,9 +11,28 @@ from typing import Any
 import tensorflow as tf
 from keras.src import ops
 
-from tfrun.engine import gradient_sums, outside_run, replica
+from tfrun.engine import gradient_sums, outside_run, replica, scaled_rate
 from tfrun.patches import keras_layers
 from tfrun.ps import updates, variables
+
+
+def scale_rate(original):
+    """While weights are updated, the rate is the one that belongs to the job's batch."""
+
+    def apply(self, grads, trainable_variables=None):
+        with scaled_rate.updating(self):
+            return original(self, grads, trainable_variables)
+
+    return apply
+
+
+def take_scaled_rate(original):
+    """See engine/scaled_rate.py."""
+
+    def _get_current_learning_rate(self):
+        return scaled_rate.rate(self, functools.partial(original, self))
+
+    return _get_current_learning_rate
 
 
 def reduce_first(original):

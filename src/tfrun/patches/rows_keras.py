@@ -117,7 +117,10 @@ LOSSES = (
 OPTIMIZERS = (
     Patch(
         targets={
-            f"{_OPTIMIZER}.apply": "keras_optimizer:reduce_first keras_optimizer:update_on_servers",
+            f"{_OPTIMIZER}.apply": (
+                "keras_optimizer:scale_rate keras_optimizer:reduce_first "
+                "keras_optimizer:update_on_servers"
+            ),
             # It has an `apply` of its own, which meets the servers, and the others, too late.
             f"{_SCALED}.apply": "keras_optimizer:reduce_first keras_optimizer:update_on_servers",
             f"{_OPTIMIZER}.apply_gradients": "keras_optimizer:reduce_pairs_first",
@@ -127,6 +130,12 @@ OPTIMIZERS = (
         "before they are summed; and with parameter servers all variables would be sent over the "
         "network",
         until=f"{_UPSTREAM}::test_keras_still",
+    ),
+    Patch(
+        targets={f"{_OPTIMIZER}._get_current_learning_rate": "keras_optimizer:take_scaled_rate"},
+        issue="`--scale-batch` multiplies the learning rate where weights are updated, and what "
+        "the script and its callbacks read and set stays theirs",
+        until="never: the job decides how large a batch is",
     ),
     Patch(
         targets={

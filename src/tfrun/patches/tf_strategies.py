@@ -34,7 +34,10 @@ def make_ours(original):
     def __new__(cls, *args, **kwargs):
         chosen = ours.get(cls, cls)
         given = adoption.given()
-        return given if isinstance(given, chosen) else object.__new__(chosen)
+        if not isinstance(given, chosen):
+            return object.__new__(chosen)
+        adopted_script.asks_for(cls.__name__)
+        return given
 
     return __new__
 
@@ -68,7 +71,7 @@ def adopt_at_scope(original):
     def _scope(self, strategy):
         by_script = script_lines.is_script(sys._getframe(2).f_code.co_filename)
         takes = by_script and not in_local_mode()
-        given = adopted_script.in_place_of("default strategy") if takes else None
+        given = adopted_script.in_place_of(adopted_script.DEFAULT) if takes else None
         return original(self, strategy) if given is None else given.scope()
 
     return _scope

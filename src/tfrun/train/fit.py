@@ -15,7 +15,7 @@ from keras.src.backend import compute_output_spec
 from tfrun.data import errors
 from tfrun.data.keras import global_batch
 from tfrun.data.keras.fit_plan import FitPlan
-from tfrun.engine import own_steps, step_clock
+from tfrun.engine import own_steps, scaled_rate, step_clock
 from tfrun.engine.agree import check_same_call, mean_over_workers, multi_worker_strategy
 from tfrun.engine.local_mode import (
     alone,
@@ -35,6 +35,7 @@ from tfrun.train import (
     evaluator,
     learning_rate,
     loading,
+    scaled_batch,
     steps_per_execution,
     sync_checks,
 )
@@ -70,12 +71,14 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
             raise refused("model.fit")
         check_same_call(strategy)
     trial = None if on_servers or in_local_mode() else running()
+    is_apart, script_batch = strategy is None and not on_servers and world().size > 1, None
+    if not (on_servers or is_apart or in_local_mode() or (trial is not None and trial.is_timed)):
+        script_batch = scaled_batch.scale(model, call.arguments, strategy)
     if trial is not None:
         trial.arrange(call, strategy)
     plan, optimizer = _plan(model, call.arguments, on_servers), getattr(model, "optimizer", None)
     if not on_servers:
         learning_rate.tell_batch(optimizer, plan.reads.batch)
-    is_apart = strategy is None and not on_servers and world().size > 1
     folder = settings().state_path
     if folder is None or in_local_mode() or is_apart:
         return _fit(original, model, call, plan, strategy, lambda callbacks, _: callbacks)
@@ -92,7 +95,7 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
     arrange = session.arrange if trial is None else trial.around(session.arrange)
     with contextlib.ExitStack() as stack:
         if not on_servers:
-            tell_training(optimizer, plan.reads, strategy)
+            tell_training(optimizer, plan.reads, strategy, script_batch)
             stack.enter_context(errors.coded_sharding())
             stack.enter_context(keeping_state())
         try:
@@ -256,6 +259,7 @@ def run_train_on_batch(
     """Runs `train_on_batch`, which one worker cannot do without the others."""
     if in_local_mode() and multi_worker_strategy(model) is not None:
         raise refused("model.train_on_batch")
+    scaled_rate.check_elsewhere("model.train_on_batch")
     return original(model, *args, **kwargs)
 
 

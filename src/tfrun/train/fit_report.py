@@ -16,7 +16,9 @@ from tfrun.process import channel
 from tfrun.train.learning_rate import rate_of
 
 
-def tell_training(optimizer: Any, reads: Reads, strategy: Any | None) -> None:
+def tell_training(
+    optimizer: Any, reads: Reads, strategy: Any | None, script_batch: int | None = None
+) -> None:
     """Reports a training that begins, from the chief."""
     if not channel.is_open() or not world().is_chief:
         return
@@ -27,6 +29,7 @@ def tell_training(optimizer: Any, reads: Reads, strategy: Any | None) -> None:
             workers=1 if strategy is None else world().size,
             rate=rate_of(optimizer),
             compression=compression.shown(strategy),
+            script_batch=script_batch,
         )
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfrun.engine import variable_values
+from tfrun.engine import scaled_rate, variable_values
 from tfrun.engine.scopes import default_strategy
 from tfrun.job.errors import UsageError
 from tfrun.job.learning_rate_rules import BASE_BATCH, RULES, Rule, factor
@@ -178,14 +178,22 @@ def tell_batch(optimizer: Any, batch: int | None) -> None:
 
 def rate_of(optimizer: Any) -> dict[str, Any]:
     """What a person is told of the learning rate, as JSON; empty when there is nothing to tell."""
-    rate = schedule_of(optimizer)
+    rate, scale = schedule_of(optimizer), scaled_rate.of(optimizer)
     if isinstance(rate, ScaledLearningRate):
         return rate.describe()
+    scaled = {}
+    if scale is not None:
+        names = ("rule", "base_batch", "warmup_steps", "factor")
+        scaled = {name: getattr(scale, name) for name in names}
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-        return {"schedule": type(rate).__name__}
+        return {"schedule": type(rate).__name__, **scaled}
     if isinstance(rate, keras.Variable):
-        return {"rate": float(variable_values.copies(rate)[0].numpy())}
-    return {"rate": float(rate)} if isinstance(rate, int | float) else {}
+        rate = variable_values.copies(rate)[0].numpy()
+    elif not isinstance(rate, int | float):
+        return {}
+    if scale is not None:
+        scaled["base"] = float(rate)
+    return {"rate": float(rate) * (scale.factor if scale else 1), **scaled}
 
 
 def _invalid(what: str, expected: str, fix: str = "") -> UsageError:

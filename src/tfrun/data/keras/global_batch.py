@@ -16,6 +16,7 @@ from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
 from tfrun.data.dataset import Dataset
 from tfrun.data.keras.arrays import batch_of
 from tfrun.data.keras.distributed import DistributedView
+from tfrun.data.keras.larger_batches import size_of
 from tfrun.data.order.other_batches import Reads
 from tfrun.data.order.repeatable import shuffles_batches
 from tfrun.data.order.shards import steps_per_epoch
@@ -86,4 +87,4 @@ def _of_pipeline(dataset: Any) -> int | None:
         found = int(tf.raw_ops.ComputeBatchSize(input_dataset=dataset._variant_tensor))  # type: ignore
     except tf.errors.OpError:
         return None
-    return found if found > 0 else None
+    return found if found > 0 else size_of(dataset)

@@ -12,8 +12,8 @@ have (see engine/trained_model.py): a collective, about a millisecond of a step.
 never end, or come to a multiple of n, there is no short batch.
 
 What a pipeline is made of is kept by TensorFlow in private attributes of its objects
-(tensorflow/python/data/ops/*_op.py). Only this file knows them, and leaves a pipeline as it is
-wherever it finds something else.
+(tensorflow/python/data/ops/*_op.py). Only this file and larger_batches.py know them. This one
+leaves a pipeline as it is wherever it finds something else.
 """
 
 from __future__ import annotations
