@@ -21,6 +21,7 @@ from tfrun.engine import (
     adoption,
     commit,
     compression,
+    fixed_rows,
     host_collective,
     keras_state,
     replica,
@@ -91,7 +92,8 @@ def _all_reduce_sum(
     """Sums each of `values` over the replicas, in as few reductions as there can be."""
     if run.context.num_replicas_in_sync == 1:
         return list(values)
-    since = None
+    given, since = values, None
+    values = [value.values if fixed_rows.are_fixed(value) else value for value in given]
 
     def waits() -> None:
         nonlocal since
@@ -104,7 +106,10 @@ def _all_reduce_sum(
         waits()
         results = tensorflow_collectives.sum_all(run.context, values, empty)
     step_clock.waited(run, since, _tensors(results))
-    return results
+    return [
+        total if value is own else tf.IndexedSlices(total, own.indices, own.dense_shape)
+        for total, value, own in zip(results, values, given, strict=True)
+    ]
 
 
 def check_scope(optimizer, strategy, variables: Sequence | None = None) -> None:
