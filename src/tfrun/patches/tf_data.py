@@ -9,6 +9,7 @@ from tfrun.data.keras import plain_pipelines
 from tfrun.data.keras.distributed import DistributedView
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import repeatable
+from tfrun.engine import adoption
 
 
 def distribute_ours(original):
@@ -41,6 +42,8 @@ def read_by_rows(original):
         if plain_pipelines.is_wanted() and not on_servers:
             found = plain_pipelines.by_numbers(dataset)
             dataset = dataset if found is None else found.numbers
+            if found is None and strategy is adoption.given():
+                dataset = plain_pipelines.shared_by_batch(dataset)
             dataset = plain_pipelines.with_known_size(dataset, num_replicas_in_sync or 1)
         original(self, dataset, input_context, input_workers, strategy, num_replicas_in_sync)
         if found is not None:

@@ -150,6 +150,20 @@ def by_numbers(dataset: Any) -> ByNumbers | None:
     return found if same else None
 
 
+def shared_by_batch(dataset: Any) -> Any:
+    """Returns a pipeline whose batches all workers share, where the script has not said otherwise.
+
+    TensorFlow would give each worker files of its own: other batches than on one, and an error
+    where there are fewer files than workers.
+    """
+    policies = tf.data.experimental.AutoShardPolicy
+    if dataset.options().experimental_distribute.auto_shard_policy != policies.AUTO:
+        return dataset
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = policies.DATA
+    return dataset.with_options(options)
+
+
 def _chain(dataset: Any) -> Iterator[Any]:
     """Yields the operations of a pipeline from the last one on, as far as each has one input."""
     yield dataset
