@@ -90,7 +90,12 @@ def _given(why: str = "this script names no strategy") -> Any | None:
     """The job's strategy; made where the script has none."""
     if given() is None and newest() is None and is_to_adopt():
         give(MultiWorkerMirrored())
-        if world().is_chief:
-            text = f"adopted: {why}; its batches are shared out among {world().size} workers"
-            channel.emit(reports.WorkerNotice(text=text))
+        tell(f"adopted: {why}; its batches are shared out among {world().size} workers")
     return given()
+
+
+@functools.cache
+def tell(text: str) -> None:
+    """Says once what is other here than in the script."""
+    if world().is_chief:
+        channel.emit(reports.WorkerNotice(text=text))

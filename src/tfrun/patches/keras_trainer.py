@@ -16,6 +16,7 @@ from keras import tree
 from tfrun.data.keras import feed
 from tfrun.engine import (
     adopted_script,
+    adoption,
     multi_step_function,
     own_steps,
     step_losses,
@@ -132,24 +133,37 @@ def _read_over_all(name, logged, found):
 
 
 def refuse_to_compile(original):
-    """XLA has no all-reduce between processes on CPUs: say so before TensorFlow fails obscurely."""
+    """XLA has no all-reduce between processes on CPUs: say so before TensorFlow fails obscurely.
+
+    A script that was written for one process gets its steps without XLA, and a line that says so.
+    """
 
     def make_train_function(self, force=False):
         strategy = self.distribute_strategy
         if self.jit_compile and is_repaired(strategy) and strategy.num_replicas_in_sync > 1:
             on_cpu = any("CPU" in device for device in strategy.extended.worker_devices)
             if on_cpu and strategy.extended._in_multi_worker_mode():
-                raise TfrunError(
-                    "TFRUN-505",
-                    "jit_compile=True does not work across workers on CPUs: XLA cannot compile "
-                    "the all-reduce of the gradients",
-                    where="model.compile",
-                    fix="Leave jit_compile at 'auto', or compile the forward pass alone with "
-                    "@tf.function(jit_compile=True)",
+                if strategy is not adoption.given():
+                    raise _not_compiled()
+                adopted_script.tell(
+                    "jit_compile=True is left out of training: XLA cannot compile the all-reduce "
+                    "between workers on CPUs"
                 )
+                self.jit_compile = False
         return original(self, force=force)
 
     return make_train_function
+
+
+def _not_compiled():
+    return TfrunError(
+        "TFRUN-505",
+        "jit_compile=True does not work across workers on CPUs: XLA cannot compile "
+        "the all-reduce of the gradients",
+        where="model.compile",
+        fix="Leave jit_compile at 'auto', or compile the forward pass alone with "
+        "@tf.function(jit_compile=True)",
+    )
 
 
 def take_results_for_batches(original):

@@ -7,6 +7,7 @@ from tfrun.patches.patch import Patch, each
 _KERAS_20585 = "https://github.com/keras-team/keras/issues/20585"
 _KERAS = "keras.src"
 _SEEDS = f"{_KERAS}.random.seed_generator"
+_FEATURES = f"{_KERAS}.layers.preprocessing.feature_space"
 _SAVING = f"{_KERAS}.saving.saving_api"
 _TRAINER = "keras.src.backend.tensorflow.trainer"
 _BASE = f"{_TRAINER}:TensorFlowTrainer"
@@ -248,6 +249,7 @@ SAVING = (
         targets={
             **each(f"{_MODEL}.", "save save_weights export", "saves:save_on_chief"),
             **each(f"{_SAVING}:", "save_model save_weights", "saves:save_on_chief"),
+            f"{_FEATURES}:FeatureSpace.save": "saves:save_on_chief",
         },
         issue="all workers call these, but only the chief should write, and only complete files",
         until="never: the job decides who writes",

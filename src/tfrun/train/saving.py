@@ -22,6 +22,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import keras
+
+from tfrun.engine import multi_worker
 from tfrun.engine.agree import multi_worker_strategy
 from tfrun.engine.local_mode import in_local_mode, local_mode, variables_distributed
 from tfrun.job.world import world
@@ -39,7 +42,9 @@ def run_save(
     original: Callable[..., Any], model: Any, path: Any, args: tuple, kwargs: dict[str, Any]
 ) -> Any:
     """Writes `path` once, whoever calls `original(model, path, …)`."""
-    strategy = multi_worker_strategy(model)
+    # A FeatureSpace is no model, and each worker has one of its own.
+    is_model = isinstance(model, keras.Model)
+    strategy = multi_worker_strategy(model) if is_model else multi_worker.newest()
     with progress.pausing():
         if strategy is None or getattr(_state, "writes", False):  # Keras's methods call functions
             return original(model, path, *args, **kwargs)
