@@ -39,15 +39,33 @@ def updated(run: replica.ReplicaRun, optimizer, grads: list, variables: list, up
     check_scope(optimizer, run.context.strategy, variables)
     if run.losses is not None:
         grads = [run.losses.weighed(gradient) for gradient in grads]
+    common = {i for i, gradient in enumerate(grads) if _has_common_rows(run, gradient)}
     if run.deferred is not None:
         run.deferred.append(
-            functools.partial(_update_now, run, optimizer, grads, variables, update)
+            functools.partial(_update_now, run, optimizer, grads, variables, common, update)
         )
         return None
-    return _update_now(run, optimizer, grads, variables, update)
+    return _update_now(run, optimizer, grads, variables, common, update)
 
 
-def _update_now(run: replica.ReplicaRun, optimizer, grads: list, variables: list, update):
+def _has_common_rows(run: replica.ReplicaRun, gradient) -> bool:
+    """Whether a gradient of rows of a table has the same ones on all replicas, one by one.
+
+    So it is with a table of positions, which is read once for all samples. One worker has the sum
+    over the samples in each row. With the rows of all replicas one behind the other, Keras's
+    optimizers, which do not add up what a row has twice, would square and clip parts of it.
+    """
+    return (
+        isinstance(gradient, tf.IndexedSlices)
+        and run.losses is not None
+        and gradient.values.shape.is_fully_defined()
+        and run.losses.is_fixed(gradient.indices)
+    )
+
+
+def _update_now(
+    run: replica.ReplicaRun, optimizer, grads: list, variables: list, common: set[int], update
+):
     state, values = keras_state.take_all_assigned(run)
     present = [i for i, g in enumerate(grads) if g is not None]
     # A float8 scale comes as a "gradient" that replaces the variable: a mean, not a sum.
@@ -60,6 +78,7 @@ def _update_now(run: replica.ReplicaRun, optimizer, grads: list, variables: list
     for gradient, i in zip(local, present, strict=True):
         if isinstance(gradient, tf.Tensor):
             gradient.set_shape(variables[i].shape)  # backpropagation does not always know it
+    local = [g.values if i in common else g for g, i in zip(local, present, strict=True)]
     totals = commit.local_totals(run, optimizer)
     gradients = compression.gradients_of(optimizer, local, [variables[i] for i in present])
     empty = None
@@ -68,7 +87,8 @@ def _update_now(run: replica.ReplicaRun, optimizer, grads: list, variables: list
     reduced = _all_reduce_sum(run, [*local, *values, *totals], gradients, empty)
     after = len(present) + len(values)
     for position, i in enumerate(present):
-        grads[i] = reduced[position]
+        total, mine = reduced[position], grads[i]
+        grads[i] = tf.IndexedSlices(total, mine.indices, mine.dense_shape) if i in common else total
     # One dead peer fails one pack's reduction. The step then must change nothing, so that the
     # survivors hold the state of the last whole step: all updates wait for all reductions.
     waiting = tf.control_dependencies(_tensors(reduced))

@@ -272,6 +272,31 @@ def embedding():
     return result
 
 
+class Positions(keras.layers.Layer):
+    """Adds the same table to all samples: its gradient's rows are sums over them."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = keras.layers.Embedding(4, 3)
+
+    def call(self, x):
+        return x + self.table(keras.ops.expand_dims(keras.ops.arange(4), 0))
+
+
+@case
+def positions():
+    keras.utils.set_random_seed(6)
+    with strategy.scope():
+        layers = [keras.layers.Dense(12), keras.layers.Reshape((4, 3)), Positions()]
+        layers += [keras.layers.Flatten(), keras.layers.Dense(3)]
+        model = keras.Sequential([keras.Input(X.shape[1:]), *layers])
+        model.compile(
+            optimizer=keras.optimizers.Adam(0.01, global_clipnorm=0.1),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+    return fitted(model, X[:SHORT], Y[:SHORT])
+
+
 def whole_reads(model, table, batch):
     """How many ops of a training step read all of `table` (see patches/keras_layers.py)."""
 
