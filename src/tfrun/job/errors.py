@@ -63,6 +63,7 @@ CODES: dict[str, str] = {
     "TFRUN-512": "a training step stands outside strategy.run",
     "TFRUN-514": "an option has no effect on a loop of the script's own",
     "TFRUN-515": "workers train with different settings",
+    "TFRUN-516": "several workers append to one file",
     "TFRUN-601": "the data is empty",
     "TFRUN-602": "arrays have different numbers of samples",
     "TFRUN-603": "the global batch is larger than the data",

@@ -18,6 +18,7 @@ from tfrun.job.settings import settings
 from tfrun.job.spec import Program
 from tfrun.job.world import world
 from tfrun.process import channel, memory, sigterm, stacks
+from tfrun.process.files import install as script_files
 from tfrun.process.peers_left import PeersLeft
 from tfrun.worker import chief_watch, script
 
@@ -54,6 +55,7 @@ def live(task: Mapping[str, Any]) -> NoReturn:
             _seed(mine.seed, deterministic=mine.deterministic)
             _listen()
             stacks.write_on_signal()
+            script_files.install()
             script.run(Program(**{**task["program"], "args": tuple(task["program"]["args"])}))
     except BaseException as raised:
         error = raised
@@ -100,6 +102,7 @@ def _leave(error: BaseException | None) -> NoReturn:
         # After the message is out, but before the tidying: the peers are told at once.
         channel.emit(report)
     _run_exit_handlers()
+    script_files.close_all()
     _flush()
     if code == 0:
         # A worker that left early would take a peer's last collective with it, or all that the

@@ -1,0 +1,67 @@
+"""Puts in place what workers use instead of Python's own `open`, `os.mkdir` and the like.
+
+Only in a job of several workers, in their own processes, before the script begins.
+"""
+
+from __future__ import annotations
+
+import builtins
+import bz2
+import contextlib
+import fcntl
+import functools
+import io
+import os
+import shutil
+import sys
+import tarfile
+from typing import Any
+
+from tfrun.job.settings import settings
+from tfrun.job.world import world
+from tfrun.process.files.folders import DONE, Folders, around_lock
+from tfrun.process.files.journal import Journal
+from tfrun.process.files.opening import Opening
+
+# The names by which Python's modules know `open`; others look for it when they open something.
+_NAMES: tuple[tuple[Any, str], ...] = (
+    (builtins, "open"),
+    (io, "open"),
+    (tarfile, "bltn_open"),
+    (bz2, "_builtin_open"),
+)
+_installed: list[Opening] = []
+
+
+def install() -> None:
+    """Puts all in place, where several workers run this script."""
+    here, mine = world(), settings()
+    if here.size < 2 or mine.state_path is None or not mine.task or not mine.state_path.is_dir():
+        return
+    path = mine.state_path / f"script-files-{here.round}"
+    # Ranks go through the machines one by one: this one is the chief's or not.
+    with_chief = here.is_chief or here.rank == here.local_rank
+    journal = Journal(path, mine.task, is_chief=here.is_chief, with_chief=with_chief)
+    opening, folders = Opening(journal, mine.task, here.size), Folders(journal, mine.task)
+    made = opening.replacement()
+    functools.update_wrapper(made, open)
+    for module, name in _NAMES:
+        setattr(module, name, made)
+    for name in DONE:
+        original = getattr(os, name)
+        setattr(os, name, functools.update_wrapper(folders.around(name, original), original))
+    for name in ("flock", "lockf"):
+        original = getattr(fcntl, name)
+        setattr(fcntl, name, functools.update_wrapper(around_lock(original), original))
+    with contextlib.suppress(AttributeError, KeyError):  # for `savetxt`
+        _datasource: Any = sys.modules["numpy.lib._datasource"]
+        _datasource._file_openers._file_openers[None] = made
+    cleared = folders.around_rmtree(shutil.rmtree)
+    shutil.rmtree = functools.update_wrapper(cleared, shutil.rmtree)
+    _installed.append(opening)
+
+
+def close_all() -> None:
+    """Closes what the script has left open, as the interpreter does at its end."""
+    for opening in _installed:
+        opening.close_all()

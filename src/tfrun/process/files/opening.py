@@ -1,0 +1,188 @@
+"""`open`, as several workers use it: what a script writes anew is a version of the worker's own.
+
+Reading, and whatever is no regular file or would become another one unnoticed, is Python's own
+`open` as before.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tfrun.job import reports
+from tfrun.process import channel
+from tfrun.process.files.callers import Caller, caller
+from tfrun.process.files.journal import Journal
+from tfrun.process.files.rules import (
+    Did,
+    appends,
+    doubt,
+    is_chiefs,
+    is_made_by_others,
+    notice,
+    writes_anew,
+)
+from tfrun.process.files.versions import Lines, Text, Version, show_to_its_writer
+
+CODE = "TFRUN-516"  # several workers append to one file
+
+_open = io.open
+_whole: weakref.WeakSet[Any] = (
+    weakref.WeakSet()
+)  # what `open` has returned, to be closed at the end
+
+
+def key_of(path: Any) -> str:
+    """The same absolute path for the same name, however it was written; "" for no path."""
+    if not isinstance(path, str | os.PathLike):
+        return ""  # a descriptor, bytes
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text or "\0" in text:
+        return ""
+    folder, name = os.path.split(text)
+    return os.path.join(os.path.realpath(folder), name) if name not in ("", ".", "..") else ""  # noqa: PTH118
+
+
+class Opening:
+    """Opens files for one worker.
+
+    Args:
+      journal: what the machine's workers have done.
+      task: its name in the job.
+      size: how many workers the job has.
+    """
+
+    def __init__(self, journal: Journal, task: str, size: int) -> None:
+        self._journal, self._task, self._size = journal, task, size
+
+    def replacement(self) -> Callable[..., Any]:
+        """What takes the place of `builtins.open`."""
+
+        def open(
+            file,
+            mode="r",
+            buffering=-1,
+            encoding=None,
+            errors=None,
+            newline=None,
+            closefd=True,
+            opener=None,
+        ):
+            made = None
+            if isinstance(mode, str) and not {"w", "x", "a"}.isdisjoint(mode):
+                if opener is None and closefd and caller(sys._getframe(1)) is not Caller.OURS:
+                    made = self._written(file, mode, buffering, encoding, errors, newline)
+            else:
+                show_to_its_writer(lambda: key_of(file))
+            if made is not None:
+                return made
+            return _open(file, mode, buffering, encoding, errors, newline, closefd, opener)
+
+        return open
+
+    def close_all(self) -> None:
+        """What the script has left open is closed, as when Python ends."""
+        for file in list(_whole):
+            try:
+                file.close()
+            except (OSError, ValueError) as error:
+                sys.excepthook(type(error), error, error.__traceback__)
+
+    def _written(
+        self,
+        file: Any,
+        mode: str,
+        buffering: int,
+        encoding: str | None,
+        errors: str | None,
+        newline: str | None,
+    ) -> Any | None:
+        """A file of this worker's own; None where Python's `open` is right."""
+        is_text = "b" not in mode
+        if buffering == (0 if is_text else 1) or not isinstance(buffering, int):
+            return None
+        if not is_text and (encoding, errors, newline) != (None, None, None):
+            return None
+        try:
+            path = key_of(file)
+            raw = path and (
+                self._version(file, path, mode)
+                if writes_anew(mode)
+                else self._lines(file, path, mode)
+            )
+        except OSError:
+            return None
+        if not raw:
+            return None
+        if isinstance(raw, Version):
+            raw.is_text, raw.by_lines = is_text, buffering == 1
+        found: Any = raw
+        try:
+            if buffering != 0:
+                made = io.BufferedRandom if "+" in mode else io.BufferedWriter
+                size = buffering if buffering > 1 else _block_size(raw)
+                found = made(raw, size)  # type: ignore[arg-type]
+            if is_text:
+                found = Text(raw, found, encoding, errors, newline, buffering == 1)
+                found.mode = mode
+        except BaseException:
+            found.close()
+            raise
+        _whole.add(found)
+        return found
+
+    def _version(self, file: Any, path: str, mode: str) -> Version | None:
+        if "x" in mode and os.path.lexists(path) and not self._is_made_by_others(path):
+            return None  # Python's own says that it exists
+        raw = Version(file, path, mode, self._journal, self._task)
+        others = [deed for deed in self._journal.deeds(path) if deed.task != self._task]
+        if any(deed.did is Did.OPENED for deed in others) and channel.is_open():
+            chief = raw.mine.is_chief or any(deed.is_chief for deed in others)
+            if chief and self._journal.tell_once("written"):
+                text = notice(_shown(path), self._size)
+                channel.emit(reports.WorkerNotice(text=text))
+        return raw
+
+    def _is_made_by_others(self, path: str) -> bool:
+        with self._journal.held():
+            n = self._journal.count(Did.OPENED, path) + 1
+            return is_made_by_others(self._journal.deeds(path), self._task, n)
+
+    def _lines(self, file: Any, path: str, mode: str) -> Lines | None:
+        """What is appended to a file that the chief has begun is the chief's alone."""
+        if not appends(mode) or not (path and _is_plain(path)):
+            return None
+        with self._journal.held():
+            if not self._journal.count(Did.APPENDS, path):
+                self._journal.add(Did.APPENDS, path)
+            deeds = self._journal.deeds(path)
+        own = [deed for deed in deeds if deed.task == self._task]
+        if is_chiefs(deeds) and not any(deed.is_chief for deed in own):
+            return Lines(file, "a", opener=lambda *_: os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+        several = len({deed.task for deed in deeds if deed.did is Did.APPENDS}) > 1
+        begun = any(deed.did is Did.OPENED for deed in deeds)
+        if several and not begun and channel.is_open() and self._journal.tell_once("appended"):
+            text = doubt(_shown(path), self._size)
+            channel.emit(reports.DoubtRaised(code=CODE, text=text, alone=True))
+        return Lines(file, "a")
+
+
+def _is_plain(path: str) -> bool:
+    return Path(path).is_file() or not os.path.lexists(path)
+
+
+def _block_size(raw: io.FileIO) -> int:
+    size = getattr(raw, "_blksize", 0)
+    return size if size > 1 else io.DEFAULT_BUFFER_SIZE
+
+
+def _shown(path: str) -> str:
+    try:
+        return os.path.relpath(path) if path.startswith(os.getcwd() + os.sep) else path  # noqa: PTH109
+    except OSError:
+        return path

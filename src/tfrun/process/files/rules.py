@@ -1,0 +1,152 @@
+"""Whose version of a file takes its name, where several workers write it. Pure.
+
+All workers run the same script, so that what one writes to a path all write to it, the n-th time
+here as the n-th time there. The chief's version of a time stands. Until it does, another worker's
+may: its script may read at once what it has written.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class Did(str, enum.Enum):
+    """What a worker has done with a path."""
+
+    OPENED = "opened"  # to write it anew
+    SHOWN = "shown"  # it has taken the name, and is written further
+    CLOSED = "closed"  # it has taken the name, and is whole
+    APPENDS = "appends"
+    MADE = "mkdir"
+    REMOVED = "remove"
+    CLEARED = "rmtree"
+    RENAMED = "rename"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deed:
+    """That a worker has done something for the `n`-th time, from 1, with the same path.
+
+    Attributes:
+      task: the worker's name in the job.
+      pid: of its process.
+      is_chief: whether it is the chief.
+      at: its place among all deeds of the machine; the later, the larger.
+    """
+
+    did: Did
+    path: str
+    task: str
+    n: int
+    pid: int
+    is_chief: bool
+    at: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Name:
+    """What is known of a path at the moment when a worker's version may take it.
+
+    Attributes:
+      exists: there is a file of this name.
+      is_whole: the worker has closed its file; else it only wants to show what it has so far.
+      deeds: what has been done with the path in this round, the newest of each kind and worker.
+      alive: the processes among those of the deeds that have not ended.
+      is_foreign: another machine has put the file there in this round, as far as one can tell.
+    """
+
+    exists: bool
+    is_whole: bool
+    deeds: Iterable[Deed]
+    alive: frozenset[int]
+    is_foreign: bool = False
+
+
+def takes(mine: Deed, name: Name) -> bool:
+    """Whether the worker's file, which it has opened as `mine` says, takes the name."""
+    if mine.is_chief:
+        return True
+    others = [deed for deed in name.deeds if deed.task != mine.task]
+    if not name.is_whole and any(deed.did is Did.OPENED for deed in others):
+        return False  # whoever is there shows it already, or will
+    if not name.exists or name.is_foreign:
+        return not name.exists
+    return not any(stands(deed, mine.n, name.alive) for deed in others if deed.is_chief)
+
+
+def stands(deed: Deed, n: int, alive: frozenset[int]) -> bool:
+    """Whether the chief has a file under the name that the others' n-th is not to replace.
+
+    One that the chief was killed over is half, and gets no further.
+    """
+    if deed.n < n:
+        return False
+    return deed.did is Did.CLOSED or (deed.did is Did.SHOWN and deed.pid in alive)
+
+
+def is_being_written(deeds: Iterable[Deed], task: str, alive: frozenset[int]) -> bool:
+    """Whether another worker writes the file that has the name: it is not removed under it."""
+    others = [deed for deed in deeds if deed.task != task and deed.pid in alive]
+    whole = {(deed.task, deed.n) for deed in others if deed.did is Did.CLOSED}
+    return any(d.did is Did.SHOWN and (d.task, d.n) not in whole for d in others)
+
+
+def newest_of_others(deeds: Iterable[Deed], did: Did, task: str, since: int) -> int:
+    """When another worker has last done this, after `since`; 0 for not at all.
+
+    What this worker itself did with the path last was at `since`. Where it now fails for what the
+    other has done, the other was quicker, and the script is right.
+    """
+    found = (deed.at for deed in deeds if deed.did is did and deed.task != task)
+    return max((at for at in found if at > since), default=0)
+
+
+def is_made_by_others(deeds: Iterable[Deed], task: str, n: int) -> bool:
+    """Whether another worker has begun this file the n-th time: for `task` it is not there yet."""
+    return any(d.task != task and d.did is Did.OPENED and d.n >= n for d in deeds)
+
+
+def is_chiefs(deeds: Iterable[Deed]) -> bool:
+    """Whether the chief has begun this file anew in this round: then only it appends to it."""
+    return any(deed.is_chief and deed.did is Did.OPENED for deed in deeds)
+
+
+def writes_anew(mode: str) -> bool:
+    """Whether a mode of `open` begins a file anew: "w" or "x", not "r+", "a" or nonsense."""
+    kinds, rest = [c for c in mode if c in "rwxa"], [c for c in mode if c not in "rwxa"]
+    fits = len(kinds) == 1 and set(rest) <= set("bt+") and len(set(rest)) == len(rest)
+    return fits and kinds[0] in "wx" and not {"b", "t"} <= set(rest)
+
+
+def appends(mode: str) -> bool:
+    """Whether a mode of `open` is one of the plain ones to append: no "a+", which also reads."""
+    return sorted(mode) in (["a"], ["a", "b"], ["a", "t"])
+
+
+def whole_lines(data: bytes) -> int:
+    """How many of these bytes end with the end of a line."""
+    return data.rfind(b"\n") + 1
+
+
+def notice(path: str, size: int) -> str:
+    """What a person is told, once in a job, where the chief and others write one file.
+
+    Args:
+      path: as a person writes it.
+      size: how many workers the job has.
+    """
+    return (
+        f"{path} is written by several of the {size} workers, each a whole file: the chief's "
+        "stands; a file of each worker's needs its rank in the name (tfrun.world().rank)"
+    )
+
+
+def doubt(path: str, size: int) -> str:
+    """The warning about a file that several workers append to."""
+    return (
+        f"several of the {size} workers append to {path}: it gets each line once from each of "
+        'them; open it with "w" first, or append only if tfrun.world().is_chief, or to a file of '
+        "each rank's"
+    )
