@@ -26,7 +26,7 @@ def write(path, part=1.0):
 def wait_for(rank):
     until = time.monotonic() + 30
     while not (OUT / f"{rank}.here").exists():
-        assert time.monotonic() < until, f"worker {rank} does not come"
+        assert time.monotonic() < until, f"{rank} does not come"
         time.sleep(0.005)
 
 
@@ -46,5 +46,7 @@ if RANK == 0:
         lines = path.read_text().splitlines()
         whole = len(lines) == 100_000 and len(set(lines)) == 1
         print(f"{path.name}: {'whole' if whole else 'torn'}, of worker {lines[0]}")
+    os.close(os.open(OUT / "checked.here", os.O_CREAT | os.O_WRONLY))
+wait_for("checked")
 for path in PATHS:
     write(path).close()
