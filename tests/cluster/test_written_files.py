@@ -18,6 +18,7 @@ PYTHONS = (
 )
 LIBRARIES = (
     *("as_npy", "as_npz", "as_txt", "mapped", "picture", "figure", "keras_picture", "downloaded"),
+    *("records", "gfile"),
 )
 NOTICE = re.compile(r"worker \d: (\S+) is written by several of the (\d) workers, each a whole")
 

@@ -14,6 +14,8 @@ _NAMES_OF_SAVED_MODEL = (
     "tensorflow._api.v2.saved_model",
     "tensorflow._api.v2.compat.v2.saved_model",
 )
+_RECORDS = "tensorflow.python.lib.io.tf_record:TFRecordWriter"
+_FILE = "tensorflow.python.lib.io.file_io:FileIO"
 
 STRATEGIES = (
     Patch(
@@ -205,5 +207,21 @@ SAVING = (
         issue="the chief may still have to save what all workers load: the others wait for that",
         until="never: the job decides who waits for whom",
         also=_NAMES_OF_SAVED_MODEL,
+    ),
+)
+
+FILES = (
+    Patch(
+        targets={
+            f"{_RECORDS}.__init__": "tf_files:write_own_records",
+            f"{_RECORDS}.close": "tf_files:give_name",
+            f"{_RECORDS}.__exit__": "tf_files:give_name_at_exit",
+            f"{_FILE}._prewrite_check": "tf_files:write_own_file",
+            f"{_FILE}.flush": "tf_files:show_own_file",
+            f"{_FILE}.close": "tf_files:give_name",
+        },
+        issue="all workers of a script write the same file, and tear it",
+        until="never: the job decides whose file stands",
+        needed=False,
     ),
 )

@@ -19,5 +19,6 @@ SECTIONS: dict[str, tuple[Patch, ...]] = {
     "Keras: the trainer": rows_keras.TRAINER,
     "Keras: models": rows_keras.MODELS,
     "Saving and loading": (*rows_keras.SAVING, *rows_tensorflow.SAVING),
+    "Files that a script writes": rows_tensorflow.FILES,
 }
 TABLE = tuple(patch for patches in SECTIONS.values() for patch in patches)

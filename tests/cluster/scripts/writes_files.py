@@ -284,13 +284,6 @@ def records(path):
     assert found in [lines(rank)[:5000] for rank in range(SIZE)], f"torn: {len(found)}"
 
 
-def tensorflow_file(path):
-    import tensorflow as tf
-
-    tf.io.write_file(str(path), "\n".join(lines()))
-    check_lines(tf.io.read_file(str(path)).numpy().decode())
-
-
 def gfile(path):
     import tensorflow as tf
 
@@ -299,15 +292,6 @@ def gfile(path):
             file.write(line + "\n")
     with tf.io.gfile.GFile(str(path)) as file:
         check_lines(file.read())
-
-
-def hdf5(path):
-    import h5py
-
-    with h5py.File(path, "w") as file:
-        file["a"] = ARRAY
-    with h5py.File(path, "r") as file:
-        check_array(file["a"][:])
 
 
 for kind in KINDS:

@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 import tarfile
+from types import FrameType
 from typing import Any
 
 from tfrun.job.settings import settings
@@ -22,6 +23,7 @@ from tfrun.job.world import world
 from tfrun.process.files.folders import DONE, Folders, around_lock
 from tfrun.process.files.journal import Journal
 from tfrun.process.files.opening import Opening
+from tfrun.process.files.versions import Version
 
 # The names by which Python's modules know `open`; others look for it when they open something.
 _NAMES: tuple[tuple[Any, str], ...] = (
@@ -59,6 +61,11 @@ def install() -> None:
     cleared = folders.around_rmtree(shutil.rmtree)
     shutil.rmtree = functools.update_wrapper(cleared, shutil.rmtree)
     _installed.append(opening)
+
+
+def own_version(path: Any, frame: FrameType | None) -> Version | None:
+    """What a library is to write instead of `path`; None for `path` itself."""
+    return _installed[-1].for_library(path, frame) if _installed else None
 
 
 def close_all() -> None:

@@ -12,6 +12,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from tfrun.job import reports
@@ -84,6 +85,21 @@ class Opening:
             return _open(file, mode, buffering, encoding, errors, newline, closefd, opener)
 
         return open
+
+    def for_library(self, path: Any, frame: FrameType | None) -> Version | None:
+        """A worker's own version of a file that a library writes without Python's `open`.
+
+        Args:
+          path: as the script has named it.
+          frame: the call that it comes from.
+        """
+        key = key_of(path)
+        if not key or caller(frame) is Caller.OURS:
+            return None
+        try:
+            return self._version(path, key, "wb")
+        except OSError:
+            return None
 
     def close_all(self) -> None:
         """What the script has left open is closed, as when Python ends."""

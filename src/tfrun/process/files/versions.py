@@ -148,6 +148,11 @@ class Version(io.FileIO):
             self.show()
         return written
 
+    @property
+    def place(self) -> str:
+        """A path under which a library opens it that does not take an open file."""
+        return self._inode.hidden or f"/proc/self/fd/{self.fileno()}"
+
     def write_in_place(self) -> None:
         """Becomes the file that has the name, as with Python's own `open`.
 
