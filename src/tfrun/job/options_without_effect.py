@@ -85,6 +85,8 @@ def _without_effect(
         leave = f"Leave out --{option.replace('_', '-')}"
         if job.ps:
             why = "it is about what workers send each other, and with --ps they send it to servers"
+            if option == "scale_batch":
+                why = "with --ps each worker computes batches of its own"
             yield option, why, f"{leave}, or --ps"
         elif most == 1:
             yield option, "it is about several workers, and this job has one", f"{leave}, or add -n"

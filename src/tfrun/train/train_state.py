@@ -9,7 +9,7 @@ from typing import Any
 from tfrun.data import errors
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import commit as commits
-from tfrun.engine import step_clock
+from tfrun.engine import scaled_rate, step_clock
 from tfrun.engine.agree import multi_worker_strategy
 from tfrun.job import reports
 from tfrun.job.settings import settings
@@ -102,9 +102,10 @@ class TrainState:
           What iterating over `strategy.experimental_distribute_dataset(dataset)` does.
 
         Raises:
-          UsageError: TFRUN-508 where the state is closed.
+          UsageError: TFRUN-508 where the state is closed, TFRUN-107 with --scale-batch.
         """
         self._check_open()
+        scaled_rate.check_elsewhere("TrainState.steps")
         self._finish_step()
         if self._trial is not None:
             dataset, epochs = self._trial.dataset(dataset), self._trial.epochs(epochs)
