@@ -72,9 +72,10 @@ def size_of(dataset: Any, *, through_maps: bool = False) -> int | None:
     """
     steps, node = _behind_batch(dataset)
     stated: Any = getattr(node, "_batch_size", getattr(node, "_batch_sizes", None))
-    is_told = stated is not None and stated.shape.rank == 0 and tf.executing_eagerly()
+    if stated is None or stated.shape.rank or not tf.executing_eagerly():
+        return None
     through = through_maps or not any(step.endswith("Map") for step in steps)
-    return int(stated) if is_told and through else None
+    return int(stated) if through else None
 
 
 def _behind_batch(dataset: Any) -> tuple[list[str], Any]:
