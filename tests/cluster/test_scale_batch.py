@@ -15,7 +15,7 @@ SCRIPT = SCRIPTS / "scale_batch.py"
 ARRAYS = ("arrays", "default batch", "weights", "validates", "adam", "pair", "scaled")
 RATES = ("schedule", "sets rate")
 PIPELINES = ("pipeline", "mapped", "twice", "drops", "steps", "padded")
-SECONDS = 100
+SECONDS = 150
 
 
 SCALED = ("-n", "2", "--scale-batch")
