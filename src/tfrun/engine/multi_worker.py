@@ -27,7 +27,7 @@ from tfrun.engine import (
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.job import unmatched_call
 from tfrun.job.errors import TfrunError, UsageError
-from tfrun.process import allocator, progress
+from tfrun.process import allocator, channel, progress
 
 TFConfigClusterResolver = tf.distribute.cluster_resolver.TFConfigClusterResolver
 THIS_PROCESS = "/job:localhost/replica:0/task:0"
@@ -56,7 +56,7 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
                     "more",
                     where="the script, above tfrun.strategy() or MultiWorkerMirroredStrategy()",
                     expected="the strategy before the first tensor, variable, dataset or model",
-                    fix="Call tfrun.strategy() right after the imports",
+                    fix=f"Make the strategy right after the imports, or {_instead()}",
                 ) from error
             self._initialize_local(cluster_resolver)  # as without TF_CONFIG: nobody is to be met
 
@@ -146,6 +146,12 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
             _undo_generator_patch()
             self.step_clock = step_clock.StepClock()
             _formed[:] = [weakref.ref(self)]
+
+
+def _instead() -> str:
+    if channel.is_open():  # a job: it has connected its workers, unless they use something else
+        return "start the job with the --communication that it asks for"
+    return "start the script with tfrun instead of python"
 
 
 _formed: list[weakref.ref[MultiWorkerMirrored]] = []
