@@ -48,13 +48,19 @@ def watch() -> None:
 def _tell_alone(size: int, config: str) -> None:
     if script_calls.last_collective() is not None:
         return  # it has met the others: what it trains alone is its own affair
-    why = _why(os.environ.get("TF_CONFIG", "") != config)
+    changed = os.environ.get("TF_CONFIG", "") != config
     text = (
-        f"{size} workers each train the whole job alone{_where()}: {why}; "
-        "write `with tfrun.strategy().scope():` around the model, its optimizer and compile, "
-        "right after the imports"
+        f"{size} workers each train the whole job alone{_where()}: {_why(changed)}; {_fix(changed)}"
     )
     channel.emit(reports.DoubtRaised(code=ALONE, text=text))
+
+
+def _fix(changed: bool) -> str:
+    if changed:
+        return "leave TF_CONFIG as it is"
+    if settings().strategy == "script":
+        return "leave out --strategy script, and it gets the job's"
+    return "write `with tfrun.strategy().scope():` around the model, its optimizer and compile"
 
 
 def _tell_own_loop(options: list[str]) -> None:
