@@ -21,7 +21,6 @@ from tfrun.engine import (
     adoption,
     commit,
     compression,
-    fixed_rows,
     host_collective,
     keras_state,
     replica,
@@ -112,8 +111,7 @@ def _all_reduce_sum(
     """Sums each of `values` over the replicas, in as few reductions as there can be."""
     if run.context.num_replicas_in_sync == 1:
         return list(values)
-    given, since = values, None
-    values = [value.values if fixed_rows.are_fixed(value) else value for value in given]
+    since = None
 
     def waits() -> None:
         nonlocal since
@@ -126,10 +124,7 @@ def _all_reduce_sum(
         waits()
         results = tensorflow_collectives.sum_all(run.context, values, empty)
     step_clock.waited(run, since, _tensors(results))
-    return [
-        total if value is own else tf.IndexedSlices(total, own.indices, own.dense_shape)
-        for total, value, own in zip(results, values, given, strict=True)
-    ]
+    return results
 
 
 def check_scope(optimizer, strategy, variables: Sequence | None = None) -> None:
