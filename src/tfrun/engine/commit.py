@@ -27,8 +27,9 @@ class Commit:
     Attributes:
       steps: int64 scalar variable of this worker; counts applied updates.
       begun: int64 scalar variable of this worker; counts updates before they change anything.
-      totals: float32 variable of shape [rows, n]: all `metrics`, flat; a row for each replica, or
-        one row with the sums over the replicas where rows would be too many numbers.
+      totals: float32 variable of shape [rows, n], float64 where a metric is: all `metrics`, flat;
+        a row for each replica, or one row with the sums over the replicas where rows would be too
+        many numbers.
       metrics: the Keras variables that `totals` holds.
       per_run: updates in one run of the train step, known once it is traced.
       late: the step adds to `metrics` after its last update, so `totals` lacks the newest step.
@@ -81,7 +82,9 @@ def made_for(optimizers: Sequence[Any], metrics: Sequence[Any]) -> tuple[Commit,
         made = Commit(
             steps=tf.Variable(tf.zeros([], tf.int64), trainable=False),
             begun=tf.Variable(tf.zeros([], tf.int64), trainable=False),
-            totals=tf.Variable(tf.zeros([rows, size]), trainable=False),
+            totals=tf.Variable(
+                tf.zeros([rows, size], variable_values.dtype_of_totals(shared)), trainable=False
+            ),
             metrics=shared,
         )
     for optimizer in optimizers:
@@ -95,7 +98,8 @@ def local_totals(run: replica.ReplicaRun, optimizer: Any) -> list[tf.Tensor]:
     commit = of(optimizer)
     if commit is None or not commit.metrics:
         return []
-    parts = [tf.cast(tf.reshape(v._value, [-1]), tf.float32) for v in commit.metrics]
+    dtype = commit.totals.dtype
+    parts = [tf.cast(tf.reshape(v._value, [-1]), dtype) for v in commit.metrics]
     mine = tf.concat(parts, axis=0)[tf.newaxis]
     rows, size = (int(number or 0) for number in commit.totals.shape)
     if rows == 1:
@@ -103,7 +107,8 @@ def local_totals(run: replica.ReplicaRun, optimizer: Any) -> list[tf.Tensor]:
     # Zeros beside it, not times zero: what is not a number would be none anywhere.
     before = int(tf.get_static_value(run.context.replica_id_in_sync_group))  # type: ignore
     after = rows - before - 1
-    return [tf.concat([tf.zeros([before, size]), mine, tf.zeros([after, size])], axis=0)]
+    zeros = [tf.zeros([others, size], dtype) for others in (before, after)]
+    return [tf.concat([zeros[0], mine, zeros[1]], axis=0)]
 
 
 @contextlib.contextmanager

@@ -167,7 +167,12 @@ def digest(found: Iterable[Any]) -> str:
     return total.hexdigest()
 
 
-def metric_totals(metrics: Sequence[Any]) -> NDArray[np.float32]:
+def dtype_of_totals(metrics: Sequence[Any]) -> str:
+    """The float type in which metric variables are kept and sent: of float64 no digit is lost."""
+    return "float64" if any(variable.dtype == "float64" for variable in metrics) else "float32"
+
+
+def metric_totals(metrics: Sequence[Any]) -> NDArray[np.floating]:
     """The metric variables' values on this worker, shape [replicas here, numbers]."""
     found = [[np.ravel(copy.numpy()) for copy in copies(variable)] for variable in metrics]
     rows = max(map(len, found), default=1)
@@ -175,10 +180,10 @@ def metric_totals(metrics: Sequence[Any]) -> NDArray[np.float32]:
     columns = [np.stack([*one, *[np.zeros_like(one[0])] * (rows - len(one))]) for one in found]
     if not columns:
         return np.zeros((rows, 0), np.float32)
-    return np.concatenate(columns, axis=1).astype(np.float32)
+    return np.concatenate(columns, axis=1).astype(dtype_of_totals(metrics))
 
 
-def fitting(totals: NDArray[np.float32], rows: int) -> NDArray[np.float32]:
+def fitting(totals: NDArray[np.floating], rows: int) -> NDArray[np.floating]:
     """What the metrics have counted, for another number of replicas: the first one has all.
 
     Args:
@@ -188,13 +193,13 @@ def fitting(totals: NDArray[np.float32], rows: int) -> NDArray[np.float32]:
     totals = np.atleast_2d(totals)
     if len(totals) == rows:
         return totals
-    made = np.zeros((rows, totals.shape[1]), np.float32)
-    made[0] = totals.sum(axis=0, dtype=np.float32)
+    made = np.zeros((rows, totals.shape[1]), totals.dtype)
+    made[0] = totals.sum(axis=0, dtype=totals.dtype)
     return made
 
 
 def set_metric_totals(
-    metrics: Sequence[Any], totals: NDArray[np.float32], *, first: int = 0, replicas: int = 1
+    metrics: Sequence[Any], totals: NDArray[np.floating], *, first: int = 0, replicas: int = 1
 ) -> None:
     """Gives each replica of this worker what it has counted, or what all have to the first one.
 

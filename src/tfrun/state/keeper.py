@@ -146,4 +146,5 @@ def _restore_metrics(metrics: Sequence[Any], commit: commits.Commit | None, kept
         variable_values.set_metric_totals(
             commit.metrics, totals, first=world().rank * here, replicas=every
         )
-        commit.totals.assign(variable_values.fitting(totals, len(commit.totals.numpy())))
+        mine = variable_values.fitting(totals, len(commit.totals.numpy()))
+        commit.totals.assign(mine.astype(commit.totals.dtype.as_numpy_dtype))

@@ -189,7 +189,7 @@ class LoopKeeper(Keeper):
             random=random_state.take(),
         )
 
-    def _without_reset(self, held: _Held) -> NDArray[np.float32]:
+    def _without_reset(self, held: _Held) -> NDArray[np.floating]:
         """The metrics' sums; zeros for a metric that the script has reset after its last update."""
         assert held.totals is not None
         totals = held.totals.numpy()
