@@ -125,7 +125,8 @@ class Journal:
     def _catch_up(self) -> None:
         assert self._file is not None
         text = b""
-        while part := os.pread(self._file, 1 << 20, self._read + len(text)):
+        size = os.fstat(self._file).st_size
+        while part := os.pread(self._file, size - self._read - len(text), self._read + len(text)):
             text += part
         at, end = self._read, text.rfind(b"\n") + 1
         self._read += end  # at once: garbage that is collected here may be a file to be closed

@@ -53,7 +53,7 @@ class Name:
       exists: there is a file of this name.
       is_whole: the worker has closed its file; else it only wants to show what it has so far.
       deeds: what has been done with the path in this round, the newest of each kind and worker.
-      alive: the processes among those of the deeds that have not ended.
+      alive: the processes of the chief's among these deeds that have not ended.
       is_foreign: another machine has put the file there in this round, as far as one can tell.
     """
 

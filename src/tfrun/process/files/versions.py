@@ -198,7 +198,7 @@ class Version(io.FileIO):
             exists=os.path.lexists(self._inode.path),
             is_whole=is_whole,
             deeds=deeds,
-            alive=alive(deeds),
+            alive=alive(d for d in deeds if d.is_chief and d.task != self.mine.task),
             is_foreign=self._is_foreign(deeds),
         )
 
