@@ -58,7 +58,7 @@ class FitKeeper(Keeper):
         self._held_metrics: NDArray | None = None
         self._step_totals: tf.Tensor | None = None  # of the metrics, when a step began
         self._has_stepped = False
-        self._held_random: list[Any] | None = None  # from before the first step
+        self._held_random: list[Any] | None = None  # from before a step that draws from it
         self._unbuilt: list[Any] = []  # optimizers that their first step builds
 
     def goes_on(self, place: Place, at: ResumePoint) -> None:
@@ -77,13 +77,16 @@ class FitKeeper(Keeper):
         """All callbacks have seen the epoch begin; `step` of its steps are done already."""
         self.place = self.place._replace(epoch=epoch, step=step)
         self.trained, self.began = False, True
+        if not step:  # Keras draws the order of the epoch's batches before its first step
+            self._held_random = random_state.take()
         self._release()
         self._look_at_variables()
 
     def step_begins(self) -> None:
         """The next execution of the train function is about to run."""
         self._in_step = True
-        if not self._has_stepped:  # it is traced, and tracing draws the seeds of what it makes
+        # It is traced, and tracing draws the seeds of what it makes.
+        if not self._has_stepped and self._held_random is None:
             self._held_random = random_state.take()
         commit = self._commit
         if commit is None:

@@ -186,7 +186,7 @@ def data():
             made = tf.data.Dataset.from_generator(batches, output_signature=spec)
             return made, {"steps_per_epoch": STEPS}, VALID
         case "pydataset":
-            return Numbers(), {"shuffle": False}, VALID
+            return Numbers(), {}, VALID
     return (X, Y), {"batch_size": BATCH}, VALID
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,8 @@ from tfrun.data.keras.python_feed import FeedAdapter, PythonEpochIterator
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import repeatable
 from tfrun.job.world import world
+
+Execution = tuple[int, int, Iterator[Any]]  # its first and last step, and their batches
 
 
 class FeedEpochIterator(PythonEpochIterator):
@@ -105,22 +108,16 @@ class FeedEpochIterator(PythonEpochIterator):
             yield from super()._enumerate_iterator()
             return
         repeatable.warn_once(self._given)
+        executions = super()._enumerate_iterator()
         with done.passing():
             self._pass_epochs(done)
             if done.trained:
                 self.pass_by(done.steps if done.stopped else None)
-        if done.trained:
-            return
-        for begin, end, iterator in super()._enumerate_iterator():
-            if begin >= done.steps:
-                yield begin, end, iterator
-                continue
-            for _ in range(begin, min(end + 1, done.steps)):
-                next(iterator)
-            # The state is one of within an execution: the rest of it makes no steps but its own.
-            rest = list(itertools.islice(iterator, max(end + 1 - done.steps, 0)))
-            if rest:
-                yield done.steps, end, iter(rest)
+                return
+            # Here too: the epoch's data draws its order with its first batch.
+            rest = _from_step(done.steps, executions)
+        yield from rest
+        yield from executions
 
     def _get_iterator(self):
         self.passes.begun += 1
@@ -198,6 +195,24 @@ class FeedEpochIterator(PythonEpochIterator):
     def catch_stop_iteration(self):
         with self.coded_errors(), super().catch_stop_iteration():
             yield
+
+
+def _from_step(step: int, executions: Iterator[Execution]) -> list[Execution]:
+    """Reads the batches of the steps before; returns what is left of the execution it ends in.
+
+    The state is one of within an execution: the rest of it makes no steps but its own.
+    """
+    while step:
+        found = next(executions, None)
+        if found is None:
+            return []
+        begin, end, iterator = found
+        for _ in range(begin, min(end + 1, step)):
+            next(iterator)
+        if end + 1 >= step:
+            batches = list(itertools.islice(iterator, end + 1 - step))
+            return [(step, end, iter(batches))] if batches else []
+    return []
 
 
 def _feed(dataset: Dataset, strategy: Any, options: dict[str, Any], epochs: int | None) -> Feed:
