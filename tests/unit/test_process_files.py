@@ -306,6 +306,19 @@ def test_a_full_disk_leaves_the_old_file(
     assert path.read_text() == "old"
 
 
+def test_on_a_full_disk_the_chief_leaves_what_it_has_written(
+    workers: Workers, small_disk: Path
+) -> None:
+    path = small_disk / "file"
+    with (
+        pytest.raises(OSError, match="No space"),
+        workers.chief(path, "wb", buffering=0) as file,
+    ):
+        while True:
+            file.write(bytes(100_000))
+    assert path.stat().st_size > 100_000
+
+
 def test_a_fork_closes_only_its_copy(workers: Workers, path: Path) -> None:
     file = workers.other(path, "wb", buffering=0)
     file.write(b"half")

@@ -1,5 +1,5 @@
 # after: Keras's examples of semantic similarity and of dual encoders
-# expects: equal to 1e-5
+# expects: equal
 import keras
 import numpy as np
 import tensorflow as tf
