@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 from keras.src import backend
@@ -57,9 +58,31 @@ def _has_common_rows(run: replica.ReplicaRun, gradient) -> bool:
     return (
         isinstance(gradient, tf.IndexedSlices)
         and run.losses is not None
-        and gradient.values.shape.is_fully_defined()
         and run.losses.is_fixed(gradient.indices)
     )
+
+
+def _added_up(gathered: tf.IndexedSlices, replicas: int) -> tf.IndexedSlices:
+    """The rows of all replicas, added up where all have the same ones, one by one.
+
+    They differ where the replicas' batches do, in length: such rows stay as they are.
+    """
+    indices, values = gathered.indices, gathered.values
+    count = tf.size(indices) // replicas
+
+    def each(tensor: tf.Tensor) -> tf.Tensor:
+        shape = tf.concat([[replicas, count], tf.shape(tensor)[1:]], axis=0)
+        return tf.reshape(tensor[: replicas * count], shape)
+
+    same = tf.reduce_all(tf.equal(each(indices), each(indices)[:1]))
+    same = same & tf.equal(replicas * count, tf.size(indices))
+    sums: Any = tf.cond(
+        same,
+        lambda: (tf.reduce_sum(each(values), axis=0), indices[:count]),
+        lambda: (values, indices),
+    )
+    values, indices = sums
+    return tf.IndexedSlices(values, indices, gathered.dense_shape)
 
 
 def _update_now(
@@ -77,7 +100,9 @@ def _update_now(
     for gradient, i in zip(local, present, strict=True):
         if isinstance(gradient, tf.Tensor):
             gradient.set_shape(variables[i].shape)  # backpropagation does not always know it
-    local = [g.values if i in common else g for g, i in zip(local, present, strict=True)]
+    # As many rows as there are on all: they travel as they are, else with their numbers.
+    counted = {i for i in common if grads[i].values.shape.is_fully_defined()}
+    local = [g.values if i in counted else g for g, i in zip(local, present, strict=True)]
     totals = commit.local_totals(run, optimizer)
     gradients = compression.gradients_of(optimizer, local, [variables[i] for i in present])
     empty = None
@@ -87,7 +112,11 @@ def _update_now(
     after = len(present) + len(values)
     for position, i in enumerate(present):
         total, mine = reduced[position], grads[i]
-        grads[i] = tf.IndexedSlices(total, mine.indices, mine.dense_shape) if i in common else total
+        if i in counted:
+            total = tf.IndexedSlices(total, mine.indices, mine.dense_shape)
+        elif i in common:
+            total = _added_up(total, run.context.num_replicas_in_sync)
+        grads[i] = total
     # One dead peer fails one pack's reduction. The step then must change nothing, so that the
     # survivors hold the state of the last whole step: all updates wait for all reductions.
     waiting = tf.control_dependencies(_tensors(reduced))

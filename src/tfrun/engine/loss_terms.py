@@ -129,6 +129,8 @@ class Walk:
             return Term.COUNT if begin is None or begin.flat[0] == 0 else Term.FIXED
         if op.type == "Unpack" and self.kind(op.inputs[0]) is Term.COUNT:
             return Term.COUNT if tensor is op.outputs[0] else Term.FIXED
+        if op.type == "Range" and all(self.kind(end) is Term.FIXED for end in op.inputs):
+            return Term.FIXED  # up to the length of the samples, say
         if op.type in REDUCTIONS:
             return self._of_reduction(op)
         if op.type in MATHEMATICS:

@@ -280,7 +280,8 @@ class Positions(keras.layers.Layer):
         self.table = keras.layers.Embedding(4, 3)
 
     def call(self, x):
-        return x + self.table(keras.ops.expand_dims(keras.ops.arange(4), 0))
+        places = keras.ops.arange(keras.ops.shape(x)[1])  # a number, or known with a batch
+        return x + self.table(keras.ops.expand_dims(places, 0))
 
 
 @case
@@ -295,6 +296,20 @@ def positions():
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
     return fitted(model, X[:SHORT], Y[:SHORT])
+
+
+@case
+def positions_of_any_length():
+    keras.utils.set_random_seed(6)
+    with strategy.scope():
+        layers = [Positions(), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(3)]
+        model = keras.Sequential([keras.Input((None, 3)), *layers])
+        model.compile(
+            optimizer=keras.optimizers.Adam(0.01, global_clipnorm=0.1),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+    whole = tf.data.Dataset.from_tensor_slices((np.resize(X, (SHORT, 4, 3)), Y[:SHORT]))
+    return fitted(model, whole.map(lambda x, y: (x[: 2 + y], y)).padded_batch(BATCH))
 
 
 def whole_reads(model, table, batch):
