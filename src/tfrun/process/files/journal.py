@@ -23,13 +23,12 @@ class Journal:
     """This process's view of it. Made before the script, it goes on in the script's forks.
 
     Attributes:
-      is_chief: whether this is the chief's.
       with_chief: whether the chief is on this machine.
       since: when this was made, in nanoseconds.
     """
 
     def __init__(self, path: Path, task: str, *, is_chief: bool, with_chief: bool = True) -> None:
-        self._path, self._task, self.is_chief = path, task, is_chief
+        self._path, self._task, self._is_chief = path, task, is_chief
         self.with_chief, self.since = with_chief, time.time_ns()
         self._read, self._deeds = 0, dict[str, dict[tuple[Did, str], Deed]]()
         self._counts: dict[tuple[Did, str], int] = {}
@@ -102,7 +101,7 @@ class Journal:
             raise FileNotFoundError(self._path)
         n = self._counts.get((did, path), 0) + 1 if n is None else n
         self._counts[did, path] = n
-        line = json.dumps([did, path, self._task, n, os.getpid(), self.is_chief]) + "\n"
+        line = json.dumps([did, path, self._task, n, os.getpid(), self._is_chief]) + "\n"
         os.write(self._file, line.encode())
         self._catch_up()
         self._last[path] = self._read

@@ -177,7 +177,7 @@ class Version(io.FileIO):
     def publish(self, *, is_whole: bool) -> None:
         if self._process != os.getpid():
             return  # a fork of the script's has a copy of this object
-        if self._broken and not self._named and not self._journal.is_chief:
+        if self._broken and not self._named and not self.mine.is_chief:
             return self._inode.forget()  # the chief's stands as far as it came, as in Python
         path, n = self._inode.path, self.mine.n
         try:
