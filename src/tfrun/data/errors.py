@@ -52,6 +52,26 @@ def no_file(where: str) -> UsageError:
     )
 
 
+def one_replica_each(what: str, replicas: int, workers: int) -> UsageError:
+    return UsageError(
+        "TFRUN-107",
+        f"{what} gives each worker one part of a batch, and --replicas divides it into {replicas} "
+        f"for {workers} workers",
+        expected="data that fit or evaluate reads, or one replica on each worker",
+        fix="Pass the dataset itself to fit, or leave out --replicas",
+    )
+
+
+def not_divided_by_batch(policy: str) -> UsageError:
+    return UsageError(
+        "TFRUN-107",
+        f"--replicas divides each batch, and this pipeline is not: its policy is {policy}",
+        where="tf.data.Options.experimental_distribute.auto_shard_policy",
+        expected="AUTO or DATA, and every worker reads the whole data",
+        fix="Leave the policy out, or --replicas",
+    )
+
+
 def vanished(path: str, reason: str) -> TfrunError:
     return TfrunError(
         "TFRUN-604",

@@ -37,6 +37,7 @@ class TrainingSettings:
       strategy: "auto", where a script that names none gets the job's; or "script": it stays as it
         is.
       batch_times: how many of a script's batches make a global one.
+      replicas: the pieces into which each global batch is divided; 0 is one for each worker.
       communication: "auto", "host", "ring" or "nccl".
       compress: as what gradients travel: "off" (as they are), "bf16" or "fp16".
       overlap: whether the host collective begins to sum before the backward pass ends: "on",
@@ -73,6 +74,7 @@ class TrainingSettings:
     run_dir: str = ""
     strategy: str = "auto"
     batch_times: int = 1
+    replicas: int = 0
     communication: str = "auto"
     compress: str = "off"
     overlap: str = "auto"

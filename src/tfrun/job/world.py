@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tfrun.job.settings import ROUND
+from tfrun.job.settings import ROUND, settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +17,8 @@ class World:
     Attributes:
       rank: this task's number among the training tasks (chief and workers), from 0.
       size: the number of training tasks in this round.
+      replicas: the pieces into which each global batch is divided; a task computes one or several
+        of them. As many as tasks, unless the job states another number.
       local_rank: the rank among the tasks on this machine.
       local_size: the number of tasks on this machine.
       role: "chief", "worker", "ps" or "evaluator".
@@ -27,6 +29,7 @@ class World:
 
     rank: int = 0
     size: int = 1
+    replicas: int = 1
     local_rank: int = 0
     local_size: int = 1
     role: str = "worker"
@@ -37,11 +40,16 @@ class World:
 
 def world() -> World:
     """Returns this process's place in the job; alone in the world outside a job."""
-    return world_from_environment(os.environ)
+    return world_from_environment(os.environ, settings().replicas)
 
 
-def world_from_environment(environment: Mapping[str, str]) -> World:
-    """Reads `RANK`, `WORLD_SIZE`, … when tfrun set them, else `TF_CONFIG`."""
+def world_from_environment(environment: Mapping[str, str], replicas: int = 0) -> World:
+    """Reads `RANK`, `WORLD_SIZE`, … when tfrun set them, else `TF_CONFIG`.
+
+    Args:
+      environment: of the process.
+      replicas: of the job; 0 where it states none.
+    """
     try:
         config = json.loads(environment.get("TF_CONFIG") or "{}")
         cluster: dict[str, list[str]] = config.get("cluster", {})
@@ -54,9 +62,11 @@ def world_from_environment(environment: Mapping[str, str]) -> World:
     rank = index + (chiefs if role == "worker" else 0)
     is_chief = role == "chief" or (role == "worker" and index == 0 and not chiefs)
     by_tfrun = ROUND in environment
+    size = int(environment.get("WORLD_SIZE", trainers)) if by_tfrun else max(trainers, 1)
     return World(
         rank=int(environment.get("RANK", rank)) if by_tfrun else rank,
-        size=int(environment.get("WORLD_SIZE", trainers)) if by_tfrun else max(trainers, 1),
+        size=size,
+        replicas=replicas or size,
         local_rank=int(environment.get("LOCAL_RANK", 0)) if by_tfrun else 0,
         local_size=int(environment.get("LOCAL_WORLD_SIZE", 1)) if by_tfrun else 1,
         role=role,

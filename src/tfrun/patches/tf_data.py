@@ -5,11 +5,12 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfrun.data.dataset import Dataset
-from tfrun.data.keras import plain_pipelines
+from tfrun.data.keras import division, plain_pipelines
 from tfrun.data.keras.distributed import DistributedView
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import repeatable
 from tfrun.engine import adoption
+from tfrun.job.settings import settings
 
 
 def distribute_ours(original):
@@ -37,7 +38,12 @@ def read_by_rows(original):
     def _create_cloned_datasets_from_dataset(
         self, dataset, input_context, input_workers, strategy, num_replicas_in_sync
     ):
-        found = None
+        found = here = None
+        if input_context is not None and settings().replicas:
+            whom = division.of_call(strategy, "strategy.experimental_distribute_dataset")
+            here = division.mine(strategy, input_context, whom)
+            num_replicas_in_sync = here.total
+            here = here if whom == "replicas" else None
         on_servers = isinstance(strategy, tf.distribute.ParameterServerStrategy)
         if plain_pipelines.is_wanted() and not on_servers:
             found = plain_pipelines.by_numbers(dataset)
@@ -45,7 +51,10 @@ def read_by_rows(original):
             if found is None and strategy is adoption.given():
                 dataset = plain_pipelines.shared_by_batch(dataset)
             dataset = plain_pipelines.with_known_size(dataset, num_replicas_in_sync or 1)
-        original(self, dataset, input_context, input_workers, strategy, num_replicas_in_sync)
+        if here is not None:
+            self._cloned_datasets = [division.pieces(dataset, here)]
+        else:
+            original(self, dataset, input_context, input_workers, strategy, num_replicas_in_sync)
         if found is not None:
             self._cloned_datasets = [found.read(numbers) for numbers in self._cloned_datasets]
         elif num_replicas_in_sync != 1 and repeatable.calls_python(dataset):

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.data.dataset import Dataset
+from tfrun.data.keras import division
 from tfrun.data.keras.fit_plan import Resume
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.position import Position
@@ -20,10 +21,14 @@ class DistributedView(tf.distribute.DistributedDataset):
 
     Each `iter` is the next epoch of the dataset, or the rest of one from its position, and gives
     TensorFlow's own distributed iterator, which may be passed to a `tf.function`.
+
+    Raises:
+      UsageError: TFRUN-107, see `division.of_call`.
     """
 
     def __init__(self, dataset: Dataset, strategy: tf.distribute.Strategy) -> None:
         self.dataset, self.strategy = dataset, strategy
+        self._among: division.Whom = division.of_call(strategy, "a distributed tfrun.Dataset")
 
     def __iter__(self) -> Iterator[Any]:
         ledger.not_covered(
@@ -56,7 +61,7 @@ class DistributedView(tf.distribute.DistributedDataset):
         replicas: list[Replicas] = []
 
         def of_this_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            here = Replicas.of(context)
+            here = division.mine(self.strategy, context, self._among)
             replicas.append(here)
             return wrap(batches(self.dataset.plan, here, start, stop, skip))
 

@@ -13,7 +13,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weigh
 
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
-from tfrun.data.keras import arrays, fit_plan
+from tfrun.data.keras import arrays, division, fit_plan
 from tfrun.data.keras.distributed import Feed
 from tfrun.data.keras.fit_plan import FitPlan, Resume
 from tfrun.data.keras.python_feed import FeedAdapter, PythonEpochIterator
@@ -51,6 +51,8 @@ class FeedEpochIterator(PythonEpochIterator):
         self._has_given = False  # a step has had a batch of it, in this run or an earlier one
         call = "fit" if self._training else "evaluate" if "y" in kwargs else "predict"
         self._argument = f"model.{call}, x"
+        among: division.Whom = "workers" if call == "predict" else "replicas"
+        self._per_step = division.per_step(distribute_strategy, among)
         self.validates = False
         if self._training and not isinstance(dataset, Dataset) and world().in_job:
             made = arrays.as_dataset(kwargs)
@@ -61,13 +63,14 @@ class FeedEpochIterator(PythonEpochIterator):
                     super()._interrupted_warning()
                     kwargs["steps_per_epoch"] = None  # as Keras: an epoch ends with its data
         if isinstance(dataset, Dataset):
-            self._feed = _feed(dataset, distribute_strategy, kwargs, plan.epochs)
+            with division.among(among):
+                self._feed = _feed(dataset, distribute_strategy, kwargs, plan.epochs)
             sizes = SimpleNamespace(
                 num_batches=self._feed.epoch_steps, batch_size=dataset.batch_size
             )
             kwargs = {**kwargs, "x": FeedAdapter(self._feed, sizes), "class_weight": None}
         trained_on = contextlib.nullcontext() if self._training else ledger.not_trained_on()
-        with trained_on:
+        with trained_on, division.among(among):
             super().__init__(distribute_strategy, *args, **kwargs)
 
     def _enumerate_iterator(self) -> Any:
@@ -115,7 +118,7 @@ class FeedEpochIterator(PythonEpochIterator):
                 self.pass_by(done.steps if done.stopped else None)
                 return
             # Here too: the epoch's data draws its order with its first batch.
-            rest = _from_step(done.steps, executions)
+            rest = _from_step(done.steps, executions, self._per_step)
         yield from rest
         yield from executions
 
@@ -147,8 +150,8 @@ class FeedEpochIterator(PythonEpochIterator):
         reads = self.steps_per_epoch is not None or not is_counted or self._is_read()
         with self.catch_stop_iteration():
             for begin, end, iterator in super()._enumerate_iterator():
-                for _ in range(end + 1 - begin if reads else 0):
-                    next(iterator)
+                for _ in range((end + 1 - begin) * self._per_step if reads else 0):
+                    division.element(iterator)
                 if steps is not None and end + 1 >= steps:
                     return
                 if not reads and begun == self.passes.begun:  # left before its data had ended
@@ -197,22 +200,35 @@ class FeedEpochIterator(PythonEpochIterator):
             yield
 
 
-def _from_step(step: int, executions: Iterator[Execution]) -> list[Execution]:
+def _from_step(step: int, executions: Iterator[Execution], per_step: int) -> list[Execution]:
     """Reads the batches of the steps before; returns what is left of the execution it ends in.
 
     The state is one of within an execution: the rest of it makes no steps but its own.
+
+    Args:
+      step: of the epoch, that comes next.
+      executions: of the epoch.
+      per_step: elements that make up a step.
     """
     while step:
         found = next(executions, None)
         if found is None:
             return []
         begin, end, iterator = found
-        for _ in range(begin, min(end + 1, step)):
-            next(iterator)
+        for _ in range((min(end + 1, step) - begin) * per_step):
+            division.element(iterator)
         if end + 1 >= step:
-            batches = list(itertools.islice(iterator, end + 1 - step))
+            batches = list(itertools.islice(_elements(iterator), (end + 1 - step) * per_step))
             return [(step, end, iter(batches))] if batches else []
     return []
+
+
+def _elements(iterator: Iterator[Any]) -> Iterator[Any]:
+    while True:
+        try:
+            yield division.element(iterator)
+        except StopIteration:
+            return
 
 
 def _feed(dataset: Dataset, strategy: Any, options: dict[str, Any], epochs: int | None) -> Feed:

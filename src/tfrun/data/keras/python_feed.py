@@ -20,6 +20,7 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
+from tfrun.data.keras import division
 from tfrun.data.keras.python_batches import (
     Batches,
     GeneratorBatches,
@@ -27,7 +28,6 @@ from tfrun.data.keras.python_batches import (
     PyDatasetBatches,
     of_replica,
 )
-from tfrun.data.order.shards import Replicas
 
 
 class PythonFeed(tf.distribute.DistributedDataset):
@@ -45,9 +45,10 @@ class PythonFeed(tf.distribute.DistributedDataset):
         self.batches = batches
         self.limit: int | None = None
         self._spec: Any = None
+        whom = division.of_call(strategy, "a distributed generator")
 
         def of_this_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            here = Replicas.of(context)
+            here = division.mine(strategy, context, whom)
             ranks = range(here.first, here.first + here.count)
             setattr(batches.adapter, batches.reads_by, lambda: self._rows(ranks, here.total))
             made = batches.adapter.get_tf_dataset()

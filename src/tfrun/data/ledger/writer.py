@@ -248,7 +248,7 @@ def open_tape(
         return Tape()
     here, left = world(), left or place
     rank, size = here.rank, here.size
-    if replicas is not None:
+    if replicas is not None and replicas.total != here.replicas:  # several devices have one each
         rank, size = replicas.first // replicas.count, replicas.total // replicas.count
     header = Header(
         **dataset.described(),

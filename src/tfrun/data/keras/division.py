@@ -1,0 +1,130 @@
+"""Finds among whom the batches of a call are divided, and which of the pieces are this worker's.
+
+`fit` and `evaluate` divide a batch among the replicas of the job, `predict` among its workers. A
+worker's iterator yields the pieces of its replicas one after the other: `per_step` elements a step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any, Literal
+
+import tensorflow as tf
+from tensorflow.python.data.experimental.ops import distribute
+
+from tfrun.data import errors
+from tfrun.data.order.shards import Replicas
+from tfrun.data.pipeline import map_in_this_thread
+from tfrun.job.replicas import held
+from tfrun.job.settings import settings
+from tfrun.job.world import world
+
+Whom = Literal["replicas", "workers"]
+
+_of_call: ContextVar[Whom | None] = ContextVar("among whom a call divides its data", default=None)
+
+
+@contextlib.contextmanager
+def among(whom: Whom) -> Iterator[None]:
+    """While it lasts, data is distributed for a call of Keras's that divides it among these."""
+    token = _of_call.set(whom)
+    try:
+        yield
+    finally:
+        _of_call.reset(token)
+
+
+def of_call(strategy: Any, what: str) -> Whom:
+    """Among whom data is divided that is distributed now.
+
+    Args:
+      strategy: by which it is.
+      what: has it distributed, for a person.
+
+    Raises:
+      UsageError: TFRUN-107 where no call of Keras's does, but the script itself, and the job has
+        more replicas than workers: a loop of the script's own has one on each.
+    """
+    found, here = _of_call.get(), world()
+    if found is None and _holds_several(strategy):
+        raise errors.one_replica_each(what, here.replicas, here.size)
+    return found or "workers"
+
+
+def mine(strategy: Any, context: tf.distribute.InputContext, whom: Whom) -> Replicas:
+    """Returns for whom this worker reads.
+
+    Args:
+      strategy: by which the data is distributed.
+      context: what it tells.
+      whom: among whom each batch is divided.
+    """
+    if not _holds_several(strategy):
+        return Replicas.of(context)
+    here = world()
+    if whom == "workers":
+        return Replicas(first=here.rank, total=here.size)
+    own = held(here.replicas, here.size)[here.rank]
+    return Replicas(first=own.start, count=len(own), total=here.replicas)
+
+
+def per_step(strategy: Any, whom: Whom) -> int:
+    """How many elements this worker's iterator has for each step.
+
+    Args:
+      strategy: that of the model.
+      whom: among whom its batches are divided.
+    """
+    if whom == "workers" or not _holds_several(strategy):
+        return 1
+    here = world()
+    return len(held(here.replicas, here.size)[here.rank])
+
+
+def _holds_several(strategy: Any) -> bool:
+    """Whether a job's workers hold several replicas, or some of them do."""
+    here = world()
+    shares = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    return shares and here.replicas != here.size
+
+
+def pieces(dataset: tf.data.Dataset, here: Replicas) -> Any:
+    """Returns what some replicas have of each batch of a pipeline, which is read once.
+
+    A batch is divided as TensorFlow divides it among as many workers (`AutoShardPolicy.DATA`): each
+    replica has a piece of each, which may be empty.
+
+    Raises:
+      UsageError: TFRUN-107 where the pipeline's options say that it is divided otherwise.
+    """
+    policies = tf.data.experimental.AutoShardPolicy
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    if policy not in (policies.AUTO, policies.DATA):
+        raise errors.not_divided_by_batch(policy.name)
+    made: Any = distribute._LegacyRebatchDataset(dataset, here.total)
+    if here.count == 1:
+        made = made.shard(here.total, here.first)
+    elif here.count < here.total:
+        made = made.enumerate().filter(lambda number, _: _is_of(number % here.total, here))
+        made = map_in_this_thread(made, lambda _, element: element)
+    return made.prefetch(here.count)
+
+
+def _is_of(replica: Any, here: Replicas) -> Any:
+    return (replica >= here.first) & (replica < here.first + here.count)
+
+
+def element(iterator: Any) -> Any:
+    """Returns the next element of a worker's iterator, outside of any step.
+
+    Where the job states its replicas, workers may have another number of them for each step, and a
+    distributed iterator must not ask the others whether they have one, too.
+    """
+    if not settings().replicas or not isinstance(iterator, tf.distribute.DistributedIterator):
+        return next(iterator)
+    try:
+        return iterator._get_next_no_partial_batch_handling()
+    except tf.errors.OutOfRangeError:
+        raise StopIteration from None

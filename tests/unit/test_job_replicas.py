@@ -1,0 +1,66 @@
+"""Which replicas each worker holds."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfrun.job.replicas import held, partial_sums
+
+
+@pytest.mark.parametrize(
+    ("replicas", "workers", "wanted"),
+    [
+        (4, 1, [[0, 1, 2, 3]]),
+        (4, 2, [[0, 1], [2, 3]]),
+        (4, 3, [[0, 1], [2], [3]]),
+        (4, 4, [[0], [1], [2], [3]]),
+        (6, 4, [[0, 1], [2, 3], [4], [5]]),
+        (7, 3, [[0, 1], [2, 3], [4, 5, 6]]),  # [4, 7) is a node, [0, 3) is not
+        (8, 3, [[0, 1, 2], [3, 4, 5], [6, 7]]),
+    ],
+)
+def test_by_hand(replicas: int, workers: int, wanted: list[list[int]]) -> None:
+    assert [list(block) for block in held(replicas, workers)] == wanted
+
+
+jobs = st.integers(1, 12).flatmap(
+    lambda workers: st.tuples(st.integers(workers, 24), st.just(workers))
+)
+
+
+@given(jobs)
+def test_each_replica_is_held_once_in_the_order_of_the_ranks(job: tuple[int, int]) -> None:
+    blocks = held(*job)
+    assert list(itertools.chain(*blocks)) == list(range(job[0]))
+    sizes = [len(block) for block in blocks]
+    assert len(sizes) == job[1] and 1 <= min(sizes) <= max(sizes) <= min(sizes) + 1
+
+
+@given(jobs)
+def test_no_other_even_division_has_fewer_partial_sums(job: tuple[int, int]) -> None:
+    replicas, workers = job
+    small, larger = divmod(replicas, workers)
+
+    def sums(ends: list[int]) -> int:
+        return sum(partial_sums(a, b, replicas) for a, b in itertools.pairwise([0, *ends]))
+
+    fewest = min(
+        sums(list(itertools.accumulate(small + (rank in chosen) for rank in range(workers))))
+        for chosen in itertools.combinations(range(workers), larger)
+    )
+    assert sums([block.stop for block in held(replicas, workers)]) == fewest
+
+
+def test_a_worker_without_a_replica_is_refused() -> None:
+    with pytest.raises(ValueError, match="got 3 and 2"):
+        held(2, 3)
+
+
+def test_partial_sums_are_nodes_of_the_tree() -> None:
+    assert [partial_sums(0, end, 6) for end in range(1, 7)] == [1, 1, 2, 1, 2, 1]
+    assert partial_sums(4, 6, 6) == 1  # what is left behind the largest power of two
+    assert partial_sums(1, 5, 8) == 3
