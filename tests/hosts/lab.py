@@ -199,6 +199,23 @@ class Lab:
         """Restores the host's network connection."""
         call("ip", "-n", self._namespace(name), "link", "set", "eth0", "up")
 
+    def part(self, one: str, other: str) -> None:
+        """Drops all that two hosts send each other; others still reach both."""
+        for here, there in ((one, other), (other, one)):
+            address = f"{NET}.{self.names.index(there) + 1}"
+            rules = (
+                "add table inet parted; add chain inet parted in "
+                "{ type filter hook input priority 0; }; "
+                f"add rule inet parted in ip saddr {address} drop"
+            )
+            call("ip", "netns", "exec", self._namespace(here), "nft", rules)
+
+    def join(self, one: str, other: str) -> None:
+        """Undoes `part`."""
+        for name in (one, other):
+            enter = ("ip", "netns", "exec", self._namespace(name))
+            call(*enter, "nft", "delete table inet parted")
+
     def slow(self, name: str, rate: str) -> None:
         """Lets a host send no more than `rate`, such as "100mbit"."""
         limit = ("root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms")

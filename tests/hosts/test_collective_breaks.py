@@ -1,10 +1,12 @@
-"""The host collective between hosts, when one of them is cut off."""
+"""The host collective between hosts that are cut off, or that lose each other."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import time
+from typing import Any
 
 from machines import Hosts, needs_hosts, thorough
 
@@ -42,6 +44,28 @@ def test_the_others_go_on_when_a_host_is_cut_off(hosts: Hosts) -> None:
     code, _, err = hosts.end(process, 20)
     assert code == 130, err
     assert "PeerGone" not in err and "Traceback" not in err
+
+
+@thorough
+def test_two_hosts_lose_each_other_and_the_launcher_neither(hosts: Hosts) -> None:
+    """Nobody is lost: the two meet again as soon as they can."""
+    process = hosts.start(ENDLESS, "-H", "n2,n3", "-n", "2", "--run-dir", "run")
+    _wait_for(hosts, process, 0, 2)
+    hosts.lab.part("n2", "n3")
+    cut = time.time()
+
+    def leaves() -> list[dict[str, Any]]:
+        return [event for event in hosts.events("round") if event["state"] == "leaving"]
+
+    (left,) = wait_until(leaves, "they leave the round", 30)
+    print(f"noticed {left['time'] - cut:.2f} s after the cut")
+    assert left["time"] - cut <= 5  # 3 s, and this machine's load
+    hosts.lab.join("n2", "n3")
+    _wait_for(hosts, process, 1, 2)
+    os.kill(hosts.lab.pid_of(process), signal.SIGINT)
+    code, _, err = hosts.end(process, 20)
+    assert code == 130, err
+    assert not hosts.events("agent_lost") and "Traceback" not in err
 
 
 def _wait_for(hosts: Hosts, job: subprocess.Popen, number: int, workers: int) -> None:
