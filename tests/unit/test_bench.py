@@ -57,9 +57,7 @@ def test_what_later_jobs_are_to_know() -> None:
         communication="host", small_bytes=128 << 10, pack_bytes=1 << 20, date="2026-11-22"
     )
     assert to_remember(both, "2026-11-22") == wanted
-    assert recommendation(both)[0].endswith(
-        "--communication host, recursive doubling up to 128 KiB"
-    )
+    assert recommendation(both)[0].endswith("--communication host, in one exchange up to 128 KiB")
     assert to_remember(dataclasses.replace(both, gpus=True), "2026-11-22") is None
     assert to_remember(dataclasses.replace(both, ways=(host,)), "2026-11-22") is None
 

@@ -98,4 +98,4 @@ def test_a_job_uses_it_where_it_states_nothing_else() -> None:
     said = "as measured by tfrun bench on 2026-11-22: --communication "
     assert SETTINGS.used_by(spec()) == f"{said}ring, packs of 1 MiB"
     stated = spec(communication="host")
-    assert SETTINGS.used_by(stated) == f"{said}host, recursive doubling up to 32 KiB"
+    assert SETTINGS.used_by(stated) == f"{said}host, in one exchange up to 32 KiB"

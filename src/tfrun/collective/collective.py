@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +20,11 @@ from tfrun.collective.links import Link, Patience
 from tfrun.collective.packing import Blocks, Packer, PackingReader, layout_of
 from tfrun.collective.shared_memory_sums import Shared
 from tfrun.collective.stamps import checksum_of, stamp
+from tfrun.collective.summation_order import Holding
 from tfrun.collective.tcp_sums import Flat
 
-# Up to there messages cost more than bytes. Processes on loopback, us of ring and doubling; two:
-# 16 KiB 128 and 42, 64 KiB 142 and 50, 128 KiB 173 and 61, 256 KiB 210 and 285; four: 288 and 186,
-# 311 and 247, 336 and 294, 444 and 1138.
-SMALL_BYTES = 64 << 10
+# Up to there messages cost more than bytes, and among many workers up to so many times as many.
+SMALL_BYTES, SMALL_ARRAYS = 64 << 10, 16
 
 
 @dataclass(kw_only=True)
@@ -68,21 +68,22 @@ class Collective:
 
     Args:
       rank: this worker's.
-      links: connections to `flat.partners`, by rank.
+      links: connections to `tcp_sums.partners`, by rank; and to all, unless memory is shared.
       world: how many workers.
       patience: how long a silent peer is waited for.
 
     Attributes:
-      small_bytes: sums up to that go by recursive doubling. All workers change it between the same
-        two calls.
+      small_bytes: what is up to so large goes to all, who all add it up. All workers change it
+        between the same two calls.
     """
 
     def __init__(
-        self, rank: int, links: dict[int, Link], world: int, patience: Patience | None = None
+        self, rank: int, links: Mapping[int, Link], world: int, patience: Patience | None = None
     ) -> None:
         self.rank, self.world = rank, world
         self.small_bytes = SMALL_BYTES
         self.counts = Counts()
+        self._each = self._holding = Holding(tuple((other,) for other in range(world)))
         self._links: dict[int, Link] = {id(link): link for link in links.values()}
         self._flat = Flat(rank, links, world, Pump(patience or Patience()))
         self._packer = Packer()
@@ -93,6 +94,16 @@ class Collective:
         self._absent = ""
         self._over: BaseException | None = None
         self._marks, self._mark = 0, b""
+
+    def hold(self, replicas: Sequence[Sequence[int]]) -> None:
+        """Says which replicas each worker holds; all workers call this between the same two calls.
+
+        Until then each holds the one of its rank.
+
+        Args:
+          replicas: their numbers, from 0 on, by rank.
+        """
+        self._holding = Holding(tuple(tuple(sorted(own)) for own in replicas))
 
     def all_reduce(
         self, tensors: Sequence[NDArray], gradients: Gradients | None = None
@@ -111,19 +122,28 @@ class Collective:
           PeerGone: a peer is, and there is no result.
           Disagreement: a peer is at another collective.
         """
-        compresses = gradients is not None and self._residuals is not None
-        layout = layout_of(tensors, gradients.which if gradients and compresses else ())
-        with self._one_at_a_time():
-            packs = self._packer.empty(layout)
-            for i, numbers in enumerate(packs):
-                own = PackingReader(tensors, layout, i)
-                compressed = None
-                if gradients is not None and i == layout.compressed:
-                    compressed = self._compressed(gradients, numbers)
-                mark = self._stamp(layout.checksum, numbers.nbytes)
-                self._sum(numbers, own, mark, compressed)
-                self.counts.copied_bytes += own.copied_bytes
-        return self._packer.unpack(packs, layout)
+        return self._all_reduce([tensors], self._each, gradients)
+
+    def all_reduce_parts(
+        self,
+        parts: Sequence[Sequence[NDArray]],
+        gradients: Gradients | None = None,
+        dtypes: Sequence[np.dtype] | None = None,
+    ) -> list[NDArray]:
+        """Sums each tensor over the replicas.
+
+        The bits do not depend on who holds which, but for what travels compressed.
+
+        Args:
+          parts: what `summation_order.Adder.take` gives for this worker's replicas.
+          gradients: as for `all_reduce`.
+          dtypes: of the replicas' tensors, `Adder.dtypes`; None: as in `parts`, which where some
+            are of low precision depends on who holds what.
+
+        Returns, Raises:
+          As `all_reduce`.
+        """
+        return self._all_reduce(parts, self._holding, gradients, dtypes)
 
     def all_gather(self, tensors: Sequence[NDArray]) -> list[list[NDArray]]:
         """Gives every worker all workers' tensors.
@@ -135,15 +155,18 @@ class Collective:
         Returns:
           For each of `tensors` the workers' own, by rank.
         """
-        kinds = [(tensor.dtype, tensor.ndim) for tensor in tensors]
-        checksum = checksum_of(kinds)
-        with self._one_at_a_time():
-            shapes = self._shapes([tensor.shape for tensor in tensors], checksum)
-            blocks = Blocks([dtype for dtype, _ in kinds], shapes)
-            blocks.fill(self.rank, tensors)
-            if self.world > 1:
-                self._flat.gather(blocks.bytes, self._stamp(checksum, blocks.size))
-        return blocks.tensors()
+        return self._all_gather([tensors], self._each)
+
+    def all_gather_parts(self, parts: Sequence[Sequence[NDArray]]) -> list[list[NDArray]]:
+        """Gives every worker all replicas' tensors.
+
+        Args:
+          parts: for each replica of this worker its tensors, as for `all_gather`; ascending.
+
+        Returns:
+          For each tensor the replicas' own, by number.
+        """
+        return self._all_gather(parts, self._holding)
 
     def broadcast(self, tensor: NDArray, root: int = 0) -> NDArray:
         """Gives every worker the root's tensor, bit for bit; shape and dtype are equal on all."""
@@ -152,12 +175,12 @@ class Collective:
         bits = mine if self.rank == root else np.zeros_like(mine)
         return self.all_reduce([bits])[0].view(tensor.dtype).reshape(tensor.shape)
 
-    def share(self, shared: Shared, links: Iterable[Link]) -> None:
+    def share(self, shared: Shared | None, links: Iterable[Link]) -> None:
         """From now on large sums go through the machine's memory; all workers call this.
 
         Args:
-          shared: this machine's workers.
-          links: what it talks through.
+          shared: this machine's workers; None where nobody shares memory.
+          links: all that this worker talks through.
         """
         self._shared = shared
         self._links |= {id(link): link for link in links}
@@ -183,7 +206,7 @@ class Collective:
     @property
     def crosses(self) -> bool:
         """True where large sums go through connections: not all workers share memory."""
-        return self.world > 1 and (self._shared is None or self._shared.machines > 1)
+        return self.world > 1 and (self._shared is None or len(self._shared.machines) > 1)
 
     @property
     def sent_bytes(self) -> int:
@@ -248,37 +271,109 @@ class Collective:
         for link in self._links.values():
             link.shut()
 
-    def _compressed(self, gradients: Gradients, numbers: NDArray) -> Compressed | None:
+    def _all_reduce(
+        self,
+        parts: Sequence[Sequence[NDArray]],
+        holding: Holding,
+        gradients: Gradients | None = None,
+        dtypes: Sequence[np.dtype] | None = None,
+    ) -> list[NDArray]:
+        if len(parts) != len(holding.nodes[self.rank]):
+            raise ValueError(
+                f"{len(parts)} parts, expected one for each of {holding.nodes[self.rank]}"
+            )
+        compresses = gradients is not None and self._residuals is not None
+        layout = layout_of(parts[0], gradients.which if gradients and compresses else (), dtypes)
+        checksum = layout.checksum ^ holding.checksum
+        with self._one_at_a_time():
+            packs = self._packer.empty(layout)
+            for i, numbers in enumerate(packs):
+                owns = [PackingReader(tensors, layout, i) for tensors in parts]
+                compressed = None
+                if gradients is not None and i == layout.compressed:
+                    compressed = self._compressed(gradients, numbers, holding)
+                mark = self._stamp(checksum, numbers.nbytes)
+                self._sum(numbers, owns, holding, mark, compressed)
+                self.counts.copied_bytes += sum(own.copied_bytes for own in owns)
+        return self._packer.unpack(packs, layout)
+
+    def _compressed(
+        self, gradients: Gradients, numbers: NDArray, holding: Holding
+    ) -> Compressed | None:
         """How they travel from this worker; None where they do not, or as they are."""
         sends = self._shared.crosses if self._shared is not None else self.world > 1
-        if self._residuals is None or not sends or numbers.nbytes <= self.small_bytes:
+        if self._residuals is None or not sends or self._small(numbers, holding):
             return None
         self.counts.compressed += 1
         return self._residuals.begin(gradients.name, gradients.version, len(numbers))
 
+    def _small(self, numbers: NDArray, holding: Holding) -> bool:
+        """Whether all get all, who then all add it up."""
+        size, most = numbers.nbytes, SMALL_ARRAYS * self.small_bytes
+        return size <= self.small_bytes and size * holding.travelling <= most
+
     def _sum(
-        self, numbers: NDArray, own: Own, mark: bytes, compressed: Compressed | None = None
+        self,
+        numbers: NDArray,
+        owns: Sequence[Own],
+        holding: Holding,
+        mark: bytes,
+        compressed: Compressed | None = None,
     ) -> None:
         self.counts.sums += 1
-        if self.world > 1 and numbers.nbytes > self.small_bytes:
-            (self._shared or self._flat).sum_large(numbers, own, mark, compressed)
-            return
-        own.fill(numbers, 0)
-        if self.world > 1:
-            self._flat.sum_small(numbers, mark)
+        if self.world == 1:
+            owns[0].fill(numbers, 0)
+        elif self._small(numbers, holding):
+            self._flat.sum_small(numbers, owns, holding.nodes, mark)
+        elif self._shared is not None:
+            self._shared.sum_large(numbers, owns, holding, mark, compressed)
+        else:
+            self._flat.sum_large(numbers, owns, holding.nodes, mark, compressed)
+
+    def _all_gather(
+        self, parts: Sequence[Sequence[NDArray]], holding: Holding
+    ) -> list[list[NDArray]]:
+        mine = holding.held[self.rank]
+        kinds = [(tensor.dtype, tensor.ndim) for tensor in parts[0]]
+        checksum = checksum_of(kinds) ^ holding.checksum
+        with self._one_at_a_time():
+            shapes = self._shapes(parts, holding, checksum)
+            blocks = Blocks([dtype for dtype, _ in kinds], shapes)
+            sizes = [[blocks.sizes[replica] for replica in own] for own in holding.held]
+            ends = [[0, *itertools.accumulate(own)] for own in sizes]
+
+            def fill(block: NDArray[np.uint8]) -> None:
+                for i, (replica, tensors) in enumerate(zip(mine, parts, strict=True)):
+                    blocks.fill(replica, block[ends[self.rank][i] :], tensors)
+
+            mark = self._stamp(checksum, sum(blocks.sizes))
+            found = self._flat.gather([own[-1] for own in ends], fill, mark)
+        tensors = {
+            replica: blocks.tensors(replica, found[rank][begin:])
+            for rank, own in enumerate(holding.held)
+            for replica, begin in zip(own, ends[rank], strict=False)
+        }
+        return [[tensors[replica][i] for replica in sorted(tensors)] for i in range(len(kinds))]
 
     def _shapes(
-        self, mine: Sequence[tuple[int, ...]], checksum: int
+        self, parts: Sequence[Sequence[NDArray]], holding: Holding, checksum: int
     ) -> list[list[tuple[int, ...]]]:
-        """Each worker's shapes, by rank."""
-        lengths = [len(shape) for shape in mine]
-        rows = np.zeros((self.world, sum(lengths)), np.int64)
-        rows[self.rank] = [size for shape in mine for size in shape]
-        flat = rows.reshape(-1)
-        if self.world > 1:
-            self._flat.sum_small(flat, self._stamp(checksum, flat.nbytes))
-        ends = np.cumsum(lengths)[:-1]
-        return [[tuple(map(int, shape)) for shape in np.split(row, ends)] for row in rows]
+        """Each replica's shapes."""
+        lengths = [tensor.ndim for tensor in parts[0]]
+        mine = [size for tensors in parts for tensor in tensors for size in tensor.shape]
+
+        def fill(block: NDArray[np.uint8]) -> None:
+            block.view(np.int64)[:] = mine
+
+        sizes = [8 * sum(lengths) * len(own) for own in holding.held]
+        found = self._flat.gather(sizes, fill, self._stamp(checksum, sum(sizes)))
+        shapes: dict[int, list[tuple[int, ...]]] = {}
+        for own, block in zip(holding.held, found, strict=True):
+            rows = block.view(np.int64).reshape(len(own), sum(lengths)).tolist()
+            for replica, row in zip(own, rows, strict=True):
+                sizes_left = iter(row)
+                shapes[replica] = [tuple(itertools.islice(sizes_left, n)) for n in lengths]
+        return [shapes[replica] for replica in range(holding.replicas)]
 
     def _stamp(self, checksum: int, size: int) -> bytes:
         self._marks += 1

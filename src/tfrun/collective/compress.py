@@ -1,10 +1,10 @@
 """Compresses gradients to half the bytes, with error feedback.
 
 What is rounded off on the way is added to what the same worker sends at the next step, so that it
-comes late, and is not lost (Seide et al. 2014; Karimireddy et al. 2019, algorithm 2). In a ring a
-worker sends each number of a sum exactly once in the first half of the way: its own, or its own
-added to what it has received. It keeps what that one rounding has dropped. All others copy bits,
-so that every worker ends with the same ones, and over all steps
+comes late, and is not lost (Seide et al. 2014; Karimireddy et al. 2019, algorithm 2). A worker
+encodes each number exactly once: its own, for the one who adds it up, or where that is itself the
+sum. It keeps what that one rounding has dropped. All others copy bits, so that every worker ends
+with the same ones, and over all steps
 
     sum of what was applied = sum of the exact sums - sum over the workers of what they now keep
 
@@ -17,11 +17,15 @@ for the file) nothing has been rounded off.
 
 A step's numbers need no mark that they are complete: a step is done when somebody has its sum, and
 before that every worker has written them.
+
+A worker with several replicas rounds their sum, once. So what is rounded off, and with it the bits
+of the sums, depends on who holds which replicas; what has been applied in all does not.
 """
 
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,49 +65,56 @@ class Coded:
     """This worker's numbers as what travels: `duplex_transfer.Own` of a sum of codes.
 
     Args:
-      own: the numbers, float32.
+      owns: the numbers, float32, all of which are added up.
       compressed: how they travel.
     """
 
-    def __init__(self, own: Own, compressed: Compressed) -> None:
-        self._own, self._compressed = own, compressed
+    def __init__(self, owns: Sequence[Own], compressed: Compressed) -> None:
+        self._owns, self._compressed = owns, compressed
 
     def fill(self, into: NDArray, start: int) -> None:
         """Encodes the numbers from `start` on."""
-        self.add(into, start, None)
+        self.add(into, start, ())
 
-    def add(self, into: NDArray, start: int, theirs: NDArray | None) -> None:
+    def part(self, start: int, scratch: NDArray) -> NDArray:
+        self.fill(scratch, start)
+        return scratch
+
+    def add(self, into: NDArray, start: int, others: Sequence[NDArray]) -> None:
         """Encodes the sums of the numbers from `start` on and of what others' codes say."""
         for begin in range(0, len(into), BLOCK):
             end = min(begin + BLOCK, len(into))
-            part = None if theirs is None else theirs[begin:end]
-            self._encode_block(into[begin:end], start + begin, part)
+            self._encode_block(into[begin:end], start + begin, [o[begin:end] for o in others])
 
-    def _encode_block(self, codes: NDArray, start: int, came: NDArray | None) -> None:
+    def _encode_block(self, codes: NDArray, start: int, came: Sequence[NDArray]) -> None:
         how = self._compressed.part(start, start + len(codes))
+        more = [*([] if how.before is None else [how.before]), *came]
         with np.errstate(all="ignore"):
             total = how.after  # becomes what is rounded off
-            self._own.fill(total, start)
-            for more in (how.before, came):
-                if more is not None:
-                    np.add(total, more, out=total, dtype=np.float32)
+            self._fill(total, start)
+            for part in more:
+                np.add(total, part, out=total, dtype=np.float32)
             codes[:] = total
             np.subtract(total, codes, out=total, dtype=np.float32)
             if not np.isfinite(total).all():
                 mine = np.empty(len(codes), np.float32)
-                self._own.fill(mine, start)
-                self._saturate(codes, total, mine, how.before, came)
+                self._fill(mine, start)
+                self._saturate(codes, total, [mine, *more])
+
+    def _fill(self, into: NDArray, start: int) -> None:
+        self._owns[0].fill(into, start)
+        for own in self._owns[1:]:
+            np.add(into, own.part(start, np.empty_like(into)), out=into)
 
     @staticmethod
-    def _saturate(codes: NDArray, rest: NDArray, *parts: NDArray | None) -> None:
+    def _saturate(codes: NDArray, rest: NDArray, parts: Sequence[NDArray]) -> None:
         """Sends the largest number for what is larger, and keeps the rest of it.
 
         What is not finite itself stays so, for mixed precision to find, and leaves nothing.
         """
         total = np.zeros(len(codes), np.float32)
         for part in parts:
-            if part is not None:
-                np.add(total, part, out=total, dtype=np.float32)
+            np.add(total, part, out=total, dtype=np.float32)
         limit = float(ml_dtypes.finfo(codes.dtype).max)
         codes[:] = np.clip(total, -limit, limit)
         finite = np.isfinite(total)

@@ -22,14 +22,14 @@ class Own(Protocol):
         """Copies the numbers from `start` on."""
         ...
 
-    def add(self, into: NDArray, start: int, theirs: NDArray) -> None:
-        """Writes the sums of the numbers from `start` on and of others."""
+    def part(self, start: int, scratch: NDArray) -> NDArray:
+        """As many numbers from `start` on as `scratch` has room for: where they stand, or there."""
         ...
 
 
 @dataclass(eq=False)
 class Outlet:
-    """Own numbers as bytes to send, copied a little at a time: what a cache holds is sent soonest.
+    """Own numbers as bytes to send; what has to be copied is so a little at a time, for the caches.
 
     Attributes:
       own: the numbers.
@@ -44,8 +44,8 @@ class Outlet:
     scratch: NDArray
 
     def __post_init__(self) -> None:
-        self._bytes = self.scratch.view(np.uint8).data
-        self._first = self._last = 0  # which bytes the scratch holds
+        self._bytes = memoryview(b"")
+        self._first = self._last = 0  # which bytes these are
 
     def __len__(self) -> int:
         return self.count * self.scratch.itemsize
@@ -56,7 +56,8 @@ class Outlet:
             size = self.scratch.itemsize
             first = wanted.start // size
             count = min(len(self.scratch), self.count - first)
-            self.own.fill(self.scratch[:count], self.start + first)
+            numbers = self.own.part(self.start + first, self.scratch[:count])
+            self._bytes = numbers.view(np.uint8).data
             self._first, self._last = first * size, (first + count) * size
         return self._bytes[wanted.start - self._first : min(wanted.stop, self._last) - self._first]
 
@@ -67,13 +68,13 @@ class Inlet:
 
     Attributes:
       into: one-dimensional array, contiguous.
-      own: what is added to them: these numbers, from `start` on. None: nothing.
+      add: writes sums of the numbers that have come and of others, instead of these: is called with
+        where they go, at which number that begins, and what has come. None: nothing is added.
       check: is called once, as soon as the first `head` bytes are there: nobody may send the rest.
     """
 
     into: NDArray
-    own: Own | None = None
-    start: int = 0
+    add: Callable[[NDArray, int, NDArray], None] | None = None
     head: int = 0
     check: Callable[[], None] | None = None
     bytes: memoryview = field(init=False)
@@ -133,7 +134,7 @@ class Pump:
             if got < to_get:
                 inlet = inlets[filling]
                 room = len(inlet.bytes) - fill_at
-                if inlet.own is not None:
+                if inlet.add is not None:
                     stop = min(SCRATCH_BYTES, room)
                     count = source.receive(self._scratch_bytes[held:stop])
                     if count:
@@ -167,12 +168,12 @@ class Pump:
         Returns:
           The bytes of the whole numbers; what is left over begins the scratch now.
         """
-        assert inlet.own is not None
+        assert inlet.add is not None
         dtype = inlet.into.dtype
         first, whole = at // dtype.itemsize, count // dtype.itemsize
         size = whole * dtype.itemsize
         theirs = self._scratch[:size].view(dtype)
-        inlet.own.add(inlet.into[first : first + whole], inlet.start + first, theirs)
+        inlet.add(inlet.into[first : first + whole], first, theirs)
         if rest := count - size:
             self._scratch[:rest] = self._scratch[size:count].copy()
         return size

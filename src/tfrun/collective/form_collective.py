@@ -16,7 +16,7 @@ from tfrun.collective.duplex_transfer import Inlet, Pump
 from tfrun.collective.errors import Disagreement
 from tfrun.collective.links import Link, Patience
 from tfrun.collective.peer_listener import PeerListener
-from tfrun.collective.shared_memory_sums import Shared, barrier_partners, make
+from tfrun.collective.shared_memory_sums import Shared, make
 from tfrun.collective.tcp_sums import Flat, partners
 
 CONNECT_SECONDS = 60.0
@@ -79,7 +79,7 @@ def form(
 
     with contextlib.ExitStack() as undo:
         undo.callback(listener.close)
-        group = Collective(rank, dict(connect(partners(rank, world))), world, patience)
+        group = Collective(rank, connect(partners(rank, world)), world, patience)
         undo.callback(group.close)
         _share(group, folder, connect, Pump(patience), (compress, small_bytes))
         group.small_bytes = small_bytes
@@ -103,36 +103,35 @@ def _share(
 ) -> None:
     """Has those that can share memory do so."""
     rank, world = group.rank, group.world
-    names = np.zeros(world, np.int64)
-    names[rank] = memory_name(folder)
-    members = _members(rank, group.all_reduce([names])[0].tolist())
+    (names,) = group.all_gather([np.array(memory_name(folder))])
+    members = _members(rank, [int(name) for name in names])
     path = (folder or Path()) / f"collective-{members[0]}"
     me, count = members.index(rank), len(members)
     if count > 1:
-        near = {members[i] for pair in barrier_partners(me, count) for i in pair}
+        near = {members[i] for i in partners(me, count)}
         tree = {members[0]} if me else set(members)
         links = connect(near | tree)
         if not _made(path, me, members, links, pump):
             members, me, count = [rank], 0, 1
     # On every worker what each has: the first worker of its machine, and its settings.
-    table = np.zeros((3, world), np.int64)
-    table[:, rank] = members[0], _WAYS.index(settings[0]), settings[1]
-    leaders, ways, small = group.all_reduce([table])[0]
+    own = np.array([members[0], _WAYS.index(settings[0]), settings[1]])
+    (table,) = group.all_gather([own])
+    leaders, ways, small = np.stack(table, axis=1).tolist()
     _agree("gradients to travel", [f"as {_WAYS[way]}" if way else "as they are" for way in ways])
     _agree("sums to count as small up to so many bytes:", [str(size) for size in small])
-    firsts = sorted(set(leaders.tolist()))
-    if len(firsts) == world:
-        return  # nobody shares anything
+    firsts = sorted(set(leaders))
     across = None
     if rank in firsts and len(firsts) > 1:
-        position = firsts.index(rank)
-        needed = partners(position, len(firsts))
-        links = connect({firsts[i] for i in needed})
-        across = Flat(position, {i: links[firsts[i]] for i in needed}, len(firsts), pump)
+        links = connect(set(firsts))
+        between = {i: links[first] for i, first in enumerate(firsts) if first != rank}
+        across = Flat(firsts.index(rank), between, len(firsts), pump)
     links = connect(set())
+    if len(firsts) == world:
+        group.share(None, links.values())
+        return
+    machines = tuple(tuple(r for r in range(world) if leaders[r] == first) for first in firsts)
     local = {i: links[member] for i, member in enumerate(members) if member in links}
-    shared = Shared(path, me, count, local, pump, across, len(firsts))
-    group.share(shared, links.values())
+    group.share(Shared(path, rank, machines, local, pump, across), links.values())
     group.all_reduce([np.zeros(1)])  # everyone has it open
     if not me and count > 1:
         path.unlink()  # so that it goes with the last one that has it open

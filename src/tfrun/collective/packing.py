@@ -66,25 +66,33 @@ class Layout:
             (place.dtype, (place.shape, place.pack == self.compressed)) for place in self.places
         )
 
+    def views(self, packs: Sequence[NDArray]) -> list[NDArray]:
+        """The tensors' parts of the arrays, in the dtypes of these."""
+        return [packs[p.pack][p.start : p.stop].reshape(p.shape) for p in self.places]
 
-def layout_of(tensors: Sequence[NDArray], compressed: Collection[int] = ()) -> Layout:
+
+def layout_of(
+    tensors: Sequence[NDArray],
+    compressed: Collection[int] = (),
+    dtypes: Sequence[np.dtype] | None = None,
+) -> Layout:
     """Returns the layout of tensors of these shapes and dtypes: one array for each sum's dtype.
 
     Args:
       tensors: what is summed.
       compressed: those, all float32, that travel compressed: they have an array of their own.
+      dtypes: of the sums; None: of `tensors`.
     """
     order: dict[tuple[np.dtype, bool], int] = {}
     lengths: list[int] = []
     places = []
-    for i, tensor in enumerate(tensors):
-        dtype = sum_dtype(tensor.dtype)
+    given = [tensor.dtype for tensor in tensors] if dtypes is None else dtypes
+    for i, (tensor, kind) in enumerate(zip(tensors, given, strict=True)):
+        dtype = sum_dtype(kind)
         pack = order.setdefault((dtype, i in compressed), len(order))
         if pack == len(lengths):
             lengths.append(0)
-        places.append(
-            TensorPlace(pack=pack, start=lengths[pack], shape=tensor.shape, dtype=tensor.dtype)
-        )
+        places.append(TensorPlace(pack=pack, start=lengths[pack], shape=tensor.shape, dtype=kind))
         step = max(1, ALIGNMENT // dtype.itemsize)
         lengths[pack] += -(-tensor.size // step) * step
     packs = tuple((dtype, length) for (dtype, _), length in zip(order, lengths, strict=True))
@@ -110,10 +118,8 @@ class Packer:
     def unpack(packs: Sequence[NDArray], layout: Layout) -> list[NDArray]:
         """Returns the tensors; parts of the arrays, but where their dtype is of low precision."""
         return [
-            packs[place.pack][place.start : place.stop]
-            .astype(place.dtype, copy=False)
-            .reshape(place.shape)
-            for place in layout.places
+            part.astype(place.dtype, copy=False)
+            for part, place in zip(layout.views(packs), layout.places, strict=True)
         ]
 
 
@@ -144,14 +150,14 @@ class PackingReader:
         into[at:] = 0
         self.copied_bytes += into.nbytes
 
-    def add(self, into: NDArray, start: int, theirs: NDArray) -> None:
-        """Writes the sum of what stands from `start` on and of others' numbers."""
-        at = 0
-        for begin, numbers in self._pieces(start, len(into)):
-            into[at:begin] = theirs[at:begin]
-            at = begin + len(numbers)
-            np.add(numbers, theirs[begin:at], out=into[begin:at])
-        into[at:] = theirs[at:]
+    def part(self, start: int, scratch: NDArray) -> NDArray:
+        """As many as there is room for in `scratch`: where they stand, if that is in one piece."""
+        for _, numbers in self._pieces(start, len(scratch)):
+            if len(numbers) == len(scratch) and numbers.dtype == scratch.dtype:
+                return numbers
+            break
+        self.fill(scratch, start)
+        return scratch
 
     def _pieces(self, start: int, count: int) -> Iterator[tuple[int, NDArray]]:
         """What stands from `start` on: at which of `count` numbers, and the tensor's own."""
@@ -165,55 +171,50 @@ class PackingReader:
 
 
 class InPlace:
-    """Numbers that stand where their sums go: `duplex_transfer.Own`."""
+    """Numbers that stand in one array: `duplex_transfer.Own`."""
 
     def __init__(self, numbers: NDArray) -> None:
         self._numbers = numbers
 
     def fill(self, into: NDArray, start: int) -> None:
-        into[:] = self._numbers[start : start + len(into)]
+        into[:] = self.part(start, into)
 
-    def add(self, into: NDArray, start: int, theirs: NDArray) -> None:
-        np.add(self._numbers[start : start + len(into)], theirs, out=into)
+    def part(self, start: int, scratch: NDArray) -> NDArray:
+        return self._numbers[start : start + len(scratch)]
 
 
 class Blocks:
-    """A block for each worker, into which all its tensors are copied.
+    """What a gathering moves: a block of bytes for each list of tensors.
 
     Args:
-      dtypes: of the tensors, the same on all workers.
-      shapes: of each worker's tensors, by rank.
+      dtypes: of a list's tensors, the same in all lists.
+      shapes: of each list's tensors.
 
     Attributes:
-      bytes: the blocks, by rank.
-      size: bytes of all of them.
+      sizes: of the blocks, in bytes.
     """
 
     def __init__(
         self, dtypes: Sequence[np.dtype], shapes: Sequence[Sequence[tuple[int, ...]]]
     ) -> None:
         self._dtypes, self._shapes = dtypes, shapes
-        self._starts = [self._starts_of(worker) for worker in shapes]
-        self.bytes = [np.empty(starts[-1], np.uint8) for starts in self._starts]
-        self.size = sum(len(block) for block in self.bytes)
+        self._starts = [self._starts_of(own) for own in shapes]
+        self.sizes = [starts[-1] for starts in self._starts]
 
-    def fill(self, rank: int, tensors: Sequence[NDArray]) -> None:
-        """Copies a worker's tensors into its block."""
-        for tensor, start in zip(tensors, self._starts[rank][:-1], strict=True):
+    def fill(self, number: int, block: NDArray[np.uint8], tensors: Sequence[NDArray]) -> None:
+        """Copies a list's tensors into its block."""
+        for tensor, start in zip(tensors, self._starts[number][:-1], strict=True):
             flat = np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)
-            self.bytes[rank][start : start + len(flat)] = flat
+            block[start : start + len(flat)] = flat
 
-    def tensors(self) -> list[list[NDArray]]:
-        """For each tensor the workers' own, by rank; parts of the blocks."""
+    def tensors(self, number: int, block: NDArray[np.uint8]) -> list[NDArray]:
+        """A list's tensors; parts of its block."""
         return [
-            [self._tensor(rank, i) for rank in range(len(self.bytes))]
-            for i in range(len(self._dtypes))
+            block[start : start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+            for dtype, shape, start in zip(
+                self._dtypes, self._shapes[number], self._starts[number], strict=False
+            )
         ]
-
-    def _tensor(self, rank: int, i: int) -> NDArray:
-        dtype, shape, start = self._dtypes[i], self._shapes[rank][i], self._starts[rank][i]
-        size = math.prod(shape) * dtype.itemsize
-        return self.bytes[rank][start : start + size].view(dtype).reshape(shape)
 
     def _starts_of(self, shapes: Sequence[tuple[int, ...]]) -> list[int]:
         """At which byte of a block each tensor begins, and the block's length."""

@@ -2,15 +2,16 @@
 
 A tensor goes through in pieces that fit in a processor's cache. In each step every worker copies
 its next piece in, adds up its own share of the piece before over all workers, in the order of
-their ranks, and copies the sum of the one before that out. Between two steps all wait for all: by
-a few bytes through their connections, which also tell when one dies. With several machines the
-first worker of each then has the sums go round among these.
+summation_order.py, and copies the sum of the one before that out. Between two steps all wait for
+all: by a few bytes through their connections, which also tell when one dies. With several machines
+the first worker of each then adds up with these what each machine has of the tree.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,10 @@ from tfrun.collective.compress import Compressed
 from tfrun.collective.duplex_transfer import Inlet, Own, Pump
 from tfrun.collective.links import Link
 from tfrun.collective.memory_files import allocate
-from tfrun.collective.packing import InPlace
+from tfrun.collective.packing import ALIGNMENT, InPlace
 from tfrun.collective.stamps import agree
-from tfrun.collective.tcp_sums import Flat
+from tfrun.collective.summation_order import Holding, add_up
+from tfrun.collective.tcp_sums import Flat, rounds
 
 PIECE_BYTES = 1 << 20
 SLOTS = 4  # pieces in flight, and one more: a slot is written to again when all have read it
@@ -33,15 +35,15 @@ def make(path: Path, workers: int) -> bool:
     return allocate(path, SLOTS * PIECE_BYTES * (workers + 1))
 
 
-def barrier_partners(me: int, count: int) -> list[tuple[int, int]]:
-    """Whom one tells, and whom one hears from, in each round of a dissemination barrier.
+def largest_piece(slots: Sequence[int], workers: Sequence[int]) -> int:
+    """How many bytes of a tensor every machine has memory for, so that all go on piece by piece.
 
-    Hensgen, Finkel and Manber (1988): after round k everyone knows of 2^(k+1) others.
+    Args:
+      slots: for each machine, into how many parts its memory is divided.
+      workers: likewise, how many it has.
     """
-    return [
-        ((me + (1 << level)) % count, (me - (1 << level)) % count)
-        for level in range((count - 1).bit_length())
-    ]
+    sizes = [PIECE_BYTES * (count + 1) // n for n, count in zip(slots, workers, strict=True)]
+    return min(sizes) // ALIGNMENT * ALIGNMENT
 
 
 class Shared:
@@ -49,34 +51,33 @@ class Shared:
 
     Args:
       path: the file that they share, made already; one alone needs none.
-      me: this worker's position among them.
-      count: how many they are.
-      links: connections by position, to those in `barrier_partners`.
+      rank: this worker's.
+      machines: the ranks of each machine.
+      links: connections by position on this machine, to those in `tcp_sums.partners`.
       pump: moves the bytes.
       leaders: the first workers of all machines; None where this is not one of several's.
-      machines: how many machines there are.
     """
 
     def __init__(
         self,
         path: Path,
-        me: int,
-        count: int,
+        rank: int,
+        machines: tuple[tuple[int, ...], ...],
         links: Mapping[int, Link],
         pump: Pump,
         leaders: Flat | None,
-        machines: int,
     ) -> None:
-        self._me, self._count, self._links, self._pump = me, count, links, pump
-        self._leaders, self.machines = leaders, machines
-        size = SLOTS * PIECE_BYTES * (count + 1)
-        if count == 1:
+        self.machines, self._links, self._pump, self._leaders = machines, links, pump, leaders
+        (self._ranks,) = (ranks for ranks in machines if rank in ranks)
+        self._me, self._count = self._ranks.index(rank), len(self._ranks)
+        self._divided: Holding | None = None
+        size = SLOTS * PIECE_BYTES * (self._count + 1)
+        if self._count == 1:
             memory = mmap.mmap(-1, size)
         else:
             with path.open("rb+") as file:
                 memory = mmap.mmap(file.fileno(), size)
-        pieces = np.frombuffer(memory, np.uint8).reshape(count + 1, SLOTS, PIECE_BYTES)
-        self._inputs, self._sums = pieces[:count], pieces[count]
+        self._memory = np.frombuffer(memory, np.uint8)
 
     @property
     def crosses(self) -> bool:
@@ -84,64 +85,90 @@ class Shared:
         return self._leaders is not None
 
     def sum_large(
-        self, out: NDArray, own: Own, mark: bytes, compressed: Compressed | None = None
+        self,
+        out: NDArray,
+        owns: Sequence[Own],
+        holding: Holding,
+        mark: bytes,
+        compressed: Compressed | None = None,
     ) -> None:
-        """Sums an array of any size.
+        """Sums arrays of any size.
 
         Args:
-          out: one-dimensional; gets the sums. Equal in size and dtype on all workers.
-          own: this worker's numbers, as many.
+          out: one-dimensional; gets the sum. Equal in size and dtype on all workers.
+          owns: for each of this worker's nodes the numbers, as many.
+          holding: which nodes those of each worker are.
           mark: says which collective this is.
           compressed: how the sums travel between machines; None: as they are.
 
         Raises:
-          PeerGone, Disagreement: as `Flat.sum_small`; what is in `out` is worth nothing then.
+          PeerGone, Disagreement: as `Flat.gather`; what is in `out` is worth nothing then.
         """
 
         def part_of(piece: int) -> NDArray:
             return out[piece * per_piece : (piece + 1) * per_piece]
 
-        per_piece = PIECE_BYTES // out.itemsize
+        if holding != self._divided:
+            self._divide(holding)
+            self._wait_for_all(mark)  # nobody reads what stood there otherwise
+        per_piece = self._piece_bytes // out.itemsize
         pieces = -(-len(out) // per_piece)
-        across = self.machines > 1
+        across = len(self.machines) > 1
         for step in range(pieces + (3 if across else 2)):
             if step:
                 self._wait_for_all(mark)
             done = step - (3 if across else 2)
-            if done >= 0:
+            if done >= 0 and self._leaders is None:
                 part = part_of(done)
-                part[:] = self._sum_of(done, part)
+                part[:] = self._slots_of(self._sums[:1], done, part)[0]
             if across and 0 <= step - 2 < pieces and self._leaders is not None:
                 part, coded = part_of(step - 2), None
                 if compressed is not None:
                     begin = (step - 2) * per_piece
                     coded = compressed.part(begin, begin + len(part))
-                sums = self._sum_of(step - 2, part)
-                self._leaders.sum_large(sums, InPlace(sums), mark, coded)
+                sums = self._slots_of(self._sums, step - 2, part)
+                mine = [InPlace(numbers) for numbers in sums]
+                self._leaders.sum_large(part, mine, self._travel, mark, coded)
+                sums[0][:] = part  # where the others of this machine look for it
             if 0 <= step - 1 < pieces:
                 self._reduce(step - 1, part_of(step - 1))
             if step < pieces:
-                mine = self._inputs[self._me, step % SLOTS, : part_of(step).nbytes]
-                own.fill(mine.view(out.dtype), step * per_piece)
+                for own, into in zip(
+                    owns, self._slots_of(self._inputs[self._own], step, part_of(step)), strict=True
+                ):
+                    own.fill(into, step * per_piece)
 
-    def _sum_of(self, piece: int, like: NDArray) -> NDArray:
-        return self._sums[piece % SLOTS, : like.nbytes].view(like.dtype)
+    def _divide(self, holding: Holding) -> None:
+        """Divides the memory into slots for what this machine's workers hold."""
+        inputs = [[node for rank in r for node in holding.nodes[rank]] for r in self.machines]
+        self._travel = [holding.nodes_of(ranks) for ranks in self.machines]
+        slots = [len(mine) + len(sums) for mine, sums in zip(inputs, self._travel, strict=True)]
+        self._piece_bytes = largest_piece(slots, [len(ranks) for ranks in self.machines])
+        self._divided, here = holding, self.machines.index(self._ranks)
+        self._nodes, self._targets = inputs[here], self._travel[here]
+        first = sum(len(holding.nodes[rank]) for rank in self._ranks[: self._me])
+        self._own = slice(first, first + len(holding.nodes[self._ranks[self._me]]))
+        shape = slots[here], SLOTS, self._piece_bytes
+        pieces = self._memory[: math.prod(shape)].reshape(shape)
+        self._inputs, self._sums = pieces[: len(self._nodes)], pieces[len(self._nodes) :]
+
+    @staticmethod
+    def _slots_of(slots: NDArray[np.uint8], piece: int, like: NDArray) -> NDArray:
+        """Of each of these slots the piece's numbers, as many as `like` has."""
+        return slots[:, piece % SLOTS, : like.nbytes].view(like.dtype)
 
     def _reduce(self, piece: int, like: NDArray) -> None:
         """Adds up this worker's share of a piece."""
         begin, end = (len(like) * i // self._count for i in (self._me, self._me + 1))
-        total = self._sum_of(piece, like)[begin:end]
-        first, *others = (
-            self._inputs[i, piece % SLOTS, : like.nbytes].view(like.dtype)[begin:end]
-            for i in range(self._count)
-        )
-        if not others:
-            total[:] = first
-        for other in others:
-            first = np.add(first, other, out=total)
+        inputs = self._slots_of(self._inputs, piece, like)[:, begin:end]
+        sums = self._slots_of(self._sums, piece, like)[:, begin:end]
+        parts = dict(zip(self._nodes, inputs, strict=True))
+        for node, total in zip(self._targets, sums, strict=True):
+            if (found := add_up(node, parts, total)) is not total:
+                total[:] = found
 
     def _wait_for_all(self, mark: bytes) -> None:
-        for told, heard in barrier_partners(self._me, self._count):
+        for told, heard in rounds(self._me, self._count):
             came = Inlet(np.empty(len(mark), np.uint8))
             self._pump.run(self._links[told], [memoryview(mark)], self._links[heard], [came])
             agree(mark, came.into.tobytes(), self._links[heard].rank)

@@ -1,14 +1,17 @@
-"""Sums and gathering over TCP: a ring for what is large, recursive doubling for what is small.
+"""Sums and gathering over TCP, of what each member has of the tree of summation_order.py.
 
-The ring is that of Patarasuk and Yuan (2009): each member sends 2 (n - 1) / n of the bytes, which
-is the least there is. Here it is cut through: a member hands on what it has just received without
-waiting for the end of a segment. Recursive doubling takes log2 n messages, which is the least too.
-Both give every member the same bits: each number is computed once, or by the same formula.
+Gathering takes log2 n messages (Bruck et al. 1997): in each round one tells twice as many members'
+blocks, and so does what is small get to all, who all add it up in the same order. What is large is
+cut into as many slices as there are members. Each member is sent its slice by all others and adds
+it up; then the sums are gathered. One sends 2 (n - 1) / n of the bytes, which is the least there is
+(Patarasuk and Yuan 2009). Every member gets the same bits: each number is computed once, or by the
+same formula.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,28 +20,30 @@ from tfrun.collective.buffers import Buffers
 from tfrun.collective.compress import Coded, Compressed
 from tfrun.collective.duplex_transfer import SCRATCH_BYTES, Inlet, Outlet, Own, Pump
 from tfrun.collective.links import Link
-from tfrun.collective.packing import KEPT_BYTES
+from tfrun.collective.packing import ALIGNMENT, KEPT_BYTES
 from tfrun.collective.stamps import agree
+from tfrun.collective.summation_order import Node, add_up
+
+# Writes the sums, from a number on, of what this member has and of what has come from each of the
+# others, in the order of `Flat._others`.
+Add = Callable[[NDArray, int, Sequence[NDArray]], None]
+RUN_BYTES = 64 << 20  # of a sum at once: what has come and waits to be added takes memory
 
 
-def ring_neighbours(position: int, count: int) -> tuple[int, int]:
-    """The member before and the one after, by position."""
-    return (position - 1) % count, (position + 1) % count
+def rounds(position: int, count: int) -> list[tuple[int, int]]:
+    """Whom one tells, and whom one hears from, in each round of a dissemination.
 
-
-def doubling_partners(position: int, count: int) -> list[int]:
-    """The members that one exchanges with, in order; those beyond a power of two have one."""
-    power = 1 << (count.bit_length() - 1)
-    if position >= power:
-        return [position - power]
-    extra = [position + power] if position + power < count else []
-    return extra + [position ^ (1 << level) for level in range(power.bit_length() - 1)]
+    Hensgen, Finkel and Manber (1988): after round k everyone knows of 2^(k+1) - 1 others.
+    """
+    return [
+        ((position + (1 << level)) % count, (position - (1 << level)) % count)
+        for level in range((count - 1).bit_length())
+    ]
 
 
 def partners(position: int, count: int) -> set[int]:
-    """All members that one needs a connection to."""
-    needed = {*ring_neighbours(position, count), *doubling_partners(position, count)}
-    return needed - {position}
+    """All members that one needs a connection to, but for large sums: these need all."""
+    return {member for pair in rounds(position, count) for member in pair}
 
 
 class Flat:
@@ -46,114 +51,193 @@ class Flat:
 
     Args:
       me: this worker's position among them.
-      links: connections by position, to those in `partners`.
+      links: connections by position: to those in `partners`, and for large sums to all.
       count: how many they are.
       pump: moves the bytes.
     """
 
     def __init__(self, me: int, links: Mapping[int, Link], count: int, pump: Pump) -> None:
         self.me, self.links, self.count, self._pump = me, links, count, pump
-        self._buffers = Buffers(largest=KEPT_BYTES)  # for what travels compressed
+        self._buffers = Buffers(largest=KEPT_BYTES)  # for what waits, or travels compressed
         self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
+        # Those from whom what is large comes, in this order.
+        self._others = [(me - step) % count for step in range(1, count)]
+        # Of each round of gathering: how many blocks, to whom, and from whom. They are the last
+        # member's own and those of the members before it.
+        self._rounds = [
+            (min(1 << level, count - (1 << level)), told, heard)
+            for level, (told, heard) in enumerate(rounds(me, count))
+        ]
 
-    def sum_small(self, numbers: NDArray, stamp: bytes) -> None:
-        """Sums a small array in place.
+    def gather(
+        self, sizes: Sequence[int], fill: Callable[[NDArray[np.uint8]], None], stamp: bytes
+    ) -> list[NDArray[np.uint8]]:
+        """Gives each member's block to all; returns them by position.
 
         Args:
-          numbers: one-dimensional, contiguous, equal in size and dtype on all.
+          sizes: of the blocks, in bytes.
+          fill: writes the own one.
           stamp: says which collective this is; equal on all. A fixed length.
 
         Raises:
-          PeerGone: a peer is; what is in `numbers` is worth nothing then.
+          PeerGone: a peer is.
           Disagreement: a peer is at another collective.
         """
-        power = 1 << (self.count.bit_length() - 1)
-        order = doubling_partners(self.me, self.count)
-        if self.me >= power:
-            self._exchange(order[0], numbers, stamp, gives=True, takes=False)
-            numbers[:] = self._exchange(order[0], numbers, stamp, gives=False, takes=True)
-            return
-        if self.me + power < self.count:
-            np.add(numbers, self._exchange(order[0], numbers, stamp, gives=False), out=numbers)
-        for partner in order[1:] if self.me + power < self.count else order:
-            theirs = self._exchange(partner, numbers, stamp)
-            # The same order on both sides, for the bits of a NaN.
-            first, second = (numbers, theirs) if self.me < partner else (theirs, numbers)
-            np.add(first, second, out=numbers)
-        if self.me + power < self.count:
-            self._exchange(self.me + power, numbers, stamp, takes=False)
+        head = stamp.ljust(ALIGNMENT, b"\0")
+        order = [self.me, *self._others]
+        ends = [0, *itertools.accumulate(len(head) + sizes[i] for i in order)]
+        whole = np.empty(ends[-1], np.uint8)
+        blocks = {m: whole[ends[i] + len(head) : ends[i + 1]] for i, m in enumerate(order)}
+        whole[: len(head)] = np.frombuffer(head, np.uint8)
+        fill(blocks[self.me])
+        for count, told, heard in self._rounds:
+            have = (self.me - heard) % self.count
+            came = whole[ends[have] : ends[have + count]]
+            link = self.links[heard]
+            inlet = self._stamped(came, stamp, link)
+            self._pump.run(self.links[told], [whole[: ends[count]].data], link, [inlet])
+        return [blocks[i] for i in range(self.count)]
 
-    def _exchange(
-        self,
-        partner: int,
-        numbers: NDArray,
-        stamp: bytes,
-        *,
-        gives: bool = True,
-        takes: bool = True,
-    ) -> NDArray:
-        link = self.links[partner]
-        mine = memoryview(stamp + numbers.tobytes()) if gives else memoryview(b"")
-        came = np.empty(len(stamp) + numbers.nbytes if takes else 0, np.uint8)
-        self._pump.run(link, [mine], link, [self._stamped(came, stamp, link)])
-        return came[len(stamp) :].view(numbers.dtype) if takes else numbers
+    def sum_small(
+        self, out: NDArray, owns: Sequence[Own], nodes: Sequence[Sequence[Node]], stamp: bytes
+    ) -> None:
+        """Sums small arrays: everyone gets all of them.
+
+        Args:
+          out: one-dimensional, contiguous, equal in size and dtype on all; gets the sum.
+          owns: for each of this member's nodes the numbers, as many.
+          nodes: of each member; all of them make up a tree.
+          stamp: as for `gather`.
+
+        Raises:
+          PeerGone, Disagreement: as `gather`; what is in `out` is worth nothing then.
+        """
+
+        def fill(block: NDArray[np.uint8]) -> None:
+            for own, numbers in zip(owns, rows_of(block, self.me), strict=True):
+                own.fill(numbers, 0)
+
+        def rows_of(block: NDArray[np.uint8], member: int) -> NDArray:
+            return block.view(out.dtype).reshape(len(nodes[member]), len(out))
+
+        blocks = self.gather([len(mine) * out.nbytes for mine in nodes], fill, stamp)
+        parts: dict[Node, NDArray] = {}
+        for member, block in enumerate(blocks):
+            parts |= zip(nodes[member], rows_of(block, member), strict=True)
+        add_up(_root(nodes), parts, out)
 
     def sum_large(
-        self, out: NDArray, own: Own, stamp: bytes, compressed: Compressed | None = None
+        self,
+        out: NDArray,
+        owns: Sequence[Own],
+        nodes: Sequence[Sequence[Node]],
+        stamp: bytes,
+        compressed: Compressed | None = None,
     ) -> None:
         """Sums arrays of any size.
 
         Args:
-          out: one-dimensional, contiguous, equal in size and dtype on all; gets the sums.
-          own: this member's numbers, as many; they may stand in `out`.
-          stamp: as for `sum_small`.
-          compressed: how they travel; None: as they are.
+          out: as for `sum_small`.
+          owns: likewise.
+          nodes: likewise.
+          stamp: likewise.
+          compressed: how they travel, each member's added up; None: as they are.
 
         Raises:
-          PeerGone, Disagreement: as `sum_small`; what is in `out` is worth nothing then.
+          PeerGone, Disagreement: as `gather`; what is in `out` is worth nothing then.
         """
         if compressed is not None:
             codes = self._buffers.array((len(out),), compressed.dtype)
-            self.sum_large(codes, Coded(own, compressed), stamp)
+            coded = Coded(owns, compressed)
+            self._exchange(codes, [coded], [1] * self.count, coded.add, stamp)
             out[:] = codes
             return
-        count, me = self.count, self.me
-        bounds = [len(out) * i // count for i in range(count + 1)]
-        parts = [out[bounds[i] : bounds[i + 1]] for i in range(count)]
-        # Each own number is used once: sent as it is, or added to what has come.
-        reduced = [
-            Inlet(parts[i], own, bounds[i])
-            for i in ((me - step - 1) % count for step in range(count - 1))
-        ]
-        whole = [Inlet(parts[(me - step) % count]) for step in range(count - 1)]
-        first = Outlet(own, bounds[me], len(parts[me]), self._scratch.view(out.dtype))
-        self._go_round(first, [*reduced, *whole], stamp)
+        root = _root(nodes)
+        others = [node for member in self._others for node in nodes[member]]
+        scratches = self._scratch_of(1 + len(owns), out.dtype)[1:]
 
-    def gather(self, blocks: Sequence[NDArray[np.uint8]], stamp: bytes) -> None:
-        """Gives each member's block to all.
+        def add(into: NDArray, start: int, came: Sequence[NDArray]) -> None:
+            parts = dict(zip(others, came, strict=True))
+            for node, own, scratch in zip(nodes[self.me], owns, scratches, strict=True):
+                parts[node] = own.part(start, scratch[: len(into)])
+            add_up(root, parts, into)
 
-        Args:
-          blocks: one for each member, of any sizes that all know; the own one is filled.
-          stamp: as for `sum_small`.
-        """
-        others = [Inlet(blocks[(self.me - step) % self.count]) for step in range(1, self.count)]
-        self._go_round(Inlet(blocks[self.me]).bytes, others, stamp)
+        self._exchange(out, owns, [len(mine) for mine in nodes], add, stamp)
 
-    def _go_round(self, own: memoryview | Outlet, inlets: list[Inlet], stamp: bytes) -> None:
-        """Sends `own` and then all that comes in, but for the last, which is at its end."""
-        before, after = ring_neighbours(self.me, self.count)
-        came = self._stamped(np.empty(len(stamp), np.uint8), stamp, self.links[before])
-        self._pump.run(
-            self.links[after],
-            [memoryview(stamp), own, *(inlet.bytes for inlet in inlets[:-1])],
-            self.links[before],
-            [came, *inlets],
-            ahead=len(stamp) + len(own),
-            kept=len(stamp),
-        )
+    def _exchange(
+        self, out: NDArray, owns: Sequence[Own], counts: Sequence[int], add: Add, stamp: bytes
+    ) -> None:
+        """Sums arrays of any size: `owns` and, from each member, as many as `counts` says."""
+        run = RUN_BYTES // out.itemsize
+        for begin in range(0, len(out), run):
+            length = min(run, len(out) - begin)
+            bounds = [begin + length * i // self.count for i in range(self.count + 1)]
+            slices = [out[begin:end] for begin, end in itertools.pairwise(bounds)]
+            self._reduce(slices, bounds, owns, counts, add, stamp)
+            if self.count > 2:
+                self._gather_slices(slices)
+
+    def _reduce(
+        self,
+        slices: Sequence[NDArray],
+        bounds: Sequence[int],
+        owns: Sequence[Own],
+        counts: Sequence[int],
+        add: Add,
+        stamp: bytes,
+    ) -> None:
+        """Adds up this member's slice, while it sends the others theirs; of two, both have both."""
+        me, order = self.me, self._others
+        own = slices[me]
+        # What comes last is added as it comes, and all that waits for it.
+        kept = self._buffers.array((sum(counts[i] for i in order) - 1, len(own)), own.dtype)
+        rows = iter(kept)
+
+        def add_last(into: NDArray, start: int, theirs: NDArray) -> None:
+            stop = start + len(into)
+            add(into, bounds[me] + start, [*kept[:, start:stop], theirs])
+
+        (scratch,) = self._scratch_of(1, own.dtype)
+        for heard in order:
+            told, source = (2 * me - heard) % self.count, self.links[heard]
+            theirs = slices[told]
+            sends = [
+                memoryview(stamp),
+                *(Outlet(mine, bounds[told], len(theirs), scratch) for mine in owns),
+            ]
+            inlets = [
+                self._stamped(np.empty(len(stamp), np.uint8), stamp, source),
+                *map(Inlet, itertools.islice(rows, counts[heard])),
+            ]
+            ahead, not_sent_on = sum(map(len, sends)), sum(len(inlet.bytes) for inlet in inlets)
+            if heard == order[-1]:
+                inlets.append(Inlet(own, add=add_last))
+                if heard == told:  # a sum is sent on without waiting for the slice's end
+                    sends.append(own.view(np.uint8).data)
+                    inlets.append(Inlet(theirs))
+            self._pump.run(self.links[told], sends, source, inlets, ahead=ahead, kept=not_sent_on)
+
+    def _gather_slices(self, slices: Sequence[NDArray]) -> None:
+        for count, told, heard in self._rounds:
+            mine, theirs = (
+                [Inlet(slices[(last - i) % self.count]) for i in range(count)]
+                for last in (self.me, heard)
+            )
+            sends = [inlet.bytes for inlet in mine]
+            self._pump.run(self.links[told], sends, self.links[heard], theirs)
+
+    def _scratch_of(self, count: int, dtype: np.dtype) -> NDArray:
+        """Memory for so many blocks of what comes in at once."""
+        if len(self._scratch) < count * SCRATCH_BYTES:
+            self._scratch = np.empty(count * SCRATCH_BYTES, np.uint8)
+        return self._scratch[: count * SCRATCH_BYTES].view(dtype).reshape(count, -1)
 
     @staticmethod
     def _stamped(into: NDArray, stamp: bytes, link: Link) -> Inlet:
         """For bytes that begin with a stamp. Who is at another collective may send fewer."""
         size = len(stamp)
         return Inlet(into, head=size, check=lambda: agree(stamp, into[:size].tobytes(), link.rank))
+
+
+def _root(nodes: Sequence[Sequence[Node]]) -> Node:
+    return 0, max(mine[-1][1] for mine in nodes)

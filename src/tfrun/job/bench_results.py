@@ -35,7 +35,7 @@ class BenchSettings:
 
     Attributes:
       communication: as for --communication: "host" or "ring".
-      small_bytes: in the host collective, sums up to so many bytes go by recursive doubling; None:
+      small_bytes: in the host collective, sums up to so many bytes go to all at once; None:
         not measured.
       pack_bytes: of what TensorFlow's ring sends as one; None: not measured.
       date: of the measurement, such as "2026-11-22".
@@ -60,7 +60,7 @@ class BenchSettings:
         way = self.communication if spec.communication == "auto" else spec.communication
         parts = [f"--communication {way}"]
         if way == "host" and self.small_bytes is not None:
-            parts.append(f"recursive doubling up to {self.small_bytes >> 10} KiB")
+            parts.append(f"in one exchange up to {self.small_bytes >> 10} KiB")
         if way == "ring" and self.pack_bytes is not None:
             parts.append(f"packs of {self.pack_bytes >> 20} MiB")
         return f"as measured by tfrun bench on {self.date}: {', '.join(parts)}"

@@ -43,8 +43,8 @@ class TrainingSettings:
       overlap: whether the host collective begins to sum before the backward pass ends: "on",
         "off", or "auto": between machines, for workers of several threads.
       preferred: what "auto" is for workers without GPUs, "host" or "ring"; "" is tfrun's choice.
-      small_bytes: sums up to so many bytes go by recursive doubling in the host collective; None is
-        its own choice.
+      small_bytes: sums up to so many bytes go to all at once in the host collective; None is its
+        own choice.
       pack_bytes: of what TensorFlow's ring sends as one; None is tfrun's choice.
       shared_memory: whether the workers of a machine exchange gradients there; else by TCP.
       max_staleness: with parameter servers, how many updates late a gradient may be applied; None

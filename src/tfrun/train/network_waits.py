@@ -1,6 +1,6 @@
 """Measures how long the network holds up this process's sending, as Linux's TCP tells.
 
-In a ring all workers wait for the slowest link, so no worker's own clocks can tell a narrow network
+In a sum all workers wait for the slowest link, so no worker's own clocks can tell a narrow network
 from a peer that comes late. The kernel can: it keeps, of each connection, how fast its last
 packets were acknowledged (`tcpi_delivery_rate`), and for how long anything was on its way
 (`tcpi_busy_time`) without the receiver's being full (`tcpi_rwnd_limited`); see linux/tcp.h and
@@ -138,7 +138,7 @@ class Network:
         return max(found, default=None)
 
     def _find(self) -> None:
-        """Keeps the connections through which most has been sent: a ring has few."""
+        """Keeps the connections through which most has been sent."""
         found = []
         for path in Path("/proc/self/fd").iterdir():
             fd = int(path.name)

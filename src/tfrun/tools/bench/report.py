@@ -49,7 +49,7 @@ class Way:
       name: the value of --communication.
       sums: the smallest first.
       step: seconds of a step of the synthetic model, the median.
-      small_bytes: sums up to so many bytes are faster by recursive doubling; None: not measured.
+      small_bytes: sums up to so many bytes are faster to all at once; None: not measured.
       pack_bytes: the fastest size of packs; None: not measured.
     """
 
@@ -170,7 +170,7 @@ def recommendation(report: BenchReport) -> list[str]:
     best = report.ways[0]
     lines = [f"recommended: --communication {best.name}"]
     if best.small_bytes is not None:
-        lines[0] += f", recursive doubling up to {best.small_bytes >> 10} KiB"
+        lines[0] += f", in one exchange up to {best.small_bytes >> 10} KiB"
     if best.pack_bytes is not None:
         lines[0] += f", packs of {written(best.pack_bytes)}"
     efficiency = report.efficiency(best)

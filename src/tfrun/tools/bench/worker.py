@@ -113,7 +113,7 @@ def _all_reduce(
 
 
 def _switch(group: Collective) -> int:
-    """Up to how many bytes the host collective is faster by recursive doubling."""
+    """Up to how many bytes the host collective is faster with sums that go to all at once."""
     kept = group.small_bytes
     measured: list[tuple[int, float, float]] = []
     for size in SWITCHES:
