@@ -74,7 +74,7 @@ def test_two_stand_in_different_calls(way: str, tmp_path: Path) -> None:
 
 
 def test_halves_that_are_elsewhere(tmp_path: Path) -> None:
-    """All that goes over connections begins at the neighbour before: where halves meet it is seen."""
+    """All that goes over connections begins with one neighbour: where halves meet it is seen."""
     text = shown("parted", tmp_path, n=4, env={"TFRUN_SHARED_MEMORY": "0"})
     most = f"in strategy.reduce (line {line_of('# here: most')})"
     assert "TFRUN-406" in text  # of the next round, if who saw others end was heard first
