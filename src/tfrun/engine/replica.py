@@ -84,7 +84,7 @@ class ReplicaRun:
         share of zero: it counts as zero.
         """
         if self.samples is None:
-            return value * tf.cast(1.0 / self.context.num_replicas_in_sync, value.dtype)
+            return value / tf.cast(self.context.num_replicas_in_sync, value.dtype)
         return tf.where(self.samples > 0, value, tf.zeros_like(value)) * self.share(value.dtype)
 
     def share(self, dtype):
