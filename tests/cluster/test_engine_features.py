@@ -71,6 +71,7 @@ UNEVEN = [
     "batch_norm_synchronized",
     "own_train_step",
     "run_eagerly",
+    "global_step_logs",
 ]
 CHOSEN = {1: FEATURES, 2: FEATURES, 3: UNEVEN}
 

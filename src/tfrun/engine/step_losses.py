@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +35,7 @@ def of_step(run: replica.ReplicaRun, step: Any, args: tuple[Any, ...]) -> Iterat
       args: its arguments on this replica.
     """
     model, name = _whose(step)
+    run.context.strategy.stepping = weakref.ref(model) if name else None
     is_keras = name == "train_step" and not own_steps.has_own(model, (name, "compute_metrics"))
     if is_keras and commit.of(model.optimizer) is not None:
         # They update the weights before the metrics, but nothing in them depends on that order. The
@@ -67,6 +69,15 @@ def logs_of_all(run: replica.ReplicaRun, result: Any) -> Any:
     fixed = {n for n, v in result.items() if n in held and all(map(may_be, tree.flatten(v)))}
     object.__setattr__(run.losses.model, LOGGED_METRICS, fixed)  # past Keras's tracking
     return {name: _log_of_all(run, value) for name, value in result.items()}
+
+
+def metrics_among(model: Any, logs: dict[str, Any]) -> set[str]:
+    """Which of a step's logs are what the model's metrics come to."""
+    if own_steps.has_own(model, ("get_metrics_result",)):
+        return set()
+    if own_steps.has_own(model, own_steps.LOGGING):
+        return getattr(model, LOGGED_METRICS, set()) & logs.keys()
+    return set(logs)
 
 
 def _may_be_a_metric_s(losses: Any, value: Any) -> bool:

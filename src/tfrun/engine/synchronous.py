@@ -42,11 +42,13 @@ class SynchronousStrategy:
 
     Attributes:
       step_logs: what Keras's logs of one step hold. "local" is this worker's own value, which
-        costs nothing; "global" is the mean over all workers, in one small collective. Read when
+        costs nothing; "global" is what one worker would log, in one small collective. Read when
         a training function is traced. Logs of an epoch are always those of the whole data.
+      stepping: refers to the model whose step has been run last, or traced; None for none.
     """
 
     step_logs: Literal["local", "global"] = "local"
+    stepping: weakref.ref | None = None
 
     @property
     def num_replicas_in_sync(self) -> int:

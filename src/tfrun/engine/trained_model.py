@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import tensorflow as tf
-from keras import tree
+from keras import StatelessScope, tree
 
-from tfrun.engine import step_clock
+from tfrun.engine import step_clock, step_losses
+from tfrun.engine.variable_values import copies, read
 
 _BUILD_FIRST = "_tfrun_build_first"
 _RESUMED_LOGS = "_tfrun_resumed_logs"
@@ -60,6 +62,49 @@ def mean_of_logs(local, strategy):
             for part, leaf in zip(parts, leaves, strict=True)
         ],
     )
+
+
+def logs_of_all(local, strategy):
+    """The logs of a step, as one worker has them: metrics from what all have counted together.
+
+    A mean of the workers' values would be another number where they have counted different numbers
+    of samples, or where a metric is no mean (AUC). What is no metric's is the mean over workers.
+
+    Args:
+      local: this worker's logs.
+      strategy: one of tfrun's strategies. All workers must call this.
+    """
+    model = strategy.stepping and strategy.stepping()
+    names = step_losses.metrics_among(model, local) if model and isinstance(local, dict) else set()
+    counted = [v for v in model.metrics_variables if _adds_up(v)] if names else []
+    if not counted:
+        return mean_of_logs(local, strategy)
+    workers = strategy.num_replicas_in_sync // len(copies(counted[0]))
+    here = [tf.cast(tf.add_n([read(one) for one in copies(v)]), tf.float64) for v in counted]
+    logs, totals = mean_of_logs((local, [total * workers for total in here]), strategy)
+    values = [tf.cast(total, v.dtype) for v, total in zip(counted, totals, strict=True)]
+    with StatelessScope(state_mapping=list(zip(counted, values, strict=True))):
+        found = model.get_metrics_result()
+    return in_place_of(logs, names, found)
+
+
+def _adds_up(variable) -> bool:
+    """Whether a metric's variable is the sum of what the replicas have counted."""
+    value = variable._value
+    is_apart = isinstance(value, tf.distribute.DistributedValues)
+    return is_apart and variable.aggregation == "sum" and variable.synchronization == "on_read"
+
+
+def in_place_of(logs: dict[str, Any], names, found: dict[str, Any]) -> dict[str, Any]:
+    """Returns the logs with what was `found` of the metrics of these names."""
+    return {n: _found(n, value, found) if n in names else value for n, value in logs.items()}
+
+
+def _found(name, logged, found):
+    """What `found` has of a metric, or of each that a metric holds, as that of `compile` does."""
+    if isinstance(logged, dict):
+        return {inner: _found(inner, value, found) for inner, value in logged.items()}
+    return found.get(name, logged)
 
 
 def resume_with_logs(model, logs: dict[str, float] | None) -> None:

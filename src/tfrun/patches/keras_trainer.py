@@ -23,7 +23,7 @@ from tfrun.engine import (
     trained_model,
 )
 from tfrun.engine.gradient_sums import check_scope
-from tfrun.engine.trained_model import is_repaired, mean_of_logs
+from tfrun.engine.trained_model import in_place_of, is_repaired, logs_of_all, mean_of_logs
 from tfrun.job.errors import TfrunError
 from tfrun.ps import server_strategy
 from tfrun.ps.errors import not_everywhere
@@ -79,7 +79,7 @@ def _build(original, model, iterator, data_batch):
 
 
 def reduce_logs(original):
-    """The logs of a step: this worker's own, or the mean over all replicas in one collective.
+    """The logs of a step: this worker's own, or those of all replicas in one collective.
 
     Keras reduces each value of the logs in a collective of its own (about 1 ms each, every step).
     The logs of an epoch do not come from these: Keras reads the metrics themselves, and those
@@ -90,7 +90,7 @@ def reduce_logs(original):
         if not is_repaired(strategy) or reduction not in ("auto", "mean"):
             return original(values, strategy, reduction)
         local = tree.map_structure(lambda leaf: _local_mean(leaf, strategy), values)
-        return local if strategy.step_logs == "local" else mean_of_logs(local, strategy)
+        return local if strategy.step_logs == "local" else logs_of_all(local, strategy)
 
     return reduce_per_replica
 
@@ -115,21 +115,10 @@ def agree_on_last_logs(original):
         strategy = self.distribute_strategy
         if result is logs and is_repaired(strategy):
             found = self.get_metrics_result() if whole else {}
-            mean = mean_of_logs(logs, strategy)
-            return {
-                name: _read_over_all(name, value, found) if name in whole else value
-                for name, value in mean.items()
-            }
+            return in_place_of(mean_of_logs(logs, strategy), whole, found)
         return result
 
     return _get_metrics_result_or_logs
-
-
-def _read_over_all(name, logged, found):
-    """What `found` has of a metric, or of each that a metric holds, as that of `compile` does."""
-    if isinstance(logged, dict):
-        return {inner: _read_over_all(inner, value, found) for inner, value in logged.items()}
-    return found.get(name, logged)
 
 
 def refuse_to_compile(original):
