@@ -154,7 +154,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = Path(nodeid.partition("::")[0])
             if file.parent.name == "hosts":
                 return "hosts"
-            if file.stem in ("test_scripts", "test_alone", "test_options"):
+            if file.stem in ("test_scripts", "test_alone", "test_unchanged", "test_options"):
                 return nodeid
             if file.stem == "test_deaths":  # those of one kind share what is undisturbed
                 return nodeid.rpartition("-")[0]

@@ -7,7 +7,6 @@ noise does. A share of them is run every day; `make test-scripts` runs all.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,12 +14,13 @@ from pathlib import Path
 
 import pytest
 from other_people import Number, differences, expected
-from test_scripts import QUIET, SECONDS, SIZES, compared, run, tail
+from test_scripts import SECONDS, SIZES, compared, environment, finished, run, tail
 
 from shares import in_share
 
 ALONE = Path(__file__).parent / "alone"
 SHARES = 12
+COUNTS = str(Path(__file__).parent)  # where one_dies.py is
 COUNTS_STEPS = "import one_dies\n"
 # Of what is printed before it trains, and of what callbacks print, there is more in two rounds.
 ROUND = "--- round 1 ---"
@@ -61,10 +61,11 @@ def test_an_unchanged_script_prints_what_plain_python_prints(path, jobs, tmp_pat
 
 def plain_python(path: Path, rules, directory: Path) -> tuple[list[Number], int]:
     """What `python script.py` prints, and in how many steps it trains."""
-    env, counts = environment(rules, directory), directory / "steps"
+    counts = directory / "steps"
+    env = {**environment(rules, directory), "PYTHONPATH": COUNTS, "COUNTS": str(counts)}
     done = subprocess.run(
         [sys.executable, path],
-        env={**os.environ, **env, "COUNTS": str(counts)},
+        env={**os.environ, **env},
         cwd=directory,
         capture_output=True,
         text=True,
@@ -77,16 +78,10 @@ def plain_python(path: Path, rules, directory: Path) -> tuple[list[Number], int]
 
 def with_a_death(path: Path, rules, jobs, directory: Path, step: int) -> list[Number]:
     """What the chief prints in the round after one of two workers was killed in a step."""
-    env = {**environment(rules, directory), "DIES_AT": str(step), "DIES_RANK": str(step % 2)}
-    options = ("--max-restarts", "1", *rules.options)
-    job = jobs.start("-n", 2, "--run-dir", "run", *options, path, env=env, cwd=directory)
-    try:
-        out, err = job.communicate(timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        job.kill()
-        out, err = job.communicate()
-        pytest.fail(f"killed in step {step}: more than {SECONDS} s\n{tail(out)}\n{tail(err)}")
-    assert job.returncode == 0, f"killed in step {step}: {job.returncode}\n{tail(err)}"
+    env = environment(rules, directory)
+    env |= {"PYTHONPATH": COUNTS, "DIES_AT": str(step), "DIES_RANK": str(step % 2)}
+    options = ("-n", 2, "--max-restarts", 1, *rules.options)
+    _, err = finished(jobs, options, path, env, directory, f"killed in step {step}")
     assert "killed by SIGKILL" in err and "1 restart" in err, tail(err)
     printed = [
         (directory / "run/logs" / f"worker-{rank}.log").read_text().partition(ROUND)[2]
@@ -96,17 +91,6 @@ def with_a_death(path: Path, rules, jobs, directory: Path, step: int) -> list[Nu
     names = {number.name for number in other}
     assert not differences([n for n in chief if n.name in names], other, 1e-9)
     return chief
-
-
-def environment(rules, directory: Path) -> dict[str, str]:
-    """Makes a directory for a run. Keras's float type is stated in it, not in the script."""
-    (directory / "keras").mkdir(parents=True)
-    (directory / "keras/keras.json").write_text(json.dumps({"floatx": rules.floatx}))
-    return {
-        **QUIET,
-        "KERAS_HOME": str(directory / "keras"),
-        "PYTHONPATH": str(Path(__file__).parent),
-    }
 
 
 def last_of_each(numbers: list[Number]) -> list[Number]:

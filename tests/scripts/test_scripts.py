@@ -70,24 +70,12 @@ def run(path: Path, rules: Expected, jobs, directory: Path, size: int):
     Returns:
       the numbers that the chief has printed, which no worker prints otherwise; all warnings.
     """
-    directory.mkdir()
-    # What ~/.keras/keras.json is to people: Keras's float type, without a line in the script.
-    (directory / "keras").mkdir()
-    (directory / "keras/keras.json").write_text(json.dumps({"floatx": rules.floatx}))
-    # By the variable, which counts where it can: some have loops that nothing is compared in.
-    check = {} if rules.same else {"TFRUN_SYNC_CHECK": "1"}
-    job = jobs.start(
-        *("-n", size, "--run-dir", "run", *rules.options, path),
-        env={**QUIET, **check, "KERAS_HOME": str(directory / "keras")},
-        cwd=directory,
-    )
-    try:
-        out, err = job.communicate(timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        job.kill()
-        out, err = job.communicate()
-        pytest.fail(f"{size} workers: more than {SECONDS} s\n{tail(out)}\n{tail(err)}")
-    assert job.returncode == 0, f"{size} workers: exit code {job.returncode}\n{tail(err)}"
+    env = environment(rules, directory)
+    if not rules.same:
+        # By the variable, which counts where it can: some have loops that nothing is compared in.
+        env["TFRUN_SYNC_CHECK"] = "1"
+    options = ("-n", size, *rules.options)
+    out, err = finished(jobs, options, path, env, directory, f"{size} workers")
     assert " restart" not in err, f"{size} workers: one was lost\n{tail(err)}"
     chief = compared(out, rules)
     warnings = warnings_in(err, rules.shows)
@@ -99,6 +87,26 @@ def run(path: Path, rules: Expected, jobs, directory: Path, size: int):
         assert not found, f"{size} workers: {log.stem} prints " + "\n".join(found)
         warnings += warnings_in(text, rules.shows)
     return chief, warnings
+
+
+def environment(rules: Expected, directory: Path) -> dict[str, str]:
+    """Makes a directory for a run. Keras's float type is stated in it, not in the script."""
+    (directory / "keras").mkdir(parents=True)
+    (directory / "keras/keras.json").write_text(json.dumps({"floatx": rules.floatx}))
+    return {**QUIET, "KERAS_HOME": str(directory / "keras")}
+
+
+def finished(jobs, options, path: Path, env, directory: Path, what: str) -> tuple[str, str]:
+    """What a job prints, out and err, that ends well and in time."""
+    job = jobs.start("--run-dir", "run", *options, path, env=env, cwd=directory)
+    try:
+        out, err = job.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        out, err = job.communicate()
+        pytest.fail(f"{what}: more than {SECONDS} s\n{tail(out)}\n{tail(err)}")
+    assert job.returncode == 0, f"{what}: exit code {job.returncode}\n{tail(err)}"
+    return out, err
 
 
 def compared(output: str, rules: Expected) -> list[Number]:
