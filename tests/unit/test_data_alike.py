@@ -103,6 +103,12 @@ def test_tensors_are_not_copied() -> None:
     assert alike.arrays_of(tf.cast(tensor, tf.bfloat16)) == []
 
 
+@pytest.mark.parametrize("rows", [tf.ragged.constant([[1], [2, 3]]), tf.sparse.eye(2)])
+def test_of_rows_that_are_no_arrays_the_others_are_compared(rows: Any) -> None:
+    pairs = tf.data.Dataset.from_tensor_slices((rows, [5, 6]))
+    assert [array.tolist() for array in alike.arrays_of(pairs)] == [[5, 6]]
+
+
 def test_few_bytes_are_looked_at_of_a_large_file(tmp_path: Path) -> None:
     """And the last ones too; the file has holes, so that it takes no room."""
     file = np.memmap(tmp_path / "large", "u1", "w+", shape=(1 << 32,))

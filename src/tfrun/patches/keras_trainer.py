@@ -58,20 +58,40 @@ def _build(original, model, iterator, data_batch):
     strategy = model._distribute_strategy
     if is_repaired(strategy):
         check_scope(model.optimizer, strategy)
+    feeds = isinstance(iterator, feed.FeedEpochIterator)
     known = getattr(iterator, "symbolic_batch", lambda: None)()
     if not strategy and iterator is not None and trained_model.builds_first(model):
         # Nothing is read: an undisturbed run reads nothing here either.
         model._symbolic_build(data_batch=iterator.element_spec if known is None else known)
         return
-    if known is not None:
-        data_batch, iterator = known, None
     own = strategy and own_steps.has_own(model, own_steps.STEPS)
+    build = functools.partial(_build_from, original, model, own)
+    if known is not None:
+        build(None, known)
+        return
     if strategy and iterator is not None and (is_repaired(strategy) or own):
+        if feeds and _is_built_from(build, model, iterator.symbolic_batch(partly=True)):
+            return
         local = strategy.experimental_local_results
         read = next((next(batches, None) for *_, batches in iterator), None)
         if read is None:
             return  # there is no data, and nothing will be computed
         data_batch, iterator = tree.map_structure(lambda leaf: local(leaf)[0], read), None
+    build(iterator, data_batch)
+
+
+def _is_built_from(build, model, batch):
+    """Whether a model could be built from what is known of a batch."""
+    if batch is None:
+        return False
+    try:
+        build(None, batch)
+    except Exception:  # a layer has to know more: Keras hides which error that was
+        return False
+    return all(layer.built for layer in model._flatten_layers())
+
+
+def _build_from(original, model, own, iterator, data_batch):
     if own:
         own_steps.build(model, functools.partial(original, data_batch=data_batch), data_batch)
     else:

@@ -147,6 +147,10 @@ ahead = endless(8)
 fit("from_generator with state", from_generator(lambda: ahead), steps_per_epoch=4, epochs=2)
 pairs = tf.data.Dataset.from_tensor_slices((X, Y))
 fit("the first order of a shuffle", pairs.shuffle(83, seed=3).batch(16), epochs=2)
+any_length = pairs.map(lambda x, y: (tf.boolean_mask(x, x == x), y)).shuffle(83, seed=3)
+assert any_length.element_spec[0].shape[0] is None
+fit("the first order of rows of any length", any_length.batch(16), epochs=2)
+fit("their order beneath a cache", any_length.cache().batch(16), epochs=2)
 
 # Plain Keras loses what its iterators have read ahead, a different number each time, and raises
 # "generator already executing" where its thread still reads: these are what it would give if not.

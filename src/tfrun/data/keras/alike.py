@@ -81,7 +81,7 @@ def _values(tensor: Any) -> list[NDArray]:
         return []
     try:
         return [np.asarray(memoryview(tensor))]  # type: ignore[arg-type]
-    except ValueError:  # bfloat16 and the like
+    except (ValueError, BufferError):  # bfloat16 and the like; rows of ragged and sparse tensors
         return []
 
 

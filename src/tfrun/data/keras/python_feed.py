@@ -184,24 +184,29 @@ class PythonEpochIterator(trainer.TFEpochIterator):
         if self._python is not None:
             self._python.batches.settle()
 
-    def symbolic_batch(self) -> Any | None:
-        """What a worker's batch looks like; None where one has to be read to know."""
+    def symbolic_batch(self, *, partly: bool = False) -> Any | None:
+        """What a worker's batch looks like; None where one has to be read to know.
+
+        Args:
+          partly: of each tensor it is enough to know how many dimensions it has.
+        """
         if self._python is not None:
             known = _symbols(self._python.element_spec, 1)
             return _symbols(self._python.batches.sample(), None) if known is None else known
         if isinstance(self.data_adapter, TFDatasetAdapter):
             dataset = self.data_adapter.get_tf_dataset()
             if isinstance(dataset, tf.data.Dataset):
-                return _symbols(dataset.element_spec, self._replicas)
+                return _symbols(dataset.element_spec, self._replicas, partly=partly)
         return None
 
 
-def _symbols(spec: Any, replicas: int | None) -> Any | None:
+def _symbols(spec: Any, replicas: int | None, *, partly: bool = False) -> Any | None:
     """Keras's symbols for such tensors; None where their shapes are not known.
 
     Args:
       spec: a nest of specifications, or of arrays.
       replicas: that share a batch; None where its size is to be unknown.
+      partly: other sizes than the batch's may be unknown.
     """
 
     def symbol(leaf: Any) -> Any:
@@ -211,15 +216,15 @@ def _symbols(spec: Any, replicas: int | None) -> Any | None:
         shared = None if batch is None or replicas is None else -(-batch // replicas)
         return backend.KerasTensor((shared, *shape), backend.standardize_dtype(leaf.dtype))
 
-    is_known = all(map(_is_known, tree.flatten(spec)))
+    is_known = all(_is_known(leaf, partly) for leaf in tree.flatten(spec))
     return tree.map_structure(symbol, spec) if is_known else None
 
 
-def _is_known(leaf: Any) -> bool:
+def _is_known(leaf: Any, partly: bool) -> bool:
     if leaf is None or isinstance(leaf, tf.OptionalSpec):
         return True
     shape = getattr(leaf, "shape", None)
     if shape is None or isinstance(leaf, tf.SparseTensorSpec | tf.RaggedTensorSpec):
         return False
     rank = shape.rank if isinstance(shape, tf.TensorShape) else len(shape)
-    return bool(rank) and None not in list(shape)[1:]
+    return bool(rank) and (partly or None not in list(shape)[1:])
