@@ -38,7 +38,8 @@ def test_a_narrow_network_is_named(hosts: Hosts, communication: str) -> None:
     process = hosts.start(SCRIPT, *options)
     try:
         reports = hosts.directory / "run" / "events.jsonl"
-        wait_until(lambda: reports.exists() and len(hosts.events("progress")) > 3, "it trains", 90)
+        # At its first report: three make a verdict, and this machine may be busy.
+        wait_until(lambda: reports.exists() and hosts.events("progress"), "it trains", 90)
         hosts.lab.slow("n2", "100mbit")
         found = wait_until(lambda: hosts.events("straggler"), "the slow one is named", JOB_SECONDS)
     finally:
