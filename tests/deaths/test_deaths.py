@@ -38,7 +38,7 @@ LOOP = (
 KINDS = (
     *("arrays", "dataset", "seeded", "unseeded", "map", "cache", "repeat", "repeat inside"),
     *("filter", "shared shuffle", "generator", "from_generator", "pydataset", "layers", "stops"),
-    *("noise", "own step"),
+    *("drawn", "drawn pydataset", "noise", "own step"),
     *("no strategy", "loop", "loop, tf.data"),
 )
 # What is not reached again when the round goes on behind it. What a loop does after an epoch is

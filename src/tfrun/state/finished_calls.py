@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from tfrun.data.dataset import Dataset
+from tfrun.data.global_random import Drawn
 from tfrun.data.order.position import Position
 from tfrun.engine import variable_values
 from tfrun.job import reports
@@ -56,6 +57,7 @@ def of_fit(
         "callbacks": callback_state.take(callbacks, arrays),
         "random": random_state.encode(random_state.take(), arrays),
         "begun": list(begun),
+        "draws": Drawn.any,
         "position": position and [position.epoch, position.step],
     }
     return Snapshot(place=Place(), values=values, arrays=arrays)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from keras.src.backend.tensorflow import trainer
@@ -11,8 +12,9 @@ from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arra
 
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
+from tfrun.data.global_random import Drawn, are_equal
 from tfrun.data.keras.fit_plan import FitPlan, Resume
-from tfrun.data.order import other_batches
+from tfrun.data.order import other_batches, repeatable
 from tfrun.job.world import world
 from tfrun.state import random_state
 from tfrun.state.snapshot import Snapshot
@@ -76,6 +78,15 @@ class FitData:
         """
         self._random = random_state.take()
 
+    @contextlib.contextmanager
+    def _as_then(self) -> Iterator[None]:
+        """While it lasts, what is passed by draws what it drew in the script's earlier run."""
+        with random_state.instead(self._random):
+            yield
+            passed = random_state.take()
+        if Drawn.any and not are_equal(passed, random_state.take()):
+            repeatable.warn_of_draws()
+
     def _where(self, kept: Snapshot) -> other_batches.ResumePoint:
         place, values = kept.place, kept.values
         then = values.get("reads", {})
@@ -91,6 +102,7 @@ class FitData:
 
     def _passing(self, kept: Snapshot, epochs: int, **more: Any) -> Resume:
         train, validation = stand_of(kept)
+        Drawn.any = Drawn.any or kept.values.get("draws", False)
 
         def after_epoch(epoch: int) -> None:
             self._validations.pass_by(self._first_epoch + epoch)
@@ -100,7 +112,7 @@ class FitData:
         return Resume(
             epochs=epochs,
             begun=train,
-            passing=lambda: random_state.instead(self._random),
+            passing=self._as_then,
             after_epoch=after_epoch,
             **more,
         )

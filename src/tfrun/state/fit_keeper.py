@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from tfrun.data.global_random import Drawn
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
@@ -57,8 +58,8 @@ class FitKeeper(Keeper):
         self._held_callbacks: tuple[list[Any], dict[str, NDArray]] | None = None
         self._held_metrics: NDArray | None = None
         self._step_totals: tf.Tensor | None = None  # of the metrics, when a step began
-        self._has_stepped = False
-        self._held_random: list[Any] | None = None  # from before a step that draws from it
+        # From before an epoch's first step, or from before what comes after its last one.
+        self._held_random: random_state.State | None = None
         self._unbuilt: list[Any] = []  # optimizers that their first step builds
 
     def goes_on(self, place: Place, at: ResumePoint) -> None:
@@ -77,17 +78,15 @@ class FitKeeper(Keeper):
         """All callbacks have seen the epoch begin; `step` of its steps are done already."""
         self.place = self.place._replace(epoch=epoch, step=step)
         self.trained, self.began = False, True
-        if not step:  # Keras draws the order of the epoch's batches before its first step
-            self._held_random = random_state.take()
         self._release()
+        # Until a step is made: data that is passed by draws, Keras draws the order of the epoch's
+        # batches before its first step, and tracing that draws the seeds of what it makes.
+        self._held_random = random_state.take()
         self._look_at_variables()
 
     def step_begins(self) -> None:
         """The next execution of the train function is about to run."""
         self._in_step = True
-        # It is traced, and tracing draws the seeds of what it makes.
-        if not self._has_stepped and self._held_random is None:
-            self._held_random = random_state.take()
         commit = self._commit
         if commit is None:
             return
@@ -102,7 +101,7 @@ class FitKeeper(Keeper):
     def step_returned(self, steps_done: int, logs: dict[str, Any] | None) -> None:
         """The execution is over; callbacks come, which may take any time."""
         self._step_began, self._in_step = None, False
-        self._has_stepped, self._held_random = True, None
+        self._held_random = None
         self._held, self._step_totals = {}, None
         self.logs = logs or {}
         self.place = self.place._replace(step=steps_done + self.ahead)
@@ -112,6 +111,7 @@ class FitKeeper(Keeper):
         if self.trained:
             return
         self.trained, self._stopped = True, bool(self._model.stop_training)
+        self._held_random = self._held_random or self._random(self.place.step)
         self._hold_everything()
 
     def epoch_ended(self, epoch: int, *, last: bool) -> None:
@@ -122,6 +122,7 @@ class FitKeeper(Keeper):
         self.ahead = self._seen = 0
         self.trained = self.began = False
         self.logs = {}
+        self._held_random = random_state.take()
         self._hold_everything()
 
     # --- what a successor gets ---------------------------------------------------------------
@@ -157,11 +158,16 @@ class FitKeeper(Keeper):
             "reads": self._data_read(place.step - self.ahead),
             "optimizers": self._trained,
             "callbacks": callbacks,
+            "draws": Drawn.any,
             "logs": snapshot.encode(_plain(self.logs), arrays, "logs"),
         }
-        random = random or random_state.take()
+        random = random or self._random(place.step)
         done = self.iterations()
         return self._whole(place, values, arrays, held=held, random=random, iterations=done)
+
+    def _random(self, step: int) -> random_state.State:
+        """What the global generators held when these steps of the epoch had their batches."""
+        return self._plan.drawn_before(step - self.ahead) or random_state.take()
 
     def iterations(self) -> int:
         """Steps of the optimizer, for people."""

@@ -101,7 +101,7 @@ class Keeper:
         arrays: dict[str, NDArray],
         *,
         held: Mapping[str, tf.Tensor],
-        random: list[Any],
+        random: random_state.State,
         iterations: int,
     ) -> Snapshot:
         """The state: `values` with their `arrays`, and all variables as they are or are held."""

@@ -62,7 +62,7 @@ class _Held:
     own: list[tf.Tensor]
     objects: dict[str, Any]
     arrays: dict[str, NDArray]
-    random: list[Any]
+    random: random_state.State
 
 
 class LoopKeeper(Keeper):

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from tfrun.data import global_random
+from tfrun.data.global_random import State, take
 from tfrun.state import snapshot
 
-
-def take() -> list[Any]:
-    """What both generators hold now, for `encode`."""
-    return [random.getstate(), np.random.get_state()]
+__all__ = ["State", "encode", "instead", "put_back", "take"]
 
 
-def encode(state: list[Any], arrays: dict[str, NDArray]) -> Any:
+def encode(state: State, arrays: dict[str, NDArray]) -> Any:
     """Returns `state` as JSON; its arrays go into `arrays`."""
-    return snapshot.encode(state, arrays, "random")
+    return snapshot.encode(list(state), arrays, "random")
 
 
 def put_back(encoded: Any, arrays: dict[str, NDArray]) -> None:
     """Has both generators go on from an encoded state."""
-    _give(snapshot.decode(encoded, arrays))
+    global_random.give(snapshot.decode(encoded, arrays))
 
 
 @contextlib.contextmanager
-def instead(state: list[Any]) -> Iterator[None]:
+def instead(state: State) -> Iterator[None]:
     """Has both generators go on from `state` for a while, and then from where they stand now."""
     now = take()
-    _give(state)
+    global_random.give(state)
     try:
         yield
     finally:
-        _give(now)
-
-
-def _give(state: list[Any]) -> None:
-    python, numpy = state
-    random.setstate(python)
-    np.random.set_state(numpy)
+        global_random.give(now)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import signal
 import socket
 from pathlib import Path
@@ -148,6 +149,21 @@ def batches():
             yield X[rows], Y[rows]
 
 
+def drawn():
+    """Rows that Python's global generators choose, and noise, batch by batch."""
+    while True:
+        rows = np.random.randint(0, len(X), BATCH)
+        yield X[rows] + np.float32(random.random()), Y[rows]
+
+
+class Noisy(Numbers):
+    """Augmented from the global generators."""
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x + np.random.rand(*x.shape).astype("float32") * np.float32(random.random()), y
+
+
 def noisy(x, y):
     return x + tf.random.stateless_normal(tf.shape(x), seed=[1, 2], stddev=0.1), y
 
@@ -185,6 +201,10 @@ def data():
             spec = tf.TensorSpec([None, 6], tf.float32), tf.TensorSpec([None], tf.int64)
             made = tf.data.Dataset.from_generator(batches, output_signature=spec)
             return made, {"steps_per_epoch": STEPS}, VALID
+        case "drawn":
+            return drawn(), {"steps_per_epoch": STEPS, "validation_steps": 2}, drawn()
+        case "drawn pydataset":
+            return Noisy(), {}, Noisy()
         case "pydataset":
             return Numbers(), {}, VALID
     return (X, Y), {"batch_size": BATCH}, VALID

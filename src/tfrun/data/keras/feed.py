@@ -13,6 +13,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weigh
 
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
+from tfrun.data.global_random import Drawn
 from tfrun.data.keras import arrays, division, fit_plan
 from tfrun.data.keras.distributed import Feed
 from tfrun.data.keras.fit_plan import FitPlan, Resume
@@ -104,6 +105,7 @@ class FeedEpochIterator(PythonEpochIterator):
 
     def _executions(self):
         if self._feed is not None:
+            self.drawn.begins()
             yield from self._feed.executions()
             return
         done, self._armed = self._armed, None
@@ -112,14 +114,15 @@ class FeedEpochIterator(PythonEpochIterator):
             return
         repeatable.warn_once(self._given)
         executions = super()._enumerate_iterator()
-        with done.passing():
+        with contextlib.ExitStack() as until_it_goes_on, done.passing():
             self._pass_epochs(done)
             if done.trained:
                 self.pass_by(done.steps if done.stopped else None)
                 return
+            until_it_goes_on.enter_context(self.drawn.stops_at(done.steps))
             # Here too: the epoch's data draws its order with its first batch.
             rest = _from_step(done.steps, executions, self._per_step)
-        yield from rest
+        yield from _of_one(rest, self._per_step)
         yield from executions
 
     def _get_iterator(self):
@@ -148,6 +151,7 @@ class FeedEpochIterator(PythonEpochIterator):
         self._has_given = True
         is_counted = self.data_adapter.num_batches is not None
         reads = self.steps_per_epoch is not None or not is_counted or self._is_read()
+        reads = reads or Drawn.any
         with self.catch_stop_iteration():
             for begin, end, iterator in super()._enumerate_iterator():
                 for _ in range((end + 1 - begin) * self._per_step if reads else 0):
@@ -200,10 +204,8 @@ class FeedEpochIterator(PythonEpochIterator):
             yield
 
 
-def _from_step(step: int, executions: Iterator[Execution], per_step: int) -> list[Execution]:
+def _from_step(step: int, executions: Iterator[Execution], per_step: int) -> Execution | None:
     """Reads the batches of the steps before; returns what is left of the execution it ends in.
-
-    The state is one of within an execution: the rest of it makes no steps but its own.
 
     Args:
       step: of the epoch, that comes next.
@@ -213,14 +215,25 @@ def _from_step(step: int, executions: Iterator[Execution], per_step: int) -> lis
     while step:
         found = next(executions, None)
         if found is None:
-            return []
+            return None
         begin, end, iterator = found
         for _ in range((min(end + 1, step) - begin) * per_step):
             division.element(iterator)
         if end + 1 >= step:
-            batches = list(itertools.islice(_elements(iterator), (end + 1 - step) * per_step))
-            return [(step, end, iter(batches))] if batches else []
-    return []
+            return step, end, iterator
+    return None
+
+
+def _of_one(execution: Execution | None, per_step: int) -> list[Execution]:
+    """What is left of an execution, with its batches, if there are any.
+
+    The state is one of within it: the rest of it makes no steps but its own.
+    """
+    if execution is None:
+        return []
+    step, end, iterator = execution
+    batches = list(itertools.islice(_elements(iterator), (end + 1 - step) * per_step))
+    return [(step, end, iter(batches))] if batches else []
 
 
 def _elements(iterator: Iterator[Any]) -> Iterator[Any]:

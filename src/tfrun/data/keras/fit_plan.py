@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfrun.data.global_random import State
 from tfrun.data.keras import plain_pipelines
 from tfrun.data.order import repeatable
 from tfrun.data.order.other_batches import NOTHING_KNOWN, Reads
@@ -149,6 +150,10 @@ class FitPlan:
     passes: Passes = field(default_factory=Passes)
     make_iterator: Callable[[Any, dict[str, Any]], Any] | None = None
     iterator: Any = None
+
+    def drawn_before(self, step: int) -> State | None:
+        """What those held before batches from `step` on have drawn; None where none has."""
+        return self.iterator.drawn.before(step) if self.iterator else None
 
     @contextlib.contextmanager
     def runs(self) -> Iterator[None]:

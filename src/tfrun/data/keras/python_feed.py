@@ -20,6 +20,7 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
+from tfrun.data.global_random import Drawn
 from tfrun.data.keras import division
 from tfrun.data.keras.python_batches import (
     Batches,
@@ -39,11 +40,13 @@ class PythonFeed(tf.distribute.DistributedDataset):
 
     Attributes:
       limit: how many batches an epoch may read; None for all there are.
+      drawn: what they have drawn from the global random generators.
     """
 
     def __init__(self, batches: Batches, strategy: tf.distribute.Strategy) -> None:
         self.batches = batches
         self.limit: int | None = None
+        self.drawn = Drawn()
         self._spec: Any = None
         whom = division.of_call(strategy, "a distributed generator")
 
@@ -76,7 +79,7 @@ class PythonFeed(tf.distribute.DistributedDataset):
         return tf.data.UNKNOWN_CARDINALITY
 
     def _rows(self, ranks: range, total: int) -> Iterator[Any]:
-        for batch in self.batches.take(self.limit):
+        for batch in self.drawn.each(self.batches.take(self.limit)):
             for rank in ranks:
                 yield of_replica(batch, rank, total)
 
@@ -151,11 +154,15 @@ class PythonEpochIterator(trainer.TFEpochIterator):
     """Keras's own epoch iterator, with an iterator of its own for each epoch of Python's batches.
 
     It knows what a batch looks like without reading one, where that can be known.
+
+    Attributes:
+      drawn: what its batches have drawn from the global random generators, if Python makes them.
     """
 
     def __init__(self, distribute_strategy=None, *args: Any, **kwargs: Any) -> None:
         made = adapter_of(kwargs, distribute_strategy)
         self._python = made.feed if made is not None else None
+        self.drawn = self._python.drawn if self._python is not None else Drawn()
         self._replicas = getattr(distribute_strategy, "num_replicas_in_sync", 1)
         if made is not None:
             kwargs = {**kwargs, "x": made, "class_weight": None, "shuffle": False}
@@ -167,6 +174,7 @@ class PythonEpochIterator(trainer.TFEpochIterator):
 
     def _enumerate_iterator(self) -> Any:
         feed = self._python
+        self.drawn.begins()
         if feed is None:
             yield from super()._enumerate_iterator()
             return
@@ -174,6 +182,7 @@ class PythonEpochIterator(trainer.TFEpochIterator):
             self._current_iterator = feed.goes_on()
         for begin, end, iterator in super()._enumerate_iterator():
             feed.batches.prepare()
+            feed.drawn.takes(begin)
             feed.batches.taken += end + 1 - begin
             yield begin, end, iterator
 
@@ -181,8 +190,11 @@ class PythonEpochIterator(trainer.TFEpochIterator):
     def catch_stop_iteration(self) -> Iterator[None]:
         with super().catch_stop_iteration():
             yield
+        steps = 0
         if self._python is not None:
+            steps = self._python.batches.taken
             self._python.batches.settle()
+        self.drawn.ends(steps)
 
     def symbolic_batch(self, *, partly: bool = False) -> Any | None:
         """What a worker's batch looks like; None where one has to be read to know.

@@ -118,9 +118,26 @@ def _is_shuffle(op: str, attributes: Any) -> bool:
 
 def warn_once(dataset: Any) -> None:
     """Says that a resume may not go on with the samples that were next; once in a job."""
-    reasons = why_not(dataset) if world().is_chief else []
-    if not reasons:
-        return
+    if reasons := why_not(dataset) if world().is_chief else []:
+        _warn_once(
+            "training goes on at the same step of the tf.data pipeline, but its samples from there "
+            "on may be others than they would have been: %s. A tfrun.Dataset goes on exactly.",
+            "; ".join(reasons),
+        )
+
+
+def warn_of_draws() -> None:
+    """Says that data of Python's may go on with an order of its own that is another one."""
+    if world().is_chief:
+        _warn_once(
+            "the training data draws random numbers from Python's or numpy's global generators, "
+            "and something else does too, such as a callback. Its next draws are those that it "
+            "would have made, but an order that it has drawn before may be another one: give the "
+            "data a generator of its own, np.random.default_rng(0)"
+        )
+
+
+def _warn_once(text: str, *parts: str) -> None:
     if folder := settings().state_path:
         try:
             Path(folder, "warned-about-position").touch(exist_ok=False)
@@ -128,11 +145,7 @@ def warn_once(dataset: Any) -> None:
             return
         except OSError:
             pass
-    _log.warning(
-        "training goes on at the same step of the tf.data pipeline, but its samples from there on "
-        "may be others than they would have been: %s. A tfrun.Dataset goes on exactly.",
-        "; ".join(reasons),
-    )
+    _log.warning(text, *parts)
 
 
 def steps_of(dataset: Any) -> Iterator[Any]:

@@ -1,0 +1,105 @@
+"""Python's and numpy's global random generators: what they hold, and what data ahead has drawn.
+
+A script's generator may draw from them. TensorFlow runs it some batches ahead of the step that
+trains, another number of them on each worker, so what the generators hold now is not what the
+step's own batch has left. Where training is to go on after a failure, it is that which counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import numpy as np
+
+State = tuple[Any, Any]
+
+
+def take() -> State:
+    """What both generators hold now."""
+    return random.getstate(), np.random.get_state()
+
+
+def give(state: State) -> None:
+    """Has both generators go on from `state`."""
+    python, numpy = state
+    random.setstate(python)
+    np.random.set_state(numpy)
+
+
+def are_equal(one: State, other: State) -> bool:
+    """Whether both draw the same from there on."""
+    if one[0] != other[0]:
+        return False
+    return all(np.array_equal(a, b) for a, b in zip(one[1], other[1], strict=True))
+
+
+class Drawn:
+    """What the batches of some data have drawn, when they were made.
+
+    Attributes:
+      any: some data has drawn something, in this run of the script or an earlier one. Then what
+        is passed by has to be made again: what follows may depend on it.
+    """
+
+    any: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._before: deque[tuple[int, State]] = deque()
+        self._first = 0  # the number of the epoch's first batch
+        self._after: State | None = None
+        self._stop: int | None = None
+        self._goes_on = threading.Event()
+
+    def begins(self) -> None:
+        """An epoch's first step is about to come."""
+        self._after = None
+
+    def each(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yields an epoch's batches, and notes what each draws. Called by the reading thread."""
+        nothing = object()
+        for number in itertools.count(self._first):
+            if number == self._stop:
+                self._goes_on.wait()
+            before = take()
+            batch = next(batches, nothing)
+            if batch is nothing:
+                return
+            if not are_equal(before, take()):
+                self._before.append((number, before))
+                Drawn.any = True
+            yield batch
+
+    def before(self, step: int) -> State | None:
+        """What they held before anything was drawn for `step` of this epoch, or a later one.
+
+        None where nothing has been: then it is what they hold now. What else was drawn since then,
+        by a callback during the epoch, is drawn again.
+        """
+        noted = (state for number, state in list(self._before) if number >= self._first + step)
+        return self._after or next(noted, None)
+
+    def takes(self, step: int) -> None:
+        """Nobody will ask for a step before this one."""
+        while self._before and self._before[0][0] < self._first + step:
+            self._before.popleft()
+
+    def ends(self, steps: int) -> None:
+        """The epoch has had so many steps; validation may come, and draw."""
+        self._first += steps
+        self._after = self.before(0) or take()
+
+    @contextmanager
+    def stops_at(self, step: int) -> Iterator[None]:
+        """While it lasts, the thread that reads makes no batch from this step on."""
+        self._stop, self._goes_on = self._first + step, threading.Event()
+        try:
+            yield
+        finally:
+            self._stop = None
+            self._goes_on.set()

@@ -1,0 +1,79 @@
+"""What data that is made ahead has drawn from Python's and numpy's global generators."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tfrun.data import global_random
+from tfrun.data.global_random import Drawn
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(Drawn, "any", False)
+    before = global_random.take()
+    random.seed(1)
+    np.random.seed(1)
+    yield
+    global_random.give(before)
+
+
+def numbers() -> Iterator[tuple[float, float]]:
+    while True:
+        yield random.random(), float(np.random.rand())
+
+
+def test_they_go_on_from_the_batch_that_a_step_had() -> None:
+    drawn = Drawn()
+    drawn.begins()
+    batches = drawn.each(numbers())
+    expected = [next(batches) for _ in range(5)]
+    for step in (1, 3):  # the others were made ahead of their step
+        state = drawn.before(step)
+        assert state is not None
+        global_random.give(state)
+        assert [next(numbers()) for _ in range(step, 5)] == expected[step:]
+    assert drawn.before(5) is None
+    drawn.ends(3)  # left early: two batches are still to be given
+    state = drawn.before(0)
+    assert state is not None
+    global_random.give(state)
+    assert next(numbers()) == expected[3]
+
+
+def test_data_that_draws_nothing_is_not_in_the_way() -> None:
+    drawn = Drawn()
+    batches = drawn.each(iter(range(3)))
+    next(batches)
+    random.random()  # a callback
+    assert list(batches) == [1, 2]
+    assert drawn.before(0) is None and not Drawn.any
+
+
+def test_no_batch_is_made_while_the_state_is_an_earlier_one() -> None:
+    drawn, made = Drawn(), list[int]()
+
+    def read() -> None:
+        for batch in drawn.each(iter(range(4))):
+            made.append(batch)
+
+    with drawn.stops_at(2):
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join(0.2)
+        assert made == [0, 1]
+    thread.join(10)
+    assert made == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("other", [random.random, np.random.rand])
+def test_states_differ_when_either_generator_has_drawn(other) -> None:
+    before = global_random.take()
+    assert global_random.are_equal(before, global_random.take())
+    other()
+    assert not global_random.are_equal(before, global_random.take())
