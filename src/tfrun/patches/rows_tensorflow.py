@@ -15,6 +15,8 @@ _NAMES_OF_SAVED_MODEL = (
     "tensorflow._api.v2.compat.v2.saved_model",
 )
 _RECORDS = "tensorflow.python.lib.io.tf_record:TFRecordWriter"
+_TORN = "all workers of a script write the same file, and tear it"
+_WHOSE = "never: the job decides whose file stands"
 _FILE = "tensorflow.python.lib.io.file_io:FileIO"
 
 STRATEGIES = (
@@ -220,8 +222,24 @@ FILES = (
             f"{_FILE}.flush": "tf_files:show_own_file",
             f"{_FILE}.close": "tf_files:give_name",
         },
-        issue="all workers of a script write the same file, and tear it",
-        until="never: the job decides whose file stands",
+        issue=_TORN,
+        until=_WHOSE,
+        needed=False,
+    ),
+    Patch(
+        targets={"tensorflow.python.ops.gen_io_ops:write_file": "tf_files:write_own_contents"},
+        issue=_TORN,
+        until=_WHOSE,
+        needed=False,
+        also=("tensorflow._api.v2.io", "tensorflow._api.v2.compat.v2.io"),
+    ),
+    Patch(
+        targets={
+            "h5py._hl.files:File.__init__": "tf_files:write_own_hdf5",
+            "h5py._hl.files:File.close": "tf_files:give_name",
+        },
+        issue="HDF5 locks a file that it writes: the second worker of a script could not open it",
+        until=_WHOSE,
         needed=False,
     ),
 )

@@ -1,4 +1,4 @@
-"""Files that TensorFlow writes for a script: each worker's own, as those of Python's `open`.
+"""Files that TensorFlow and h5py write for a script: each worker's own, as those of `open`.
 
 See process/files.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.lib.io import file_io
 
-from tfrun.process.files.install import own_version
+from tfrun.process.files.install import left_open, own_version
 
 
 def write_own_records(original):
@@ -44,6 +45,40 @@ def write_own_file(original):
         self._tfrun_version = own
 
     return _prewrite_check
+
+
+def write_own_hdf5(original):
+    """`h5py.File` does; HDF5's locks would refuse it to the second worker."""
+
+    def __init__(self, name, mode="r", driver=None, *args, **options):
+        wanted = {"w": "w", "w-": "x", "x": "x", "a": "a", "r+": "r+"}.get(mode)
+        own = None
+        if wanted and driver is None:
+            own = own_version(name, sys._getframe(1), wanted)
+        if own is None:
+            original(self, name, mode, driver, *args, **options)
+            return
+        own.is_kept = True
+        # As an object: HDF5 wants the real path of what it opens itself.
+        original(self, own, "r+" if own.begun else "w", driver, *args, **options)
+        self._tfrun_version = own
+        left_open(self)
+
+    return __init__
+
+
+def write_own_contents(original):
+    """`tf.io.write_file` does, where it is no part of a graph."""
+
+    def write_file(filename, contents, name=None):
+        given = isinstance(filename, str) and tf.executing_eagerly()
+        own = own_version(filename, sys._getframe(1)) if given else None
+        if own is None:
+            return original(filename, contents, name)
+        with own:
+            return original(own.place, contents, name)
+
+    return write_file
 
 
 def show_own_file(original):

@@ -274,6 +274,51 @@ def appended(path):
             file.write(f"{RANK} {'x' * 97}\n")
 
 
+def log_of_logging(path):
+    handler = logging.FileHandler(path)
+    for line in lines()[:50]:
+        handler.emit(logging.LogRecord("x", 20, "", 0, line, None, None))
+    if RANK == 0:
+        assert path.read_text().splitlines() == lines()[:50], "the chief's log is not the chief's"
+    handler.close()
+
+
+def with_header(path):
+    for epoch in range(3):
+        is_new = not path.exists()
+        with open(path, "a") as file:
+            file.write("epoch\n" if is_new else "")
+            file.write(f"{epoch}\n")
+
+
+def hdf5(path):
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        file["a"] = ARRAY
+    for name in ("b", "c"):
+        with h5py.File(path, "a") as file:
+            file[name] = ARRAY
+    together(f"hdf5 {path.name}")  # before that the chief may have closed an earlier one last
+    with h5py.File(path) as file:
+        assert sorted(file) == ["a", "b", "c"], list(file)
+        for array in file.values():
+            check_array(array[:])
+    globals()[f"left_{path.name}"] = h5py.File(path.with_suffix(".left"), "x")
+
+
+def written_at_once(path):
+    import tensorflow as tf
+
+    tf.io.write_file(str(path), ARRAY.tobytes())
+    check_array(np.frombuffer(tf.io.read_file(str(path)).numpy(), ARRAY.dtype))
+
+
+def as_bytes(path):
+    ARRAY.tofile(path)
+    check_array(np.fromfile(path, ARRAY.dtype))
+
+
 def records(path):
     import tensorflow as tf
 
@@ -294,6 +339,14 @@ def gfile(path):
         check_lines(file.read())
 
 
+def append_last():
+    """The chief comes last."""
+    if RANK == 0:
+        time.sleep(1.0)
+    with open(OUT / "last.txt", "a") as file:
+        file.write(f"{RANK}\n")
+
+
 for kind in KINDS:
     for turn in range(TURNS):
         together(f"{kind} {turn}")
@@ -304,3 +357,4 @@ for kind in KINDS:
             break
     else:
         print(f"{kind}: rank {RANK}: ok", flush=True)
+append_last()

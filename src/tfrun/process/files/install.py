@@ -63,9 +63,15 @@ def install() -> None:
     _installed.append(opening)
 
 
-def own_version(path: Any, frame: FrameType | None) -> Version | None:
+def own_version(path: Any, frame: FrameType | None, mode: str = "w") -> Version | None:
     """What a library is to write instead of `path`; None for `path` itself."""
-    return _installed[-1].for_library(path, frame) if _installed else None
+    return _installed[-1].for_library(path, frame, mode) if _installed else None
+
+
+def left_open(file: Any) -> None:
+    """Has a library's file closed at the script's end, if nobody has by then."""
+    for opening in _installed:
+        opening.left_open(file)
 
 
 def close_all() -> None:

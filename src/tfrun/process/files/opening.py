@@ -6,9 +6,11 @@ Reading, and whatever is no regular file or would become another one unnoticed, 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -23,14 +25,25 @@ from tfrun.process.files.rules import (
     Did,
     appends,
     doubt,
-    is_chiefs,
     is_made_by_others,
+    lines_are_mine,
     notice,
     writes_anew,
 )
-from tfrun.process.files.versions import Lines, Text, Version, show_to_its_writer
+from tfrun.process.files.versions import (
+    LONG_SECONDS,
+    Early,
+    Lines,
+    Text,
+    Version,
+    early,
+    last,
+    show_to_its_writer,
+)
 
 CODE = "TFRUN-516"  # several workers append to one file
+
+END_SECONDS = 10.0  # for a script's last line: the chief may be about to append the same
 
 _open = io.open
 _whole: weakref.WeakSet[Any] = (
@@ -76,8 +89,12 @@ class Opening:
         ):
             made = None
             if isinstance(mode, str) and not {"w", "x", "a"}.isdisjoint(mode):
-                if opener is None and closefd and caller(sys._getframe(1)) is not Caller.OURS:
+                who = caller(sys._getframe(1))
+                if opener is None and closefd and who is not Caller.OURS:
                     made = self._written(file, mode, buffering, encoding, errors, newline)
+                    raw = getattr(made, "raw", None)
+                    if who is Caller.LIBRARY and isinstance(raw, Version):
+                        raw.name = raw.place  # pandas has others open the file by its name
             else:
                 show_to_its_writer(lambda: key_of(file))
             if made is not None:
@@ -86,20 +103,38 @@ class Opening:
 
         return open
 
-    def for_library(self, path: Any, frame: FrameType | None) -> Version | None:
+    def for_library(self, path: Any, frame: FrameType | None, mode: str = "w") -> Version | None:
         """A worker's own version of a file that a library writes without Python's `open`.
 
         Args:
           path: as the script has named it.
           frame: the call that it comes from.
+          mode: "w" or "x"; "a" or "r+" for one that begins as what there is.
         """
         key = key_of(path)
         if not key or caller(frame) is Caller.OURS:
             return None
         try:
-            return self._version(path, key, "wb")
+            source = self._source(key) if mode in ("a", "r+") else None
+            if mode == "r+" and source is None:
+                return None
+            made = self._version(path, key, "x+b" if mode == "x" else "w+b")
+            if made is not None and source is not None:
+                made.begin_as(source)
+            return made
         except OSError:
             return None
+
+    def _source(self, key: str) -> str | None:
+        """What this worker finds under a name: what it wrote there, or else what is there."""
+        if (key, self._task) in last:
+            return f"/proc/self/fd/{last[key, self._task]}"
+        is_new = not self._journal.count(Did.OPENED, key) and self._is_made_by_others(key)
+        return key if os.path.lexists(key) and not is_new else None
+
+    def left_open(self, file: Any) -> None:
+        """Has a file closed at the script's end."""
+        _whole.add(file)
 
     def close_all(self) -> None:
         """What the script has left open is closed, as when Python ends."""
@@ -108,6 +143,11 @@ class Opening:
                 file.close()
             except (OSError, ValueError) as error:
                 sys.excepthook(type(error), error, error.__traceback__)
+        until = time.monotonic() + END_SECONDS
+        for lines in early.values():
+            while lines.waits and lines.is_mine() is None and time.monotonic() < until:
+                time.sleep(0.02)
+            lines.write()
 
     def _written(
         self,
@@ -156,13 +196,14 @@ class Opening:
         if "x" in mode and os.path.lexists(path) and not self._is_made_by_others(path):
             return None  # Python's own says that it exists
         raw = Version(file, path, mode, self._journal, self._task)
-        others = [deed for deed in self._journal.deeds(path) if deed.task != self._task]
-        if any(deed.did is Did.OPENED for deed in others) and channel.is_open():
-            chief = raw.mine.is_chief or any(deed.is_chief for deed in others)
-            if chief and self._journal.tell_once("written"):
-                text = notice(_shown(path), self._size)
-                channel.emit(reports.WorkerNotice(text=text))
+        begun = [deed for deed in self._journal.deeds(path) if deed.did is Did.OPENED]
+        if len(begun) > 1 and any(deed.is_chief for deed in begun):
+            self._tell(path)
         return raw
+
+    def _tell(self, path: str) -> None:
+        if channel.is_open() and self._journal.tell_once("written"):
+            channel.emit(reports.WorkerNotice(text=notice(_shown(path), self._size)))
 
     def _is_made_by_others(self, path: str) -> bool:
         with self._journal.held():
@@ -177,15 +218,38 @@ class Opening:
             if not self._journal.count(Did.APPENDS, path):
                 self._journal.add(Did.APPENDS, path)
             deeds = self._journal.deeds(path)
-        own = [deed for deed in deeds if deed.task == self._task]
-        if is_chiefs(deeds) and not any(deed.is_chief for deed in own):
-            return Lines(file, "a", opener=lambda *_: os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
-        several = len({deed.task for deed in deeds if deed.did is Did.APPENDS}) > 1
-        begun = any(deed.did is Did.OPENED for deed in deeds)
-        if several and not begun and channel.is_open() and self._journal.tell_once("appended"):
-            text = doubt(_shown(path), self._size)
-            channel.emit(reports.DoubtRaised(code=CODE, text=text, alone=True))
-        return Lines(file, "a")
+        if (path, self._task) not in early:
+            since = time.monotonic()
+            early[path, self._task] = Early(
+                path, lambda: self._are_mine(path, time.monotonic() - since)
+            )
+        others = [deed for deed in deeds if deed.task != self._task]
+        mine = self._are_mine(path, 0.0)
+        if mine and any(deed.did is Did.ADDED for deed in others):
+            if channel.is_open() and self._journal.tell_once("appended"):
+                text = doubt(_shown(path), self._size)
+                channel.emit(reports.DoubtRaised(code=CODE, text=text, alone=True))
+        elif mine is False or (mine and others):
+            self._tell(path)
+        return Lines(file, early[path, self._task])
+
+    def _are_mine(self, path: str, seconds: float) -> bool | None:
+        """Whether the file gets this worker's lines, after so long; None while that is open."""
+        journal = self._journal
+        with journal.held_if_there() as knows:
+            if not knows:
+                return True
+            deeds = journal.deeds(path)
+            mine = lines_are_mine(
+                deeds,
+                self._task,
+                with_chief=journal.with_chief,
+                waited=seconds > LONG_SECONDS,
+            )
+            if mine and not journal.count(Did.ADDED, path):
+                with contextlib.suppress(OSError):
+                    journal.add(Did.ADDED, path)
+            return mine
 
 
 def _is_plain(path: str) -> bool:
