@@ -167,7 +167,7 @@ class FitKeeper(Keeper):
 
     def _random(self, step: int) -> random_state.State:
         """What the global generators held when these steps of the epoch had their batches."""
-        return self._plan.drawn_before(step - self.ahead) or random_state.take()
+        return self._plan.drawn.before(step - self.ahead) or random_state.take()
 
     def iterations(self) -> int:
         """Steps of the optimizer, for people."""

@@ -73,6 +73,7 @@ class FeedEpochIterator(PythonEpochIterator):
         trained_on = contextlib.nullcontext() if self._training else ledger.not_trained_on()
         with trained_on, division.among(among):
             super().__init__(distribute_strategy, *args, **kwargs)
+        plan.drawn = self.drawn
 
     def _enumerate_iterator(self) -> Any:
         steps = self._executions()

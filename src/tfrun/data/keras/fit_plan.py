@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfrun.data.global_random import State
+from tfrun.data.global_random import Drawn
 from tfrun.data.keras import plain_pipelines
 from tfrun.data.order import repeatable
 from tfrun.data.order.other_batches import NOTHING_KNOWN, Reads
@@ -141,6 +141,7 @@ class FitPlan:
       make_iterator: makes the epoch iterator of a model that has one of its own kind, of the
         strategy and the options that Keras passes to its own; None for other models than that.
       iterator: the epoch iterator of the training data, once Keras has made it.
+      drawn: what its batches have drawn from the global random generators.
     """
 
     reads: Reads = NOTHING_KNOWN
@@ -150,10 +151,7 @@ class FitPlan:
     passes: Passes = field(default_factory=Passes)
     make_iterator: Callable[[Any, dict[str, Any]], Any] | None = None
     iterator: Any = None
-
-    def drawn_before(self, step: int) -> State | None:
-        """What those held before batches from `step` on have drawn; None where none has."""
-        return self.iterator.drawn.before(step) if self.iterator else None
+    drawn: Drawn = field(default_factory=Drawn)
 
     @contextlib.contextmanager
     def runs(self) -> Iterator[None]:
