@@ -21,7 +21,7 @@ def attributes():
     '''All attributes of the modules and classes of Keras and TensorFlow.'''
     found, classes = {}, set()
     for name, module in list(sys.modules.items()):
-        is_theirs = name.split(".")[0] in ("keras", "tensorflow")
+        is_theirs = name.split(".")[0] in ("keras", "tensorflow", "h5py")
         if not is_theirs or type(module) is not types.ModuleType:
             continue
         for key, value in list(vars(module).items()):
