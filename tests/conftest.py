@@ -39,8 +39,8 @@ NETS |= {  # files of tests/cluster
     *("test_engine_features", "test_evaluator", "test_faults_upon_faults", "test_full_disk"),
     *("test_ledger_deaths", "test_other_batches", "test_page", "test_page_many", "test_parity"),
     *("test_parameter_server_faults", "test_parameter_server_resume", "test_preemption"),
-    *("test_recovery_control", "test_recovery_faults", "test_run_dir_flat", "test_scale_batch"),
-    *("test_tune", "test_written_files"),
+    *("test_recovery_control", "test_recovery_faults", "test_replicas", "test_run_dir_flat"),
+    *("test_scale_batch", "test_tune", "test_written_files"),
 }
 THOROUGH = os.environ.get("TFRUN_HOST_TESTS") == "1"  # `make test-hosts` runs the long ones, too
 

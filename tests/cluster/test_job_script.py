@@ -203,6 +203,7 @@ TOLD = {
         "grace": "60",
         "strategy": "script",
         "scale_batch": "1",
+        "replicas": "2",
         "communication": "host",
         "compress": "bf16",
         "overlap": "on",

@@ -121,6 +121,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Effect]] = {
     "grace": (("5",), _timeout("preempt_grace")),
     "hang_timeout": (("60",), _timeout("hang_timeout")),
     "strategy": (("script",), lambda job, value: job.of_job("strategy") == value),
+    "replicas": (("2",), lambda job, count: job.found["replicas"] == int(count)),
     "communication": (
         ("host", "ring"),
         lambda job, way: job.found["host collective"] == (way == "host"),
@@ -192,12 +193,15 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
         "sync_check": "sync_check" in chosen,
     }
     saves = chosen.get("checkpoint_every") != "off"
+    by_ring = chosen.get("communication") == "ring"
     evaluates = mode == "evaluator" or "evaluator" in chosen
     return (
         ("rejoin_timeout" in chosen and ":" not in workers)
         or (any(between.values()) and (workers == "1" or mode == "servers"))
         or (chosen.get("communication") == "ring" and chosen.get("overlap") == "on")
         or (chosen.get("communication") == "ring" and "compress" in chosen)
+        or ("replicas" in chosen and (mode == "servers" or "strategy" in chosen or workers == "3"))
+        or ("replicas" in chosen and by_ring and workers != "2")
         or (mode == "servers" and "steps_per_execution" in chosen)
         or (mode == "servers" and "deterministic" in chosen and workers != "1")
         or ("max_staleness" in chosen and mode != "servers")

@@ -139,7 +139,9 @@ def test_what_shows_elsewhere_is_shown_there(name: str) -> None:
 
 
 def means_something(mode: str, chosen: Mapping[str, str]) -> bool:
-    """Whether the mode does not state an option already."""
+    """Whether the mode does not state an option already, and no option is for other modes."""
+    if "replicas" in chosen and "loop" in mode and chosen.get("workers") == "1":
+        return False  # a loop of the script's own has one on each worker
     return not (mode == "evaluator" and "evaluator" in chosen)
 
 

@@ -176,6 +176,12 @@ class _Command(click.Command):
     help="Multiply the script's batch by the number of workers, and its learning rate to match.",
 )
 @click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    metavar="V",
+    help="Divide each batch into V pieces: the same bits on 1 to V workers.  [default: N pieces]",
+)
+@click.option(
     "--communication",
     type=click.Choice(COMMUNICATIONS),
     default="auto",

@@ -43,7 +43,8 @@ def is_to_adopt() -> bool:
     if world().role not in ("chief", "worker"):
         return False
     cluster = parse_tf_config(os.environ.get("TF_CONFIG") or "{}").cluster
-    return cluster.trainers > 1 and not cluster.count("ps")
+    several = cluster.trainers > 1 or settings().replicas > 1
+    return several and not cluster.count("ps")
 
 
 def in_place_of(name: str) -> Any | None:
@@ -90,7 +91,10 @@ def _given(why: str = "this script names no strategy") -> Any | None:
     """The job's strategy; made where the script has none."""
     if given() is None and newest() is None and is_to_adopt():
         give(MultiWorkerMirrored())
-        tell(f"adopted: {why}; its batches are shared out among {world().size} workers")
+        here = world()
+        those = f"{here.size} workers" if here.size > 1 else "1 worker"
+        among = f"{here.replicas} replicas on {those}" if settings().replicas else those
+        tell(f"adopted: {why}; its batches are shared out among {among}")
     return given()
 
 

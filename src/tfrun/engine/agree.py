@@ -59,7 +59,7 @@ def spans_workers(strategy: Any) -> bool:
 
 
 def _worker_count(strategy: Any) -> int:
-    return strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
+    return strategy.extended._num_workers
 
 
 def sum_over_workers(strategy: Any, values: np.ndarray) -> np.ndarray:

@@ -105,7 +105,9 @@ def local_totals(run: replica.ReplicaRun, optimizer: Any) -> list[tf.Tensor]:
     if rows == 1:
         return [mine]
     # Zeros beside it, not times zero: what is not a number would be none anywhere.
-    before = int(tf.get_static_value(run.context.replica_id_in_sync_group))  # type: ignore
+    before = run.number
+    if tf.is_tensor(before):
+        return [tf.tensor_scatter_nd_update(tf.zeros([rows, size], dtype), [[before]], mine)]
     after = rows - before - 1
     zeros = [tf.zeros([others, size], dtype) for others in (before, after)]
     return [tf.concat([zeros[0], mine, zeros[1]], axis=0)]

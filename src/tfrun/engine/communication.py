@@ -47,7 +47,7 @@ def uses_host(workers: int, explicit) -> bool:
     asked = settings().communication
     if asked == "auto" and not has_gpu:
         asked = _without_gpus()
-    if asked != HOST or workers == 1:
+    if asked != HOST or (workers == 1 and not settings().replicas):
         return False
     if explicit is not None and explicit.implementation != Implementation.AUTO:
         return False

@@ -29,6 +29,7 @@ from tfrun.engine import (
     tensorflow_collectives,
 )
 from tfrun.engine.host_collective_ops import Empty
+from tfrun.engine.scopes import default_strategy
 
 # Called when an optimizer of this process updates something for the first time.
 at_first_update: list[Callable[[], None]] = []
@@ -37,6 +38,9 @@ at_first_update: list[Callable[[], None]] = []
 def updated(run: replica.ReplicaRun, optimizer, grads: list, variables: list, update):
     """Reduces the gradients and the assigned layer state together, then runs `update(grads)`."""
     check_scope(optimizer, run.context.strategy, variables)
+    if replica.turns_of(run.context.strategy) and not optimizer.built:
+        with tf.init_scope(), default_strategy(), run.context.strategy.scope():
+            optimizer.build([v for v in variables if isinstance(v, backend.Variable)])
     if run.losses is not None:
         grads = [run.losses.weighed(gradient) for gradient in grads]
     common = {i for i, gradient in enumerate(grads) if _has_common_rows(run, gradient)}
@@ -108,23 +112,39 @@ def _update_now(
     empty = None
     if run.samples is not None:
         empty = Empty(which=range(len(local)), samples=run.samples)
-    reduced = _all_reduce_sum(run, [*local, *values, *totals], gradients, empty)
     after = len(present) + len(values)
-    for position, i in enumerate(present):
-        total, mine = reduced[position], grads[i]
-        if i in counted:
-            total = tf.IndexedSlices(total, mine.indices, mine.dense_shape)
-        elif i in common:
-            total = _added_up(total, run.context.num_replicas_in_sync)
-        grads[i] = total
-    # One dead peer fails one pack's reduction. The step then must change nothing, so that the
-    # survivors hold the state of the last whole step: all updates wait for all reductions.
-    waiting = tf.control_dependencies(_tensors(reduced))
-    with run.updates(), waiting, commit.counted(run, optimizer, reduced[after:]):
-        result = update(grads)
-        for variable, mean in zip(state, reduced[len(present) : after], strict=True):
-            keras_state.assign_here(run, variable, mean)
-    return result
+    result = None
+
+    def updates(reduced: Sequence) -> None:
+        nonlocal result
+        for position, i in enumerate(present):
+            total, mine = reduced[position], grads[i]
+            if i in counted:
+                total = tf.IndexedSlices(total, mine.indices, mine.dense_shape)
+            elif i in common:
+                total = _added_up(total, run.context.num_replicas_in_sync)
+            grads[i] = total
+        # One dead peer fails one pack's reduction. The step then must change nothing, so that the
+        # survivors hold the state of the last whole step: all updates wait for all reductions.
+        waiting = tf.control_dependencies(_tensors(reduced))
+        with run.updates(), waiting, commit.counted(run, optimizer, reduced[after:]):
+            result = update(grads)
+            if turns is None:
+                assigns(reduced[len(present) : after])
+
+    def assigns(means: Sequence) -> None:
+        with run.updates():
+            for variable, mean in zip(state, means, strict=True):
+                keras_state.assign_here(run, variable, mean)
+
+    turns = replica.turns_of(run.context.strategy)
+    everything = [*local, *values, *totals]
+    if turns is None:
+        updates(_all_reduce_sum(run, everything, gradients, empty))
+        return result
+    # Once for all replicas of this worker, which have the layers' state each.
+    assigns(_sum_in_turn(run, everything, gradients, empty, range(len(present), after), updates))
+    return None
 
 
 def apply_deferred(run: replica.ReplicaRun) -> None:
@@ -154,6 +174,27 @@ def _all_reduce_sum(
         results = tensorflow_collectives.sum_all(run.context, values, empty)
     step_clock.waited(run, since, _tensors(results))
     return results
+
+
+def _sum_in_turn(
+    run: replica.ReplicaRun,
+    values: Sequence,
+    gradients: Gradients | None,
+    empty: Empty | None,
+    for_all: Sequence[int],
+    then: Callable[[Sequence], None],
+) -> list:
+    """The same for a worker's replicas, which take turns; see `CallsInTurn.update`."""
+    calls: Any = host_collective.calls_of(run.context.strategy)
+    since = None
+
+    def waits() -> None:
+        nonlocal since
+        since = step_clock.waiting(run, _tensors(values))
+
+    means = host_collective.sum_in_turn(calls, values, gradients, empty, for_all, then, waits)
+    step_clock.waited(run, since, [op for op in run.counts[-1:] if not tf.executing_eagerly()])
+    return means
 
 
 def check_scope(optimizer, strategy, variables: Sequence | None = None) -> None:

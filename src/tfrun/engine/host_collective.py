@@ -31,9 +31,11 @@ from tfrun.collective.form_collective import form
 from tfrun.collective.key_value_store import RemoteStore, Store
 from tfrun.collective.links import Patience
 from tfrun.collective.peer_listener import PeerListener
+from tfrun.engine.calls_in_turn import CallsInTurn
 from tfrun.engine.host_collective_ops import Calls, Empty, Sum
 from tfrun.engine.overlap import pays as overlap_pays
-from tfrun.job import reports
+from tfrun.engine.turns import Turns
+from tfrun.job import replicas, reports
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
 from tfrun.job.world import world
@@ -99,7 +101,13 @@ def _made(members: Collective) -> Calls:
     overlap = settings().overlap
     wants = overlap_pays(members) if overlap == "auto" else overlap == "on"
     (wanting,) = members.all_reduce([np.array([wants], np.int64)])
-    return Calls(members, overlaps=int(wanting[0]) == members.world)
+    overlaps = int(wanting[0]) == members.world
+    total = settings().replicas
+    if not total:
+        return Calls(members, overlaps=overlaps)
+    division = replicas.held(total, members.world)
+    members.hold(division)
+    return CallsInTurn(members, Turns(division[members.rank], total, members.world))
 
 
 def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
@@ -118,6 +126,8 @@ def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
 def _connect(extended: Any, compress: str) -> Collective:
     """Connects with the workers at the addresses of the cluster."""
     global _store
+    if extended._num_workers == 1:
+        return Collective(0, {}, 1)
     rank, size, own = extended._id_in_cluster, extended._num_workers, settings()
     addresses = [_address(text) for text in _addresses(extended._cluster_spec)]
     key = own.collective_key or _shared_key(addresses)
@@ -225,6 +235,47 @@ def sum_all(
     return results
 
 
+def sum_in_turn(
+    calls: CallsInTurn,
+    values: Sequence[Any],
+    gradients: Gradients | None,
+    empty: Empty | None,
+    for_all: Sequence[int],
+    then: Callable[[Sequence[Any]], None],
+    before: Callable[[], None],
+) -> list[Any]:
+    """Sums over the replicas, and has one of each worker's do something; `sum_all` says the rest.
+
+    Args:
+      calls: of a strategy.
+      values: as of `sum_all`.
+      gradients: likewise.
+      empty: likewise.
+      for_all: positions of dense ones whose sums each replica needs.
+      then: is traced with all sums.
+      before: as of `sum_all`.
+
+    Returns:
+      The sums of `for_all`.
+    """
+    values = [v if isinstance(v, tf.IndexedSlices) else tf.convert_to_tensor(v) for v in values]
+    dense = [i for i, v in enumerate(values) if isinstance(v, tf.Tensor)]
+    sums: list[Any] = [None] * len(values)
+    sparse = [value for value in values if isinstance(value, tf.IndexedSlices)]
+    if sparse:
+        rows = iter(sum_all(calls, sparse))
+        sums = [next(rows) if isinstance(value, tf.IndexedSlices) else None for value in values]
+
+    def with_all(found: Sequence[tf.Tensor]) -> None:
+        for i, total in zip(dense, found, strict=True):
+            sums[i] = total
+        then(sums)
+
+    wanted = Sum(tensors=values, gradients=gradients, empty=empty).part(dense, "")
+    places = [dense.index(i) for i in for_all]
+    return calls.update(wanted, places, with_all, before)
+
+
 class HostCrossDeviceOps(cross_device_ops.CollectiveAllReduce):
     """`CollectiveAllReduce` of workers that have one device each, without collective ops."""
 
@@ -233,7 +284,9 @@ class HostCrossDeviceOps(cross_device_ops.CollectiveAllReduce):
         self._calls = calls
 
     def _all_reduce(self, reduce_op, value, replica_id, options):
-        mean = self._group_size if reduce_op == tf.distribute.ReduceOp.MEAN else None
+        turns = getattr(self._calls, "turns", None)
+        count = turns.total if turns else self._group_size
+        mean = count if reduce_op == tf.distribute.ReduceOp.MEAN else None
         results = sum_all(self._calls, tf.nest.flatten(value), mean=mean)
         return tf.nest.pack_sequence_as(value, results)
 

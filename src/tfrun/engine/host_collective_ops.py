@@ -71,8 +71,10 @@ class Sum:
         said += [self.empty.samples] if self.empty else []
         return [*map(tf.convert_to_tensor, said), *self.tensors]
 
-    def on(self, members: collective.Collective, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The sums, from the values of `inputs`."""
+    def read(
+        self, arrays: Sequence[np.ndarray]
+    ) -> tuple[list[np.ndarray], collective.Gradients | None]:
+        """What is to be summed, and which of it are gradients, from the values of `inputs`."""
         values = list(arrays)
         gradients = self.gradients
         if gradients:
@@ -80,7 +82,11 @@ class Sum:
         if self.empty and not values.pop(0):
             for i in self.empty.which:
                 values[i] = np.zeros_like(values[i])
-        return members.all_reduce(values, gradients)
+        return values, gradients
+
+    def on(self, members: collective.Collective, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The sums, from the values of `inputs`."""
+        return members.all_reduce(*self.read(arrays))
 
 
 class Calls:

@@ -324,7 +324,7 @@ class Losses:
     def _tell(self, target: Any) -> None:
         """Says, once for each place, that a loss is no mean or sum over samples."""
         where = line_of(target)
-        if self._run.number == 0 and where not in _warned:
+        if self._run.tells and where not in _warned:
             _warned.add(where)
             _log.warning(
                 "tfrun: the loss at %s is neither a mean nor a sum over the samples of its batch: "

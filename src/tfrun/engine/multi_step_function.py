@@ -62,7 +62,7 @@ class Executions:
           model: whose.
           step: its `train_step`.
         """
-        one = _one_step(model, step)
+        one = one_step(model, step)
 
         @tf.function(reduce_retracing=True)
         @tf.autograph.experimental.do_not_convert
@@ -94,7 +94,7 @@ class Executions:
         return function
 
 
-def _one_step(model: Any, step: Any) -> Any:
+def one_step(model: Any, step: Any) -> Any:
     """keras/src/backend/tensorflow/trainer.py, `_make_function`: its step on one batch."""
 
     @tf.autograph.experimental.do_not_convert

@@ -21,6 +21,7 @@ from tfrun.engine import (
     compression,
     host_collective,
     host_collective_ops,
+    own_copies,
     step_clock,
     tensorflow_collectives,
 )
@@ -77,6 +78,9 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
         return lambda: host_collective.initial_value(calls, kwargs)
 
     def _reduce_to(self, reduce_op, value, destinations, options):
+        calls: Any = self._host_calls
+        if getattr(calls, "turns", None) and tf.executing_eagerly() and _counts_apart(value):
+            return calls.sum_of_copies(value.values[0])
         if self._host_calls is not None or not _is_called_by_script() or not self._is_own(value):
             return super()._reduce_to(reduce_op, value, destinations, options)
         # TensorFlow takes one sum for another of the same shape. This one, which the script calls
@@ -98,6 +102,12 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
         # TensorFlow forgets the strategy's own options here, the size of the packs among them.
         options = self._communication_options.merge(options)
         return super()._replica_ctx_all_reduce(reduce_op, value, options)
+
+
+def _counts_apart(value: Any) -> bool:
+    return isinstance(value, tf.distribute.DistributedValues) and own_copies.is_apart(
+        value.values[0]
+    )
 
 
 class HostExtended(MultiWorkerExtended):

@@ -61,11 +61,14 @@ class OneThread:
     """Runs functions one after the other.
 
     A daemon: a process that ends waits for no peer.
+
+    Args:
+      name: the thread's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "tfrun-collective") -> None:
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="tfrun-collective", daemon=True).start()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def submit(self, function: Callable[[], Any]) -> Future[Any]:
         """Has `function` called after all that were submitted before."""

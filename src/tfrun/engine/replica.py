@@ -51,14 +51,24 @@ class ReplicaRun:
     losses: Any = None
 
     @property
-    def number(self) -> int:
-        """This replica's among all."""
+    def number(self) -> Any:
+        """This replica's among all: an int, or a scalar tensor where a worker has several."""
+        turns = turns_of(self.context.strategy)
+        return self._traced_number if turns is None else turns.number()
+
+    @property
+    def _traced_number(self) -> int:
         return int(tf.get_static_value(self.context.replica_id_in_sync_group))
 
     @property
     def local_number(self) -> int:
-        """This replica's among those of this worker."""
-        return self.number % len(self.context.strategy.extended.worker_devices)
+        """This replica's among those of this worker that are traced."""
+        return self._traced_number % len(self.context.strategy.extended.worker_devices)
+
+    @property
+    def tells(self) -> bool:
+        """True where what concerns all replicas is told."""
+        return self._traced_number == 0
 
     @property
     def is_first_here(self) -> bool:
@@ -91,6 +101,11 @@ class ReplicaRun:
         """This replica's share of the global batch's samples, to the last bit of `dtype`."""
         exact = tf.float64 if dtype == tf.float64 else tf.float32
         return tf.cast(tf.cast(self.samples, exact) / tf.cast(self.all_samples, exact), dtype)
+
+
+def turns_of(strategy: Any) -> Any | None:
+    """The `Turns` of the replicas that a worker holds; None where each worker is one."""
+    return getattr(getattr(strategy.extended, "_host_calls", None), "turns", None)
 
 
 _ATTRIBUTE = "_tfrun_run"

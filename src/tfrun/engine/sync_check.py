@@ -41,7 +41,8 @@ def check_in_sync(named_variables: Iterable[tuple[str, Any]]) -> None:
     # This worker's replicas in their own rows, zeros in the others': the sum is all rows.
     several = strategy.extended._in_multi_worker_mode()
     first = strategy.extended._id_in_cluster * len(local) if several else 0
-    every = np.zeros((strategy.num_replicas_in_sync, len(shared)), np.int64)
+    workers = strategy.extended._num_workers if several else 1
+    every = np.zeros((workers * len(local), len(shared)), np.int64)
     every[first : first + len(local)] = local
     if several:
         every = sum_over_workers(strategy, every.ravel()).reshape(every.shape)

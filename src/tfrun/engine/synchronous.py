@@ -32,8 +32,10 @@ from tfrun.engine import (
     step_losses,
 )
 from tfrun.engine.variable_values import GLOBAL_SEED_GENERATOR
+from tfrun.job.errors import TfrunError
 
 KEYS_PER_STRATEGY = 1000
+_PREDICTS = "keras.src.backend.tensorflow.trainer"  # joins what the workers predict
 _strategies = itertools.count()
 
 
@@ -52,8 +54,12 @@ class SynchronousStrategy:
 
     @property
     def num_replicas_in_sync(self) -> int:
-        step_losses.note_who_asks(sys._getframe(1).f_globals.get("__name__", ""))
-        return super().num_replicas_in_sync  # type: ignore[misc]
+        who = sys._getframe(1).f_globals.get("__name__", "")
+        step_losses.note_who_asks(who)
+        turns = replica.turns_of(self) if hasattr(self, "_extended") else None
+        if turns is None or who == _PREDICTS:
+            return super().num_replicas_in_sync  # type: ignore[misc]
+        return turns.total
 
     @functools.cached_property
     def _collective_key_base(self) -> int:
@@ -68,6 +74,9 @@ class SynchronousStrategy:
     def run(self, fn, args=(), kwargs=None, options=None):
         if outside_run.is_inside():
             raise outside_run.inside_another()
+        turns = replica.turns_of(self)
+        if turns is not None and not turns.one_each:
+            _check_is_keras(turns)
         if isinstance(fn, polymorphic_function.Function):
             # Wrapping it in Python would let the replicas run one after the other, and
             # collectives wait for each other for ever: the wrapper goes inside.
@@ -136,6 +145,29 @@ class Mirrored(SynchronousStrategy, mirrored_strategy.MirroredStrategy):
         extended = MirroredExtended(self, devices=devices, cross_device_ops=cross_device_ops)
         # Not upstream's __init__: it would make upstream's `extended`.
         distribute_lib.Strategy.__init__(self, extended)
+
+
+def _check_is_keras(turns: Any) -> None:
+    """Refuses a loop of the script's own, whose worker is one replica.
+
+    Raises:
+      TfrunError: TFRUN-517.
+    """
+    frame = sys._getframe(1)
+    while frame and _package(frame) in ("tensorflow", "tfrun"):
+        frame = frame.f_back
+    if frame is None or _package(frame) != "keras":
+        raise TfrunError(
+            "TFRUN-517",
+            f"the script calls strategy.run itself, and the job has {turns.total} replicas",
+            where="strategy.run",
+            expected="one replica on each worker, or Keras's fit",
+            fix="Leave out --replicas, or put the step into a train_step and call fit",
+        )
+
+
+def _package(frame: Any) -> str:
+    return frame.f_globals.get("__name__", "").partition(".")[0]
 
 
 def _calling(call: str):

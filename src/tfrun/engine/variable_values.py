@@ -13,6 +13,8 @@ from keras.src.backend.common import global_state
 from keras.src.random import seed_generator
 from numpy.typing import NDArray
 
+from tfrun.engine import own_copies
+from tfrun.engine.replica import turns_of
 from tfrun.job.errors import TfrunError
 
 GLOBAL_SEED = "model/global_seed"
@@ -110,9 +112,12 @@ def _members(value: Any) -> list[Any]:
 def copies(variable: Any) -> tuple[Any, ...]:
     """The TensorFlow variables of this worker's replicas behind a Keras variable."""
     value = variable._value
-    if isinstance(value, tf.distribute.DistributedValues):
-        return value.distribute_strategy.experimental_local_results(value)
-    return (value,)
+    if not isinstance(value, tf.distribute.DistributedValues):
+        return (value,)
+    strategy = value.distribute_strategy
+    here = strategy.experimental_local_results(value)
+    turns = turns_of(strategy)
+    return tuple(turns.apart(here[0])) if turns and own_copies.is_apart(here[0]) else here
 
 
 def hold(variables: Sequence[Any]) -> list[tf.Tensor]:

@@ -64,6 +64,7 @@ CODES: dict[str, str] = {
     "TFRUN-514": "an option has no effect on a loop of the script's own",
     "TFRUN-515": "workers train with different settings",
     "TFRUN-516": "several workers append to one file",
+    "TFRUN-517": "the step cannot be computed by several replicas of one worker",
     "TFRUN-601": "the data is empty",
     "TFRUN-602": "arrays have different numbers of samples",
     "TFRUN-603": "the global batch is larger than the data",

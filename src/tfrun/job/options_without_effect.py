@@ -45,6 +45,7 @@ def _contradictions(job: JobSpec, *, external: bool) -> Iterator[tuple[str, str]
     if job.evaluator and job.checkpoint_every == "off":
         what = "--evaluator evaluates checkpoints, and --checkpoint-every off writes none"
         yield what, "Leave out one of them"
+    yield from _unfit_replicas(job)
     compress = f"--compress {job.compress}"
     if job.compress != "off" and job.ps and not external:
         what = f"{compress} is about what workers send each other, and not to servers"
@@ -52,6 +53,22 @@ def _contradictions(job: JobSpec, *, external: bool) -> Iterator[tuple[str, str]
     if job.compress != "off" and job.communication not in ("auto", "host"):
         what = f"--communication {job.communication} does not compress, as {compress} asks"
         yield what, "Use --communication host, or leave out one"
+
+
+def _unfit_replicas(job: JobSpec) -> Iterator[tuple[str, str]]:
+    """The same of the number of replicas; 0 states none."""
+    stated, least, most = f"--replicas {job.replicas}", job.workers.low, job.workers.high
+    if not job.replicas:
+        return
+    if job.ps:
+        what = f"{stated} divides batches among workers that add up, and not with servers"
+        yield what, "Leave out --replicas, or --ps"
+    elif job.replicas < most:
+        what = f"{stated} leaves some of {most} workers without a piece of a batch"
+        yield what, f"State at least {most}, or fewer workers"
+    if job.communication in ("ring", "nccl") and not least == most == job.replicas:
+        what = f"--communication {job.communication} adds up one replica of each worker"
+        yield f"{what}, and {stated} may ask for more", "Use --communication host, or leave out one"
 
 
 def _without_effect(
@@ -93,6 +110,9 @@ def _without_effect(
     if job.strategy == "script" and job.scale_batch:
         why = "--strategy script leaves a script as it is, and its batches"
         yield "scale_batch", why, "Leave out one of them"
+    if job.strategy == "script":
+        why = "--strategy script leaves a script as it is, and what it does with its batches"
+        yield "replicas", why, "Leave out one of them"
     if job.ps and job.steps_per_execution != "script":
         why = "with --ps each step is handed to a worker of its own"
         yield "steps_per_execution", why, "Leave out --steps-per-execution, or --ps"

@@ -19,7 +19,9 @@ from tfrun.engine import (
     adoption,
     multi_step_function,
     own_steps,
+    replica,
     step_losses,
+    steps_in_turn,
     trained_model,
 )
 from tfrun.engine.gradient_sums import check_scope
@@ -201,6 +203,10 @@ def count_executions(original):
 
     def _make_function(self, step_function):
         make = functools.partial(original, self, step_function)
+        if step_function in (self.train_step, self.test_step):
+            turns = replica.turns_of(self.distribute_strategy)
+            if turns is not None:
+                return steps_in_turn.function(self, step_function, turns)
         if step_function != self.train_step:
             return make()
         multi_step_function.count_no_steps(self)

@@ -18,7 +18,10 @@ def remember_assignments(original):
         run = replica.current()
         if run is None or not isinstance(self._value, tf.distribute.DistributedValues):
             keras_state.refuse_own(run, self)
-            return keras_state.assign_unaggregated(self, value, original)
+            result = keras_state.assign_unaggregated(self, value, original)
+            if run is None:
+                keras_state.assign_alike(self)
+            return result
         if run.updating:
             return keras_state.assign_here(run, self, value)
         original(self, value)

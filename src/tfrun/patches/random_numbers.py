@@ -14,6 +14,7 @@ import tensorflow as tf
 from keras.src.random.seed_generator import SeedGenerator
 
 from tfrun.engine import replica
+from tfrun.job.errors import TfrunError
 
 # Of the golden ratio: multiples of it, modulo any power of two, lie far from each other.
 _APART = 0x9E3779B1
@@ -31,7 +32,12 @@ def draw_own_noise(original):
 
     def next(self, ordered=True):
         drawn, number = original(self, ordered), _replica_number()
-        if number == 0 or not (tf.is_tensor(drawn) and drawn.dtype == tf.int64):
+        if not (tf.is_tensor(drawn) and drawn.dtype == tf.int64):
+            return drawn
+        if tf.is_tensor(number):
+            apart = tf.cast(number, tf.int64) * _APART
+            return drawn + tf.stack([apart, tf.zeros_like(apart)])
+        if number == 0:
             return drawn
         # The first of both numbers tells generators apart, the second counts their draws.
         return drawn + tf.constant([number * _APART, 0], tf.int64)
@@ -68,8 +74,23 @@ def seed_ops_apart(original):
     def get_seed(op_seed):
         graph_seed, op_seed = original(op_seed)
         number = _replica_number()
-        if graph_seed is None or number == 0:  # without a seed, TensorFlow takes a random one
+        if graph_seed is None:  # TensorFlow takes a random one
+            return graph_seed, op_seed
+        if tf.is_tensor(number):
+            raise _seed_of_an_op()
+        if number == 0:
             return graph_seed, op_seed
         return (graph_seed + number * _APART) % _TENSORFLOW_SEEDS, op_seed
 
     return get_seed
+
+
+def _seed_of_an_op() -> TfrunError:
+    return TfrunError(
+        "TFRUN-517",
+        "the step draws by an op of TensorFlow's that has its seed, which is one for all replicas "
+        "of a worker",
+        where="tf.random.normal, uniform, shuffle, … in the model or its train_step",
+        expected="with --replicas, numbers that follow from a seed generator's state",
+        fix="Use keras.random.… with a SeedGenerator, or leave out --replicas",
+    )

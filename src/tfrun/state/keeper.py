@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
+from tfrun.engine.replica import turns_of
 from tfrun.job import reports
 from tfrun.job.world import world
 from tfrun.process import channel
@@ -143,8 +144,8 @@ def _restore_metrics(metrics: Sequence[Any], commit: commits.Commit | None, kept
     strategy = commit.metrics[0]._value.distribute_strategy if commit.metrics else None
     if strategy is not None:
         here, every = len(strategy.extended.worker_devices), strategy.num_replicas_in_sync
-        variable_values.set_metric_totals(
-            commit.metrics, totals, first=world().rank * here, replicas=every
-        )
+        turns = turns_of(strategy)
+        first = turns.held[0] if turns else world().rank * here
+        variable_values.set_metric_totals(commit.metrics, totals, first=first, replicas=every)
         mine = variable_values.fitting(totals, len(commit.totals.numpy()))
         commit.totals.assign(mine.astype(commit.totals.dtype.as_numpy_dtype))

@@ -13,6 +13,7 @@ from tfrun.cluster.tf_config import parse_tf_config
 from tfrun.engine import tpu
 from tfrun.engine.synchronous import Mirrored
 from tfrun.job.errors import TfrunError
+from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.ps.server_strategy import ParameterServer
 
@@ -61,7 +62,7 @@ def strategy(
 def _fitting(cluster: ClusterSpec, devices: Devices) -> str:
     if cluster.count("ps"):
         return "parameter_server"
-    if cluster.trainers > 1:
+    if cluster.trainers > 1 or settings().replicas:
         return "multi_worker"
     return (
         "mirrored" if len(devices or tf.config.list_physical_devices("GPU")) > 1 else "one_device"

@@ -153,6 +153,7 @@ if HERE.is_chief:
         "digest": hashlib.sha256(json.dumps(weights).encode()).hexdigest(),
         "iterations": int(model.optimizer.iterations.numpy()),
         "world": HERE.size,
+        "replicas": HERE.replicas,
         "round": HERE.round,
         "drawn": drawn,
         "calls": calls,

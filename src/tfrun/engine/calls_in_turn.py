@@ -1,0 +1,197 @@
+"""The host collective of workers that hold several replicas, as operations of a graph.
+
+The graph is one replica's. It hands in what is to be summed; the last of a worker's replicas to
+come sums for them all with the other workers, and does the updates. The others wait, and are given
+what they need of the sums. Outside of such a step (in `predict`, between steps) a worker counts as
+one, as everywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfrun.collective import collective
+from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
+from tfrun.collective.summation_order import Adder
+from tfrun.engine import replica
+from tfrun.engine.host_collective_ops import Calls, Sum
+from tfrun.engine.own_copies import UPDATE
+from tfrun.engine.turns import Turns
+
+Then = Callable[[list[tf.Tensor]], None]
+
+
+class CallsInTurn(Calls):
+    """Collectives of replicas that take turns.
+
+    Args:
+      members: the workers.
+      turns: the replicas of this one.
+    """
+
+    def __init__(self, members: collective.Collective, turns: Turns) -> None:
+        super().__init__(members)
+        self.turns = turns
+        self._names = itertools.count()
+        self._found: dict[int, np.ndarray] = {}  # what the other replicas need of the newest
+
+    def all_reduce(self, wanted: Sum, before: Callable[[], None] = lambda: None) -> list[tf.Tensor]:
+        if tf.executing_eagerly():
+            return super().all_reduce(wanted, before)
+        return self.update(wanted, range(len(wanted.tensors)), None, before)
+
+    def update(
+        self,
+        wanted: Sum,
+        for_all: Sequence[int],
+        then: Then | None,
+        before: Callable[[], None] = lambda: None,
+    ) -> list[tf.Tensor]:
+        """Sums tensors over all replicas, and has one replica of each worker do something then.
+
+        Args:
+          wanted: the sum.
+          for_all: the positions of those sums that every replica needs.
+          then: is traced with all sums, into a branch that the last replica of a worker takes.
+          before: see `Calls.all_reduce`.
+
+        Returns:
+          The sums of `for_all`.
+        """
+        before()
+        adder, gradients = Adder(self.turns.total), [None]
+
+        def add(number: int, arrays: Sequence[np.ndarray]) -> None:
+            values, gradients[0] = wanted.read(arrays)  # type: ignore[assignment]
+            adder.add(number, values)
+
+        results = self._meet(
+            wanted.inputs,
+            [tensor.dtype for tensor in wanted.tensors],
+            [tensor.shape for tensor in wanted.tensors],
+            add=add,
+            together=lambda: self.group.all_reduce_parts(adder.take(), gradients[0], adder.dtypes),
+            apart=functools.partial(wanted.on, self.group),
+            for_all=for_all,
+            then=then,
+        )
+        return results
+
+    def all_gather(self, tensors: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
+        if tf.executing_eagerly():
+            return super().all_gather(tensors, axes)
+        came: dict[int, list[np.ndarray]] = {}
+
+        def add(number: int, arrays: Sequence[np.ndarray]) -> None:
+            came[number] = list(arrays)
+
+        def joined(found: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+            return [np.concatenate(p, axis=a) for p, a in zip(found, axes, strict=True)]
+
+        def together() -> list[np.ndarray]:
+            parts = [came.pop(number) for number in sorted(came)]
+            return joined(self.group.all_gather_parts(parts))
+
+        shapes = [
+            tf.TensorShape([None if i == axis else n for i, n in enumerate(tensor.shape)])
+            for tensor, axis in zip(tensors, axes, strict=True)
+        ]
+        return self._meet(
+            tensors,
+            [tensor.dtype for tensor in tensors],
+            shapes,
+            add=add,
+            together=together,
+            apart=lambda arrays: joined(self.group.all_gather(arrays)),
+            for_all=range(len(tensors)),
+            then=None,
+        )
+
+    def sum_of_copies(self, variable: Any) -> tf.Tensor:
+        """What all replicas of all workers have of a variable, added up; between two steps."""
+        adder = Adder(self.turns.total)
+        for number, copy in zip(self.turns.held, self.turns.apart(variable), strict=True):
+            adder.add(number, [copy.numpy()])
+        (total,) = self.group.all_reduce_parts(adder.take(), dtypes=adder.dtypes)
+        return tf.constant(total)
+
+    def _meet(
+        self,
+        inputs: Sequence[tf.Tensor],
+        dtypes: Sequence[tf.DType],
+        shapes: Sequence[tf.TensorShape],
+        *,
+        add: Callable[[int, Sequence[np.ndarray]], None],
+        together: Callable[[], list[np.ndarray]],
+        apart: Callable[[list[np.ndarray]], list[np.ndarray]],
+        for_all: Sequence[int],
+        then: Then | None,
+    ) -> list[tf.Tensor]:
+        name = f"sum {next(self._names)} of the step"
+
+        def results(place: int, arrays: tuple[np.ndarray, ...]) -> list[np.ndarray] | None:
+            if not self.turns.are_taken:
+                return apart(list(arrays))
+            handed = functools.partial(add, self.turns.held[place], arrays)
+            if not self.turns.hands_in(place, name, handed):
+                return None
+            found = together()
+            self._found = {i: found[i] for i in for_all} if len(self.turns.held) > 1 else {}
+            return found
+
+        def hand_in(_, place: np.ndarray, *arrays: np.ndarray) -> list[Any]:
+            failure, found = "", None
+            try:
+                found = results(int(place), arrays)
+            except (PeerGone, PeerAbsent, Disagreement) as error:
+                failure = f"{type(error).__name__}: {error}"
+            nothing = [np.zeros((), dtype.as_numpy_dtype) for dtype in dtypes]
+            return [_said(failure), np.bool_(found is not None), *(found or nothing)]
+
+        with tf.device("CPU:0"):
+            before = tf.raw_ops.ReadVariableOp(resource=self._order.handle, dtype=tf.int32)
+            failure, is_last, *found = tf.numpy_function(
+                hand_in, [before, self.turns.place(), *inputs], [tf.string, tf.bool, *dtypes]
+            )
+            failure.set_shape([])
+            fine = tf.raw_ops.Assert(condition=tf.equal(failure, ""), data=[failure], summarize=1)
+            with tf.control_dependencies([fine]):
+                is_last = tf.ensure_shape(is_last, [])
+        for tensor, shape in zip(found, shapes, strict=True):
+            tensor.set_shape(shape)
+
+        def of_last() -> list[tf.Tensor]:
+            with tf.control_dependencies(found):  # nothing changes before all is there
+                if then is not None:
+                    then(found)
+                return [tf.constant(True), *(tf.identity(found[i]) for i in for_all)]
+
+        def of_others() -> list[tf.Tensor]:
+            with tf.device("CPU:0"), tf.control_dependencies([self.turns.wait()]):
+                if not for_all:
+                    return [tf.constant(True)]
+                given = tf.numpy_function(
+                    lambda: [self._found[i] for i in for_all], [], [dtypes[i] for i in for_all]
+                )
+            for tensor, i in zip(given, for_all, strict=True):
+                tensor.set_shape(shapes[i])
+            return [tf.constant(True), *given]
+
+        run = replica.current()
+        counts = len(run.counts) if run else 0
+        done, *results_for_all = tf.cond(is_last, of_last, of_others, name=UPDATE if then else None)
+        with tf.control_dependencies([done]), tf.device("CPU:0"):
+            tf.raw_ops.AssignVariableOp(resource=self._order.handle, value=tf.constant(0))
+        if run is not None and then is not None:
+            run.counts[counts:] = [done.op]  # in the branch nobody can wait for it
+        return results_for_all
+
+
+def _said(text: str) -> np.ndarray:
+    return np.array(text.encode(), object)

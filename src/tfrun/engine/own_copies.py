@@ -1,0 +1,181 @@
+"""What each replica of a worker has for itself: the variables that a step assigns as it computes.
+
+Weights and an optimizer's variables are there once: one replica updates them for all. What a step
+assigns besides (statistics of layers, seeds, metrics, a script's own variables) each replica of a
+worker assigns in variables of its own, which the same traced function is called with: TensorFlow
+takes them as arguments that it finds by itself ("captures"), and these can be exchanged.
+
+Between two steps the first replica's are what everybody reads and assigns; each step begins with
+the others' set to them. Only what metrics count stays apart, and is added up when it is read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps_utils
+from tensorflow.python.ops import resource_variable_ops
+
+from tfrun.job.errors import TfrunError
+
+UPDATE = "tfrun_update"  # names the branch in which an optimizer updates
+_calling = threading.local()
+
+
+class OwnCopies:
+    """The variables of which each replica of this worker has its own.
+
+    Args:
+      count: of replicas.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._copies: dict[int, list[Any]] = {}  # by the first one's handle
+        self._handles: dict[int, list[Any]] = {}  # likewise
+        self._kept: list[list[Any]] = []  # those that a step begins with the first one's value
+        self._ready: dict[int, Any] = {}
+        self._spread: Any = None
+
+    def add(self, handles: list[Any]) -> None:
+        """What a replica is called with instead of the first one's; the list may change."""
+        self._handles[id(handles[0])] = handles
+
+    def apart(self, variable: Any) -> list[Any]:
+        """What each replica here has counted of a metric, in a variable of its own.
+
+        Args:
+          variable: the first one's.
+        """
+        if id(variable.handle) not in self._copies:
+            self._copy(variable)
+        return self._copies[id(variable.handle)]
+
+    def prepare(self, function: Any) -> None:
+        """Has a concrete function take the copies of the replica in whose thread it is called."""
+        if id(function) in self._ready:
+            return
+        variables = {id(v.handle): v for v in function.graph.variables}
+        besides, in_updates = _assigned(function.graph)
+        for key in besides:
+            if key in variables and key not in self._copies:
+                if key in in_updates:
+                    raise _trained_and_assigned(variables[key])
+                self._copy(variables[key])
+        function.set_external_captures(
+            [self._chosen(tensor) for tensor in function.captured_inputs]
+        )
+        self._ready[id(function)] = function
+
+    def _copy(self, variable: Any) -> None:
+        with tf.init_scope(), tf.device(variable.device):
+            value = variable.read_value()
+            value = tf.zeros_like(value) if is_apart(variable) else value
+            make = resource_variable_ops.ResourceVariable
+            others = [make(value, trainable=False) for _ in range(self.count - 1)]
+        made = [variable, *others]
+        self._copies[id(variable.handle)] = made
+        self.add([copy.handle for copy in made])
+        if not is_apart(variable):
+            self._kept.append(made)
+            self._spread = None
+
+    def _chosen(self, tensor: Any) -> Any:
+        handles = self._handles.get(id(tensor))
+        if handles is None:
+            return tensor
+        return lambda: handles[getattr(_calling, "replica", 0)]
+
+    def begin_step(self) -> None:
+        """Every replica begins with what the first one has."""
+        if self._spread is None and self._kept:
+            self._spread = tf.function(self._assign_all, autograph=False).get_concrete_function()
+        if self._spread is not None:
+            self._spread()
+
+    def _assign_all(self) -> None:
+        for first, *others in self._kept:
+            value = first.read_value()
+            for other in others:
+                other.assign(value, read_value=False)
+
+
+def calls_as(replica: int) -> None:
+    """From now on this thread calls functions as that replica of this worker."""
+    _calling.replica = replica
+
+
+def is_apart(variable: Any) -> bool:
+    """Whether TensorFlow keeps a variable apart on each replica until it is read: a metric's."""
+    container = getattr(variable.handle, "_distributed_container", lambda: None)()
+    return (
+        container is not None
+        and container.synchronization == tf.VariableSynchronization.ON_READ
+        and container.aggregation == tf.VariableAggregation.SUM
+    )
+
+
+def _trained_and_assigned(variable: Any) -> TfrunError:
+    return TfrunError(
+        "TFRUN-517",
+        f"the step assigns {variable.name!r}, which an optimizer updates, too",
+        where="the model's train_step",
+        expected="with --replicas, weights that an optimizer alone changes",
+        fix="Use a constraint of the layer or the optimizer's weight_decay, or leave out "
+        "--replicas",
+    )
+
+
+def _assigned(graph: Any) -> tuple[set[int], set[int]]:
+    """The ids of the captured handles that a function assigns: besides updates, and in them."""
+    outer = {id(inner): id(tensor) for tensor, inner in graph.captures}
+    besides, in_updates = set(), set()
+    for position, updates in _written(graph, False):
+        key = outer.get(id(graph.inputs[position]))
+        if key is not None:
+            (in_updates if updates else besides).add(key)
+    return besides, in_updates
+
+
+def _written(graph: Any, updates: bool) -> set[tuple[int, bool]]:
+    """The positions of a graph's inputs that it assigns, and whether an optimizer does."""
+    place = {id(tensor): i for i, tensor in enumerate(graph.inputs)}
+    found: set[tuple[int, bool]] = set()
+    for op in graph.get_operations():
+        if op.type == "Identity" and op.inputs[0].dtype == tf.resource:
+            if id(op.inputs[0]) in place:
+                place[id(op.outputs[0])] = place[id(op.inputs[0])]
+            continue
+        inner = list(_called(graph, op))
+        within = updates or UPDATE in op.name.rsplit("/", 1)[-1]
+        for called, offset in inner:
+            for position, is_update in _written(called, within):
+                at = place.get(id(op.inputs[offset + position]))
+                if at is not None:
+                    found.add((at, is_update))
+        if inner or op.type in auto_control_deps_utils.RESOURCE_READ_OPS:
+            continue
+        for tensor in op.inputs:
+            if tensor.dtype == tf.resource and id(tensor) in place:
+                found.add((place[id(tensor)], updates))
+    return found
+
+
+def _called(graph: Any, op: Any) -> Iterator[tuple[Any, int]]:
+    """The graphs of the functions that an op calls, and which of its inputs is their first."""
+    offset = 1 if op.type in ("If", "StatelessIf", "Case", "StatelessCase") else 0
+    for name in _function_names(op):
+        definition = graph._get_function(name)
+        inner = getattr(definition, "graph", None)
+        if inner is not None:
+            yield inner, offset
+
+
+def _function_names(op: Any) -> Iterable[bytes]:
+    for attribute in op.node_def.attr.values():
+        if attribute.HasField("func"):
+            yield attribute.func.name
+        yield from (each.name for each in attribute.list.func)

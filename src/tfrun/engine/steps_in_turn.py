@@ -1,0 +1,59 @@
+"""Keras's train and test functions where a worker holds several replicas: they take turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfrun.engine import multi_step_function
+from tfrun.engine.turns import Turns
+from tfrun.job.errors import TfrunError
+
+
+def function(model: Any, step: Any, turns: Turns) -> Any:
+    """Returns a train or test function.
+
+    The iterator that it is called with gives the batches of this worker's replicas, one after the
+    other.
+
+    Args:
+      model: whose.
+      step: its `train_step` or `test_step`.
+      turns: the replicas of this worker.
+
+    Raises:
+      TfrunError: TFRUN-517.
+    """
+    if model.run_eagerly:
+        raise TfrunError(
+            "TFRUN-517",
+            "the model runs eagerly: replicas of one worker share a traced step",
+            where="model.compile(run_eagerly=True), or tf.config.run_functions_eagerly",
+            fix="Leave out run_eagerly, or --replicas",
+        )
+    one = multi_step_function.one_step(model, step)
+    on_batch = tf.function(one, reduce_retracing=True, autograph=False)
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def on_next(iterator: Any) -> Any:
+        return one(iterator.get_next())
+
+    here = len(turns.held)
+
+    def run(iterator: Any) -> Any:
+        if isinstance(iterator, tf.data.Iterator | tf.distribute.DistributedIterator):
+            return turns.run(on_next, [iterator] * here)
+        return turns.run(on_batch, [next(iterator) for _ in range(here)])
+
+    def several(iterator: Any) -> Any:
+        iterator = iterator if hasattr(iterator, "get_next") else iter(iterator)
+        found = run(iterator)
+        for _ in range(model.steps_per_execution - 1):
+            try:
+                found = run(iterator)
+            except (StopIteration, tf.errors.OutOfRangeError):
+                break
+        return found
+
+    return several

@@ -1,0 +1,189 @@
+"""Several replicas on one worker: each runs the same traced step, and they take turns.
+
+One computes at a time, in the order of their numbers, so that a worker needs the memory of one.
+Where the step hands something in to be summed, a replica waits until all of the worker's have: the
+last one sums for them all with the other workers, and updates the weights. How many replicas a
+worker has is no part of the graph: it is called so many times, each time in a thread of its own.
+To wait is to take from an empty queue, which costs none of TensorFlow's threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import wait
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
+
+from tfrun.engine import own_copies
+from tfrun.engine.meeting import Meeting
+from tfrun.engine.overlap import OneThread
+from tfrun.engine.own_copies import OwnCopies
+
+_numbers = itertools.count()
+
+
+class Turns:
+    """The replicas that a worker holds.
+
+    Attributes:
+      one_each: whether each worker of the job holds one.
+
+    Args:
+      held: their numbers among all of the job, ascending.
+      total: of the job.
+      workers: of the job.
+    """
+
+    def __init__(self, held: Sequence[int], total: int, workers: int) -> None:
+        self.held, self.total, self.one_each = list(held), total, workers == total
+        self.copies = OwnCopies(len(held))
+        self._lock = threading.RLock()
+        with tf.init_scope(), tf.device("CPU:0"):
+            # Past the strategy, as TensorFlow's own ordering tokens.
+            make = resource_variable_ops.ResourceVariable
+            numbers = [make(number, dtype=tf.int32, trainable=False) for number in held]
+            places = [make(place, dtype=tf.int32, trainable=False) for place in range(len(held))]
+        self._held_by_tensorflow = numbers, places
+        self._number, self._place = numbers[0], places[0]
+        self._queues = [_queue() for _ in held]
+        self._first_queue = self._queues[0]  # which functions have been traced with
+        for each in (numbers, places):
+            self.copies.add([variable.handle for variable in each])
+        self.copies.add(self._queues)
+        self._threads = [OneThread(f"tfrun-replica-{number}") for number in held]
+        self._meeting: Meeting | None = None
+        self._begun: list[threading.Event] = []
+        self._failure: BaseException | None = None
+
+    def number(self) -> tf.Tensor:
+        """The replica's number among all, int32 scalar; where a step is traced."""
+        return _read(self._number)
+
+    def place(self) -> tf.Tensor:
+        """The replica's position among those of this worker, int32 scalar."""
+        return _read(self._place)
+
+    def wait(self) -> tf.Operation:
+        """Where a step is traced: waits until all have handed in, and this replica has the turn."""
+        with tf.device("CPU:0"):
+            (woken,) = tf.raw_ops.QueueDequeueV2(
+                handle=self._first_queue, component_types=[tf.bool]
+            )
+            return tf.raw_ops.Assert(
+                condition=woken, data=["another replica of this worker has failed"], summarize=1
+            )
+
+    def hands_in(self, place: int, where: str, add: Callable[[], None]) -> bool:
+        """Called where a step hands in; see `Meeting.hands_in`.
+
+        Args:
+          place: the replica's position.
+          where: names the sum.
+          add: takes what is handed in.
+        """
+        with self._lock:
+            assert self._meeting is not None, "no step of the replicas runs"
+            add()
+            return self._meeting.hands_in(place, where)
+
+    @property
+    def are_taken(self) -> bool:
+        """Whether a step of the replicas runs, and no other function."""
+        return self._meeting is not None
+
+    def apart(self, variable: Any) -> list[Any]:
+        """A metric's variables, one for each replica here."""
+        return self.copies.apart(variable)
+
+    def run(self, function: Any, given: Sequence[Any]) -> Any:
+        """Has each replica run a traced step; returns what the first one's returns.
+
+        Args:
+          function: a `tf.function` of one argument.
+          given: what it is called with, for each replica: its batch, or an iterator of all.
+        """
+        traced = [function.get_concrete_function(one) for one in given]
+        for each in traced:
+            self.copies.prepare(each)
+        if len(self.held) == 1:
+            self._meeting = Meeting(1, self._start, self._wake)
+            try:
+                return traced[0](given[0])
+            finally:
+                self._meeting = None
+        self.copies.begin_step()
+        self._begun = [threading.Event() for _ in self.held]
+        self._meeting, self._failure = Meeting(len(self.held), self._start, self._wake), None
+        calls = [
+            thread.submit(functools.partial(self._call, place, functools.partial(step, one)))
+            for place, (thread, step, one) in enumerate(
+                zip(self._threads, traced, given, strict=True)
+            )
+        ]
+        self._meeting.start()
+        wait(calls)
+        self._meeting = None
+        if self._failure is not None:
+            # Some of them have something left in them.
+            self._queues[:] = [_queue() for _ in self.held]
+            raise self._failure
+        return next(call.result() for call in calls)  # raises what ends the data
+
+    def _call(self, place: int, step: Callable[[], Any]) -> Any:
+        own_copies.calls_as(place)
+        self._begun[place].wait()
+        if self._failure is not None:
+            return None
+        over = None
+        try:
+            try:
+                result = step()
+            except tf.errors.OutOfRangeError as error:  # so it is for the others
+                result, over = None, error
+            with self._lock:
+                if self._meeting is not None:
+                    self._meeting.ends(place)
+        except BaseException as error:
+            self._fail(error)
+            return None
+        if over is not None:
+            raise over
+        return result
+
+    def _start(self, place: int) -> None:
+        self._begun[place].set()
+
+    def _wake(self, place: int) -> None:
+        _put(self._queues[place], True)
+
+    def _fail(self, error: BaseException) -> None:
+        """Has all others end, wherever they are."""
+        with self._lock:
+            if self._failure is None:
+                self._failure = error
+                for queue, begun in zip(self._queues, self._begun, strict=True):
+                    begun.set()
+                    _put(queue, False)
+
+
+def _queue() -> tf.Tensor:
+    name = f"tfrun-turn-{next(_numbers)}"  # without one they all are the same
+    with tf.init_scope(), tf.device("CPU:0"):
+        return tf.raw_ops.FIFOQueueV2(
+            component_types=[tf.bool], shapes=[()], capacity=2, shared_name=name
+        )
+
+
+def _put(queue: tf.Tensor, goes_on: bool) -> None:
+    with tf.device("CPU:0"):
+        tf.raw_ops.QueueEnqueueV2(handle=queue, components=[tf.constant(goes_on)])
+
+
+def _read(variable: Any) -> tf.Tensor:
+    with tf.device("CPU:0"):
+        return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)

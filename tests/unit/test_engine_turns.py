@@ -1,0 +1,109 @@
+"""Several replicas of one process run one traced step: they share weights, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from tfrun.collective.collective import Collective
+from tfrun.collective.errors import Disagreement
+from tfrun.engine.calls_in_turn import CallsInTurn
+from tfrun.engine.host_collective_ops import Sum
+from tfrun.engine.turns import Turns
+
+
+@pytest.fixture(params=[1, 2, 3, 5])
+def calls(request) -> CallsInTurn:
+    members = Collective(0, {}, 1)
+    members.hold([range(request.param)])
+    return CallsInTurn(members, Turns(range(request.param), request.param, 1))
+
+
+def test_each_replica_has_its_own_number_and_assigns_for_itself(calls):
+    turns, weight, own = calls.turns, tf.Variable(0), tf.Variable(10)
+    traces = []
+
+    @tf.function
+    def step(values):
+        traces.append(1)
+        number = turns.number()
+        own.assign_add(number)  # what the others assign is not seen here
+        (sums,) = calls.all_reduce(Sum(tensors=[own.read_value()]))
+        (mean,) = calls.update(
+            Sum(tensors=[tf.ones([], tf.int32), sums]), [1], lambda all: weight.assign_add(all[0])
+        )
+        own.assign(mean // turns.total)
+        return number, own.read_value(), values.get_next()
+
+    count = turns.total
+    numbers = iter(tf.data.Dataset.range(100))
+    for step_number in range(1, 4):
+        number, after, value = turns.run(step, [numbers] * count)
+        assert int(number) == 0 and int(value) == (step_number - 1) * count  # the first one's
+        assert int(weight) == step_number * count  # once for all
+    expected = 10
+    for _ in range(3):
+        expected = (expected * count + sum(range(count))) * count // count
+    assert int(after) == int(own) == expected and len(traces) == 1
+
+
+def test_all_end_where_one_fails_and_the_next_step_runs(calls):
+    turns, weight = calls.turns, tf.Variable(0.0)
+    fails = tf.Variable(turns.total - 1)
+
+    @tf.function
+    def step(_):
+        bad = tf.equal(turns.number(), fails)
+        check = tf.debugging.Assert(tf.logical_not(bad), ["this one fails"])
+        with tf.control_dependencies([check]):
+            one = tf.ones([])
+        calls.update(Sum(tensors=[one]), [], lambda sums: weight.assign_add(sums[0]))
+        return one
+
+    given = [tf.zeros([])] * turns.total
+    with pytest.raises(tf.errors.InvalidArgumentError, match="this one fails"):
+        turns.run(step, given)
+    assert float(weight) == 0
+    fails.assign(-1)
+    turns.run(step, given)
+    assert float(weight) == turns.total
+
+
+def test_rows_of_all_replicas_are_gathered_in_their_order(calls):
+    turns = calls.turns
+
+    @tf.function
+    def step(_):
+        mine = tf.repeat(turns.number(), turns.number() + 1)
+        return calls.all_gather([mine], [0])[0]
+
+    found = turns.run(step, [tf.zeros([])] * turns.total)
+    assert found.numpy().tolist() == [n for n in range(turns.total) for _ in range(n + 1)]
+
+
+def test_the_end_of_the_data_is_the_end_for_all(calls):
+    turns = calls.turns
+
+    @tf.function
+    def step(values):
+        return calls.all_reduce(Sum(tensors=[values.get_next()]))[0]
+
+    values = iter(tf.data.Dataset.range(turns.total))
+    assert int(turns.run(step, [values] * turns.total)) == sum(range(turns.total))
+    with pytest.raises(tf.errors.OutOfRangeError):
+        turns.run(step, [values] * turns.total)
+
+
+def test_replicas_that_part_are_told_and_do_not_wait_for_ever(calls):
+    turns = calls.turns
+    if turns.total == 1:
+        pytest.skip("one replica differs from nobody")
+
+    @tf.function
+    def step(_):
+        if tf.equal(turns.number(), 0):
+            return calls.all_reduce(Sum(tensors=[tf.ones([])]))[0]
+        return tf.zeros([])
+
+    with pytest.raises((Disagreement, tf.errors.InvalidArgumentError), match="replicas of one"):
+        turns.run(step, [tf.zeros([])] * turns.total)
