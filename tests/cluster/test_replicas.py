@@ -70,4 +70,4 @@ def test_what_takes_one_replica_is_refused(jobs, lines):
         + "\n"
     )
     job = jobs.run("-n", 1, *OPTIONS, script)
-    assert job.returncode != 0 and "TFRUN-517" in job.stderr, job.stderr[-2000:]
+    assert job.returncode != 0 and "TFRUN-518" in job.stderr, job.stderr[-2000:]

@@ -27,6 +27,7 @@ from tfrun.engine import (
     replica,
     step_clock,
     tensorflow_collectives,
+    whole_values,
 )
 from tfrun.engine.host_collective_ops import Empty
 from tfrun.engine.scopes import default_strategy
@@ -41,15 +42,16 @@ def updated(run: replica.ReplicaRun, optimizer, grads: list, variables: list, up
     if replica.turns_of(run.context.strategy) and not optimizer.built:
         with tf.init_scope(), default_strategy(), run.context.strategy.scope():
             optimizer.build([v for v in variables if isinstance(v, backend.Variable)])
+    whole: dict[int, Any] = {}
     if run.losses is not None:
-        grads = [run.losses.weighed(gradient) for gradient in grads]
+        grads, whole = whole_values.for_update(run.losses, grads)
     common = {i for i, gradient in enumerate(grads) if _has_common_rows(run, gradient)}
     if run.deferred is not None:
         run.deferred.append(
-            functools.partial(_update_now, run, optimizer, grads, variables, common, update)
+            functools.partial(_update_now, run, optimizer, grads, variables, common, whole, update)
         )
         return None
-    return _update_now(run, optimizer, grads, variables, common, update)
+    return _update_now(run, optimizer, grads, variables, common, whole, update)
 
 
 def _has_common_rows(run: replica.ReplicaRun, gradient) -> bool:
@@ -90,10 +92,16 @@ def _added_up(gathered: tf.IndexedSlices, replicas: int) -> tf.IndexedSlices:
 
 
 def _update_now(
-    run: replica.ReplicaRun, optimizer, grads: list, variables: list, common: set[int], update
+    run: replica.ReplicaRun,
+    optimizer,
+    grads: list,
+    variables: list,
+    common: set[int],
+    whole: dict[int, Any],
+    update,
 ):
     state, values = keras_state.take_all_assigned(run)
-    present = [i for i, g in enumerate(grads) if g is not None]
+    present = [i for i, g in enumerate(grads) if g is not None and i not in whole]
     # A float8 scale comes as a "gradient" that replaces the variable: a mean, not a sum.
     local = [
         run.weighted(grads[i])
@@ -126,7 +134,9 @@ def _update_now(
             grads[i] = total
         # One dead peer fails one pack's reduction. The step then must change nothing, so that the
         # survivors hold the state of the last whole step: all updates wait for all reductions.
-        waiting = tf.control_dependencies(_tensors(reduced))
+        for i, total in whole.items():
+            grads[i] = total
+        waiting = tf.control_dependencies(_tensors([*reduced, *whole.values()]))
         with run.updates(), waiting, commit.counted(run, optimizer, reduced[after:]):
             result = update(grads)
             if turns is None:
@@ -158,7 +168,7 @@ def _all_reduce_sum(
     run: replica.ReplicaRun, values: Sequence, gradients: Gradients | None, empty: Empty | None
 ) -> list:
     """Sums each of `values` over the replicas, in as few reductions as there can be."""
-    if run.context.num_replicas_in_sync == 1:
+    if run.context.num_replicas_in_sync == 1 or not values:
         return list(values)
     since = None
 

@@ -111,6 +111,10 @@ class Walk:
         self._kinds[id(tensor)] = (tensor, kind)  # holds the tensor, whose id then stays its own
         return kind
 
+    def source(self, tensor: Any) -> Any:
+        """The tensor itself, where a nested function has been given it from outside."""
+        return self._reader.source(tensor)
+
     def op(self, tensor: Any) -> Op | None:
         """Who computed `tensor`."""
         return self._reader.op(self._reader.source(tensor))
@@ -140,14 +144,14 @@ class Walk:
             return self._of_function(op, function, tensor)
         if op.type == "GatherV2" and self.kind(op.inputs[0]) is Term.ROWS:
             return Term.ROWS
-        return Term.UNKNOWN if self._rows_axis(tensor) is None else Term.ROWS
+        return Term.UNKNOWN if self.rows_axis(tensor) is None else Term.ROWS
 
     def _of_reduction(self, op: Op) -> Kind:
         reduced = op.inputs[0]
         kind = self.kind(reduced)
         if kind is not Term.ROWS and not isinstance(kind, LossParts):
             return _combined(op.type, [kind])
-        axis, rank = self._rows_axis(reduced) or 0, reduced.shape.rank
+        axis, rank = self.rows_axis(reduced) or 0, reduced.shape.rank
         axes = known(op.inputs[1]) if len(op.inputs) > 1 else None
         if axes is not None and rank and axis not in [int(a) % rank for a in axes.flat]:
             return kind
@@ -199,6 +203,8 @@ class Walk:
             inputs = [self._reader.source(each) for each in op.inputs] if op else []
             missing = [each for each in inputs if id(each) not in found]
             is_data = id(here) in self._is_data or (op is None and _is_argument(here))
+            if (mark := self._marked.get(id(here))) is not None:  # it may have been made unseen
+                is_data = is_data or mark[1] is not Term.FIXED
             if is_data or any(found.get(id(each), (None, False))[1] for each in inputs):
                 found[id(here)] = (here, True)
             elif missing:
@@ -207,7 +213,7 @@ class Walk:
                 found[id(here)] = (here, False)
         return found[id(start)][1]
 
-    def _rows_axis(self, tensor: Any) -> int | None:
+    def rows_axis(self, tensor: Any) -> int | None:
         """Which of its dimensions is that of the samples; None when there is none."""
         if tensor.shape.rank is None:
             return 0

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
+from keras import tree
 
 from tfrun.engine import replica, step_clock
 from tfrun.engine.loss_reader import ADDITIVE, EagerRecorder, LossReader, again, operands
@@ -76,6 +77,7 @@ class Losses:
       count: has the run count its samples, see there.
       states_replicas: the script asks in this step how many replicas there are: it weighs its
         losses itself.
+      keeps_own: the step has assigned what is this replica's own to a variable of this worker.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Losses:
         self._shares: dict[tf.DType, Any] = {}
         self.alone = alone
         self.states_replicas = False
+        self.keeps_own = False
         self.batch: dict[int, Any] = {}
         self.count: Callable[[], None] = lambda: None
         self._run = run
@@ -99,10 +102,15 @@ class Losses:
         batch = next((size for size in sizes if size is not None), None)
         self._walk = Walk(LossReader(self._recorder), tensors, batch, self._marked)
 
+    @property
+    def is_first_here(self) -> bool:
+        """Whether it is that of this worker's first replica."""
+        return self._run.is_first_here
+
     def count_once(self) -> None:
         """Has the samples counted, where a test step turns out to need their number."""
-        if not self.trains and self._run.samples is None and self._can_sum():
-            with self._unseen(), self._own_additions():
+        if not self.trains and self._run.samples is None and self.can_sum():
+            with self.unseen(), self._own_additions():
                 self.count()
 
     @contextlib.contextmanager
@@ -119,13 +127,29 @@ class Losses:
         """What a tensor is."""
         return self._walk.kind(tensor)
 
+    def is_marked(self, tensor: Any) -> bool:
+        """Whether somebody has said what a tensor is."""
+        return id(tensor) in self._marked
+
+    def op(self, tensor: Any) -> Any:
+        """Who computed a tensor, an `Op`; None for what was there before."""
+        return self._walk.op(tensor)
+
+    def source(self, tensor: Any) -> Any:
+        """The tensor itself, where a nested function has been given it from outside."""
+        return self._walk.source(tensor)
+
+    def rows_axis(self, tensor: Any) -> int | None:
+        """Which dimension of a tensor is that of the samples; None when there is none."""
+        return self._walk.rows_axis(tensor)
+
     def share(self, dtype: tf.DType) -> Any:
         """This replica's share of the samples: a number, or a scalar tensor of `dtype`."""
         run = self._run
         if run.samples is None:
             return tf.constant(1.0 / run.context.num_replicas_in_sync, dtype)
         exact = tf.float64 if dtype == tf.float64 else tf.float32
-        if not self._can_sum():
+        if not self.can_sum():
             return run.share(exact)
         if exact not in self._shares:
             self._shares[exact] = share_of(run, [], exact) if self.trains else run.share(exact)
@@ -139,11 +163,44 @@ class Losses:
           targets: losses that the step has computed, which are added up.
           above: the gradient for each target, or None.
         """
-        with self._unseen():
+        with self.unseen():
             pairs: list[tuple[Any, Any]] = []
             for target, slope in zip(targets, above, strict=True):
                 pairs += self._weighed_parts(self._formula(target), slope)
             return differentiate([part for part, _ in pairs], [slope for _, slope in pairs])
+
+    def mark_gradients(self, gradients: Any) -> Any:
+        """`gradients`, known from now on as such that the replicas' sum is one worker's."""
+        for gradient in tree.flatten(gradients):
+            if isinstance(gradient, tf.IndexedSlices):
+                self.mark(gradient.values, Term.ROWS)
+            elif tf.is_tensor(gradient):
+                self.mark(gradient, Term.SUM)
+        return gradients
+
+    def sums(
+        self, parts: Sequence[tuple[Any, Kind]], *, counts_all: bool = False
+    ) -> dict[int, Any]:
+        """One worker's value of each part, by its `id`; all replicas must call this.
+
+        Args:
+          parts: tensors, and what each is.
+          counts_all: also those of a replica without a sample in this step.
+        """
+        new = [(part, kind) for part, kind in parts if (id(part), "value") not in self._whole]
+        exact = [tf.cast(part, tf.float64) if part.dtype.is_integer else part for part, _ in new]
+        weighed = [
+            value * tf.cast(self._weight(part, kind), value.dtype)
+            for (part, kind), value in zip(new, exact, strict=True)
+        ]
+        if not counts_all:
+            weighed = [self._counted(value) for value in weighed]
+        if new:
+            with self._own_additions():
+                totals = self._run.context.all_reduce(tf.distribute.ReduceOp.SUM, weighed)
+            for (part, _), total in zip(new, totals, strict=True):
+                self._whole[(id(part), "value")] = (part, tf.cast(total, part.dtype))
+        return {id(part): self._whole[(id(part), "value")][1] for part, _ in parts}
 
     def _weighed_parts(self, formula: Formula, above: Any) -> list[tuple[Any, Any]]:
         target, weight = formula.target, self._one_weight(formula)
@@ -159,7 +216,7 @@ class Losses:
 
     def remember_unweighed(self, targets: Sequence[Any], gradients: Sequence[Any]) -> None:
         """Has gradients weighed when an optimizer gets them: another tape is still watching."""
-        with self._unseen():
+        with self.unseen():
             weights = [self._one_weight(self._formula(target)) for target in targets]
             weight = weights[0]
             if weight is None or any(other is not weight for other in weights):
@@ -168,6 +225,8 @@ class Losses:
         for gradient in gradients:
             if gradient is not None:
                 self._unweighed[id(gradient)] = (gradient, weight)
+                if tf.is_tensor(gradient):
+                    self.mark(gradient, Term.SUM if isinstance(weight, float) else Term.MEAN)
 
     def weighed(self, gradient: Any) -> Any:
         """`gradient`, as an optimizer has to have it."""
@@ -176,7 +235,7 @@ class Losses:
 
     def whole(self, value: Any) -> Any:
         """What is one worker's `value` when the replicas' are added up; its gradient too."""
-        with self._unseen():
+        with self.unseen():
             formula = self._formula(value)
             weight = self._one_weight(formula)
             if weight is not None:
@@ -196,22 +255,23 @@ class Losses:
     def is_mean(self, value: Any) -> bool:
         """Whether the mean over the replicas, by their samples, is one worker's `value`."""
         kinds = (Term.MEAN, Term.FIXED, Term.UNKNOWN)
-        with self._unseen():
+        with self.unseen():
             return not self.states_replicas and self.kind(value) in kinds
 
     def is_weighed(self, value: Any) -> bool:
         """Whether `value` is such as the step adds up already."""
-        with self._unseen():
+        with self.unseen():
             kind = self.kind(value)
             return kind is Term.PART or (self.trains and kind in _AS_IT_IS)
 
     def is_fixed(self, value: Any) -> bool:
         """Whether the step's samples have no part in `value`."""
-        with self._unseen():
+        with self.unseen():
             return self.kind(value) is Term.FIXED
 
     @contextlib.contextmanager
-    def _unseen(self) -> Iterator[None]:
+    def unseen(self) -> Iterator[None]:
+        """Records nothing of what the block computes."""
         with self._recorder.pauses() if self._recorder else contextlib.nullcontext():
             yield
 
@@ -241,7 +301,7 @@ class Losses:
         linear = self._take_apart(target, parts)
         formula = Formula(target=target, parts=list(parts.values()), linear=linear)
         kinds = [kind for _, kind in formula.parts]
-        if Term.UNKNOWN in kinds or (not linear and not self._can_sum()):
+        if Term.UNKNOWN in kinds or (not linear and not self.can_sum()):
             self._tell(target)
             if not linear:
                 return Formula(target=target, parts=[(target, Term.UNKNOWN)], linear=True)
@@ -273,7 +333,7 @@ class Losses:
             return 1.0
         dtype = part.dtype if part.dtype.is_floating else tf.float32
         mean = kind.mean if isinstance(kind, LossParts) else kind
-        if isinstance(mean, MeanOver) and self._can_sum():
+        if isinstance(mean, MeanOver) and self.can_sum():
             count = tf.cast(mean.count(), dtype if dtype.size > 4 else tf.float32)
             return tf.math.divide_no_nan(count, self._summed(part, count, "count"))
         share = self.share(dtype)
@@ -308,7 +368,7 @@ class Losses:
         op: Any = self._walk.op(tensor)
         return again(op, [self._put_together(operand, values) for operand in operands(op)])
 
-    def _can_sum(self) -> bool:
+    def can_sum(self) -> bool:
         """Whether all replicas come by here: not within a condition, or a nested function."""
         return tf.compat.v1.get_default_graph() is self._run.graph
 

@@ -120,7 +120,7 @@ def is_apart(variable: Any) -> bool:
 
 def _trained_and_assigned(variable: Any) -> TfrunError:
     return TfrunError(
-        "TFRUN-517",
+        "TFRUN-518",
         f"the step assigns {variable.name!r}, which an optimizer updates, too",
         where="the model's train_step",
         expected="with --replicas, weights that an optimizer alone changes",

@@ -19,8 +19,8 @@ from tfrun.process import channel
 
 CODE = "TFRUN-506"
 # What these give is the same on all workers: what they have summed, and what variables hold.
-_SUMS = ("Collective", "PyFunc", "EagerPyFunc")
-_SHARED = (*_SUMS, "ReadVariableOp", "Const")
+SUMS = ("Collective", "PyFunc", "EagerPyFunc")
+_SHARED = (*SUMS, "ReadVariableOp", "Const")
 
 
 def look(variable: Any, value: Any) -> None:
@@ -30,6 +30,8 @@ def look(variable: Any, value: Any) -> None:
     if getattr(variable, "_distributed_container", None) is not None or _of_keras():
         return
     if isinstance(value, tf.Tensor) and is_of_own_data(value):
+        if run.losses is not None:
+            run.losses.keeps_own = True
         where = f" ({line})" if (line := script_line()) else ""
         text = (
             f"the variable {variable.name.removesuffix(':0')!r} was made outside the strategy's "
@@ -79,6 +81,6 @@ def _sums(op: Any) -> bool:
         for named in (attribute.func, *attribute.list.func):
             function = op.graph._get_function(named.name) if named.name else None
             nodes = function.cached_definition.node_def if function is not None else ()
-            if any(node.op.startswith(_SUMS) for node in nodes):
+            if any(node.op.startswith(SUMS) for node in nodes):
                 return True
     return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -54,6 +55,15 @@ def line_of(tensor: Any) -> str:
 
 def _innermost(frames: Iterable[Any]) -> Any | None:
     return next((f for f in reversed(list(frames)) if is_script(f.filename)), None)
+
+
+def keras_asks() -> bool:
+    """Whether Keras's own code, other than its variables', has called what calls this."""
+    passed = (TENSORFLOW, TFRUN, f"{KERAS}src{os.sep}backend{os.sep}")
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(passed):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(KERAS)
 
 
 def script_frame(frame: FrameType | None) -> FrameType | None:

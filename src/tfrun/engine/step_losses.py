@@ -13,12 +13,13 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from tfrun.engine import commit, own_steps, replica
+from tfrun.engine import commit, own_steps, replica, whole_values
 from tfrun.engine.losses import Losses
 
 _LIBRARIES = ("keras", "tensorflow", "tfrun")
@@ -68,7 +69,17 @@ def logs_of_all(run: replica.ReplicaRun, result: Any) -> Any:
     may_be = functools.partial(_may_be_a_metric_s, run.losses)  # that of `compile` is a dictionary
     fixed = {n for n, v in result.items() if n in held and all(map(may_be, tree.flatten(v)))}
     object.__setattr__(run.losses.model, LOGGED_METRICS, fixed)  # past Keras's tracking
-    return {name: _log_of_all(run, value) for name, value in result.items()}
+    return {
+        name: value if name in fixed else _log_of_all(run, value) for name, value in result.items()
+    }
+
+
+def _counted_by_metrics(model: Any) -> list[Any]:
+    """The variables of a model's metrics, also of those that its own `metrics` leaves out."""
+    every: Any = keras.layers.Layer.metrics
+    found = [v for metric in (*model.metrics, *every.fget(model)) for v in metric.variables]
+    shared = tf.distribute.DistributedValues
+    return [v for v in found if isinstance(v._value, shared) and v.aggregation == "sum"]
 
 
 def metrics_among(model: Any, logs: dict[str, Any]) -> set[str]:
@@ -88,8 +99,10 @@ def _may_be_a_metric_s(losses: Any, value: Any) -> bool:
 
 def _log_of_all(run: replica.ReplicaRun, value: Any) -> Any:
     known = run.losses
-    if not is_number(value) or known.is_fixed(value):
+    if not is_number(value):
         return value
+    if known.is_fixed(value):
+        return whole_values.of_metrics(known, value, _counted_by_metrics(known.model))
     if run.samples is None and known.is_mean(value):
         return value
     return known.whole(value) * tf.cast(run.context.num_replicas_in_sync, value.dtype)

@@ -23,11 +23,11 @@ def function(model: Any, step: Any, turns: Turns) -> Any:
       turns: the replicas of this worker.
 
     Raises:
-      TfrunError: TFRUN-517.
+      TfrunError: TFRUN-518.
     """
     if model.run_eagerly:
         raise TfrunError(
-            "TFRUN-517",
+            "TFRUN-518",
             "the model runs eagerly: replicas of one worker share a traced step",
             where="model.compile(run_eagerly=True), or tf.config.run_functions_eagerly",
             fix="Leave out run_eagerly, or --replicas",

@@ -151,14 +151,14 @@ def _check_is_keras(turns: Any) -> None:
     """Refuses a loop of the script's own, whose worker is one replica.
 
     Raises:
-      TfrunError: TFRUN-517.
+      TfrunError: TFRUN-518.
     """
     frame = sys._getframe(1)
     while frame and _package(frame) in ("tensorflow", "tfrun"):
         frame = frame.f_back
     if frame is None or _package(frame) != "keras":
         raise TfrunError(
-            "TFRUN-517",
+            "TFRUN-518",
             f"the script calls strategy.run itself, and the job has {turns.total} replicas",
             where="strategy.run",
             expected="one replica on each worker, or Keras's fit",

@@ -168,9 +168,12 @@ def weigh_gradients(original):
         run = replica.current()
         known = run.losses if run is not None else None
         targets = tf.nest.flatten(target)
-        weighs = known is not None and known.alone and any(map(_is_variable, tree.flatten(sources)))
+        weighs = known is not None and any(map(_is_variable, tree.flatten(sources)))
         if known is None or not weighs or not all(map(tf.is_tensor, targets)):
             return original(self, target, sources, output_gradients, *more, **options)
+        if not known.alone:  # what it is the gradient of has its weight
+            gradients = original(self, target, sources, output_gradients, *more, **options)
+            return known.mark_gradients(gradients)
         if self._recording and not self._persistent:
             self._pop_tape()  # as the original does
         if not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
@@ -183,7 +186,8 @@ def weigh_gradients(original):
         def differentiate(parts, slopes):
             return original(self, parts, sources, slopes, *more, **options)
 
-        return known.gradient(differentiate, targets, above or [None] * len(targets))
+        gradients = known.gradient(differentiate, targets, above or [None] * len(targets))
+        return known.mark_gradients(gradients)
 
     return gradient
 

@@ -10,6 +10,7 @@ import contextlib
 import functools
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras import tree
 
@@ -78,7 +79,7 @@ def _build(original, model, iterator, data_batch):
         read = next((next(batches, None) for *_, batches in iterator), None)
         if read is None:
             return  # there is no data, and nothing will be computed
-        data_batch, iterator = tree.map_structure(lambda leaf: local(leaf)[0], read), None
+        data_batch, iterator = tree.map_structure(lambda leaf: _some(local(leaf)[0]), read), None
     build(iterator, data_batch)
 
 
@@ -98,6 +99,13 @@ def _build_from(original, model, own, iterator, data_batch):
         own_steps.build(model, functools.partial(original, data_batch=data_batch), data_batch)
     else:
         original(iterator=iterator, data_batch=data_batch)
+
+
+def _some(leaf):
+    """A worker's part of a batch, of any size where it has none: Keras takes (0,) for no loss."""
+    if not tf.is_tensor(leaf) or not leaf.shape.rank or leaf.shape[0] != 0:
+        return leaf
+    return keras.KerasTensor((None, *leaf.shape[1:]), keras.backend.standardize_dtype(leaf.dtype))
 
 
 def reduce_logs(original):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 
-from tfrun.engine import commit, keras_state, own_steps, replica
+from tfrun.engine import commit, keras_state, own_steps, replica, whole_values
 from tfrun.engine.local_mode import note_assignment
 from tfrun.engine.scopes import default_strategy
 from tfrun.ps import variables
@@ -24,9 +24,11 @@ def remember_assignments(original):
             return result
         if run.updating:
             return keras_state.assign_here(run, self, value)
+        value, is_whole = whole_values.to_keep(run, self, value)
         original(self, value)
         commit.note_assignment(run, self)
-        keras_state.remember(run, self)
+        if not is_whole:
+            keras_state.remember(run, self)
 
     return _direct_assign
 

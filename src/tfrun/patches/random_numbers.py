@@ -87,7 +87,7 @@ def seed_ops_apart(original):
 
 def _seed_of_an_op() -> TfrunError:
     return TfrunError(
-        "TFRUN-517",
+        "TFRUN-518",
         "the step draws by an op of TensorFlow's that has its seed, which is one for all replicas "
         "of a worker",
         where="tf.random.normal, uniform, shuffle, … in the model or its train_step",

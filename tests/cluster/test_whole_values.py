@@ -1,0 +1,32 @@
+"""Steps that change gradients, or keep what they compute, as one worker does both."""
+
+from __future__ import annotations
+
+import pytest
+from forked_workers import largest_difference
+from workers import SCRIPTS, results_of
+
+WORKERS = [2, pytest.param(3, marks=pytest.mark.thorough)]
+CHANGED = ["Clip", "ClipEach", "ClipValue", "AGC", "SAM", "Manual", "Norm", "Center2", "Skip"]
+KEPT = ["Queue", "Codebook", "Counter", "Centers", "Accumulate", "Renamed"]
+
+
+def results(workers: int) -> list[dict]:
+    return results_of("whole_values.py", workers, timeout=300)
+
+
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("case", CHANGED + KEPT)
+def test_one_workers_numbers(case: str, workers: int) -> None:
+    mine, *others = [worker[case] for worker in results(workers)]
+    assert [largest_difference(mine, other) for other in others] == [0.0] * (workers - 1)
+    assert largest_difference(results(1)[0][case], mine) < 1e-9
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(("case", "times"), [("Unknown", 2), ("Clip", 0)])
+def test_what_nobody_can_put_together_is_told(jobs, case: str, times: int) -> None:
+    done = jobs.run("-n", 2, SCRIPTS / "whole_values.py", env={"TEST_CASES": case})
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("WARNING TFRUN-517: ") == times, done.stderr
