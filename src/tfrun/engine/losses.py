@@ -225,8 +225,6 @@ class Losses:
         for gradient in gradients:
             if gradient is not None:
                 self._unweighed[id(gradient)] = (gradient, weight)
-                if tf.is_tensor(gradient):
-                    self.mark(gradient, Term.SUM if isinstance(weight, float) else Term.MEAN)
 
     def weighed(self, gradient: Any) -> Any:
         """`gradient`, as an optimizer has to have it."""
