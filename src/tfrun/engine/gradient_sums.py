@@ -132,10 +132,10 @@ def _update_now(
             elif i in common:
                 total = _added_up(total, run.context.num_replicas_in_sync)
             grads[i] = total
-        # One dead peer fails one pack's reduction. The step then must change nothing, so that the
-        # survivors hold the state of the last whole step: all updates wait for all reductions.
         for i, total in whole.items():
             grads[i] = total
+        # One dead peer fails one pack's reduction. The step then must change nothing, so that the
+        # survivors hold the state of the last whole step: all updates wait for all reductions.
         waiting = tf.control_dependencies(_tensors([*reduced, *whole.values()]))
         with run.updates(), waiting, commit.counted(run, optimizer, reduced[after:]):
             result = update(grads)
