@@ -58,6 +58,19 @@ REFUSED = {
 }
 
 
+def test_no_strategy_of_the_script_is_left_without_its_replicas(jobs):
+    alone = jobs.run("-n", 1, *OPTIONS, jobs.script("import tfrun\ntfrun.strategy('one_device')\n"))
+    assert alone.returncode != 0 and "TFRUN-503" in alone.stderr
+    ring = (
+        "import tensorflow as tf\n"
+        "options = tf.distribute.experimental.CommunicationOptions(\n"
+        "    implementation=tf.distribute.experimental.CommunicationImplementation.RING)\n"
+        "tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)\n"
+    )
+    other = jobs.run("-n", 2, *OPTIONS, jobs.script(ring))
+    assert other.returncode != 0 and "TFRUN-107" in other.stderr
+
+
 @pytest.mark.parametrize("lines", REFUSED.values(), ids=REFUSED)
 def test_what_takes_one_replica_is_refused(jobs, lines):
     script = jobs.script(

@@ -28,6 +28,7 @@ from tfrun.engine import (
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.job import unmatched_call
 from tfrun.job.errors import TfrunError, UsageError
+from tfrun.job.world import stated_replicas
 from tfrun.process import allocator, channel, progress
 
 TFConfigClusterResolver = tf.distribute.cluster_resolver.TFConfigClusterResolver
@@ -139,7 +140,10 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         cluster_resolver = cluster_resolver or TFConfigClusterResolver()
         _refuse_servers(cluster_resolver)
         chosen = communication.options(communication_options)
-        by_host = communication.uses_host(_worker_count(cluster_resolver), communication_options)
+        workers = _worker_count(cluster_resolver)
+        by_host = communication.uses_host(workers, communication_options)
+        if not by_host:
+            _refuse_replicas(workers)
         with progress.workers_start():
             extended_class = HostExtended if by_host else MultiWorkerExtended
             extended = extended_class(self, cluster_resolver, chosen)
@@ -278,6 +282,23 @@ def _is_alone(cluster_resolver) -> bool:
     """Whether a cluster has one task."""
     jobs = cluster_resolver.cluster_spec().as_dict()
     return sum(len(addresses) for addresses in jobs.values()) == 1
+
+
+def _refuse_replicas(workers: int) -> None:
+    """TensorFlow's collectives add up one replica of each worker.
+
+    Raises:
+      UsageError: TFRUN-107.
+    """
+    if stated_replicas() not in (0, workers):
+        raise UsageError(
+            "TFRUN-107",
+            f"--replicas {stated_replicas()} is for the host collective, and these {workers} "
+            "workers use TensorFlow's",
+            where="--communication, the strategy's CommunicationOptions, or GPUs",
+            fix="Use --communication host, which is for workers without GPUs; or leave out "
+            "--replicas",
+        )
 
 
 def _refuse_servers(cluster_resolver) -> None:

@@ -43,6 +43,11 @@ def world() -> World:
     return world_from_environment(os.environ, settings().replicas)
 
 
+def stated_replicas() -> int:
+    """How many replicas the job states, on a task that trains; 0 for none, and on others."""
+    return settings().replicas if world().role in ("chief", "worker") else 0
+
+
 def world_from_environment(environment: Mapping[str, str], replicas: int = 0) -> World:
     """Reads `RANK`, `WORLD_SIZE`, … when tfrun set them, else `TF_CONFIG`.
 
@@ -66,7 +71,7 @@ def world_from_environment(environment: Mapping[str, str], replicas: int = 0) ->
     return World(
         rank=int(environment.get("RANK", rank)) if by_tfrun else rank,
         size=size,
-        replicas=replicas or size,
+        replicas=(replicas if role in ("chief", "worker") else 0) or size,
         local_rank=int(environment.get("LOCAL_RANK", 0)) if by_tfrun else 0,
         local_size=int(environment.get("LOCAL_WORLD_SIZE", 1)) if by_tfrun else 1,
         role=role,
