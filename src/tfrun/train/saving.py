@@ -3,7 +3,8 @@
 The chief writes, and writes whole files: beside the target, then moved onto it. The others leave
 the writing to it. Nothing is collective (a Keras file holds weights and optimizer state, which
 each worker has), so it does not matter whether all workers call it or the chief alone. There is
-no barrier either: `save` returns on a worker when its own part is done. A worker that loads
+no barrier either: `save` returns on a worker when its own part is done, but in a script that was
+written for one machine, which looks at the file in its next line. A worker that loads
 something waits until the chief has written what this worker "saved" to that path; or, where it
 saved elsewhere, as TensorFlow's tutorial has it, what the chief saved at the same place.
 """
@@ -24,7 +25,7 @@ from typing import Any
 
 import keras
 
-from tfrun.engine import multi_worker
+from tfrun.engine import adoption, multi_worker
 from tfrun.engine.agree import multi_worker_strategy
 from tfrun.engine.local_mode import in_local_mode, local_mode, variables_distributed
 from tfrun.job.world import world
@@ -54,6 +55,8 @@ def run_save(
         if not world().is_chief:
             _asked[call.path] = _pending[call.path] = call
             _log.info("The chief writes %s, not worker %d.", path, world().rank)
+            if strategy is adoption.given():
+                wait_until_written(path)  # a script of one machine finds there what it has saved
             return None
         with telling(call), local_mode(strategy, model):
             return _write(original, model, path, args, kwargs)

@@ -1,5 +1,8 @@
 # after: Keras's examples with several outputs (detection, keypoints, focal loss), jit_compile=True
 # expects: equal
+import os
+import zipfile
+
 import keras
 import numpy as np
 from keras import layers, ops
@@ -78,6 +81,8 @@ history = model.fit(
 for name in sorted(history.history):
     print(name, "=", history.history[name][-1])
 model.save("counter.keras")
+with zipfile.ZipFile("counter.keras") as saved:
+    print("large =", int(os.path.getsize("counter.keras") > 10_000), " files =", len(saved.namelist()))
 loaded = keras.models.load_model("counter.keras", custom_objects={
     "FocalLoss": FocalLoss, "StochasticDepth": StochasticDepth, "Counter": Counter,
     "mae_of_points": mae_of_points})
