@@ -107,9 +107,12 @@ class Turns:
           function: a `tf.function` of one argument.
           given: what it is called with, for each replica: its batch, or an iterator of all.
         """
-        traced = [function.get_concrete_function(one) for one in given]
-        for each in traced:
-            self.copies.prepare(each)
+        found: dict[int, Any] = {}
+        for one in given:
+            if id(one) not in found:
+                found[id(one)] = function.get_concrete_function(one)
+                self.copies.prepare(found[id(one)])
+        traced = [found[id(one)] for one in given]
         if len(self.held) == 1:
             self._meeting = Meeting(1, self._start, self._wake)
             try:
