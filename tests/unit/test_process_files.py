@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tfrun.process.files import opening, versions
+from tfrun.process.files import versions
 from tfrun.process.files.callers import Caller, of_file
 from tfrun.process.files.folders import DONE, Folders, around_lock
 from tfrun.process.files.journal import Journal
@@ -27,7 +27,6 @@ from tfrun.process.files.rules import (
     Name,
     appends,
     is_being_written,
-    lines_are_mine,
     newest_of_others,
     takes,
     whole_lines,
@@ -133,11 +132,6 @@ class Workers:
         tasks = zip(self.journals, (CHIEF, OTHER), strict=True)
         self.both = [(Opening(j, task, 2), Folders(j, task)) for j, task in tasks]
         self.chief, self.other = (opening.replacement() for opening, _ in self.both)
-
-    def close(self) -> None:
-        """The scripts are at their end."""
-        for of_one, _ in self.both:
-            of_one.close_all()
 
     def of_os(self, name: str) -> list[Callable[..., Any]]:
         return [folders.around(name, getattr(os, name)) for _, folders in self.both]
@@ -349,61 +343,26 @@ def test_sigkill_leaves_nothing(workers: Workers, path: Path) -> None:
     assert not list(path.parent.iterdir())
 
 
-@pytest.mark.parametrize("chief_first", [True, False])
-def test_the_chiefs_lines_are_appended(workers: Workers, path: Path, chief_first: bool) -> None:
-    path.write_text("old\n")
-    opened = [workers.chief(path, "a"), workers.other(path, "a")][:: 1 if chief_first else -1]
-    for file in opened * 2:
-        file.write("chief\n" if (file is opened[0]) == chief_first else "other\n")
-        file.flush()
-    for file in opened:
-        file.close()
-    assert path.read_text() == "old\nchief\nchief\n"
-    with workers.other(path, "a") as file:
-        file.write("other\n")
-    workers.close()
-    assert path.read_text() == "old\nchief\nchief\n"
+def test_appended_lines_are_whole_and_only_the_chiefs_in_its_file(
+    workers: Workers, path: Path
+) -> None:
+    one, two = workers.chief(path, "a"), workers.other(path, "a")
+    for _ in range(3000):
+        one.write("chief\n")
+        two.write("other\n")
+    one.close()
+    two.write("begun")
+    two.flush()
+    assert path.read_text().endswith("begun")
+    two.write("\n")
+    two.close()
+    assert set(path.read_text().splitlines()) == {"chief", "other", "begun"}
     with workers.chief(path, "w") as file:
         file.write("header\n")
     for ours in (workers.other, workers.chief):
         with ours(path, "a") as file:
             file.write(f"{ours is workers.chief}\n")
     assert path.read_text() == "header\nTrue\n"
-
-
-@pytest.mark.parametrize("how", ["read", "end", "wait"])
-def test_a_file_that_only_another_worker_appends_to(
-    workers: Workers, path: Path, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(opening, "END_SECONDS", 0.0)
-    for line in ("one\n", "two\n"):
-        with workers.other(path, "a") as file:
-            file.write(line)
-    assert not path.exists(), "the chief may look for it, to write a header"
-    if how == "read":
-        with workers.other(path) as file:
-            assert file.read() == "one\ntwo\n"
-    elif how == "end":
-        workers.close()
-    else:
-        monkeypatch.setattr(opening, "LONG_SECONDS", 0.0)
-    with workers.other(path, "a") as file:
-        file.write("three\n")
-    workers.close()
-    assert path.read_text() == "one\ntwo\nthree\n"
-
-
-def test_whose_lines_are_appended() -> None:
-    chief, other, third = (
-        deed(Did.APPENDS, task, at=at) for task, at in ((CHIEF, 3), (OTHER, 1), ("worker:2", 2))
-    )
-    with_chief = {"with_chief": True, "waited": False}
-    assert lines_are_mine([chief, other], CHIEF, **with_chief) is True
-    assert lines_are_mine([chief, other], OTHER, **with_chief) is False
-    assert lines_are_mine([other], OTHER, **with_chief) is None
-    assert lines_are_mine([other], OTHER, with_chief=True, waited=True) is True
-    assert lines_are_mine([other, third], OTHER, with_chief=False, waited=False) is True
-    assert lines_are_mine([other, third], "worker:2", with_chief=False, waited=True) is False
 
 
 def test_what_is_locked_is_one_file(workers: Workers, path: Path) -> None:

@@ -14,7 +14,6 @@ from keras.src.random import seed_generator
 from numpy.typing import NDArray
 
 from tfrun.engine import own_copies
-from tfrun.engine.replica import turns_of
 from tfrun.job.errors import TfrunError
 
 GLOBAL_SEED = "model/global_seed"
@@ -116,7 +115,8 @@ def copies(variable: Any) -> tuple[Any, ...]:
         return (value,)
     strategy = value.distribute_strategy
     here = strategy.experimental_local_results(value)
-    turns = turns_of(strategy)
+    # No call of `turns_of`: a step asks for some.
+    turns = getattr(getattr(strategy.extended, "_host_calls", None), "turns", None)
     return tuple(turns.apart(here[0])) if turns and own_copies.is_apart(here[0]) else here
 
 

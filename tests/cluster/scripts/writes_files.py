@@ -274,23 +274,6 @@ def appended(path):
             file.write(f"{RANK} {'x' * 97}\n")
 
 
-def log_of_logging(path):
-    handler = logging.FileHandler(path)
-    for line in lines()[:50]:
-        handler.emit(logging.LogRecord("x", 20, "", 0, line, None, None))
-    if RANK == 0:
-        assert path.read_text().splitlines() == lines()[:50], "the chief's log is not the chief's"
-    handler.close()
-
-
-def with_header(path):
-    for epoch in range(3):
-        is_new = not path.exists()
-        with open(path, "a") as file:
-            file.write("epoch\n" if is_new else "")
-            file.write(f"{epoch}\n")
-
-
 def hdf5(path):
     import h5py
 
@@ -339,14 +322,6 @@ def gfile(path):
         check_lines(file.read())
 
 
-def append_last():
-    """The chief comes last."""
-    if RANK == 0:
-        time.sleep(1.0)
-    with open(OUT / "last.txt", "a") as file:
-        file.write(f"{RANK}\n")
-
-
 for kind in KINDS:
     for turn in range(TURNS):
         together(f"{kind} {turn}")
@@ -357,4 +332,3 @@ for kind in KINDS:
             break
     else:
         print(f"{kind}: rank {RANK}: ok", flush=True)
-append_last()

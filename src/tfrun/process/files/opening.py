@@ -6,11 +6,9 @@ Reading, and whatever is no regular file or would become another one unnoticed, 
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import sys
-import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -25,25 +23,20 @@ from tfrun.process.files.rules import (
     Did,
     appends,
     doubt,
+    is_chiefs,
     is_made_by_others,
-    lines_are_mine,
     notice,
     writes_anew,
 )
 from tfrun.process.files.versions import (
-    LONG_SECONDS,
-    Early,
     Lines,
     Text,
     Version,
-    early,
     last,
     show_to_its_writer,
 )
 
 CODE = "TFRUN-516"  # several workers append to one file
-
-END_SECONDS = 10.0  # for a script's last line: the chief may be about to append the same
 
 _open = io.open
 _whole: weakref.WeakSet[Any] = (
@@ -143,11 +136,6 @@ class Opening:
                 file.close()
             except (OSError, ValueError) as error:
                 sys.excepthook(type(error), error, error.__traceback__)
-        until = time.monotonic() + END_SECONDS
-        for lines in early.values():
-            while lines.waits and lines.is_mine() is None and time.monotonic() < until:
-                time.sleep(0.02)
-            lines.write()
 
     def _written(
         self,
@@ -218,38 +206,15 @@ class Opening:
             if not self._journal.count(Did.APPENDS, path):
                 self._journal.add(Did.APPENDS, path)
             deeds = self._journal.deeds(path)
-        if (path, self._task) not in early:
-            since = time.monotonic()
-            early[path, self._task] = Early(
-                path, lambda: self._are_mine(path, time.monotonic() - since)
-            )
-        others = [deed for deed in deeds if deed.task != self._task]
-        mine = self._are_mine(path, 0.0)
-        if mine and any(deed.did is Did.ADDED for deed in others):
-            if channel.is_open() and self._journal.tell_once("appended"):
-                text = doubt(_shown(path), self._size)
-                channel.emit(reports.DoubtRaised(code=CODE, text=text, alone=True))
-        elif mine is False or (mine and others):
-            self._tell(path)
-        return Lines(file, early[path, self._task])
-
-    def _are_mine(self, path: str, seconds: float) -> bool | None:
-        """Whether the file gets this worker's lines, after so long; None while that is open."""
-        journal = self._journal
-        with journal.held_if_there() as knows:
-            if not knows:
-                return True
-            deeds = journal.deeds(path)
-            mine = lines_are_mine(
-                deeds,
-                self._task,
-                with_chief=journal.with_chief,
-                waited=seconds > LONG_SECONDS,
-            )
-            if mine and not journal.count(Did.ADDED, path):
-                with contextlib.suppress(OSError):
-                    journal.add(Did.ADDED, path)
-            return mine
+        own = [deed for deed in deeds if deed.task == self._task]
+        if is_chiefs(deeds) and not any(deed.is_chief for deed in own):
+            return Lines(file, "a", opener=lambda *_: os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+        several = len({deed.task for deed in deeds if deed.did is Did.APPENDS}) > 1
+        begun = any(deed.did is Did.OPENED for deed in deeds)
+        if several and not begun and channel.is_open() and self._journal.tell_once("appended"):
+            text = doubt(_shown(path), self._size)
+            channel.emit(reports.DoubtRaised(code=CODE, text=text, alone=True))
+        return Lines(file, "a")
 
 
 def _is_plain(path: str) -> bool:

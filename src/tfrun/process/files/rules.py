@@ -18,8 +18,7 @@ class Did(str, enum.Enum):
     OPENED = "opened"  # to write it anew
     SHOWN = "shown"  # it has taken the name, and is written further
     CLOSED = "closed"  # it has taken the name, and is whole
-    APPENDS = "appends"  # or may: see `lines_are_mine`
-    ADDED = "added"  # lines to it
+    APPENDS = "appends"
     MADE = "mkdir"
     REMOVED = "remove"
     CLEARED = "rmtree"
@@ -111,24 +110,9 @@ def is_made_by_others(deeds: Iterable[Deed], task: str, n: int) -> bool:
     return any(d.task != task and d.did is Did.OPENED and d.n >= n for d in deeds)
 
 
-def lines_are_mine(
-    deeds: Iterable[Deed], task: str, *, with_chief: bool, waited: bool
-) -> bool | None:
-    """Whether the lines that a worker appends are the file's: the chief's are, if it writes any.
-
-    None while nobody knows, for the chief may still come to the same line of the script.
-
-    Args:
-      deeds: what has been done with the path in this round; this worker appends to it.
-      task: the worker.
-      with_chief: the chief is on this machine; else the first one here that comes stands for it.
-      waited: the chief has had time to come.
-    """
-    writers = [deed for deed in deeds if deed.did in (Did.OPENED, Did.APPENDS)]
-    if with_chief:
-        chiefs = [deed.task for deed in writers if deed.is_chief]
-        return task in chiefs if chiefs else (waited or None)
-    return min(writers, key=lambda deed: deed.at).task == task
+def is_chiefs(deeds: Iterable[Deed]) -> bool:
+    """Whether the chief has begun this file anew in this round: then only it appends to it."""
+    return any(deed.is_chief and deed.did is Did.OPENED for deed in deeds)
 
 
 def writes_anew(mode: str) -> bool:
@@ -164,7 +148,7 @@ def notice(path: str, size: int) -> str:
 def doubt(path: str, size: int) -> str:
     """The warning about a file that several workers append to."""
     return (
-        f"several of the {size} workers append to {path}, and the chief came last: lines of others "
-        'are in it; open it with "w" first, or append only if tfrun.world().is_chief, or to a file '
-        "of each rank's"
+        f"several of the {size} workers append to {path}: it gets each line once from each of "
+        'them; open it with "w" first, or append only if tfrun.world().is_chief, or to a file of '
+        "each rank's"
     )

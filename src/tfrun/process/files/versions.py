@@ -26,7 +26,6 @@ _SPECIAL = ("/dev/", "/proc/", "/sys/")
 _replace, _remove, _python_open = os.replace, os.remove, open
 
 _open: weakref.WeakSet[Version] = weakref.WeakSet()  # those of this process
-early: dict[tuple[str, str], Early] = {}  # by path and worker
 last = dict[tuple[str, str], int]()  # what was written there that may be gone on with
 
 
@@ -264,20 +263,9 @@ class Text(io.TextIOWrapper):
 
 
 class Lines(io.FileIO):
-    """The raw file of text that is appended to one of several writers: by whole lines.
+    """The raw file of text that is appended to one of several writers: by whole lines."""
 
-    Args:
-      name: as the script has it.
-      early: what this worker has appended to the path while nobody knew whose it would be.
-    """
-
-    def __init__(self, name: Any, early: Early) -> None:
-        self._early, self._held, self._lands = early, b"", early.is_mine() is True
-        super().__init__(name, "a", opener=lambda *_: self._place())
-
-    def _place(self) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        return os.open(self._early.path if self._lands else os.devnull, flags, 0o666)
+    _held = b""
 
     def write(self, data: Any, /) -> int:
         data = self._held + bytes(data)
@@ -301,46 +289,8 @@ class Lines(io.FileIO):
             super().close()
 
     def _write_all(self, data: bytes) -> None:
-        data = self._early.and_then(data)
-        if data and not self._lands:
-            self._lands = True
-            file = self._place()
-            os.dup2(file, self.fileno(), inheritable=False)
-            os.close(file)
         while data:
             data = data[super().write(data) or 0 :]
-
-
-class Early:
-    """What a worker has appended to a path while the chief may still come and append the same.
-
-    Args:
-      path: the file.
-      is_mine: tells whose lines the file gets: this worker's, not its, or None while that is open.
-    """
-
-    def __init__(self, path: str, is_mine: Callable[[], bool | None]) -> None:
-        self.path, self.is_mine, self._data = path, is_mine, b""
-
-    def and_then(self, data: bytes) -> bytes:
-        """What is to be written now, where `data` comes to it."""
-        self._data += data
-        if (is_mine := self.is_mine()) is None:
-            return b""
-        data, self._data = self._data, b""
-        return data if is_mine else b""
-
-    @property
-    def waits(self) -> bool:
-        """Whether there is anything that is not written yet."""
-        return bool(self._data)
-
-    def write(self) -> None:
-        """Nobody can wait any longer."""
-        data, self._data = self._data, b""
-        if data and self.is_mine() is not False:
-            with _python_open(self.path, "ab") as file:
-                file.write(data)
 
 
 def opened_as(file: Any) -> Version | None:
@@ -358,12 +308,9 @@ def show_to_its_writer(path: Callable[[], str]) -> None:
     Args:
       path: tells which; it is not asked where nothing is being written.
     """
-    if not len(_open) and not early:
+    if not len(_open):
         return
     wanted = path()
-    for lines in early.values():
-        if lines.path == wanted:
-            lines.write()
     for raw in list(_open):
         if not raw.closed and raw.mine.path == wanted:
             raw.publish(is_whole=False)
