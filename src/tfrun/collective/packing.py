@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
@@ -59,7 +60,7 @@ class Layout:
     packs: tuple[tuple[np.dtype, int], ...]
     compressed: int | None = None
 
-    @property
+    @functools.cached_property
     def checksum(self) -> int:
         """The same on two workers whose tensors are, and travel the same way."""
         return checksum_of(
@@ -83,18 +84,26 @@ def layout_of(
       compressed: those, all float32, that travel compressed: they have an array of their own.
       dtypes: of the sums; None: of `tensors`.
     """
+    given = [tensor.dtype for tensor in tensors] if dtypes is None else dtypes
+    shapes = tuple([tensor.shape for tensor in tensors])
+    return _layout(shapes, tuple(given), frozenset(compressed))
+
+
+@functools.lru_cache(maxsize=256)  # each step has the same ones, and a model has hundreds
+def _layout(
+    shapes: tuple[tuple[int, ...], ...], dtypes: tuple[np.dtype, ...], compressed: frozenset[int]
+) -> Layout:
     order: dict[tuple[np.dtype, bool], int] = {}
     lengths: list[int] = []
     places = []
-    given = [tensor.dtype for tensor in tensors] if dtypes is None else dtypes
-    for i, (tensor, kind) in enumerate(zip(tensors, given, strict=True)):
+    for i, (shape, kind) in enumerate(zip(shapes, dtypes, strict=True)):
         dtype = sum_dtype(kind)
         pack = order.setdefault((dtype, i in compressed), len(order))
         if pack == len(lengths):
             lengths.append(0)
-        places.append(TensorPlace(pack=pack, start=lengths[pack], shape=tensor.shape, dtype=kind))
+        places.append(TensorPlace(pack=pack, start=lengths[pack], shape=shape, dtype=kind))
         step = max(1, ALIGNMENT // dtype.itemsize)
-        lengths[pack] += -(-tensor.size // step) * step
+        lengths[pack] += -(-math.prod(shape) // step) * step
     packs = tuple((dtype, length) for (dtype, _), length in zip(order, lengths, strict=True))
     marked = next((pack for (_, marked), pack in order.items() if marked), None)
     return Layout(places=tuple(places), packs=packs, compressed=marked)

@@ -1,7 +1,8 @@
 """Sums and gathering over TCP, of what each member has of the tree of summation_order.py.
 
 Gathering takes log2 n messages (Bruck et al. 1997): in each round one tells twice as many members'
-blocks, and so does what is small get to all, who all add it up in the same order. What is large is
+blocks. Few members tell all of them at once instead, which is the same bytes. So does what is small
+get to all, who all add it up in the same order. What is large is
 cut into as many slices as there are members. Each member is sent its slice by all others and adds
 it up; then the sums are gathered. One sends 2 (n - 1) / n of the bytes, which is the least there is
 (Patarasuk and Yuan 2009). Every member gets the same bits: each number is computed once, or by the
@@ -10,6 +11,7 @@ same formula.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
@@ -28,6 +30,8 @@ from tfrun.collective.summation_order import Node, add_up
 # others, in the order of `Flat._others`.
 Add = Callable[[NDArray, int, Sequence[NDArray]], None]
 RUN_BYTES = 64 << 20  # of a sum at once: what has come and waits to be added takes memory
+FEW = 4  # so many have connections to all anyway (`partners`), and hardly more messages than rounds
+_HEAD = ALIGNMENT  # bytes before each block: the stamp, and what aligns the block
 
 
 def rounds(position: int, count: int) -> list[tuple[int, int]]:
@@ -62,12 +66,16 @@ class Flat:
         self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
         # Those from whom what is large comes, in this order.
         self._others = [(me - step) % count for step in range(1, count)]
-        # Of each round of gathering: how many blocks, to whom, and from whom. They are the last
-        # member's own and those of the members before it.
+        # Of each round of gathering: how many blocks, how many one has already, to whom, and from
+        # whom. They are the last member's own and those of the members before it.
         self._rounds = [
-            (min(1 << level, count - (1 << level)), told, heard)
+            (min(1 << level, count - (1 << level)), 1 << level, told, heard)
             for level, (told, heard) in enumerate(rounds(me, count))
         ]
+        if count <= FEW:
+            self._rounds = [
+                (1, step, (me + step) % count, (me - step) % count) for step in range(1, count)
+            ]
 
     def gather(
         self, sizes: Sequence[int], fill: Callable[[NDArray[np.uint8]], None], stamp: bytes
@@ -83,20 +91,33 @@ class Flat:
           PeerGone: a peer is.
           Disagreement: a peer is at another collective.
         """
-        head = stamp.ljust(ALIGNMENT, b"\0")
-        order = [self.me, *self._others]
-        ends = [0, *itertools.accumulate(len(head) + sizes[i] for i in order)]
+        ends = _ends(self.me, tuple(sizes))
         whole = np.empty(ends[-1], np.uint8)
-        blocks = {m: whole[ends[i] + len(head) : ends[i + 1]] for i, m in enumerate(order)}
-        whole[: len(head)] = np.frombuffer(head, np.uint8)
-        fill(blocks[self.me])
-        for count, told, heard in self._rounds:
-            have = (self.me - heard) % self.count
-            came = whole[ends[have] : ends[have + count]]
-            link = self.links[heard]
-            inlet = self._stamped(came, stamp, link)
-            self._pump.run(self.links[told], [whole[: ends[count]].data], link, [inlet])
-        return [blocks[i] for i in range(self.count)]
+        memory = whole.data
+        memory[:_HEAD] = stamp.ljust(_HEAD, b"\0")
+        fill(whole[_HEAD : ends[1]])
+        came = [
+            [self._stamped(whole[ends[have] : ends[have + count]], stamp, self.links[heard])]
+            for count, have, _, heard in self._rounds
+        ]
+        self._tell([memory[: ends[count]] for count, *_ in self._rounds], came)
+        return [
+            whole[ends[have] + _HEAD : ends[have + 1]]
+            for have in ((self.me - member) % self.count for member in range(self.count))
+        ]
+
+    def _tell(self, messages: Sequence[memoryview], came: Sequence[Sequence[Inlet]]) -> None:
+        """Sends and receives as `self._rounds` say."""
+        told = [0] * len(messages)
+        if self.count <= FEW:  # no message has anything in it of what comes
+            told = [
+                self.links[to].send(message)
+                for message, (_, _, to, _) in zip(messages, self._rounds, strict=True)
+            ]
+        for message, sent, inlets, (_, _, to, heard) in zip(
+            messages, told, came, self._rounds, strict=True
+        ):
+            self._pump.run(self.links[to], [message[sent:]], self.links[heard], inlets)
 
     def sum_small(
         self, out: NDArray, owns: Sequence[Own], nodes: Sequence[Sequence[Node]], stamp: bytes
@@ -218,7 +239,12 @@ class Flat:
             self._pump.run(self.links[told], sends, source, inlets, ahead=ahead, kept=not_sent_on)
 
     def _gather_slices(self, slices: Sequence[NDArray]) -> None:
-        for count, told, heard in self._rounds:
+        if self.count <= FEW:
+            own = slices[self.me].view(np.uint8).data
+            came = [[Inlet(slices[heard])] for *_, heard in self._rounds]
+            self._tell([own] * len(came), came)
+            return
+        for count, _, told, heard in self._rounds:
             mine, theirs = (
                 [Inlet(slices[(last - i) % self.count]) for i in range(count)]
                 for last in (self.me, heard)
@@ -237,6 +263,14 @@ class Flat:
         """For bytes that begin with a stamp. Who is at another collective may send fewer."""
         size = len(stamp)
         return Inlet(into, head=size, check=lambda: agree(stamp, into[:size].tobytes(), link.rank))
+
+
+@functools.lru_cache(maxsize=256)  # each step has the same sizes
+def _ends(me: int, sizes: tuple[int, ...]) -> list[int]:
+    """Where the members' blocks end, which stand in the order of `Flat._others`, the own first."""
+    count = len(sizes)
+    order = ((me - step) % count for step in range(count))
+    return [0, *itertools.accumulate(_HEAD + sizes[member] for member in order)]
 
 
 def _root(nodes: Sequence[Sequence[Node]]) -> Node:
