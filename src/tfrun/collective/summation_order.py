@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tfrun.collective.packing import Packer, layout_of
 
 Node = tuple[int, int]  # the first replica and the one after the last
+BLOCK = 1 << 15  # numbers; what is between stays in a core's cache
 
 
 def children(node: Node) -> tuple[Node, Node]:
@@ -138,15 +139,27 @@ class Adder:
     def add(self, replica: int, tensors: Sequence[NDArray]) -> None:
         """Takes a replica's tensors: they are kept, and not written to."""
         self.dtypes = [tensor.dtype for tensor in tensors]
-        node, sums = (replica, replica + 1), list(tensors)
+        node = (replica, replica + 1)
+        siblings: list[tuple[bool, list[NDArray]]] = []  # whether it is the left one, its sums
+        mine: list[NDArray] | None = None
         while node in self._relatives and self._relatives[node][0] in self._sums:
             sibling, parent = self._relatives[node]
-            pairs = {node: sums, sibling: self._sums.pop(sibling)}
-            sums = self._added(pairs)
-            self._own -= pairs.keys()
-            self._own.add(parent)
+            sums = self._sums.pop(sibling)
+            siblings.append((sibling < node, sums))
+            if sibling in self._own:
+                self._own.remove(sibling)
+                mine = sums
             node = parent
-        self._sums[node] = sums
+        if not siblings:
+            self._sums[node] = list(tensors)
+            return
+        if mine is None:
+            layout = layout_of(tensors)
+            mine = layout.views(self._packer.empty(layout))
+        for i, (tensor, out) in enumerate(zip(tensors, mine, strict=True)):
+            _add_all(tensor, [(left, sums[i]) for left, sums in siblings], out)
+        self._sums[node] = mine
+        self._own.add(node)
 
     def take(self) -> list[list[NDArray]]:
         """The sums of the maximal nodes of what has come, ascending; begins anew."""
@@ -154,13 +167,24 @@ class Adder:
         self._sums, self._own = {}, set()
         return taken
 
-    def _added(self, pairs: Mapping[Node, Sequence[NDArray]]) -> list[NDArray]:
-        (_, first), (_, second) = sorted(pairs.items())
-        mine = next((pairs[node] for node in pairs if node in self._own), None)
-        if mine is None:
-            layout = layout_of(first)
-            mine = layout.views(self._packer.empty(layout))
-        return [
-            np.add(a, b, out=out, dtype=out.dtype)
-            for a, b, out in zip(first, second, mine, strict=True)
-        ]
+
+def _add_all(leaf: NDArray, siblings: Sequence[tuple[bool, NDArray]], out: NDArray) -> None:
+    """Adds up a leaf, its sibling, that of both, and so on.
+
+    Little by little, so that what is between takes no memory.
+
+    Args:
+      leaf: the first numbers.
+      siblings: the others, and whether each comes before what it is added to.
+      out: gets the sum, contiguous; may be one of the siblings.
+    """
+    flat, total = out.reshape(-1), leaf.reshape(-1)
+    others = [(left, sibling.reshape(-1)) for left, sibling in siblings]
+    scratch = np.empty(min(len(flat), BLOCK) if len(others) > 1 else 0, flat.dtype)
+    for begin in range(0, len(flat), BLOCK):
+        part = slice(begin, begin + BLOCK)
+        so_far, into = total[part], flat[part]
+        for i, (left, sibling) in enumerate(others, 1):
+            first, second = (sibling[part], so_far) if left else (so_far, sibling[part])
+            room = into if i == len(others) else scratch[: len(into)]
+            so_far = np.add(first, second, out=room, dtype=flat.dtype)

@@ -39,7 +39,8 @@ class CallsInTurn(Calls):
         super().__init__(members)
         self.turns = turns
         self._names = itertools.count()
-        self._found: dict[int, np.ndarray] = {}  # what the other replicas need of the newest
+        self._found: list[np.ndarray] = []  # what the other replicas need of the newest
+        self._takers = 0  # of these so many have not taken it yet
 
     def all_reduce(self, wanted: Sum, before: Callable[[], None] = lambda: None) -> list[tf.Tensor]:
         if tf.executing_eagerly():
@@ -142,8 +143,16 @@ class CallsInTurn(Calls):
             if not self.turns.hands_in(place, name, handed):
                 return None
             found = together()
-            self._found = {i: found[i] for i in for_all} if len(self.turns.held) > 1 else {}
+            self._takers = len(self.turns.held) - 1
+            self._found = [found[i] for i in for_all] if self._takers else []
             return found
+
+        def take() -> list[np.ndarray]:
+            taken = self._found
+            self._takers -= 1
+            if not self._takers:  # they are parts of the memory of all sums
+                self._found = []
+            return taken
 
         def hand_in(_, place: np.ndarray, *arrays: np.ndarray) -> list[Any]:
             failure, found = "", None
@@ -176,9 +185,7 @@ class CallsInTurn(Calls):
             with tf.device("CPU:0"), tf.control_dependencies([self.turns.wait()]):
                 if not for_all:
                     return [tf.constant(True)]
-                given = tf.numpy_function(
-                    lambda: [self._found[i] for i in for_all], [], [dtypes[i] for i in for_all]
-                )
+                given = tf.numpy_function(take, [], [dtypes[i] for i in for_all])
             for tensor, i in zip(given, for_all, strict=True):
                 tensor.set_shape(shapes[i])
             return [tf.constant(True), *given]
