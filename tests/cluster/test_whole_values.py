@@ -24,9 +24,26 @@ def test_one_workers_numbers(case: str, workers: int) -> None:
     assert largest_difference(results(1)[0][case], mine) < 1e-9
 
 
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("workers", WORKERS)
+def test_one_workers_numbers_where_the_step_runs_eagerly(workers: int) -> None:
+    env = {"TEST_EAGER": "1", "TEST_CASES": " ".join(CHANGED)}
+    mine, *others = results_of("whole_values.py", workers, timeout=300, **env)
+    assert [largest_difference(mine, other) for other in others] == [0.0] * (workers - 1)
+    alone = {case: results(1)[0][case] for case in CHANGED}
+    assert largest_difference(alone, mine) < 1e-9
+
+
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(("case", "times"), [("Unknown", 2), ("Clip", 0)])
-def test_what_nobody_can_put_together_is_told(jobs, case: str, times: int) -> None:
-    done = jobs.run("-n", 2, SCRIPTS / "whole_values.py", env={"TEST_CASES": case})
+@pytest.mark.parametrize(
+    ("case", "eager", "times"),
+    [
+        *[("Unknown", False, 2), ("Clip", False, 0), ("Nested", False, 2)],
+        *[("Nested", True, 2), ("Scaled", True, 2), ("Guard", True, 0)],
+    ],
+)
+def test_what_nobody_can_put_together_is_told(jobs, case: str, eager: bool, times: int) -> None:
+    env = {"TEST_CASES": case, **({"TEST_EAGER": "1"} if eager else {})}
+    done = jobs.run("-n", 2, SCRIPTS / "whole_values.py", env=env)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("WARNING TFRUN-517: ") == times, done.stderr

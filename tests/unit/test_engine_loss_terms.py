@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import pytest
 import tensorflow as tf
 from keras import ops
 
-from tfrun.engine.loss_reader import EagerRecorder, LossReader
+from tfrun.engine.loss_reader import EagerRecorder, LossReader, can_be_copied, copied
 from tfrun.engine.loss_terms import MeanOver, Term, Walk
 
 W = tf.Variable([[1.0], [2.0]])
@@ -114,6 +116,20 @@ def test_rows_over_the_sum_of_weights_are_a_mean_by_weight() -> None:
     kind = walk_of(x, recorder).kind(loss)
     assert isinstance(kind, MeanOver)
     assert float(kind.count()) == 4.0
+
+
+def test_what_has_been_done_is_done_again_with_other_inputs() -> None:
+    recorder, x = EagerRecorder(), tf.constant([3.0, 1.0, 2.0])
+    with recorder.records():
+        largest, _ = tf.math.top_k(x, k=2, sorted=True)
+        called = tf.function(tf.sort)(x)
+        drawn = tf.random.uniform([2])
+    op: Any = recorder.op(largest)
+    assert can_be_copied(op)
+    values, indices = copied(op, [tf.constant([4.0, 5.0, 6.0]), *op.inputs[1:]])
+    assert values.numpy().tolist() == [6.0, 5.0] and indices.numpy().tolist() == [2, 1]
+    others: list[Any] = [recorder.op(called), recorder.op(drawn)]
+    assert not any(map(can_be_copied, others))
 
 
 def test_what_somebody_has_said_is_not_looked_up() -> None:

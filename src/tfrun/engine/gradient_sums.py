@@ -22,6 +22,7 @@ from tfrun.engine import (
     adoption,
     commit,
     compression,
+    eager_changes,
     host_collective,
     keras_state,
     replica,
@@ -44,6 +45,8 @@ def updated(run: replica.ReplicaRun, optimizer, grads: list, variables: list, up
             optimizer.build([v for v in variables if isinstance(v, backend.Variable)])
     whole: dict[int, Any] = {}
     if run.losses is not None:
+        if run.losses.alone and tf.executing_eagerly():
+            eager_changes.compare(run, grads)
         grads, whole = whole_values.for_update(run.losses, grads)
     common = {i for i, gradient in enumerate(grads) if _has_common_rows(run, gradient)}
     if run.deferred is not None:

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import op_callbacks, ops
+from tensorflow.python.eager import context, execute
+from tensorflow.python.framework import op_callbacks, op_def_registry, ops
+
+_FUNCTIONS = ("func", "list(func)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,7 @@ class Op:
       attr: gives an attribute by its name.
       graph: where it stands; None when it has been done.
       outputs: tensors.
+      attributes: names and values by turns, where it has been done.
     """
 
     type: str
@@ -34,6 +38,7 @@ class Op:
     attr: Callable[[str], Any]
     graph: Any
     outputs: Sequence[Any]
+    attributes: Sequence[Any] = ()
 
 
 class EagerRecorder:
@@ -48,9 +53,15 @@ class EagerRecorder:
         """As TensorFlow calls it."""
         if graph is not None:
             return
-        named = dict(zip(attrs[::2], attrs[1::2], strict=False)) if attrs else {}
-        name = op_type.decode() if isinstance(op_type, bytes) else str(op_type)
-        op = Op(type=name, inputs=inputs, attr=named.__getitem__, graph=None, outputs=outputs)
+        attributes = tuple(attrs or ())
+        op = Op(
+            type=op_type.decode() if isinstance(op_type, bytes) else str(op_type),
+            inputs=inputs,
+            attr=dict(zip(attributes[::2], attributes[1::2], strict=False)).__getitem__,
+            graph=None,
+            outputs=outputs,
+            attributes=attributes,
+        )
         self._ops.update((id(output), op) for output in outputs)  # the op holds them: ids last
 
     def op(self, tensor: Any) -> Op | None:
@@ -158,6 +169,34 @@ def again(op: Op, values: Sequence[Any]) -> Any:
       values: in the place of its `operands`.
     """
     return (_REDUCED if op.type in REDUCTIONS else _DONE)[op.type](op, *values)
+
+
+def can_be_copied(op: Op) -> bool:
+    """Whether `copied` gives what `op` would give for other inputs."""
+    if op.graph is None:
+        definition = op_def_registry.get(op.type)
+        if definition is None:
+            return False  # a function of the script's
+        calls = any(attr.type in _FUNCTIONS for attr in definition.attr)
+    else:
+        there: Any = op.outputs[0].op
+        definition, attributes = there.op_def, there.node_def.attr
+        calls = any(attributes[name].HasField("func") for name in attributes)
+    return not (definition.is_stateful or calls)
+
+
+def copied(op: Op, inputs: Sequence[Any]) -> Sequence[Any]:
+    """Any operation once more, with other inputs."""
+    if op.graph is None:
+        return execute.execute(
+            op.type.encode(), len(op.outputs), list(inputs), op.attributes, context.context()
+        )
+    there: Any = op.outputs[0].op
+    types = [output.dtype for output in there.outputs]
+    attributes = dict(there.node_def.attr)
+    return there.graph._create_op_internal(
+        there.type, list(inputs), types, attrs=attributes, op_def=there.op_def
+    ).outputs
 
 
 def _reduced(op: Op, value: Any) -> Any:

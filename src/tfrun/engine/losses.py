@@ -131,6 +131,10 @@ class Losses:
         """Whether somebody has said what a tensor is."""
         return id(tensor) in self._marked
 
+    def is_gradient(self, tensor: Any) -> bool:
+        """Whether a tape has given `tensor`."""
+        return id(tensor) in self._marked or id(tensor) in self._unweighed
+
     def op(self, tensor: Any) -> Any:
         """Who computed a tensor, an `Op`; None for what was there before."""
         return self._walk.op(tensor)

@@ -15,7 +15,15 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.engine import replica
-from tfrun.engine.loss_reader import MATHEMATICS, REDUCTIONS, Op, again, operands
+from tfrun.engine.loss_reader import (
+    MATHEMATICS,
+    REDUCTIONS,
+    Op,
+    again,
+    can_be_copied,
+    copied,
+    operands,
+)
 from tfrun.engine.loss_terms import Kind, LossParts, MeanOver, Term
 from tfrun.engine.losses import Losses
 from tfrun.engine.own_variables import SUMS, is_of_own_data
@@ -75,7 +83,7 @@ def for_update(losses: Losses, gradients: Sequence[Any]) -> tuple[list[Any], dic
     found = of_all(losses, list(wanted.values()))
     for (i, values), value in zip(wanted.items(), found, strict=True):
         if value is None and _is_of_gradients(losses, values):
-            _tell(losses, "an optimizer gets a gradient that the step has changed: it is")
+            tell(losses, "an optimizer gets a gradient that the step has changed: it is")
         elif value is None or value is values:
             continue
         elif isinstance(given[i], tf.IndexedSlices):
@@ -121,7 +129,7 @@ def to_keep(run: replica.ReplicaRun, variable: Any, value: Any) -> tuple[Any, bo
     if whole is None or (whole is value and kind is Term.ROWS):
         whole = _with_all_rows(run, variable, value)
     if whole is None or whole is value:
-        _tell(losses, f"the step keeps in the variable {variable.path!r} what it computes")
+        tell(losses, f"the step keeps in the variable {variable.path!r} what it computes")
         return value, False
     return whole, True
 
@@ -246,7 +254,7 @@ def _looked_into(
         )
     if isinstance(kind, LossParts) or not within:
         return False
-    if op.type not in _KNOWN and not _can_be_copied(op):
+    if op.type not in _KNOWN and not _can_be_copied(losses, tensor, op):
         return False
     no_rows = kind is Term.MIXED or all(_kind(losses, each) is not Term.ROWS for each in within)
     return no_rows and all(_is_made_of(losses, each, needed, seen) for each in within)
@@ -262,12 +270,12 @@ def _adds_rows(losses: Losses, op: Op) -> bool:
     return op.type in _SEGMENTS and rows[0] and not rows[-1]
 
 
-def _can_be_copied(op: Op) -> bool:
-    if op.graph is None:
+def _can_be_copied(losses: Losses, tensor: Any, op: Op) -> bool:
+    if op.type.startswith(SUMS) or not can_be_copied(op):
         return False
-    there: Any = op.outputs[0].op
-    calls = any(there.node_def.attr[name].HasField("func") for name in there.node_def.attr)
-    return not (there.op_def.is_stateful or calls or op.type.startswith(SUMS))
+    # What an eager step makes of its samples has their number as a size of its own, by chance
+    # that of another dimension, and so is something else on a worker that has fewer.
+    return op.graph is not None or _is_of_gradients(losses, tensor)
 
 
 def _is_of_gradients(losses: Losses, tensor: Any) -> bool:
@@ -322,18 +330,8 @@ def _again(
     elif known_op:
         values[id(tensor)] = again(op, new)
     else:
-        values.update(zip(map(id, op.outputs), _copied(op, new), strict=True))
+        values.update(zip(map(id, op.outputs), copied(op, new), strict=True))
     return values[id(tensor)]
-
-
-def _copied(op: Op, inputs: Sequence[Any]) -> Sequence[Any]:
-    """Any operation of a graph once more, with other inputs."""
-    there: Any = op.outputs[0].op
-    types = [output.dtype for output in there.outputs]
-    attributes = dict(there.node_def.attr)
-    return there.graph._create_op_internal(
-        there.type, list(inputs), types, attrs=attributes, op_def=there.op_def
-    ).outputs
 
 
 def _is_kept(variable: Any) -> bool:
@@ -345,7 +343,7 @@ def _is_kept(variable: Any) -> bool:
     )
 
 
-def _tell(losses: Losses, what: str) -> None:
+def tell(losses: Losses, what: str) -> None:
     """Says where each replica has another value than one worker would."""
     if losses.is_first_here:
         where = f" ({line})" if (line := script_line()) else ""

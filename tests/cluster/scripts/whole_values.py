@@ -269,11 +269,48 @@ class Unknown(Base):
         self.q.assign(tf.reduce_max(x))
 
 
+class Nested(Base):
+    """Changes gradients in a function of its own."""
+
+    @tf.function
+    def clipped(self, g):
+        return [tf.clip_by_norm(v, 0.3) for v in g]
+
+    def use(self, x, y, loss, g):
+        self.optimizer.apply(self.clipped(g), self.d.trainable_variables)
+
+
+class Scaled(Base):
+    """Changes gradients by what Python reads, where the step runs eagerly."""
+
+    def use(self, x, y, loss, g):
+        scale = 0.5 / float(tf.linalg.global_norm(g))
+        self.optimizer.apply([v * scale for v in g], self.d.trainable_variables)
+
+
+class Branch(Base):
+    """Changes gradients if Python finds them large, where the step runs eagerly."""
+
+    def use(self, x, y, loss, g):
+        if tf.linalg.global_norm(g) > 2.0:
+            g = [v * 0.5 for v in g]
+        self.optimizer.apply(g, self.d.trainable_variables)
+
+
+class Guard(Base):
+    """Makes no step with a loss or gradients that are no numbers, where the step runs eagerly."""
+
+    def use(self, x, y, loss, g):
+        if tf.math.is_nan(loss) or not all(tf.reduce_all(tf.math.is_finite(v)) for v in g):
+            return
+        self.optimizer.apply(g, self.d.trainable_variables)
+
+
 def numbers(cls):
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model = cls()
-        model.compile(optimizer=keras.optimizers.SGD(0.1))
+        model.compile(optimizer=keras.optimizers.SGD(0.1), run_eagerly="TEST_EAGER" in os.environ)
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(6)
     history = model.fit(data, epochs=2, verbose=0).history
     logs = [history[name][-1] for name in sorted(history)]
@@ -284,7 +321,8 @@ chosen = os.environ.get("TEST_CASES", "").split()
 results = {
     cls.__name__: numbers(cls)
     for cls in Base.__subclasses__()
-    if cls.__name__ in chosen or (not chosen and cls is not Unknown)
+    if cls.__name__ in chosen
+    or (not chosen and cls not in (Unknown, Nested, Scaled, Branch, Guard))
 }
 if "TFRUN_TEST_OUT" in os.environ:
     Path(os.environ["TFRUN_TEST_OUT"]).write_text(json.dumps(results))
