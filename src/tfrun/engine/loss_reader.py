@@ -54,10 +54,11 @@ class EagerRecorder:
         if graph is not None:
             return
         attributes = tuple(attrs or ())
+        named: dict[str, Any] = dict(zip(attributes[::2], attributes[1::2], strict=False))
         op = Op(
             type=op_type.decode() if isinstance(op_type, bytes) else str(op_type),
             inputs=inputs,
-            attr=dict(zip(attributes[::2], attributes[1::2], strict=False)).__getitem__,
+            attr=named.__getitem__,
             graph=None,
             outputs=outputs,
             attributes=attributes,
