@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -33,6 +33,7 @@ class Commit:
       metrics: the Keras variables that `totals` holds.
       per_run: updates in one run of the train step, known once it is traced.
       late: the step adds to `metrics` after its last update, so `totals` lacks the newest step.
+      updated: the optimizers of those updates, in their order, once it is traced.
     """
 
     steps: tf.Variable
@@ -41,6 +42,7 @@ class Commit:
     metrics: Sequence[Any]
     per_run: int = 0
     late: bool = False
+    updated: list[Any] = field(default_factory=list)
 
 
 _ATTRIBUTE = "_tfrun_commit"
@@ -132,6 +134,7 @@ def counted(run: replica.ReplicaRun, optimizer: Any, totals: Sequence[tf.Tensor]
             commit.totals.assign(totals[0], read_value=False)
         run.counts.append(commit.steps.assign_add(1, read_value=False))
     commit.per_run = len(run.counts)
+    commit.updated[commit.per_run - 1 :] = [optimizer]
     run.committed, commit.late = commit, False
 
 

@@ -16,7 +16,7 @@ from tfrun.data.global_random import Drawn
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
-from tfrun.engine import variable_values
+from tfrun.engine import empty_step, variable_values
 from tfrun.state import callback_state, random_state, snapshot
 from tfrun.state.keeper import Keeper
 from tfrun.state.snapshot import Place, Snapshot
@@ -111,6 +111,8 @@ class FitKeeper(Keeper):
         if self.trained:
             return
         self.trained, self._stopped = True, bool(self._model.stop_training)
+        if self._plan.ran_out and not self._stopped:
+            empty_step.make(self._model, self._commit)
         self._held_random = self._held_random or self._random(self.place.step)
         self._hold_everything()
 

@@ -73,15 +73,16 @@ class FeedEpochIterator(PythonEpochIterator):
         trained_on = contextlib.nullcontext() if self._training else ledger.not_trained_on()
         with trained_on, division.among(among):
             super().__init__(distribute_strategy, *args, **kwargs)
-        plan.drawn = self.drawn
+        plan.drawn, self._plan = self.drawn, plan
 
     def _enumerate_iterator(self) -> Any:
         steps = self._executions()
         if self._pace is not None and self._is_counted:
             steps = fit_plan.together(steps, self.num_batches or 0, self._pace)
         for execution in steps:
-            yield execution
-            self._has_given = True  # else the data had ended, and nobody comes back here
+            self._plan.ran_out = True
+            yield execution  # where the data has ended nobody comes back here
+            self._plan.ran_out, self._has_given = False, True
 
     def _interrupted_warning(self) -> None:
         """The data has come to its end: Keras warns. Without a single batch nothing is learned."""

@@ -142,6 +142,7 @@ class FitPlan:
         strategy and the options that Keras passes to its own; None for other models than that.
       iterator: the epoch iterator of the training data, once Keras has made it.
       drawn: what its batches have drawn from the global random generators.
+      ran_out: the newest step has got no batch, or has not come to its end yet.
     """
 
     reads: Reads = NOTHING_KNOWN
@@ -152,6 +153,7 @@ class FitPlan:
     make_iterator: Callable[[Any, dict[str, Any]], Any] | None = None
     iterator: Any = None
     drawn: Drawn = field(default_factory=Drawn)
+    ran_out: bool = False
 
     @contextlib.contextmanager
     def runs(self) -> Iterator[None]:
