@@ -116,9 +116,23 @@ class CallsInTurn(Calls):
 
     def sum_of_copies(self, variable: Any) -> tf.Tensor:
         """What all replicas of all workers have of a variable, added up; between two steps."""
+        return self._sum_of([copy.numpy() for copy in self.turns.apart(variable)])
+
+    def mean_of_replicas(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The mean over all replicas of all workers.
+
+        Args:
+          values: what each here has, between two steps; in a step what this one has.
+        """
+        if tf.executing_eagerly():
+            return self._sum_of([value.numpy() for value in values]) / self.turns.total
+        (total,) = self.all_reduce(Sum(tensors=values))
+        return total / self.turns.total
+
+    def _sum_of(self, arrays: Sequence[np.ndarray]) -> tf.Tensor:
         adder = Adder(self.turns.total)
-        for number, copy in zip(self.turns.held, self.turns.apart(variable), strict=True):
-            adder.add(number, [copy.numpy()])
+        for number, array in zip(self.turns.held, arrays, strict=True):
+            adder.add(number, [array])
         (total,) = self.group.all_reduce_parts(adder.take(), dtypes=adder.dtypes)
         return tf.constant(total)
 

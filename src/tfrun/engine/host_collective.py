@@ -201,7 +201,6 @@ def sum_all(
     gradients: Gradients | None = None,
     empty: Empty | None = None,
     *,
-    mean: int | None = None,
     before: Callable[[], None] = lambda: None,
 ) -> list[Any]:
     """Sums each value over the workers; `tf.IndexedSlices` are gathered, not made dense.
@@ -211,7 +210,6 @@ def sum_all(
       values: tensors or `tf.IndexedSlices`.
       gradients: those of them, all dense, that may travel compressed.
       empty: those of them that count as zeros on a worker without samples, if they are dense.
-      mean: what to divide by.
       before: is called before the worker waits for all that it gives itself.
     """
     values = [v if isinstance(v, tf.IndexedSlices) else tf.convert_to_tensor(v) for v in values]
@@ -221,7 +219,7 @@ def sum_all(
     if dense:
         wanted = Sum(tensors=values, gradients=gradients, empty=empty).part(dense, "")
         for i, total in zip(dense, calls.all_reduce(wanted, before), strict=True):
-            results[i] = total / mean if mean else total
+            results[i] = total
     else:
         before()
     if sparse:
@@ -229,10 +227,14 @@ def sum_all(
         joined = calls.all_gather(parts, [0] * len(parts))
         for position, i in enumerate(sparse):
             rows, indices = joined[2 * position : 2 * position + 2]
-            results[i] = tf.IndexedSlices(
-                rows / mean if mean else rows, indices, values[i].dense_shape
-            )
+            results[i] = tf.IndexedSlices(rows, indices, values[i].dense_shape)
     return results
+
+
+def _over(total: Any, count: Any) -> Any:
+    if isinstance(total, tf.IndexedSlices):
+        return tf.IndexedSlices(_over(total.values, count), total.indices, total.dense_shape)
+    return total / tf.cast(count, total.dtype)
 
 
 def sum_in_turn(
@@ -284,10 +286,14 @@ class HostCrossDeviceOps(cross_device_ops.CollectiveAllReduce):
         self._calls = calls
 
     def _all_reduce(self, reduce_op, value, replica_id, options):
-        turns = getattr(self._calls, "turns", None)
-        count = turns.total if turns else self._group_size
-        mean = count if reduce_op == tf.distribute.ReduceOp.MEAN else None
-        results = sum_all(self._calls, tf.nest.flatten(value), mean=mean)
+        values, turns = tf.nest.flatten(value), getattr(self._calls, "turns", None)
+        mean = self._group_size if reduce_op == tf.distribute.ReduceOp.MEAN else None
+        if mean and turns and not turns.one_each and not tf.executing_eagerly():
+            # A function may be called in a step, by each replica, or outside, by each worker.
+            *results, mean = sum_all(self._calls, [*values, tf.ones([], tf.float64)])
+        else:
+            results = sum_all(self._calls, values)
+        results = results if mean is None else [_over(total, mean) for total in results]
         return tf.nest.pack_sequence_as(value, results)
 
     def _all_reduce_per_replica_values(self, reduce_op, per_replica_values, options):

@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 from keras import StatelessScope, tree
 
-from tfrun.engine import step_clock, step_losses
-from tfrun.engine.variable_values import copies, read
+from tfrun.engine import replica, step_clock, step_losses
+from tfrun.engine.variable_values import read
 
 _BUILD_FIRST = "_tfrun_build_first"
 _RESUMED_LOGS = "_tfrun_resumed_logs"
@@ -34,7 +34,8 @@ def mean_of_logs(local, strategy):
     """The mean over the workers of every number in `local`, in one collective.
 
     Args:
-      local: a nested structure of numbers and tensors, of the same shapes on all workers.
+      local: a nested structure of numbers and tensors, of the same shapes on all workers. Of what
+        a worker's replicas have returned in turn, that of the first: the mean is over them all.
       strategy: one of tfrun's strategies. All workers must call this.
 
     Returns:
@@ -44,11 +45,17 @@ def mean_of_logs(local, strategy):
         tf.constant(leaf, tf.float64) if isinstance(leaf, float) else tf.convert_to_tensor(leaf)
         for leaf in tree.flatten(local)
     ]
-    if not leaves or not strategy.extended._in_multi_worker_mode():
+    turns, in_step = replica.turns_of(strategy), not tf.executing_eagerly()
+    returned = turns.returned_with(local) if turns and not in_step else []
+    of_replicas = returned or (turns and in_step)
+    if not leaves or not (of_replicas or strategy.extended._in_multi_worker_mode()):
         return local
     dtype = tf.float64 if any(leaf.dtype == tf.float64 for leaf in leaves) else tf.float32
-    packed = tf.concat([tf.reshape(tf.cast(leaf, dtype), [-1]) for leaf in leaves], 0)
+    packed = _packed(leaves, dtype)
     reduce = functools.partial(strategy.reduce, tf.distribute.ReduceOp.MEAN, packed, axis=None)
+    if of_replicas:
+        each = [_packed(tree.flatten(one), dtype) for one in returned] or [packed]
+        reduce = functools.partial(strategy.extended._host_calls.mean_of_replicas, each)
     clock = step_clock.of(strategy)
     if clock is None or not tf.inside_function() or step_clock.is_xla():
         means = reduce()
@@ -62,6 +69,10 @@ def mean_of_logs(local, strategy):
             for part, leaf in zip(parts, leaves, strict=True)
         ],
     )
+
+
+def _packed(leaves, dtype):
+    return tf.concat([tf.reshape(tf.cast(leaf, dtype), [-1]) for leaf in leaves], 0)
 
 
 def logs_of_all(local, strategy):
@@ -79,9 +90,11 @@ def logs_of_all(local, strategy):
     counted = [v for v in model.metrics_variables if _adds_up(v)] if names else []
     if not counted:
         return mean_of_logs(local, strategy)
-    workers = strategy.num_replicas_in_sync // len(copies(counted[0]))
-    here = [tf.cast(tf.add_n([read(one) for one in copies(v)]), tf.float64) for v in counted]
-    logs, totals = mean_of_logs((local, [total * workers for total in here]), strategy)
+    # Those that this part of the graph has assigned: a worker's replicas in turn are one each.
+    counts = [strategy.experimental_local_results(v._value) for v in counted]
+    parts = strategy.num_replicas_in_sync // len(counts[0])
+    here = [tf.cast(tf.add_n([read(one) for one in each]), tf.float64) for each in counts]
+    logs, totals = mean_of_logs((local, [total * parts for total in here]), strategy)
     values = [tf.cast(total, v.dtype) for v, total in zip(counted, totals, strict=True)]
     with StatelessScope(state_mapping=list(zip(counted, values, strict=True))):
         found = model.get_metrics_result()

@@ -59,6 +59,7 @@ class Turns:
         self._meeting: Meeting | None = None
         self._begun: list[threading.Event] = []
         self._failure: BaseException | None = None
+        self._returned: list[Any] = []  # by each replica, in the newest step
 
     def number(self) -> tf.Tensor:
         """The replica's number among all, int32 scalar; where a step is traced."""
@@ -100,6 +101,10 @@ class Turns:
         """A metric's variables, one for each replica here."""
         return self.copies.apart(variable)
 
+    def returned_with(self, first: Any) -> list[Any]:
+        """What each replica here has returned in the newest step, if the first has `first`."""
+        return self._returned if self._returned and self._returned[0] is first else []
+
     def run(self, function: Any, given: Sequence[Any]) -> Any:
         """Has each replica run a traced step; returns what the first one's returns.
 
@@ -116,9 +121,10 @@ class Turns:
         if len(self.held) == 1:
             self._meeting = Meeting(1, self._start, self._wake)
             try:
-                return traced[0](given[0])
+                self._returned = [traced[0](given[0])]
             finally:
                 self._meeting = None
+            return self._returned[0]
         self.copies.begin_step()
         self._begun = [threading.Event() for _ in self.held]
         self._meeting, self._failure = Meeting(len(self.held), self._start, self._wake), None
@@ -135,7 +141,8 @@ class Turns:
             # Some of them have something left in them.
             self._queues[:] = [_queue() for _ in self.held]
             raise self._failure
-        return next(call.result() for call in calls)  # raises what ends the data
+        self._returned = [call.result() for call in calls]  # raises what ends the data
+        return self._returned[0]
 
     def _call(self, place: int, step: Callable[[], Any]) -> Any:
         own_copies.calls_as(place)

@@ -161,7 +161,8 @@ def refuse_to_compile(original):
         strategy = self.distribute_strategy
         if self.jit_compile and is_repaired(strategy) and strategy.num_replicas_in_sync > 1:
             on_cpu = any("CPU" in device for device in strategy.extended.worker_devices)
-            if on_cpu and strategy.extended._in_multi_worker_mode():
+            several = replica.turns_of(strategy) or strategy.extended._in_multi_worker_mode()
+            if on_cpu and several:
                 if strategy is not adoption.given():
                     raise _not_compiled()
                 adopted_script.tell(

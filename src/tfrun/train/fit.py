@@ -15,7 +15,7 @@ from keras.src.backend import compute_output_spec
 from tfrun.data import errors
 from tfrun.data.keras import global_batch
 from tfrun.data.keras.fit_plan import FitPlan
-from tfrun.engine import own_steps, scaled_rate, step_clock
+from tfrun.engine import own_steps, replica, scaled_rate, step_clock
 from tfrun.engine.agree import check_same_call, mean_over_workers, multi_worker_strategy
 from tfrun.engine.local_mode import (
     alone,
@@ -24,6 +24,7 @@ from tfrun.engine.local_mode import (
     on_own_batch,
     refused,
 )
+from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
@@ -145,7 +146,9 @@ def _fit(
             sees_steps = steps_per_execution.sees_every_step(given)
             plan.pace = steps_per_execution.pace_of(model, None, sees_steps=sees_steps)
             _set_callbacks(call, arrange(given, steps.executed))
-        with plan.runs():
+        reads = callback_kinds.reads_batch_logs(given)
+        reads |= callback_kinds.acts_on_batches(given, callback_kinds.TEST_BATCH)
+        with plan.runs(), _logs_of_replicas(model, reads, "train_function", "test_function"):
             return original(*call.args, **call.kwargs)
     train, test, global_logs, sees_steps, has_loaded = before_call(
         strategy,
@@ -218,7 +221,25 @@ def run_on_batch(original: Method, model: keras.Model, args: tuple, kwargs: dict
     if in_local_mode() and multi_worker_strategy(model) is not None:
         with alone(model):
             return original(model, *args, **kwargs)
+    _check_one_replica_each(model, "model.test_on_batch")
     return original(model, *args, **kwargs)
+
+
+def _check_one_replica_each(model: keras.Model, call: str) -> None:
+    """Refuses a call with this worker's own batch, which is one replica's.
+
+    Raises:
+      TfrunError: TFRUN-518.
+    """
+    turns = replica.turns_of(model.distribute_strategy)
+    if turns and not turns.one_each:
+        raise TfrunError(
+            "TFRUN-518",
+            f"{call} takes this worker's own batch, and the job has {turns.total} replicas",
+            where=call,
+            expected="one replica on each worker, or Keras's fit and evaluate",
+            fix="Leave out --replicas, or call fit or evaluate",
+        )
 
 
 def run_predict_on_batch(
@@ -259,6 +280,7 @@ def run_train_on_batch(
     """Runs `train_on_batch`, which one worker cannot do without the others."""
     if in_local_mode() and multi_worker_strategy(model) is not None:
         raise refused("model.train_on_batch")
+    _check_one_replica_each(model, "model.train_on_batch")
     scaled_rate.check_elsewhere("model.train_on_batch")
     return original(model, *args, **kwargs)
 
@@ -272,7 +294,10 @@ def _run_loop(
             return original(model, *args, **kwargs), None
     strategy = multi_worker_strategy(model)
     if strategy is None:
-        return original(model, *args, **kwargs), None
+        given = _flat(kwargs.get("callbacks"))
+        reads = callback_kinds.acts_on_batches(given, batch_hooks)
+        with _logs_of_replicas(model, reads, "test_function"):
+            return original(model, *args, **kwargs), None
     if in_local_mode():
         with alone(model):
             return original(model, *args, **kwargs), None
@@ -342,6 +367,16 @@ def _step_logs(model: keras.Model, strategy: Any, scope: str, *functions: str) -
         yield
     finally:
         strategy.step_logs = before
+
+
+def _logs_of_replicas(
+    model: keras.Model, are_read: bool, *functions: str
+) -> contextlib.AbstractContextManager:
+    """The logs of each step of the only worker: those of all its replicas, where they are read."""
+    strategy = model.distribute_strategy
+    if not are_read or replica.turns_of(strategy) is None:
+        return contextlib.nullcontext()
+    return _step_logs(model, strategy, "global", *functions)
 
 
 def _logs_of(model: keras.Model, function: str) -> str:
