@@ -12,6 +12,7 @@ import pytest
 
 SCRIPT = Path(__file__).parent / "scripts" / "of_replicas.py"
 MODELS = ("cnn", "transformer", "gan", "recommender", "generator", "sequence")
+FEATURES = ("logs", "own", "scaled", "two")
 OPTIONS = ("--replicas", 4, "--threads-per-worker", 1)
 SECONDS = 300
 
@@ -32,6 +33,20 @@ def test_one_to_four_workers_compute_the_same_bits(jobs):
     assert bits(jobs, "-n", 3, TFRUN_SHARED_MEMORY="0") == alone, "over TCP"
 
 
+@pytest.mark.timeout(5 * SECONDS)
+def test_what_fit_takes_besides_has_the_same_bits(jobs):
+    """Batch logs, own logs and test steps, loss scaling, clipping, accumulation, averages, weights."""
+    alone = bits(jobs, "-n", 1, models=FEATURES)
+    for workers in (2, 3):
+        assert bits(jobs, "-n", workers, models=FEATURES) == alone, f"{workers} workers"
+    assert bits(jobs, "-n", 3, "--overlap", "on", models=FEATURES) == alone, "with --overlap"
+    options = ("--threads-per-worker", 1)
+    job = jobs.run("-n", 4, *options, SCRIPT, "logs", timeout=SECONDS)
+    assert [line.partition("BITS ")[2] for line in job.stdout.splitlines() if "BITS" in line] == (
+        alone[:1]
+    ), "one replica on each worker, without --replicas"
+
+
 @pytest.mark.timeout(3 * SECONDS)
 def test_a_death_changes_no_bit(jobs):
     model = ("cnn",)
@@ -41,6 +56,7 @@ def test_a_death_changes_no_bit(jobs):
 
 
 REFUSED = {
+    "a worker's own batch": ("", "model.compile('sgd', 'mse')\nmodel.train_on_batch(x, x)"),
     "eagerly": ("model.compile('sgd', 'mse', run_eagerly=True)", "model.fit(x, x, verbose=0)"),
     "its own loop": (
         "@tf.function\ndef step():\n    return strategy.run(lambda: tf.ones([]))",

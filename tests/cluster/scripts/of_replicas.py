@@ -1,5 +1,6 @@
 """Trains one small model after the other, and prints the bits of each: weights and metrics."""
 
+import functools
 import hashlib
 import os
 import signal
@@ -150,6 +151,90 @@ def sequence():
     keras.config.set_dtype_policy("float32")
     model.compile("rmsprop", "mse")
     told("sequence", model, model.fit(Sequence(), epochs=2, verbose=0))
+
+
+class Read(keras.callbacks.Callback):
+    """What a callback reads of each batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.found.append({k: float(value).hex() for k, value in logs.items()})
+
+    on_test_batch_end = on_train_batch_end
+
+
+def logs():
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1, "sigmoid")])
+    model.compile("sgd", "binary_crossentropy", metrics=["accuracy", "AUC"])
+    x, read = samples((43, 5)), Read()
+    y = (x.sum(1, keepdims=True) > 0).astype("float32")
+    options = {"batch_size": 16, "verbose": 0, "callbacks": [read]}
+    history = model.fit(x, y, validation_split=0.2, class_weight={0: 1.0, 1: 2.5}, **options)
+    assert model.evaluate(x, y, **options)[0] == float.fromhex(read.found[-1]["loss"])
+    told("logs", model, history, read.found)
+    three = functools.partial(tfrun.strategy().reduce, "MEAN", tf.constant(3.0), axis=None)
+    assert float(three()) == float(tf.function(three, autograph=False)()) == 3.0
+    last = float.fromhex(read.found[2]["AUC"])
+    assert abs(last - history.history["AUC"][0]) < 1e-6, "the epoch's are those of its last step"
+
+
+class Own(keras.Model):
+    """Its logs are no metrics."""
+
+    def far(self, x, y, training):
+        found = self(x, training=training)
+        return found, tf.reduce_mean((found - y) ** 2)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            found, loss = self.far(x, y, training=True)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_weights), self.trainable_weights)
+        return {"loss": loss, "far": tf.reduce_max(tf.abs(found - y))}
+
+    def test_step(self, data):
+        found, loss = self.far(*data, training=False)
+        return {"loss": loss, "size": tf.norm(found)}
+
+
+def own():
+    inputs = keras.Input((5,))
+    model = Own(inputs, keras.layers.Dense(1)(keras.layers.GaussianNoise(0.1, seed=5)(inputs)))
+    model.compile(keras.optimizers.SGD(0.01, use_ema=True, ema_overwrite_frequency=2))
+    x, y = samples((43, 5)), samples((43, 1), 3)
+    history = model.fit(x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x[:9], y[:9]))
+    told("own", model, history, model.evaluate(x, y, batch_size=16, verbose=0, return_dict=True))
+
+
+def scaled():
+    keras.config.set_dtype_policy("mixed_float16")
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    keras.config.set_dtype_policy("float32")
+    inner = keras.optimizers.Adam(0.01, global_clipnorm=0.5)
+    optimizer = keras.optimizers.LossScaleOptimizer(inner, dynamic_growth_steps=2)
+    model.compile(optimizer, "mse")
+    x, y = samples((60, 5)), samples((60, 1), 3)
+    x[17] = 60000.0  # one replica's gradients overflow
+    data = tf.data.Dataset.from_tensor_slices((x, y, np.linspace(0.5, 1.5, 60))).batch(14)
+    history = model.fit(data, epochs=2, verbose=0, validation_data=data.take(2))
+    told("scaled", model, history, float(optimizer.dynamic_scale), int(optimizer.iterations))
+
+
+def two():
+    inputs = keras.Input((5,))
+    a, b = (keras.layers.Dense(1, name=name)(inputs) for name in "ab")
+    model = keras.Model(inputs, {"a": a, "b": b})
+    three = {"steps_per_execution": 3}
+    optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=3, clipvalue=0.1)
+    model.compile(optimizer, {"a": "mse", "b": "mae"}, metrics={"a": "mae"}, **three)
+    data = samples((43, 5)), {"a": samples((43, 1), 3), "b": samples((43, 1), 4)}
+    weights = {"a": np.linspace(0, 1, 43), "b": np.linspace(2, 1, 43)}
+    history = model.fit(*data, batch_size=6, epochs=2, sample_weight=weights, verbose=0)
+    found = model.evaluate(*data, batch_size=16, verbose=0, return_dict=True)
+    told("two", model, history, {k: float(v).hex() for k, v in found.items()})
 
 
 for name in sys.argv[1:]:
