@@ -35,7 +35,7 @@ def test_one_to_four_workers_compute_the_same_bits(jobs):
 
 @pytest.mark.timeout(5 * SECONDS)
 def test_what_fit_takes_besides_has_the_same_bits(jobs):
-    """Batch logs, own logs and test steps, loss scaling, clipping, accumulation, averages, weights."""
+    """Logs of batches and of own steps, loss scaling, clipping, accumulation, averages, weights."""
     alone = bits(jobs, "-n", 1, models=FEATURES)
     for workers in (2, 3):
         assert bits(jobs, "-n", workers, models=FEATURES) == alone, f"{workers} workers"
