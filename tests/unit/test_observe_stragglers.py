@@ -51,6 +51,14 @@ def test_the_slow_one_is_named_once_with_what_it_is_slow_at(part: str, slow_at: 
     assert named[0].factor > 3
 
 
+def test_it_is_named_once_for_each_cause_until_it_is_over():
+    computes, reads, well = numbers(compute=0.05), numbers(input=0.05), numbers()
+    slow = [*[computes] * 6, *[reads] * 6, *[computes] * 6, *[reads] * 6]
+    named = [(v.slow, v.slow_at) for v in judged([*slow, *[well] * 6, *[reads] * 6]) if v]
+    assert [v[1] for v in named if v[0]] == ["compute", "input", "input"]
+    assert [v[0] for v in named] == [True, True, False, True]
+
+
 def test_what_it_was_slow_at_most_is_named_not_what_it_was_slow_at_last():
     computes, reads = numbers(compute=0.05), numbers(steps=2, input=0.08)
     (verdict,) = (v for v in judged([computes, computes, reads]) if v)

@@ -34,13 +34,15 @@ class Suspicion:
       reports: in how many reports.
       lost: seconds that it has taken longer than the others in these steps, by `PARTS`. One report
         alone may hold ten steps, of which one has been held up elsewhere than usual.
-      named: it is a straggler.
+      slow: it was so in these steps.
+      named: what it has been named for since it became a straggler; empty when it is none.
     """
 
     steps: int = 0
     reports: int = 0
     lost: tuple[float, ...] = (0.0,) * len(PARTS)
-    named: bool = False
+    slow: bool = True
+    named: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ class Usual:
 
 @dataclass(frozen=True, kw_only=True)
 class StragglerVerdict:
-    """A worker has become a straggler, or has ceased to be one.
+    """A worker has become a straggler, is one for another cause too, or has ceased to be one.
 
     Attributes:
       slow: which of both.
@@ -90,31 +92,33 @@ def judge(
         return before, None
     own, usual = _lag(mine, usual_of(others))
     factor = own / usual if usual > 0 else 1.0
-    if before.named:
-        counts = factor < BACK_FACTOR
-    else:
-        counts = factor > FACTOR and own - usual > LEAST_SECONDS
-    if not counts:
+    slow = factor > FACTOR and own - usual > LEAST_SECONDS
+    if not slow and not (before.named and factor < BACK_FACTOR):
         return Suspicion(named=before.named), None
+    if slow != before.slow:
+        before = Suspicion(named=before.named, slow=slow)
     lost = zip(before.lost, _lost(mine, others), strict=True)
     now = Suspicion(
         steps=before.steps + mine.steps,
         reports=before.reports + 1,
         lost=tuple(known + mine.steps * more for known, more in lost),
+        slow=slow,
         named=before.named,
     )
     if now.steps < STEPS or now.reports < REPORTS:
         return now, None
     cause = CAUSES[max(zip(PARTS, now.lost, strict=True), key=lambda pair: pair[1])[0]]
+    if slow and cause in before.named:
+        return Suspicion(named=before.named), None
     verdict = StragglerVerdict(
-        slow=not before.named,
+        slow=slow,
         factor=round(factor, 2),
         own_seconds=own,
         usual_seconds=usual,
         slow_at=cause,
         network_to=mine.network_to if cause == "network" else "",
     )
-    return Suspicion(named=not before.named), verdict
+    return Suspicion(named=(*before.named, cause) if slow else ()), verdict
 
 
 def usual_of(reports: Iterable[Numbers]) -> Usual:
