@@ -17,7 +17,6 @@ import keras
 import tensorflow as tf
 from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-from keras.src.trainers.data_adapters import data_adapter_utils
 
 from tfrun.engine import commit, own_steps, replica, whole_values
 from tfrun.engine.losses import Losses
@@ -137,8 +136,8 @@ def _count_samples(run: replica.ReplicaRun, args: tuple[Any, ...]) -> None:
 
     Gives the run its `samples` and `all_samples`.
     """
-    x, _, _ = data_adapter_utils.unpack_x_y_sample_weight(args[0])
-    first: Any = next((leaf for leaf in tree.flatten(x) if leaf is not None), None)
+    # A step of the script's own may take more than (x, y, sample_weight).
+    first: Any = next((leaf for leaf in tree.flatten(args[0]) if leaf is not None), None)
     if not tf.is_tensor(first) or first.shape.rank == 0:
         return
     if not tf.executing_eagerly() and first.shape.rank and first.shape[0] is not None:
