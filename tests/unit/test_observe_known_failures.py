@@ -108,6 +108,10 @@ SAID = {
     "pipeline that resulted in an empty dataset.": "no data",
     'Input 0 of layer "dense" is incompatible with the layer: expected axis -1 of input shape to '
     "have value 64, but received input with shape (None, 32)": "shapes",
+    # Keras's example "Metric learning", with batches of shape (2, classes, …), on two workers
+    "slice index 1 of dimension 0 out of bounds.": "a part of the batch",
+    # … and "Switch Transformer", which makes tokens of a batch
+    "Cannot reshape a tensor with 320 elements to shape [80,8] (640)": "a part of the batch",
     "Received a label value of 12 which is outside the valid range of [0, 10).": "labels outside "
     "of the classes",
     # A real one, on a CPU; TensorFlow waits 10 s before it says so.

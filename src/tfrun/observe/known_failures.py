@@ -160,6 +160,15 @@ KNOWN = (
         fix="Build the model as it was, or begin anew with --fresh or another --checkpoint-dir",
     ),
     Known(
+        name="a part of the batch",
+        pattern=r"slice index \d+ of dimension 0 out of bounds"
+        r"|Cannot reshape a tensor with \d+ elements|Input to reshape is a tensor with \d+ values",
+        likely="the script counts on whole batches (BATCH_SIZE in a reshape, data[1] in a step), "
+        "and each of several workers has a part of the rows",
+        fix="Take the number of rows from the tensor (-1, tf.shape(x)[0]), and make samples the "
+        "first dimension; or train with -n 1",
+    ),
+    Known(
         name="shapes",
         pattern=r"Incompatible shapes|incompatible with the layer|expected (axis|shape|min_ndim)"
         r"|Shapes? .* (are|is) (not |in)compatible|Matrix size-incompatible",
