@@ -17,7 +17,7 @@ from tfrun.process.files.callers import Caller, caller
 from tfrun.process.files.journal import Journal
 from tfrun.process.files.opening import key_of
 from tfrun.process.files.rules import Did, is_being_written, newest_of_others
-from tfrun.process.files.versions import alive, opened_as, show_to_its_writer
+from tfrun.process.files.versions import alive, forget, opened_as, show_to_its_writer
 
 # What they do, and the error of the one who comes second.
 DONE: dict[str, tuple[Did, type[OSError]]] = {
@@ -52,6 +52,9 @@ class Folders:
             if not key:
                 return original(*args, **kwargs)
             show_to_its_writer(lambda: key_of(args[0]))
+            if did is not Did.MADE:
+                for path in paths:
+                    forget(key_of(path))
             with self._journal.held_if_there() as knows:
                 if knows and did is Did.REMOVED and self._is_being_written(key):
                     return None
@@ -74,6 +77,7 @@ class Folders:
             key = self._key(args[:1], kwargs, sys._getframe(1))
             if not key:
                 return original(*args, **kwargs)
+            forget(key)
             with self._journal.held_if_there() as knows:
                 if knows and (at := self._done_by_others(Did.CLEARED, key, inside=True)):
                     return self._journal.agree(key, at)

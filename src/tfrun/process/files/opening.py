@@ -120,8 +120,8 @@ class Opening:
 
     def _source(self, key: str) -> str | None:
         """What this worker finds under a name: what it wrote there, or else what is there."""
-        if (key, self._task) in last:
-            return f"/proc/self/fd/{last[key, self._task]}"
+        if mine := last(key):
+            return mine
         is_new = not self._journal.count(Did.OPENED, key) and self._is_made_by_others(key)
         return key if os.path.lexists(key) and not is_new else None
 

@@ -20,13 +20,15 @@ from typing import Any
 from tfrun.process.files.journal import Journal
 from tfrun.process.files.rules import Deed, Did, Name, takes, whole_lines
 
+KEPT = 16  # files that a worker may go on with: each holds its descriptor and its disk
 LONG_SECONDS = 30.0  # who writes text for longer writes a log, which is shown while it grows
 _SPECIAL = ("/dev/", "/proc/", "/sys/")
 # As they are without folders.py and opening.py.
 _replace, _remove, _python_open = os.replace, os.remove, open
 
 _open: weakref.WeakSet[Version] = weakref.WeakSet()  # those of this process
-last = dict[tuple[str, str], int]()  # what was written there that may be gone on with
+# What was last written under a name. Another worker's may have the name by now, with more in it.
+_last = dict[str, int]()
 
 
 class Inode:
@@ -229,13 +231,24 @@ class Version(io.FileIO):
             return
         try:
             self.publish(is_whole=True)
-            if self.is_kept and not self._named:
-                key = self._inode.path, self.mine.task
-                if key in last:
-                    os.close(last[key])
-                last[key] = os.dup(self.fileno())
+            if self.is_kept:
+                forget(self._inode.path)
+                if len(_last) >= KEPT:
+                    forget(next(iter(_last)))
+                _last[self._inode.path] = os.dup(self.fileno())
         finally:
             super().close()
+
+
+def last(path: str) -> str | None:
+    """Where this process finds what it last wrote under a name, and may go on with."""
+    return f"/proc/self/fd/{_last[path]}" if path in _last else None
+
+
+def forget(path: str) -> None:
+    """Has nothing gone on with there or in there: the script has removed it, or written another."""
+    for known in [known for known in _last if known == path or known.startswith(path + os.sep)]:
+        os.close(_last.pop(known))
 
 
 def alive(deeds: Iterable[Deed]) -> frozenset[int]:
