@@ -204,6 +204,7 @@ TOLD = {
         "strategy": "script",
         "scale_batch": "1",
         "replicas": "2",
+        "balance": "auto",
         "communication": "host",
         "compress": "bf16",
         "overlap": "on",

@@ -122,6 +122,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Effect]] = {
     "hang_timeout": (("60",), _timeout("hang_timeout")),
     "strategy": (("script",), lambda job, value: job.of_job("strategy") == value),
     "replicas": (("2",), lambda job, count: job.found["replicas"] == int(count)),
+    "balance": (("auto",), lambda job, value: job.of_job("balance") == value),
     "communication": (
         ("host", "ring"),
         lambda job, way: job.found["host collective"] == (way == "host"),
@@ -149,6 +150,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Effect]] = {
 }
 # What shows only where something else happens: the test that shows it.
 PROVED = {
+    "balance": "cluster/test_balance.py::test_replicas_move_and_no_bit_changes",
     "compress": "options/test_effects.py::test_compressed_gradients_are_half_the_bytes",
     "fresh": "cluster/test_recovery_faults.py::test_a_fresh_start_puts_checkpoints_aside",
     "grace": "cluster/test_preemption.py"
@@ -202,6 +204,7 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
         or (chosen.get("communication") == "ring" and "compress" in chosen)
         or ("replicas" in chosen and (mode == "servers" or "strategy" in chosen or workers == "3"))
         or ("replicas" in chosen and by_ring and workers != "2")
+        or ("balance" in chosen and ("replicas" not in chosen or workers != "1:2"))
         or (mode == "servers" and "steps_per_execution" in chosen)
         or (mode == "servers" and "deterministic" in chosen and workers != "1")
         or ("max_staleness" in chosen and mode != "servers")

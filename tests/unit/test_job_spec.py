@@ -89,6 +89,7 @@ SPECS = st.builds(
     communication=st.sampled_from(["auto", "host", "ring", "nccl"]),
     compress=st.sampled_from(["off", "bf16", "fp16"]),
     replicas=st.integers(0, 100),
+    balance=st.sampled_from(["off", "auto"]),
     overlap=st.sampled_from(["auto", "on", "off"]),
     small_bytes=st.none() | st.integers(0, 1 << 30),
     threads_per_worker=st.none() | st.integers(1, 64),

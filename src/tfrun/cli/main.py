@@ -16,6 +16,7 @@ from tfrun.cli.params import DIRECTORY, SECONDS, Number, context
 from tfrun.job.errors import TfrunError
 from tfrun.job.settings import leave_outer_job
 from tfrun.job.spec import (
+    BALANCES,
     COMMUNICATIONS,
     COMPRESSIONS,
     MAX_THREADS,
@@ -180,6 +181,12 @@ class _Command(click.Command):
     type=click.IntRange(min=1),
     metavar="V",
     help="Divide each batch into V pieces: the same bits on 1 to V workers.  [default: N pieces]",
+)
+@click.option(
+    "--balance",
+    type=click.Choice(BALANCES),
+    default="off",
+    help="auto: with --replicas, replicas move from slow workers to fast ones as the job runs.",
 )
 @click.option(
     "--communication",

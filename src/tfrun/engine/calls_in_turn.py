@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -156,7 +157,9 @@ class CallsInTurn(Calls):
             handed = functools.partial(add, self.turns.held[place], arrays)
             if not self.turns.hands_in(place, name, handed):
                 return None
+            began = time.perf_counter()
             found = together()
+            self.turns.waited += time.perf_counter() - began
             self._takers = len(self.turns.held) - 1
             self._found = [found[i] for i in for_all] if self._takers else []
             return found

@@ -31,11 +31,12 @@ from tfrun.collective.form_collective import form
 from tfrun.collective.key_value_store import RemoteStore, Store
 from tfrun.collective.links import Patience
 from tfrun.collective.peer_listener import PeerListener
+from tfrun.engine.balance import Balance
 from tfrun.engine.calls_in_turn import CallsInTurn
 from tfrun.engine.host_collective_ops import Calls, Empty, Sum
 from tfrun.engine.overlap import pays as overlap_pays
 from tfrun.engine.turns import Turns
-from tfrun.job import replicas, reports
+from tfrun.job import holding, replicas, reports
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
 from tfrun.job.world import stated_replicas, world
@@ -107,7 +108,13 @@ def _made(members: Collective) -> Calls:
         return Calls(members, overlaps=overlaps)
     division = replicas.held(total, members.world)
     members.hold(division)
-    return CallsInTurn(members, Turns(division[members.rank], total, members.world))
+    moves = holding.may_move()
+    most = total - members.world + 1 if moves else 0
+    calls = CallsInTurn(members, Turns(division[members.rank], total, members.world, most))
+    if moves:
+        calls.turns.balance = Balance(calls)
+        holding.arrange(calls.turns.balance.between_steps)
+    return calls
 
 
 def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:

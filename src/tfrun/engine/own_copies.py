@@ -29,7 +29,7 @@ class OwnCopies:
     """The variables of which each replica of this worker has its own.
 
     Args:
-      count: of replicas.
+      count: of replicas, at most.
     """
 
     def __init__(self, count: int) -> None:
@@ -54,14 +54,22 @@ class OwnCopies:
             self._copy(variable)
         return self._copies[id(variable.handle)]
 
-    def prepare(self, function: Any) -> None:
-        """Has a concrete function take the copies of the replica in whose thread it is called."""
+    def counted(self) -> list[list[Any]]:
+        """What each replica has counted of each metric, in an order that all workers share."""
+        return [made for made in self._copies.values() if is_apart(made[0])]
+
+    def prepare(self, function: Any) -> bool:
+        """Has a concrete function take the copies of the replica in whose thread it is called.
+
+        Returns:
+          Whether it has not been called before.
+        """
         if id(function) in self._ready:
-            return
+            return False
         variables = {id(v.handle): v for v in function.graph.variables}
         besides, in_updates = _assigned(function.graph)
-        for key in besides:
-            if key in variables and key not in self._copies:
+        for key in (id(outer) for outer, _ in function.graph.captures):  # as they were traced
+            if key in besides and key in variables and key not in self._copies:
                 if key in in_updates:
                     raise _trained_and_assigned(variables[key])
                 self._copy(variables[key])
@@ -69,6 +77,7 @@ class OwnCopies:
             [self._chosen(tensor) for tensor in function.captured_inputs]
         )
         self._ready[id(function)] = function
+        return True
 
     def _copy(self, variable: Any) -> None:
         with tf.init_scope(), tf.device(variable.device):

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfrun.data.keras import division
 from tfrun.engine import multi_step_function
 from tfrun.engine.turns import Turns
 from tfrun.job.errors import TfrunError
@@ -39,21 +40,30 @@ def function(model: Any, step: Any, turns: Turns) -> Any:
     def on_next(iterator: Any) -> Any:
         return one(iterator.get_next())
 
-    here = len(turns.held)
+    balance = turns.balance if step == model.train_step else None
 
     def run(iterator: Any) -> Any:
+        if isinstance(iterator, division.AllPieces):
+            return turns.run(on_batch, iterator.own(), iterator.spec)
+        here = len(turns.held)
         if isinstance(iterator, tf.data.Iterator | tf.distribute.DistributedIterator):
             return turns.run(on_next, [iterator] * here)
         return turns.run(on_batch, [next(iterator) for _ in range(here)])
 
     def several(iterator: Any) -> Any:
         iterator = iterator if hasattr(iterator, "get_next") else iter(iterator)
-        found = run(iterator)
+        found = one_step(iterator)
         for _ in range(model.steps_per_execution - 1):
             try:
-                found = run(iterator)
+                found = one_step(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
                 break
+        return found
+
+    def one_step(iterator: Any) -> Any:
+        found = run(iterator)
+        if balance is not None:
+            balance.step_done()
         return found
 
     return several

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from typing import Any
@@ -31,35 +32,52 @@ class Turns:
     """The replicas that a worker holds.
 
     Attributes:
+      held: their numbers among all of the job, ascending.
       one_each: whether each worker of the job holds one.
+      seconds: what the newest step took, but for the wait for other workers; None of one that was
+        the first of its function.
+      waited: seconds of it, for other workers.
+      balance: moves replicas between workers; None where they stay.
 
     Args:
-      held: their numbers among all of the job, ascending.
+      held: see above.
       total: of the job.
       workers: of the job.
+      most: how many this worker may come to hold; 0 for those that it holds.
     """
 
-    def __init__(self, held: Sequence[int], total: int, workers: int) -> None:
+    def __init__(self, held: Sequence[int], total: int, workers: int, most: int = 0) -> None:
         self.held, self.total, self.one_each = list(held), total, workers == total
-        self.copies = OwnCopies(len(held))
+        self.seconds: float | None = None
+        self.waited = 0.0
+        self.balance: Any = None
+        places_of = range(max(most, len(held)))
+        self.copies = OwnCopies(len(places_of))
         self._lock = threading.RLock()
         with tf.init_scope(), tf.device("CPU:0"):
             # Past the strategy, as TensorFlow's own ordering tokens.
             make = resource_variable_ops.ResourceVariable
-            numbers = [make(number, dtype=tf.int32, trainable=False) for number in held]
-            places = [make(place, dtype=tf.int32, trainable=False) for place in range(len(held))]
-        self._held_by_tensorflow = numbers, places
+            numbers = [make(place, dtype=tf.int32, trainable=False) for place in places_of]
+            places = [make(place, dtype=tf.int32, trainable=False) for place in places_of]
+        self._numbers, self._places = numbers, places
         self._number, self._place = numbers[0], places[0]
-        self._queues = [_queue() for _ in held]
+        self._queues = [_queue() for _ in places_of]
         self._first_queue = self._queues[0]  # which functions have been traced with
         for each in (numbers, places):
             self.copies.add([variable.handle for variable in each])
         self.copies.add(self._queues)
-        self._threads = [OneThread(f"tfrun-replica-{number}") for number in held]
+        self._threads = [OneThread(f"tfrun-replica-{place}") for place in places_of]
         self._meeting: Meeting | None = None
         self._begun: list[threading.Event] = []
         self._failure: BaseException | None = None
         self._returned: list[Any] = []  # by each replica, in the newest step
+        self.hold(held)
+
+    def hold(self, held: Sequence[int]) -> None:
+        """Between two steps: from now on it holds these, neighbours, ascending."""
+        self.held = list(held)
+        for variable, number in zip(self._numbers, held, strict=False):
+            variable.assign(number, read_value=False)
 
     def number(self) -> tf.Tensor:
         """The replica's number among all, int32 scalar; where a step is traced."""
@@ -99,25 +117,34 @@ class Turns:
 
     def apart(self, variable: Any) -> list[Any]:
         """A metric's variables, one for each replica here."""
-        return self.copies.apart(variable)
+        return self.copies.apart(variable)[: len(self.held)]
 
     def returned_with(self, first: Any) -> list[Any]:
         """What each replica here has returned in the newest step, if the first has `first`."""
         return self._returned if self._returned and self._returned[0] is first else []
 
-    def run(self, function: Any, given: Sequence[Any]) -> Any:
+    def run(self, function: Any, given: Sequence[Any], spec: Any = None) -> Any:
         """Has each replica run a traced step; returns what the first one's returns.
 
         Args:
           function: a `tf.function` of one argument.
           given: what it is called with, for each replica: its batch, or an iterator of all.
+          spec: what it is traced with; None for what it is called with.
         """
         found: dict[int, Any] = {}
+        is_new = False
         for one in given:
             if id(one) not in found:
-                found[id(one)] = function.get_concrete_function(one)
-                self.copies.prepare(found[id(one)])
+                found[id(one)] = function.get_concrete_function(one if spec is None else spec)
+                is_new = self.copies.prepare(found[id(one)]) or is_new
         traced = [found[id(one)] for one in given]
+        began, self.waited = time.perf_counter(), 0.0
+        try:
+            return self._run(traced, given)
+        finally:
+            self.seconds = None if is_new else time.perf_counter() - began - self.waited
+
+    def _run(self, traced: Sequence[Any], given: Sequence[Any]) -> Any:
         if len(self.held) == 1:
             self._meeting = Meeting(1, self._start, self._wake)
             try:
@@ -131,7 +158,7 @@ class Turns:
         calls = [
             thread.submit(functools.partial(self._call, place, functools.partial(step, one)))
             for place, (thread, step, one) in enumerate(
-                zip(self._threads, traced, given, strict=True)
+                zip(self._threads, traced, given, strict=False)
             )
         ]
         self._meeting.start()
@@ -139,7 +166,7 @@ class Turns:
         self._meeting = None
         if self._failure is not None:
             # Some of them have something left in them.
-            self._queues[:] = [_queue() for _ in self.held]
+            self._queues[:] = [_queue() for _ in self._queues]
             raise self._failure
         self._returned = [call.result() for call in calls]  # raises what ends the data
         return self._returned[0]
@@ -176,7 +203,7 @@ class Turns:
         with self._lock:
             if self._failure is None:
                 self._failure = error
-                for queue, begun in zip(self._queues, self._begun, strict=True):
+                for queue, begun in zip(self._queues, self._begun, strict=False):
                     begun.set()
                     _put(queue, False)
 

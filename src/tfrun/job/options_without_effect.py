@@ -113,6 +113,11 @@ def _without_effect(
     if job.strategy == "script":
         why = "--strategy script leaves a script as it is, and what it does with its batches"
         yield "replicas", why, "Leave out one of them"
+    if job.balance == "auto" and most == 1:
+        yield "balance", "one worker holds all replicas", "Leave out --balance, or add -n"
+    elif job.balance == "auto" and job.replicas <= least:
+        why = "no worker holds a replica that it could give away"
+        yield "balance", why, f"Add --replicas, more than {least}, or leave out --balance"
     if job.ps and job.steps_per_execution != "script":
         why = "with --ps each step is handed to a worker of its own"
         yield "steps_per_execution", why, "Leave out --steps-per-execution, or --ps"

@@ -38,6 +38,7 @@ class TrainingSettings:
         is.
       batch_times: how many of a script's batches make a global one.
       replicas: the pieces into which each global batch is divided; 0 is one for each worker.
+      balance: "auto", where replicas move from slow workers to fast ones; or "off".
       communication: "auto", "host", "ring" or "nccl".
       compress: as what gradients travel: "off" (as they are), "bf16" or "fp16".
       overlap: whether the host collective begins to sum before the backward pass ends: "on",
@@ -75,6 +76,7 @@ class TrainingSettings:
     strategy: str = "auto"
     batch_times: int = 1
     replicas: int = 0
+    balance: str = "off"
     communication: str = "auto"
     compress: str = "off"
     overlap: str = "auto"

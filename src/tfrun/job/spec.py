@@ -16,6 +16,7 @@ from tfrun.job.timeouts import Timeouts
 STRATEGIES = ("auto", "script")
 COMMUNICATIONS = ("auto", "host", "ring", "nccl")
 COMPRESSIONS = ("off", "bf16", "fp16")
+BALANCES = ("off", "auto")
 OVERLAPS = ("auto", "on", "off")
 START_METHODS = ("auto", "fork", "fresh")
 MAX_WORKERS = 65535  # each worker needs a port, and more is a slip of the finger

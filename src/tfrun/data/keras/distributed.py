@@ -14,6 +14,7 @@ from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.position import Position
 from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import FOREVER, as_endless, batches
+from tfrun.job import holding
 
 
 class DistributedView(tf.distribute.DistributedDataset):
@@ -61,7 +62,7 @@ class DistributedView(tf.distribute.DistributedDataset):
         replicas: list[Replicas] = []
 
         def of_this_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            here = division.mine(self.strategy, context, self._among)
+            here = division.mine(self.strategy, context, self._among, anew=True)
             replicas.append(here)
             return wrap(batches(self.dataset.plan, here, start, stop, skip))
 
@@ -104,6 +105,8 @@ class Feed(DistributedView):
         self.epoch_steps = epoch_steps or dataset.steps_per_epoch
         self._per_execution, self._batch_function = per_execution, batch_function
         self._iterator: Any = None
+        self._tape = ledger.Tape()
+        self._moves = holding.moves  # of replicas, before the iterator was made
         self._next = -1  # the step that the iterator will give next
         self._begin, self._sought, self._resumes = Position(), False, False
         self._pass_by = False  # the whole of the next epoch
@@ -158,6 +161,8 @@ class Feed(DistributedView):
         iterator, tape = self._at(done, done + self.epoch_steps - first)
         skip = self._skip_at(done)  # of this step alone
         for step in range(first, self.epoch_steps, size):
+            if self._moves != holding.moves:
+                iterator, tape = self._at(done, done + self.epoch_steps - step)
             count = min(size, self.epoch_steps - step)
             self._next = done + count
             if self.training:
@@ -179,11 +184,14 @@ class Feed(DistributedView):
         # An execution of several steps takes what there is: the data has to end with the epoch.
         endless = self.training and self.epoch_steps % self._per_execution == 0
         assert not endless or stop <= self._end, (start, stop, self._end)  # behind it are zeros
-        if self._iterator is None or not endless or self._next != start:
+        moved, self._moves = self._moves != holding.moves, holding.moves
+        if moved or self._iterator is None or not endless or self._next != start:
             end, skip = self._end if endless else stop, self._skip_at(start)
             made, replicas = self._distributed(start, end, self._wrapped, skip)
             self._iterator, self._next = iter(made), start
             place = Position.of(start, self.dataset.steps_per_epoch, skip)
+            if moved:
+                self._tape.settle()
             self._tape = ledger.Tape()
             if self.training and not self._looks:
                 how, left = self._how, self._left

@@ -2,6 +2,8 @@
 
 `fit` and `evaluate` divide a batch among the replicas of the job, `predict` among its workers. A
 worker's iterator yields the pieces of its replicas one after the other: `per_step` elements a step.
+Where replicas may move between two steps (`--balance auto`), it yields those of all, of which each
+step takes its own, unless the data can be read anew from any step on.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ from typing import Any, Literal
 
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
+from tensorflow.python.distribute import values
 
 from tfrun.data import errors
 from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import map_in_this_thread
-from tfrun.job.replicas import held
+from tfrun.job import holding
 from tfrun.job.world import stated_replicas, world
 
 Whom = Literal["replicas", "workers"]
@@ -52,34 +55,79 @@ def of_call(strategy: Any, what: str) -> Whom:
     return found or "workers"
 
 
-def mine(strategy: Any, context: tf.distribute.InputContext, whom: Whom) -> Replicas:
+def mine(
+    strategy: Any, context: tf.distribute.InputContext, whom: Whom, *, anew: bool = False
+) -> Replicas:
     """Returns for whom this worker reads.
 
     Args:
       strategy: by which the data is distributed.
       context: what it tells.
       whom: among whom each batch is divided.
+      anew: the data can be read anew, from any step on, for other replicas.
     """
     if not _holds_several(strategy):
         return Replicas.of(context)
     here = world()
     if whom == "workers":
         return Replicas(first=here.rank, total=here.size)
-    own = held(here.replicas, here.size)[here.rank]
+    if reads_all(strategy, whom) and not anew:
+        return Replicas(count=here.replicas, total=here.replicas)
+    own = holding.own()
     return Replicas(first=own.start, count=len(own), total=here.replicas)
 
 
-def per_step(strategy: Any, whom: Whom) -> int:
-    """How many elements this worker's iterator has for each step.
+def per_step(strategy: Any, whom: Whom, *, anew: bool = False) -> int:
+    """How many elements this worker's iterator has for each step; arguments as of `mine`."""
+    if whom == "workers" or not _holds_several(strategy):
+        return 1
+    every = reads_all(strategy, whom) and not anew
+    return world().replicas if every else len(holding.own())
+
+
+def reads_all(strategy: Any, whom: Whom) -> bool:
+    """Whether this worker reads the pieces of all replicas: it may hold others in the next step.
 
     Args:
       strategy: that of the model.
       whom: among whom its batches are divided.
     """
-    if whom == "workers" or not _holds_several(strategy):
-        return 1
-    here = world()
-    return len(held(here.replicas, here.size)[here.rank])
+    return whom == "replicas" and _holds_several(strategy) and holding.may_move()
+
+
+class AllPieces:
+    """An iterator over the pieces of all replicas.
+
+    Attributes:
+      spec: of a piece.
+
+    Args:
+      iterator: of them.
+      spec: see above.
+    """
+
+    def __init__(self, iterator: Any, spec: Any) -> None:
+        self._iterator, self.spec = iterator, tf.nest.map_structure(_spec_here, spec)
+
+    def __iter__(self) -> AllPieces:
+        return self
+
+    def __next__(self) -> Any:
+        return element(self._iterator)
+
+    def own(self) -> list[Any]:
+        """The pieces of the next step that are this worker's."""
+        held = holding.own()
+        pieces = [next(self) for _ in range(world().replicas)]
+        return [tf.nest.map_structure(_here, piece) for piece in pieces[held.start : held.stop]]
+
+
+def _here(leaf: Any) -> Any:
+    return leaf.values[0] if isinstance(leaf, tf.distribute.DistributedValues) else leaf
+
+
+def _spec_here(leaf: Any) -> Any:
+    return leaf._value_specs[0] if isinstance(leaf, values.PerReplicaSpec) else leaf
 
 
 def _holds_several(strategy: Any) -> bool:

@@ -20,6 +20,7 @@ from tfrun.data.keras.fit_plan import FitPlan, Resume
 from tfrun.data.keras.python_feed import FeedAdapter, PythonEpochIterator
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import repeatable
+from tfrun.job import holding
 from tfrun.job.world import world
 
 Execution = tuple[int, int, Iterator[Any]]  # its first and last step, and their batches
@@ -53,7 +54,6 @@ class FeedEpochIterator(PythonEpochIterator):
         call = "fit" if self._training else "evaluate" if "y" in kwargs else "predict"
         self._argument = f"model.{call}, x"
         among: division.Whom = "workers" if call == "predict" else "replicas"
-        self._per_step = division.per_step(distribute_strategy, among)
         self.validates = False
         if self._training and not isinstance(dataset, Dataset) and world().in_job:
             made = arrays.as_dataset(kwargs)
@@ -63,6 +63,9 @@ class FeedEpochIterator(PythonEpochIterator):
                 if (kwargs.get("steps_per_epoch") or 0) > dataset.steps_per_epoch:
                     super()._interrupted_warning()
                     kwargs["steps_per_epoch"] = None  # as Keras: an epoch ends with its data
+        anew = isinstance(dataset, Dataset)
+        self._per_step = division.per_step(distribute_strategy, among, anew=anew)
+        self._reads_all = division.reads_all(distribute_strategy, among) and not anew
         if isinstance(dataset, Dataset):
             with division.among(among):
                 self._feed = _feed(dataset, distribute_strategy, kwargs, plan.epochs)
@@ -76,13 +79,18 @@ class FeedEpochIterator(PythonEpochIterator):
         plan.drawn, self._plan = self.drawn, plan
 
     def _enumerate_iterator(self) -> Any:
-        steps = self._executions()
+        steps, spec = self._executions(), None
+        if self._reads_all:
+            spec = self._distributed_dataset.element_spec
         if self._pace is not None and self._is_counted:
             steps = fit_plan.together(steps, self.num_batches or 0, self._pace)
-        for execution in steps:
+        for begin, end, iterator in steps:
             self._plan.ran_out = True
-            yield execution  # where the data has ended nobody comes back here
+            # Where the data has ended nobody comes back here.
+            yield begin, end, iterator if spec is None else division.AllPieces(iterator, spec)
             self._plan.ran_out, self._has_given = False, True
+            if self._training:
+                holding.between_steps()
 
     def _interrupted_warning(self) -> None:
         """The data has come to its end: Keras warns. Without a single batch nothing is learned."""
