@@ -8,6 +8,7 @@ from workers import SCRIPTS, results_of
 
 WORKERS = [2, pytest.param(3, marks=pytest.mark.thorough)]
 CHANGED = ["Clip", "ClipEach", "ClipValue", "AGC", "SAM", "Manual", "Norm", "Center2", "Skip"]
+CHANGED += ["Noise", "Masked"]
 KEPT = ["Queue", "Codebook", "Counter", "Centers", "Accumulate", "Renamed"]
 
 
@@ -32,6 +33,14 @@ def test_one_workers_numbers_where_the_step_runs_eagerly(workers: int) -> None:
     assert [largest_difference(mine, other) for other in others] == [0.0] * (workers - 1)
     alone = {case: results(1)[0][case] for case in CHANGED}
     assert largest_difference(alone, mine) < 1e-9
+
+
+@pytest.mark.timeout(320)
+def test_a_step_draws_once_for_the_whole_batch() -> None:
+    one, *others = results_of("whole_values.py", 3, timeout=300, TEST_CASES="Drawn")
+    assert others == [one, one]
+    # Eight steps of 19 numbers, each of a standard normal: not the mean over three workers' draws.
+    assert one["Drawn"][2]["seen"] > 90
 
 
 @pytest.mark.timeout(200)

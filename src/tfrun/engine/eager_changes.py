@@ -63,6 +63,8 @@ def _maker(losses: Losses, tensor: Any, samples: Any) -> tuple[str, Sequence[Any
     """What has made a tensor, and of which others."""
     if tensor is None or losses.is_gradient(tensor):
         return "gradient", ()
+    if losses.walk.is_drawn(tensor) and losses.kind(tensor) is Term.FIXED:
+        return "drawn", ()  # the first replica's counts for all
     op = losses.op(tensor)
     if op is not None:
         is_function = op_def_registry.get(op.type) is None  # its name tells nothing

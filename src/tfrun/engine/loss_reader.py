@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from tensorflow.python.eager import context, execute
 from tensorflow.python.framework import op_callbacks, op_def_registry, ops
 
 _FUNCTIONS = ("func", "list(func)")
+_RANDOM = ("Random", "Rng", "TruncatedNormal", "Multinomial")  # in the names of TensorFlow's ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,13 +116,7 @@ class LossReader:
         op = tensor.op
         if op.type == "Placeholder":
             return None
-        return Op(
-            type=op.type,
-            inputs=tuple(op.inputs),
-            attr=op.get_attr,
-            graph=op.graph,
-            outputs=tuple(op.outputs),
-        )
+        return _in_graph(op)
 
     def _captured(self, graph: Any) -> dict[int, Any]:
         """By the ids of a function's placeholders: what they stand for outside."""
@@ -133,6 +128,16 @@ class LossReader:
         return known
 
 
+def _in_graph(op: Any) -> Op:
+    return Op(
+        type=op.type,
+        inputs=tuple(op.inputs),
+        attr=op.get_attr,
+        graph=op.graph,
+        outputs=tuple(op.outputs),
+    )
+
+
 def function_of(op: Op) -> Any:
     """The graph that an op calls; None for others."""
     if op.graph is None or op.type not in ("PartitionedCall", "StatefulPartitionedCall"):
@@ -141,6 +146,23 @@ def function_of(op: Op) -> Any:
         return op.graph._get_function(op.attr("f").name).graph
     except (AttributeError, KeyError, ValueError):
         return None
+
+
+def draws(op: Op, also: Collection[int] = ()) -> bool:
+    """Whether an operation gives other random numbers on another replica.
+
+    Args:
+      op: the operation.
+      also: the ids of the graphs that are known to do so.
+    """
+    if any(word in op.type for word in _RANDOM):
+        return not op.type.startswith("Stateless")  # which follow from what they are given
+    function = function_of(op)
+    if function is None:
+        return False
+    return id(function) in also or any(
+        draws(_in_graph(inner), also) for inner in function.get_operations()
+    )
 
 
 def known(tensor: Any) -> Any:

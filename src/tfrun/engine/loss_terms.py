@@ -21,6 +21,7 @@ from tfrun.engine.loss_reader import (
     REDUCTIONS,
     LossReader,
     Op,
+    draws,
     function_of,
     is_eager,
     known,
@@ -36,6 +37,7 @@ class Term(enum.Enum):
     SUM: the sum over a replica's samples, or what is weighed already.
     PART: the mean over a replica's samples, divided by the number of replicas.
     COUNT: how many samples a replica has.
+    DRAWN: of random numbers that do not follow from the samples: one worker has drawn them once.
     ROWS: not one number, but some for each sample.
     MIXED: computed from several of these.
     UNKNOWN: computed from a replica's samples otherwise.
@@ -46,6 +48,7 @@ class Term(enum.Enum):
     SUM = enum.auto()
     PART = enum.auto()
     COUNT = enum.auto()
+    DRAWN = enum.auto()
     ROWS = enum.auto()
     MIXED = enum.auto()
     UNKNOWN = enum.auto()
@@ -97,6 +100,7 @@ class Walk:
         self._is_data = {id(tensor) for tensor in data}
         self._kinds: dict[int, tuple[Any, Kind]] = {}
         self._depends: dict[int, tuple[Any, bool]] = {}
+        self._drawn: dict[int, tuple[Any, bool]] = {}
 
     def kind(self, tensor: Any) -> Kind:
         """What `tensor` is."""
@@ -110,6 +114,42 @@ class Walk:
             kind = Term.UNKNOWN
         self._kinds[id(tensor)] = (tensor, kind)  # holds the tensor, whose id then stays its own
         return kind
+
+    def mark_drawn(self, tensor: Any) -> None:
+        """Says that a tensor is one of this replica's own random numbers, or decides them."""
+        self._drawn[id(tensor)] = (tensor, True)
+        if not is_eager(tensor):
+            self._drawn[id(tensor.graph)] = (tensor.graph, True)
+
+    def is_drawn(self, tensor: Any) -> bool:
+        """Whether random numbers of the whole batch, not of single samples, had a part in it.
+
+        A gradient that a tape has given is looked at no further: each replica's is of its own.
+        """
+        start, found = self._reader.source(tensor), self._drawn
+        stack = [start]
+        while stack:
+            here = stack[-1]
+            if id(here) in found:
+                stack.pop()
+                continue
+            op = None if id(here) in self._marked else self._reader.op(here)
+            kind = self.kind(here)
+            if op is None or kind in (Term.ROWS, Term.COUNT) or isinstance(kind, LossParts):
+                found[id(here)] = (here, False)
+                continue
+            if draws(op, found):
+                found[id(here)] = (here, True)
+                continue
+            inputs = [self._reader.source(each) for each in op.inputs]
+            missing = [each for each in inputs if id(each) not in found]
+            if any(found.get(id(each), (None, False))[1] for each in inputs):
+                found[id(here)] = (here, True)
+            elif missing:
+                stack += missing
+            else:
+                found[id(here)] = (here, False)
+        return found[id(start)][1]
 
     def source(self, tensor: Any) -> Any:
         """The tensor itself, where a nested function has been given it from outside."""

@@ -73,6 +73,7 @@ class Losses:
 
     Attributes:
       model, trains, alone: see above.
+      walk: finds what the step's tensors are.
       batch: what the metrics of single outputs count by while Keras computes those, by `id`.
       count: has the run count its samples, see there.
       states_replicas: the script asks in this step how many replicas there are: it weighs its
@@ -100,7 +101,7 @@ class Losses:
         tensors = [leaf for leaf in leaves if tf.is_tensor(leaf)]
         sizes = [t.shape[0] for t in tensors if t.shape.rank]
         batch = next((size for size in sizes if size is not None), None)
-        self._walk = Walk(LossReader(self._recorder), tensors, batch, self._marked)
+        self.walk = Walk(LossReader(self._recorder), tensors, batch, self._marked)
 
     @property
     def is_first_here(self) -> bool:
@@ -125,7 +126,7 @@ class Losses:
 
     def kind(self, tensor: Any) -> Kind:
         """What a tensor is."""
-        return self._walk.kind(tensor)
+        return self.walk.kind(tensor)
 
     def is_marked(self, tensor: Any) -> bool:
         """Whether somebody has said what a tensor is."""
@@ -137,15 +138,7 @@ class Losses:
 
     def op(self, tensor: Any) -> Any:
         """Who computed a tensor, an `Op`; None for what was there before."""
-        return self._walk.op(tensor)
-
-    def source(self, tensor: Any) -> Any:
-        """The tensor itself, where a nested function has been given it from outside."""
-        return self._walk.source(tensor)
-
-    def rows_axis(self, tensor: Any) -> int | None:
-        """Which dimension of a tensor is that of the samples; None when there is none."""
-        return self._walk.rows_axis(tensor)
+        return self.walk.op(tensor)
 
     def share(self, dtype: tf.DType) -> Any:
         """This replica's share of the samples: a number, or a scalar tensor of `dtype`."""
@@ -192,13 +185,16 @@ class Losses:
           counts_all: also those of a replica without a sample in this step.
         """
         new = [(part, kind) for part, kind in parts if (id(part), "value") not in self._whole]
-        exact = [tf.cast(part, tf.float64) if part.dtype.is_integer else part for part, _ in new]
+        exact = [part if part.dtype.is_floating else tf.cast(part, tf.float64) for part, _ in new]
         weighed = [
             value * tf.cast(self._weight(part, kind), value.dtype)
             for (part, kind), value in zip(new, exact, strict=True)
         ]
         if not counts_all:
-            weighed = [self._counted(value) for value in weighed]
+            weighed = [
+                value if kind is Term.DRAWN else self._counted(value)
+                for value, (_, kind) in zip(weighed, new, strict=True)
+            ]
         if new:
             with self._own_additions():
                 totals = self._run.context.all_reduce(tf.distribute.ReduceOp.SUM, weighed)
@@ -312,7 +308,7 @@ class Losses:
     def _take_apart(self, tensor: Any, parts: dict[int, tuple[Any, Kind]]) -> bool:
         """Adds the parts of `tensor`; whether it is a sum of them."""
         kind = self.kind(tensor)
-        op = self._walk.op(tensor)
+        op = self.walk.op(tensor)
         if kind is not Term.MIXED or op is None:
             parts[id(tensor)] = (tensor, kind)
             return True
@@ -333,6 +329,8 @@ class Losses:
     def _weight(self, part: Any, kind: Kind) -> Any:
         if kind in _AS_IT_IS:
             return 1.0
+        if kind is Term.DRAWN:  # the first replica draws what one worker does
+            return tf.cast(tf.equal(self._run.number, 0), tf.float32)
         dtype = part.dtype if part.dtype.is_floating else tf.float32
         mean = kind.mean if isinstance(kind, LossParts) else kind
         if isinstance(mean, MeanOver) and self.can_sum():
@@ -367,7 +365,7 @@ class Losses:
     def _put_together(self, tensor: Any, values: dict[int, Any]) -> Any:
         if id(tensor) in values:
             return values[id(tensor)]
-        op: Any = self._walk.op(tensor)
+        op: Any = self.walk.op(tensor)
         return again(op, [self._put_together(operand, values) for operand in operands(op)])
 
     def can_sum(self) -> bool:

@@ -72,8 +72,10 @@ def for_update(losses: Losses, gradients: Sequence[Any]) -> tuple[list[Any], dic
         if gradient is None or gradient is not gradients[i]:
             continue
         values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-        kind = losses.kind(values)
-        if kind is Term.FIXED:
+        kind, drawn = losses.kind(values), losses.alone and losses.walk.is_drawn(values)
+        if drawn:
+            wanted[i] = values
+        elif kind is Term.FIXED:
             if values is gradient and losses.alone and _is_of_variables(losses, values):
                 whole[i] = gradient  # such as what the script has gathered over several steps
         elif kind is Term.MEAN:
@@ -82,7 +84,7 @@ def for_update(losses: Losses, gradients: Sequence[Any]) -> tuple[list[Any], dic
             wanted[i] = values
     found = of_all(losses, list(wanted.values()))
     for (i, values), value in zip(wanted.items(), found, strict=True):
-        if value is None and _is_of_gradients(losses, values):
+        if value is None and (losses.walk.is_drawn(values) or _is_of_gradients(losses, values)):
             tell(losses, "an optimizer gets a gradient that the step has changed: it is")
         elif value is None or value is values:
             continue
@@ -121,7 +123,9 @@ def to_keep(run: replica.ReplicaRun, variable: Any, value: Any) -> tuple[Any, bo
     if losses is None or not tf.is_tensor(value) or not _is_kept(variable):
         return value, False
     kind = losses.kind(value)
-    if kind is Term.FIXED or (kind is Term.MEAN and not variable.trainable):
+    if kind is Term.FIXED and not losses.walk.is_drawn(value):
+        return value, False
+    if kind is Term.MEAN and not variable.trainable:
         return value, False
     if keras_asks() or not (tf.executing_eagerly() or is_of_own_data(value)):
         return value, False  # such as BatchNorm's statistics; what the script has summed itself
@@ -178,7 +182,7 @@ def _reads(losses: Losses, tensor: Any, handles: set[int], found: dict, seen: se
         return True
     seen.add(id(tensor))
     if op.type == "ReadVariableOp":
-        if id(losses.source(op.inputs[0])) in handles:
+        if id(losses.walk.source(op.inputs[0])) in handles:
             found[id(tensor)] = (tensor, Term.SUM)
         return True
     if op.graph is None and op.type not in _KNOWN:
@@ -201,7 +205,7 @@ def _with_all_rows(run: replica.ReplicaRun, variable: Any, value: Any) -> Any:
         if kind is not Term.ROWS:
             return _is_made_of(losses, tensor, counts, {})
         rows[id(tensor)] = tensor
-        return losses.rows_axis(tensor) == 0
+        return losses.walk.rows_axis(tensor) == 0
 
     with losses.unseen():
         if not variable.shape or not losses.can_sum() or not look(value):
@@ -232,9 +236,16 @@ def _looked_into(
 ) -> bool:
     kind = _kind(losses, tensor)
     if kind is Term.FIXED:
+        if not losses.walk.is_drawn(tensor):
+            return True
+        if not (tensor.dtype.is_bool or tensor.dtype.is_floating or tensor.dtype.is_integer):
+            return False
+        needed[id(tensor)] = (tensor, Term.DRAWN)
         return True
     op = _op(losses, tensor)
     within = () if not op.type or losses.is_marked(tensor) else _operands(op)
+    if op.type in _KNOWN and within and losses.walk.is_drawn(tensor):
+        return all(_is_made_of(losses, each, needed, seen) for each in within)
     if kind is Term.COUNT and within and op.type in _KNOWN:  # such as a count and what was
         return all(_is_made_of(losses, each, needed, seen) for each in within)
     if kind is Term.COUNT and tensor.shape.rank != 0:
@@ -266,7 +277,9 @@ def _adds_rows(losses: Losses, op: Op) -> bool:
     if op.type in ("MatMul", "BatchMatMulV2") and all(rows):
         names = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
         a, b = (op.attr(name) for name in names)
-        return losses.rows_axis(op.inputs[0]) == 1 - a and losses.rows_axis(op.inputs[1]) == int(b)
+        return losses.walk.rows_axis(op.inputs[0]) == 1 - a and losses.walk.rows_axis(
+            op.inputs[1]
+        ) == int(b)
     return op.type in _SEGMENTS and rows[0] and not rows[-1]
 
 

@@ -31,18 +31,27 @@ def draw_own_noise(original):
     """A seed generator gives each replica other numbers."""
 
     def next(self, ordered=True):
-        drawn, number = original(self, ordered), _replica_number()
-        if not (tf.is_tensor(drawn) and drawn.dtype == tf.int64):
-            return drawn
-        if tf.is_tensor(number):
-            apart = tf.cast(number, tf.int64) * _APART
-            return drawn + tf.stack([apart, tf.zeros_like(apart)])
-        if number == 0:
-            return drawn
-        # The first of both numbers tells generators apart, the second counts their draws.
-        return drawn + tf.constant([number * _APART, 0], tf.int64)
+        seed = original(self, ordered)
+        if not (tf.is_tensor(seed) and seed.dtype == tf.int64):
+            return seed
+        seed, run = _apart(seed), replica.current()
+        if run is not None and run.losses is not None:
+            run.losses.walk.mark_drawn(seed)
+        return seed
 
     return next
+
+
+def _apart(seed: tf.Tensor) -> tf.Tensor:
+    """`seed` with the number of this replica in it."""
+    number = _replica_number()
+    if tf.is_tensor(number):
+        apart = tf.cast(number, tf.int64) * _APART
+        return seed + tf.stack([apart, tf.zeros_like(apart)])
+    if number == 0:
+        return seed
+    # The first of both numbers tells generators apart, the second counts their draws.
+    return seed + tf.constant([number * _APART, 0], tf.int64)
 
 
 def draw_outside_of_functions(original):

@@ -258,6 +258,51 @@ class Accumulate(Base):  # by the script, on trainable=False
         tf.cond(tf.equal(self.n, 2), go, lambda: None)
 
 
+class Noise(Base):  # one draw for the whole batch, whoever draws it
+    def make(self):
+        self.seed = keras.random.SeedGenerator(3)
+
+    def use(self, x, y, loss, g):
+        noise = [keras.random.normal(v.shape, dtype="float64", seed=self.seed) for v in g]
+        g = [v + 0.1 * e for v, e in zip(g, noise, strict=True)]
+        self.optimizer.apply_gradients(zip(g, self.d.trainable_variables, strict=True))
+
+
+class Masked(Base):  # a part of the gradients, drawn anew for each step
+    def make(self):
+        self.seed = keras.random.SeedGenerator(4)
+
+    def use(self, x, y, loss, g):
+        out = []
+        for v in g:
+            kept = keras.random.uniform(v.shape, dtype="float64", seed=self.seed) < 0.7
+            out.append(tf.where(kept, v / 0.7, tf.zeros_like(v)))
+        self.optimizer.apply_gradients(zip(out, self.d.trainable_variables, strict=True))
+        return {"kept": tf.reduce_mean(tf.cast(kept, "float64"))}
+
+
+class Drawn(Base):
+    """Noise by operations of TensorFlow's: other numbers on N workers, the same on each."""
+
+    def make(self):
+        self.z = self.add_weight(shape=(2,), initializer="zeros", trainable=False)
+        self.seen = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def use(self, x, y, loss, g):
+        noise = [self.noise(v) for v in g]
+        g = [v + e for v, e in zip(g, noise, strict=True)]
+        self.optimizer.apply_gradients(zip(g, self.d.trainable_variables, strict=True))
+        self.z.assign(tf.random.uniform((2,), dtype="float64"))
+        self.seen.assign_add(sum(tf.reduce_sum(e**2) for e in noise))
+
+    @tf.function
+    def noise(self, v):
+        return tf.random.normal(v.shape, dtype="float64")
+
+    def state(self):
+        return {"z": float(ops.sum(self.z)), "seen": float(self.seen)}
+
+
 class Unknown(Base):
     """Keeps what nobody can put together from the workers' parts."""
 
@@ -322,7 +367,7 @@ results = {
     cls.__name__: numbers(cls)
     for cls in Base.__subclasses__()
     if cls.__name__ in chosen
-    or (not chosen and cls not in (Unknown, Nested, Scaled, Branch, Guard))
+    or (not chosen and cls not in (Drawn, Unknown, Nested, Scaled, Branch, Guard))
 }
 if "TFRUN_TEST_OUT" in os.environ:
     Path(os.environ["TFRUN_TEST_OUT"]).write_text(json.dumps(results))
