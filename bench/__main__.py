@@ -2,6 +2,7 @@
 
 import agents
 import all_reduce
+import balance
 import command_line
 import data
 import data_memory
@@ -21,7 +22,7 @@ import tables
 import watching
 
 for benchmark in (
-    *(command_line, agents, page, start, limits, all_reduce, seed_cnn, executions),
+    *(command_line, agents, page, start, limits, all_reduce, seed_cnn, executions, balance),
     *(overhead, peers, data, data_memory),
     *(recovery, random_kills, recovery_cost, watching, parameter_server),
 ):
