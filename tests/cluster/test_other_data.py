@@ -7,7 +7,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).with_name("scripts") / "other_data.py"
 
 
-def test_unseeded_arrays_are_a_warning(jobs) -> None:
+def test_arrays_by_the_clock_are_a_warning(jobs) -> None:
     done = jobs.run("-n", 2, SCRIPT, "mistakes")
     assert done.returncode == 0, done.stderr
     assert "trained" in done.stdout
@@ -15,7 +15,7 @@ def test_unseeded_arrays_are_a_warning(jobs) -> None:
     assert done.stderr.count(said) == 2, done.stderr
 
 
-def test_unseeded_arrays_end_a_strict_job(jobs) -> None:
+def test_arrays_by_the_clock_end_a_strict_job(jobs) -> None:
     done = jobs.run("-n", 3, "--strict", SCRIPT, "mistakes")
     assert done.returncode == 3, done.stderr
     assert "TFRUN-616" in done.stderr

@@ -18,10 +18,10 @@ COMPARE = """
 import inspect, sys, types
 
 def attributes():
-    '''All attributes of the modules and classes of Keras and TensorFlow.'''
+    '''All attributes of the modules and classes of Keras, TensorFlow and what they need.'''
     found, classes = {}, set()
     for name, module in list(sys.modules.items()):
-        is_theirs = name.split(".")[0] in ("keras", "tensorflow", "h5py")
+        is_theirs = name.split(".")[0] in ("keras", "tensorflow", "h5py", "numpy")
         if not is_theirs or type(module) is not types.ModuleType:
             continue
         for key, value in list(vars(module).items()):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import keras
+
 from tfrun.train.same_settings import difference, digest, settings_of
 
 
@@ -32,3 +34,27 @@ def test_a_difference_is_named_with_both_values() -> None:
 def test_an_optimizer_without_a_config_is_known_by_its_kind() -> None:
     assert settings_of(SimpleNamespace(optimizer=object()), {}) == {"optimizer": "object"}
     assert settings_of(SimpleNamespace(optimizer=None), {"epochs": 1}) == {"epochs": "1"}
+
+
+def test_numbers_of_layers_and_losses_count() -> None:
+    def of(l2: float, smoothing: float = 0.0, weights: tuple[float, ...] = (1.0,), **call) -> dict:
+        decay = keras.regularizers.L2(l2)
+        inner = keras.Sequential([keras.layers.Dense(2, kernel_regularizer=decay)])
+        model = keras.Sequential([keras.Input((2,)), inner, keras.layers.Dropout(0.1)])
+        loss = keras.losses.CategoricalCrossentropy(label_smoothing=smoothing)
+        model.compile("sgd", [loss], loss_weights=list(weights))
+        return settings_of(model, call)
+
+    assert of(0.1) == of(0.1), "the names of layers, or drawn seeds, count"
+    assert difference([of(0.1), of(0.2)]) == (
+        "layer 3 (Dense).kernel_regularizer.config.l2 is 0.1 on worker 0, and 0.2 on worker 1"
+    )
+    assert "label_smoothing is 0.0 " in difference([of(0.1), of(0.1, 0.5)])
+    assert "loss_weights.0 is 1.0 " in difference([of(0.1), of(0.1, weights=(2.0,))])
+    weights = [of(0.1, class_weight={0: 1.0, 1: weight}) for weight in (1.0, 5.0)]
+    assert difference(weights) == "class_weight.1 is 1.0 on worker 0, and 5.0 on worker 1"
+    rates = [keras.optimizers.schedules.PiecewiseConstantDecay([5], [0.1, r]) for r in (0.1, 0.2)]
+    told = [settings({"learning_rate": {"config": rate.get_config()}}) for rate in rates]
+    assert difference(told) == (
+        "optimizer.learning_rate.config.values.1 is 0.1 on worker 0, and 0.2 on worker 1"
+    )

@@ -10,6 +10,10 @@ draws. A seed that the script states as a number (`keras.random.normal(shape, se
 
 from __future__ import annotations
 
+import os
+import random
+from collections.abc import Callable
+
 import tensorflow as tf
 from keras.src.random.seed_generator import SeedGenerator
 
@@ -18,6 +22,7 @@ from tfrun.job.errors import TfrunError
 
 # Of the golden ratio: multiples of it, modulo any power of two, lie far from each other.
 _APART = 0x9E3779B1
+_unseeded: dict[int, Callable[[int], int]] = {}  # by process: what draws there
 _TENSORFLOW_SEEDS = 2**31 - 1  # as tensorflow/python/framework/random_seed.py truncates them
 
 
@@ -92,6 +97,24 @@ def seed_ops_apart(original):
         return (graph_seed + number * _APART) % _TENSORFLOW_SEEDS, op_seed
 
     return get_seed
+
+
+def begin_alike(original):
+    """What numpy's generators begin with that are given no seed follows from the job's.
+
+    In the order in which a script makes them, which is the same on all workers. Processes that a
+    script starts make their own, to differ from each other.
+    """
+
+    def randbits(k):
+        return (_unseeded.get(os.getpid()) or original)(k)
+
+    return randbits
+
+
+def seed_numpy(seed: int) -> None:
+    """States the job's seed, in a worker's process."""
+    _unseeded[os.getpid()] = random.Random(seed).getrandbits
 
 
 def _seed_of_an_op() -> TfrunError:

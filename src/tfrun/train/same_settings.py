@@ -1,7 +1,8 @@
-"""Compares what workers call a method with, and their optimizers: each runs the script for itself.
+"""Compares what workers call a method with, and their models: each runs the script for itself.
 
-A script that sets its learning rate, or its batch, by its rank would train weights that drift
-apart, and nothing would fail.
+A script that sets its learning rate by its rank would train weights that drift apart, and one that
+draws a regularizer's factor without a seed would train what no worker has written; and nothing
+would fail.
 """
 
 from __future__ import annotations
@@ -11,38 +12,62 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import numpy as np
 
 from tfrun.collective import stamps
+from tfrun.data.keras import alike
 from tfrun.engine import script_calls
 from tfrun.engine.agree import sum_over_workers
 from tfrun.job import unmatched_call
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import world
 
-_PLAIN = bool | int | float | str | None
-_OWN = ("verbose", "name", "optimizer.name")  # what a worker may have of its own
-_BYTES = 4096  # of text that is exchanged, where something differs
+_NUMBERS = bool | int | float
+_PLAIN = _NUMBERS | str | None
+_OWN = ("verbose", "name", "seed")  # what a worker may have of its own, of whatever it is
+_ITEMS = 64  # of a list that are looked at
+_BYTES = 1 << 16  # of text that is exchanged, where something differs
 
 
 def settings_of(model: Any, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The plain values (numbers, texts) that a call and the model's optimizer have, by name."""
-    found = _plain("", arguments)
+    """The plain values (numbers, texts) that a call and the model's optimizer have, by name.
+
+    Of its layers and losses only numbers: in their texts there may be paths of a machine's own.
+    """
+    found = _plain("", {n: v for n, v in arguments.items() if n not in alike.ARGUMENTS})
     optimizer = getattr(model, "optimizer", None)
-    with contextlib.suppress(Exception):  # an optimizer of the script's own may have no config
-        found |= _plain("optimizer.", optimizer.get_config()) if optimizer is not None else {}
     if optimizer is not None:
         found["optimizer"] = type(optimizer).__name__
-    return {name: value for name, value in found.items() if name not in _OWN}
+        found |= _plain("optimizer.", _config_of(optimizer, "get_config"))
+    compiled = _config_of(model, "get_compile_config") or {}
+    for name in ("loss", "loss_weights"):
+        found |= _plain(f"compile.{name}.", compiled.get(name), _NUMBERS)
+    layers = model._flatten_layers() if isinstance(model, keras.Model) else []
+    for place, layer in enumerate(layers):
+        if not isinstance(layer, keras.Model):  # whose layers come themselves
+            kind = f"layer {place} ({type(layer).__name__})."
+            found |= _plain(kind, _config_of(layer, "get_config"), _NUMBERS)
+    return found
 
 
-def _plain(prefix: str, values: Mapping[str, Any]) -> dict[str, str]:
+def _config_of(one: Any, method: str) -> Any:
+    """What it says of itself; None where it says nothing, as classes of the script's may."""
+    with contextlib.suppress(Exception):
+        return getattr(one, method)()
+
+
+def _plain(prefix: str, values: Any, kinds: Any = _PLAIN) -> dict[str, str]:
+    if isinstance(values, list | tuple) and prefix:
+        values = dict(enumerate(values[:_ITEMS]))
     found = {}
-    for name, value in values.items():
-        if isinstance(value, _PLAIN):
-            found[prefix + name] = repr(value)
-        elif isinstance(value, dict) and all(isinstance(key, str) for key in value):
-            found |= _plain(f"{prefix}{name}.", value)
+    for name, value in values.items() if isinstance(values, Mapping) else ():
+        if name in _OWN:
+            continue
+        if isinstance(value, kinds):
+            found[f"{prefix}{name}"] = repr(value)
+        elif prefix or isinstance(value, dict):
+            found |= _plain(f"{prefix}{name}.", value, kinds)
     return found
 
 

@@ -169,7 +169,10 @@ def _seed(seed: int, *, deterministic: bool) -> None:
     """
     import keras
 
+    from tfrun.patches import random_numbers
+
     keras.utils.set_random_seed(seed)  # Python's, numpy's and TensorFlow's; it executes no op
+    random_numbers.seed_numpy(seed)
     if deterministic:
         import tensorflow as tf
 
