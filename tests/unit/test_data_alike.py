@@ -72,6 +72,9 @@ OTHER = {
     "sparse": lambda number: (unseeded(number) > 0.95).astype(float),
     "a pipeline": lambda number: pipeline(unseeded(number)),
     "a pipeline of pairs": lambda number: pipeline((unseeded(7), unseeded(number))),
+    "files in another order": lambda number: pipeline([f"/a/{i ^ number}.png" for i in range(4)]),
+    "other texts": lambda number: pipeline([f"a {number}"] * 4),
+    "fewer files": lambda number: pipeline(["a"] * (4 - number)),
     "zipped": lambda number: tf.data.Dataset.zip(pipeline(unseeded(7)), pipeline(unseeded(number))),
 }
 

@@ -54,7 +54,7 @@ def arrays_of(data: Any) -> list[NDArray]:
 
 
 def _behind(dataset: tf.data.Dataset) -> list[NDArray]:
-    """What `from_tensor_slices` was given, but for names of files: machines may have their own.
+    """What `from_tensor_slices` was given; of texts their ends: folders may be a machine's own.
 
     tensorflow/python/data/ops/from_tensor_slices_op.py keeps it in a private attribute.
     """
@@ -66,9 +66,18 @@ def _behind(dataset: tf.data.Dataset) -> list[NDArray]:
         for step in steps_of(dataset)
         if isinstance(step, from_tensor_slices_op._TensorSliceDataset)
         for tensor in step._tensors
-        if tensor.dtype != tf.string
-        for array in _values(tensor)
+        for array in (_names(tensor) if tensor.dtype == tf.string else _values(tensor))
     ]
+
+
+def _names(tensor: Any) -> list[NDArray]:
+    """How many texts a tensor has, and of some what follows the last slash."""
+    if not isinstance(tensor, tf.Tensor) or tf.is_symbolic_tensor(tensor):
+        return []
+    count = int(tf.size(tensor))
+    picks = np.linspace(0, max(count - 1, 0), min(count, _TEXTS)).astype(np.int64)
+    texts = tf.gather(tf.reshape(tensor, [-1]), picks).numpy()
+    return [np.asarray([b"%d" % count, *(text.rpartition(b"/")[2] for text in texts)], object)]
 
 
 def _values(tensor: Any) -> list[NDArray]:
