@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import psutil
 import pytest
 
@@ -23,6 +24,9 @@ from tfrun.job.settings import WorkerSettings, settings
 # What a person's own machine has measured is not for the jobs of tests, nor theirs for it.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="tfrun-test-cache-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("tfrun", deadline=None)
+hypothesis.settings.load_profile("tfrun")
 # A shell's background jobs ignore Ctrl-C and hand that on: no job of ours would hear it either.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

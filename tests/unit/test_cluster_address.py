@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrun.cluster.address import Address, parse_address
@@ -19,13 +19,11 @@ hosts = st.one_of(
 addresses = st.builds(Address, host=hosts, port=st.integers(1, 65535))
 
 
-@settings(deadline=None)
 @given(addresses)
 def test_what_is_written_is_read_again(address):
     assert parse_address(str(address), where="x") == address
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_any_text_is_an_address_or_a_coded_error(text):
     try:

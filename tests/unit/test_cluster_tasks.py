@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrun.cluster.address import Address
@@ -50,7 +50,6 @@ def test_too_few_slots(hosts):
     assert caught.value.code == "TFRUN-103"
 
 
-@settings(deadline=None)
 @given(
     slots=st.lists(st.integers(0, 4), min_size=1, max_size=6).filter(any),
     ps=st.integers(0, 3),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrun.cluster.address import Address
@@ -332,7 +332,6 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(json_values)
 def test_any_json_is_read_or_refused_with_a_code(value):
     try:
@@ -358,7 +357,6 @@ def configs(draw) -> TFConfig:
     return TFConfig(cluster=cluster, task=draw(st.sampled_from(list(cluster.tasks()))))
 
 
-@settings(deadline=None)
 @given(configs())
 def test_what_is_written_is_read_again(original):
     assert parse_tf_config(render(original.cluster, original.task)) == original

@@ -58,7 +58,7 @@ def kept(group: Collective, name: str, version: int) -> Any:
     return residuals._open[name][1][version % 2].astype(np.float64)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     which=st.sampled_from(WORLDS),
     way=st.sampled_from(sorted(FORMATS)),

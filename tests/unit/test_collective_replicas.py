@@ -55,7 +55,7 @@ def adds(group: Collective, tensors: list[list[np.ndarray]], holding: Holding) -
     return adder
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     which=st.sampled_from(WORLDS),
     data=st.data(),
@@ -94,7 +94,7 @@ def test_the_bits_do_not_depend_on_who_holds_what(
         assert bits(found) == bits(wanted)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(which=st.sampled_from(WORLDS), data=st.data(), dtype=st.sampled_from([*DTYPES, "bool"]))
 def test_gathers_in_the_order_of_the_replicas(
     worlds: dict, which: Any, data: st.DataObject, dtype: Any
@@ -119,7 +119,7 @@ def test_gathers_in_the_order_of_the_replicas(
                 assert np.array_equal(part, own[i])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(which=st.sampled_from(WORLDS[1:]), data=st.data(), seed=st.integers(0, 1 << 30))
 def test_what_is_rounded_off_of_several_comes_later(
     worlds: dict, which: Any, data: st.DataObject, seed: int

@@ -123,7 +123,7 @@ shapes = st.lists(st.integers(0, 30), max_size=3).map(tuple)
 tensors = st.lists(st.tuples(shapes, st.sampled_from(DTYPES)), min_size=1, max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     which=st.sampled_from([1, 2, 3, 4, 5, 8, *MACHINES]),
     kinds=tensors,
@@ -182,7 +182,7 @@ def test_low_precision_is_added_up_in_float32(worlds: dict) -> None:
         assert all(mine[0] == wanted for mine in found)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     world=st.sampled_from([1, 2, 3, 5]),
     dtype=st.sampled_from([*DTYPES, "bool"]),

@@ -33,7 +33,7 @@ def cases(draw):
 
 
 @given(cases())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_the_groups_are_the_elements_in_order(groups):
     found = [
         (group.epoch, element.tolist())
@@ -51,7 +51,7 @@ def test_the_groups_are_the_elements_in_order(groups):
 
 
 @given(cases(), st.integers(1, 200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_block_holds_the_groups_that_say_so(groups, indices):
     for group in map(groups.group, range(*groups.numbers)):
         block = groups.block(group, indices)

@@ -15,7 +15,7 @@ from tfrun.data.order.permutation import CHUNK, Order, permute, sample_keys
 
 
 @given(st.integers(1, 3000), st.integers(-(2**63), 2**64), st.integers(0, 2**40))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_it_is_a_permutation_for_every_number_of_samples(samples, seed, epoch):
     order = permute(np.arange(samples), samples, seed, epoch)
     assert order.dtype == np.int64
@@ -94,7 +94,7 @@ def test_the_order_never_changes():
 
 
 @given(st.integers(1, 3 * CHUNK), st.integers(0, 3), st.data(), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_range_is_that_part_of_the_whole(samples, epoch, data, shuffle):
     begin = data.draw(st.integers(0, samples))
     end = data.draw(st.integers(begin, samples))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrun.data.order.position import Position
@@ -32,7 +32,6 @@ def test_shares_follow_each_other_and_cover_everything(count, size):
 
 
 @given(st.integers(1, 2000), st.integers(1, 400), st.integers(1, 40))
-@settings(deadline=None)
 def test_an_epoch_has_every_position_once_whatever_the_number_of_workers(samples, batch, size):
     seen = []
     for step in range(steps_per_epoch(samples, batch)):
