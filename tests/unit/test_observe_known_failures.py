@@ -112,6 +112,16 @@ SAID = {
     "slice index 1 of dimension 0 out of bounds.": "a part of the batch",
     # … and "Switch Transformer", which makes tokens of a batch
     "Cannot reshape a tensor with 320 elements to shape [80,8] (640)": "a part of the batch",
+    # A queue of features, where a worker has no sample of a short batch and the step runs eagerly
+    "The shape of the target variable and the shape of the target value in "
+    "`variable.assign(value)` must match. variable.shape=(12, 1), Received: value.shape=(0, 1).": (
+        "a part of the batch"
+    ),
+    # … and "3D volumetric rendering with NeRF", which makes BATCH_SIZE images of the rays
+    "Incompatible shapes: [3,6,6,3] vs. [5,6,6,3]": "a part of the batch",
+    "Incompatible shapes: [5,6] vs. [5,7]": "shapes",
+    # … and "Message-passing neural network", which makes one graph of a batch
+    "indices[3] = 18 is not in [0, 17)": "numbers of rows",
     "Received a label value of 12 which is outside the valid range of [0, 10).": "labels outside "
     "of the classes",
     # A real one, on a CPU; TensorFlow waits 10 s before it says so.

@@ -162,11 +162,22 @@ KNOWN = (
     Known(
         name="a part of the batch",
         pattern=r"slice index \d+ of dimension 0 out of bounds"
-        r"|Cannot reshape a tensor with \d+ elements|Input to reshape is a tensor with \d+ values",
+        r"|Cannot reshape a tensor with \d+ elements|Input to reshape is a tensor with \d+ values"
+        r"|must match\. variable\.shape=.* Received: value\.shape=\(0,"
+        r"|Incompatible shapes: \[(\d+)((?:,\d+)+)\] vs\. \[(?!(?:1|\1),)\d+\2\]",
         likely="the script counts on whole batches (BATCH_SIZE in a reshape, data[1] in a step), "
         "and each of several workers has a part of the rows",
         fix="Take the number of rows from the tensor (-1, tf.shape(x)[0]), and make samples the "
         "first dimension; or train with -n 1",
+    ),
+    Known(
+        name="numbers of rows",
+        pattern=r"indices\[[\d, ]*\] = -?\d+ is not in \[0, \d+\)",
+        likely="a number is larger than the table that it points into: an Embedding with too small "
+        "an input_dim; or rows of the batch that samples point to (graphs merged into one), of "
+        "which each of several workers has a part",
+        fix="Compare input_dim with the largest number; pad each sample to one size and merge "
+        "them in the model, so that all first dimensions are the samples'; or train with -n 1",
     ),
     Known(
         name="shapes",
