@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from forked_workers import largest_difference
-from workers import results_of
+from workers import SCRIPTS, results_of
 
 CASES = [
     "step_mean",
@@ -134,6 +134,14 @@ def test_two_devices_are_one(name: str) -> None:
     two = results_of("engine_losses.py", 1, timeout=580, TEST_DEVICES="2", TEST_CASES=cases)[0]
     assert isinstance(two[name], dict), two[name]
     assert largest_difference(results(1)[0][name], two[name]) < 1e-8
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(("case", "times"), [("regularizer", 1), ("contrastive", 1), ("none", 0)])
+def test_a_loss_that_compares_samples_is_told(jobs, case: str, times: int) -> None:
+    done = jobs.run("-n", 2, SCRIPTS / "losses_of_pairs.py", env={"TEST_CASE": case})
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("is neither a mean nor a sum over the samples") == times, done.stderr
 
 
 def test_every_case_of_the_script_is_named_here() -> None:

@@ -65,6 +65,31 @@ KINDS = {
     "keras": (lambda x: keras.losses.MeanSquaredError()(x[:, :1], x @ W), Term.MEAN),
     "keras's sum": (lambda x: keras.losses.MeanSquaredError("sum")(x[:, :1], x @ W), Term.SUM),
 }
+PAIRS = {
+    "products": (lambda x: ops.mean(x @ tf.transpose(x)), Term.UNKNOWN),
+    "einsum": (lambda x: tf.reduce_sum(tf.einsum("ae,be->ab", x, x)), Term.UNKNOWN),
+    "tensordot": (
+        lambda x: tf.reduce_sum(tf.tensordot(ops.reshape(x, (-1, 1, 2)), x, ((2,), (1,)))),
+        Term.UNKNOWN,
+    ),
+    "differences": (lambda x: ops.mean((x[:, None] - x[None]) ** 2), Term.UNKNOWN),
+    "flat times column": (lambda x: ops.mean(x[:, 0] * x[:, 1:]), Term.UNKNOWN),
+    "contrastive": (
+        lambda x: keras.losses.sparse_categorical_crossentropy(
+            tf.range(tf.shape(x)[0]), tf.matmul(x, x, transpose_b=True), from_logits=True
+        ),
+        Term.PAIRS,
+    ),
+    "no pairs: products of each sample's": (
+        lambda x: ops.mean(tf.matmul(x[:, :, None], x[:, None, :])),
+        Term.MEAN,
+    ),
+    "no pairs: einsum of each sample's": (
+        lambda x: ops.mean(tf.einsum("be,be->b", x, x)),
+        Term.MEAN,
+    ),
+    "no pairs: broadcast within samples": (lambda x: ops.mean(x * x[:, :1]), Term.MEAN),
+}
 GRAPHS = {
     "in a function": (inner, Term.MEAN),
     "in a condition's": (lambda x: 2.0 * inner(x) + 0.0, Term.MEAN),
@@ -75,9 +100,9 @@ def walk_of(x, recorder=None):
     return Walk(LossReader(recorder), [x], x.shape[0], {})
 
 
-@pytest.mark.parametrize("name", [*KINDS, *GRAPHS])
+@pytest.mark.parametrize("name", [*KINDS, *PAIRS, *GRAPHS])
 def test_kinds_in_a_graph(name: str) -> None:
-    function, kind = {**KINDS, **GRAPHS}[name]
+    function, kind = {**KINDS, **PAIRS, **GRAPHS}[name]
     found = []
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, 2])])
@@ -91,9 +116,9 @@ def test_kinds_in_a_graph(name: str) -> None:
     assert found == [kind]
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [*KINDS, *PAIRS])
 def test_kinds_of_what_is_executed_eagerly(name: str) -> None:
-    function, kind = KINDS[name]
+    function, kind = {**KINDS, **PAIRS}[name]
     x, recorder = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), EagerRecorder()
     with recorder.records(), tf.GradientTape():
         loss = function(x)
@@ -151,4 +176,4 @@ def test_a_chain_of_thousands_of_operations_is_no_error() -> None:
         return loss
 
     traced.get_concrete_function()
-    assert kinds == [Term.UNKNOWN]
+    assert kinds == [Term.MEAN]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -39,6 +39,7 @@ class Term(enum.Enum):
     COUNT: how many samples a replica has.
     DRAWN: of random numbers that do not follow from the samples: one worker has drawn them once.
     ROWS: not one number, but some for each sample.
+    PAIRS: numbers for each pair of samples, or what follows from such: of no sample alone.
     MIXED: computed from several of these.
     UNKNOWN: computed from a replica's samples otherwise.
     """
@@ -50,6 +51,7 @@ class Term(enum.Enum):
     COUNT = enum.auto()
     DRAWN = enum.auto()
     ROWS = enum.auto()
+    PAIRS = enum.auto()
     MIXED = enum.auto()
     UNKNOWN = enum.auto()
 
@@ -77,6 +79,11 @@ class LossParts:
 
 
 Kind = Term | MeanOver | LossParts
+_BROADCASTS = (MATHEMATICS - ADDITIVE) | {"AddV2", "Add", "Sub", "Equal", "NotEqual"}
+_PRODUCTS = {
+    "MatMul": ("transpose_a", "transpose_b"),
+    **dict.fromkeys(("BatchMatMulV2", "BatchMatMulV3"), ("adj_x", "adj_y")),
+}
 
 
 class Walk:
@@ -104,16 +111,27 @@ class Walk:
 
     def kind(self, tensor: Any) -> Kind:
         """What `tensor` is."""
-        tensor = self._reader.source(tensor)
-        for found in (self._marked.get(id(tensor)), self._kinds.get(id(tensor))):
-            if found is not None:
-                return found[1]
-        try:
-            kind = self._kind(tensor)
-        except RecursionError:  # a chain of a thousand operations
-            kind = Term.UNKNOWN
-        self._kinds[id(tensor)] = (tensor, kind)  # holds the tensor, whose id then stays its own
-        return kind
+        start = self._reader.source(tensor)
+        stack = [start]
+        while stack:  # no recursion: there are chains of a thousand operations
+            here = stack[-1]
+            if self._known(here) is not None:
+                stack.pop()
+                continue
+            op = self._reader.op(here) if self._depends_on_data(here) else None
+            inputs = [self._reader.source(each) for each in op.inputs] if op else []
+            missing = [each for each in inputs if self._known(each) is None]
+            stack += missing
+            if not missing:  # holds the tensor, whose id then stays its own
+                kind = self._kind(here)
+                if kind is Term.PAIRS and here.shape.rank == 0:
+                    kind = Term.UNKNOWN
+                self._kinds[id(here)] = (here, kind)
+        return cast(Kind, self._known(start))
+
+    def _known(self, tensor: Any) -> Kind | None:
+        found = self._marked.get(id(tensor)) or self._kinds.get(id(tensor))
+        return found[1] if found else None
 
     def mark_drawn(self, tensor: Any) -> None:
         """Says that a tensor is one of this replica's own random numbers, or decides them."""
@@ -166,7 +184,7 @@ class Walk:
         if op is None:
             return Term.ROWS if tensor.shape.rank != 0 else Term.UNKNOWN
         if op.type in ("Shape", "Size"):
-            rows = self.kind(op.inputs[0]) is Term.ROWS
+            rows = self.kind(op.inputs[0]) in (Term.ROWS, Term.PAIRS)
             return Term.COUNT if rows else Term.FIXED
         if op.type == "StridedSlice" and self.kind(op.inputs[0]) is Term.COUNT:
             begin = known(op.inputs[1])
@@ -175,6 +193,8 @@ class Walk:
             return Term.COUNT if tensor is op.outputs[0] else Term.FIXED
         if op.type == "Range" and all(self.kind(end) is Term.FIXED for end in op.inputs):
             return Term.FIXED  # up to the length of the samples, say
+        if self._has_pairs(op):
+            return Term.PAIRS
         if op.type in REDUCTIONS:
             return self._of_reduction(op)
         if op.type in MATHEMATICS:
@@ -185,6 +205,23 @@ class Walk:
         if op.type == "GatherV2" and self.kind(op.inputs[0]) is Term.ROWS:
             return Term.ROWS
         return Term.UNKNOWN if self.rows_axis(tensor) is None else Term.ROWS
+
+    def _has_pairs(self, op: Op) -> bool:
+        """Whether samples meet other samples in an operation, or have met before it."""
+        kinds = [self.kind(tensor) for tensor in op.inputs]
+        if Term.PAIRS in kinds:
+            return True
+        rows = [t for t, kind in zip(op.inputs, kinds, strict=True) if kind is Term.ROWS]
+        if len(rows) < 2 or self._batch == 1 or any(t.shape.rank is None for t in rows):
+            return False
+        placed = [(t, axis) for t in rows if (axis := self.rows_axis(t)) is not None]
+        if op.type in _BROADCASTS:
+            return _meet_by_broadcast(placed)
+        letters = _letters(op)
+        if [len(each) for each in letters] != [t.shape.rank for t, _ in placed]:
+            return False
+        first, second = (each[axis] for each, (_, axis) in zip(letters, placed, strict=True))
+        return first != second
 
     def _of_reduction(self, op: Op) -> Kind:
         reduced = op.inputs[0]
@@ -274,6 +311,36 @@ class Walk:
             return None
         parts = [self._chosen(part, far - 1) for part in operands(op)]
         return tensor if any(part is not None for part in parts) else None
+
+
+def _letters(op: Op) -> Sequence[str]:
+    """The operands of a product's dimensions, as `einsum` names them; none of something else."""
+    if op.type == "Einsum":
+        equation = op.attr("equation")
+        equation = equation.decode() if isinstance(equation, bytes) else equation
+        operands_only = equation.split("->")[0]
+        return () if "." in operands_only else operands_only.split(",")
+    if op.type not in _PRODUCTS:
+        return ()
+    before = ["ABCDEFGH"[10 - (tensor.shape.rank or 2) :] for tensor in op.inputs]
+    a, b = (op.attr(name) for name in _PRODUCTS[op.type])
+    return before[0] + ("ji" if a else "ij"), before[1] + ("kj" if b else "jk")
+
+
+def _meet_by_broadcast(placed: Sequence[tuple[Any, int]]) -> bool:
+    """Whether tensors are broadcast along each other's samples.
+
+    Args:
+      placed: tensors, and which of their dimensions is that of the samples.
+    """
+    sizes = [tensor.shape.as_list()[::-1] for tensor, _ in placed]
+    axes = [tensor.shape.rank - 1 - axis for tensor, axis in placed]  # from the right
+
+    def is_one(i: int, axis: int) -> bool:
+        return axis >= len(sizes[i]) or sizes[i][axis] == 1
+
+    pairs = [(i, j) for i in range(len(placed)) for j in range(i)]
+    return any(is_one(i, axes[j]) and is_one(j, axes[i]) for i, j in pairs)
 
 
 def _combined(operation: str, kinds: Sequence[Kind]) -> Kind:

@@ -220,7 +220,7 @@ class Losses:
             weights = [self._one_weight(self._formula(target)) for target in targets]
             weight = weights[0]
             if weight is None or any(other is not weight for other in weights):
-                self._tell(targets[0])
+                self.tell(targets[0])
                 weight = self.share(targets[0].dtype)
         for gradient in gradients:
             if gradient is not None:
@@ -300,7 +300,7 @@ class Losses:
         formula = Formula(target=target, parts=list(parts.values()), linear=linear)
         kinds = [kind for _, kind in formula.parts]
         if Term.UNKNOWN in kinds or (not linear and not self.can_sum()):
-            self._tell(target)
+            self.tell(target)
             if not linear:
                 return Formula(target=target, parts=[(target, Term.UNKNOWN)], linear=True)
         return formula
@@ -381,7 +381,7 @@ class Losses:
             self._whole[key] = (part, total)
         return self._whole[key][1]
 
-    def _tell(self, target: Any) -> None:
+    def tell(self, target: Any) -> None:
         """Says, once for each place, that a loss is no mean or sum over samples."""
         where = line_of(target)
         if self._run.tells and where not in _warned:

@@ -87,6 +87,8 @@ def weigh_by_mask(original):
         if run is None or run.losses is None:
             return ask()
         numbers: Any = backend.convert_to_tensor(values, dtype=dtype)
+        if run.losses.alone and run.losses.kind(numbers) is Term.PAIRS:
+            run.losses.tell(numbers)
         if numbers.shape.rank == 0:
             averages = mask is None or reduction in ("mean", "sum_over_batch_size")
             if sample_weight is not None or not averages:
@@ -152,6 +154,8 @@ def weigh_once(original):
             return original(self, loss)
         known = run.losses
         if not known.alone and known.is_mean(loss):
+            if known.kind(loss) is Term.UNKNOWN:
+                known.tell(loss)
             return original(self, loss)
         value = Trainer._aggregate_additional_loss(self, loss)
         if known.alone or known.is_weighed(loss):

@@ -1,0 +1,47 @@
+"""Losses that compare the samples of a batch with each other: TEST_CASE says which."""
+
+from __future__ import annotations
+
+import os
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers, ops
+
+X = np.random.default_rng(0).normal(size=(22, 4))
+
+
+def orthogonal(x):
+    """The regularizer of Keras's example "PointNet": of the whole batch, not of each sample."""
+    x = ops.reshape(x, (-1, 2, 2))
+    products = ops.reshape(ops.tensordot(x, x, axes=(2, 2)), (-1, 2, 2))
+    return ops.sum(0.001 * ops.square(products - ops.eye(2)))
+
+
+class Contrastive(keras.Model):
+    """Compares the samples in a step of its own."""
+
+    def train_step(self, data):
+        x, _ = data
+        with tf.GradientTape() as tape:
+            a, b = self(x), self(x[:, ::-1])
+            similarities = ops.matmul(a, ops.transpose(b))
+            loss = self.compute_loss(y=ops.arange(ops.shape(x)[0]), y_pred=similarities)
+        gradients = tape.gradient(loss, self.trainable_weights)
+        self.optimizer.apply(gradients, self.trainable_weights)
+        return {"loss": loss}
+
+
+inputs = keras.Input((4,))
+if os.environ["TEST_CASE"] == "regularizer":
+    outputs = layers.Dense(4, activity_regularizer=orthogonal)(inputs)
+    model, loss = keras.Model(inputs, outputs), "mse"
+elif os.environ["TEST_CASE"] == "contrastive":
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model = Contrastive(inputs, layers.Dense(3)(inputs))
+else:
+    attended = layers.MultiHeadAttention(1, 2)(*[layers.Reshape((2, 2))(inputs)] * 2)
+    model, loss = keras.Model(inputs, layers.Flatten()(attended)), "mse"
+model.compile("sgd", loss)
+model.fit(X, X, batch_size=6, epochs=1, verbose=0)
