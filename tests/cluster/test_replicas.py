@@ -12,7 +12,7 @@ import pytest
 
 SCRIPT = Path(__file__).parent / "scripts" / "of_replicas.py"
 MODELS = ("cnn", "transformer", "gan", "recommender", "generator", "sequence")
-FEATURES = ("logs", "own", "scaled", "two")
+FEATURES = ("logs", "own", "exact", "scaled", "two")
 OPTIONS = ("--replicas", 4, "--threads-per-worker", 1)
 SECONDS = 300
 

@@ -5,7 +5,9 @@ Each function here is a collective: every worker has to call it, at the same poi
 
 from __future__ import annotations
 
+import fractions
 import functools
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -129,15 +131,29 @@ def any_worker(strategy: Any, flags: Sequence[bool]) -> list[bool]:
 def mean_over_workers(strategy: Any, values: Any) -> Any:
     """Returns the structure `values` with each Python float replaced by its mean over workers.
 
-    In float64, so that a float32 value that is equal on all workers stays exactly itself. Leaves
-    that are no numbers stay as they are.
+    A value that is equal on all workers stays exactly itself. Leaves that are no numbers stay as
+    they are.
     """
     leaves = keras.tree.flatten(values)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, float | int)]
-    means = sum_over_workers(strategy, np.array([leaves[i] for i in places], np.float64))
-    for place, mean in zip(places, means / _worker_count(strategy), strict=True):
-        leaves[place] = float(mean)
+    halves = halves_of(np.array([leaves[i] for i in places], np.float64))
+    sums = sum_over_workers(strategy, halves.ravel()).reshape(halves.shape)
+    for place, *parts in zip(places, *sums.tolist(), strict=True):
+        leaves[place] = mean_of(parts, _worker_count(strategy))
     return keras.tree.pack_sequence_as(values, leaves)
+
+
+def halves_of(numbers: np.ndarray) -> np.ndarray:
+    """Two parts of each float64, shape [2, n]: of few digits, so that equal ones add up exactly."""
+    high = (numbers.view(np.int64) & -(1 << 27)).view(np.float64)
+    return np.stack([high, np.where(np.isfinite(high), numbers - high, 0.0)])
+
+
+def mean_of(sums: Sequence[float], count: int) -> float:
+    """The mean of numbers whose `halves_of` have these sums."""
+    if not all(map(math.isfinite, sums)):
+        return sum(sums)
+    return float(sum(map(fractions.Fraction, sums)) / count)
 
 
 def bytes_from(strategy: Any, blob: bytes, length: int, *, is_source: bool) -> bytes:

@@ -47,14 +47,15 @@ def mean_of_logs(local, strategy):
     ]
     turns, in_step = replica.turns_of(strategy), not tf.executing_eagerly()
     returned = turns.returned_with(local) if turns and not in_step else []
-    of_replicas = returned or (turns and in_step)
-    if not leaves or not (of_replicas or strategy.extended._in_multi_worker_mode()):
+    if not leaves or not (turns or strategy.extended._in_multi_worker_mode()):
         return local
     dtype = tf.float64 if any(leaf.dtype == tf.float64 for leaf in leaves) else tf.float32
     packed = _packed(leaves, dtype)
     reduce = functools.partial(strategy.reduce, tf.distribute.ReduceOp.MEAN, packed, axis=None)
-    if of_replicas:
-        each = [_packed(tree.flatten(one), dtype) for one in returned] or [packed]
+    if turns:
+        each = [_packed(tree.flatten(one), dtype) for one in returned]
+        if not each:  # what each has alike: a mean over workers would be rounded by their number
+            each = [packed] if in_step else [packed] * len(turns.held)
         reduce = functools.partial(strategy.extended._host_calls.mean_of_replicas, each)
     clock = step_clock.of(strategy)
     if clock is None or not tf.inside_function() or step_clock.is_xla():

@@ -209,6 +209,31 @@ def own():
     told("own", model, history, model.evaluate(x, y, batch_size=16, verbose=0, return_dict=True))
 
 
+class Exact(Own):
+    """Its logs are no metrics, in float64: the mean of three equal ones is rounded."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            _, loss = self.far(x, y, training=True)
+        gradients = tape.gradient(loss, self.trainable_weights)
+        clipped, norm = tf.clip_by_global_norm(gradients, 0.5)
+        self.optimizer.apply(clipped, self.trainable_weights)
+        return {"loss": loss, "norm": norm}
+
+
+def exact():
+    inputs = keras.Input((5,), dtype="float64")
+    net = [keras.layers.Dense(n, "tanh", dtype="float64") for n in (3, 1)]
+    model = Exact(inputs, net[1](net[0](inputs)))
+    model.compile(keras.optimizers.SGD(0.1))
+    x = samples((43, 5)).astype("float64")
+    data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(6)
+    history = model.fit(data, epochs=8, validation_data=data.take(2), verbose=0)
+    found = model.evaluate(data, return_dict=True, verbose=0)
+    told("exact", model, history, {k: float(v).hex() for k, v in found.items()})
+
+
 def scaled():
     keras.config.set_dtype_policy("mixed_float16")
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3), keras.layers.Dense(1)])
