@@ -56,3 +56,12 @@ def test_what_nobody_can_put_together_is_told(jobs, case: str, eager: bool, time
     done = jobs.run("-n", 2, SCRIPTS / "whole_values.py", env=env)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("WARNING TFRUN-517: ") == times, done.stderr
+
+
+@pytest.mark.timeout(200)
+def test_what_workers_of_an_eager_step_take_for_different_things_is_told(jobs) -> None:
+    # Two samples a worker, and two rows in the variable: a third worker has none of the last batch.
+    env = {"TEST_CASES": "Centers", "TEST_EAGER": "1"}
+    done = jobs.run("-n", 3, SCRIPTS / "whole_values.py", env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("WARNING TFRUN-517: ") == 2, done.stderr

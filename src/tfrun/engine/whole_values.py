@@ -9,6 +9,7 @@ none of this: the optimizer sums it (gradient_sums.py).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -125,17 +126,40 @@ def to_keep(run: replica.ReplicaRun, variable: Any, value: Any) -> tuple[Any, bo
     kind = losses.kind(value)
     if kind is Term.FIXED and not losses.walk.is_drawn(value):
         return value, False
-    if kind is Term.MEAN and not variable.trainable:
-        return value, False
-    if keras_asks() or not (tf.executing_eagerly() or is_of_own_data(value)):
+    eager = tf.executing_eagerly()
+    is_mean = kind is Term.MEAN and not variable.trainable
+    if keras_asks() or not (eager or is_of_own_data(value)):
         return value, False  # such as BatchNorm's statistics; what the script has summed itself
-    (whole,) = of_all(losses, [value])
-    if whole is None or (whole is value and kind is Term.ROWS):
+    if is_mean and not eager:
+        return value, False
+    whole = None
+    if not eager or _all_agree(run, value, is_mean):
+        if is_mean:
+            return value, False
+        (whole,) = of_all(losses, [value])
+    # Eager tensors have only sizes: what has one sample a row, and what by chance as many.
+    if not eager and (whole is None or (whole is value and kind is Term.ROWS)):
         whole = _with_all_rows(run, variable, value)
     if whole is None or whole is value:
         tell(losses, f"the step keeps in the variable {variable.path!r} what it computes")
         return value, False
     return whole, True
+
+
+def _all_agree(run: replica.ReplicaRun, value: Any, is_mean: bool) -> bool:
+    """Whether the workers of an eager step would sum the same for `value`; all must call this.
+
+    What Python has done, and what a size is taken for, may differ with the number of samples.
+    """
+    losses, needed = run.losses, {}
+    with losses.unseen():
+        known = not is_mean and _is_made_of(losses, value, needed, {})
+        parts = [(each.dtype.name, each.shape.as_list()) for each, _ in needed.values()]
+        text = repr((is_mean, known, parts)).encode()
+        number = int.from_bytes(hashlib.blake2b(text, digest_size=5).digest(), "big")
+        mine = tf.constant(number, tf.float64)  # which holds sums of thousands of them exactly
+        total = run.context.all_reduce(tf.distribute.ReduceOp.SUM, mine)
+    return float(total) == float(number * run.context.num_replicas_in_sync)
 
 
 def of_all(losses: Losses, tensors: Sequence[Any]) -> list[Any]:
