@@ -144,30 +144,15 @@ class Walk:
 
         A gradient that a tape has given is looked at no further: each replica's is of its own.
         """
-        start, found = self._reader.source(tensor), self._drawn
-        stack = [start]
-        while stack:
-            here = stack[-1]
-            if id(here) in found:
-                stack.pop()
-                continue
-            op = None if id(here) in self._marked else self._reader.op(here)
+
+        def decide(here: Any, op: Op | None) -> bool | None:
             kind = self.kind(here)
-            if op is None or kind in (Term.ROWS, Term.COUNT) or isinstance(kind, LossParts):
-                found[id(here)] = (here, False)
-                continue
-            if draws(op, found):
-                found[id(here)] = (here, True)
-                continue
-            inputs = [self._reader.source(each) for each in op.inputs]
-            missing = [each for each in inputs if id(each) not in found]
-            if any(found.get(id(each), (None, False))[1] for each in inputs):
-                found[id(here)] = (here, True)
-            elif missing:
-                stack += missing
-            else:
-                found[id(here)] = (here, False)
-        return found[id(start)][1]
+            by_sample = kind in (Term.ROWS, Term.PAIRS, Term.COUNT) or isinstance(kind, LossParts)
+            if op is None or id(here) in self._marked or by_sample:
+                return False
+            return draws(op, self._drawn) or None
+
+        return self._comes_from(tensor, self._drawn, decide)
 
     def source(self, tensor: Any) -> Any:
         """The tensor itself, where a nested function has been given it from outside."""
@@ -269,22 +254,40 @@ class Walk:
 
     def _depends_on_data(self, tensor: Any) -> bool:
         """Whether any of the step's samples, or how many they are, had a part in `tensor`."""
+
+        def decide(here: Any, op: Op | None) -> bool | None:
+            if (mark := self._marked.get(id(here))) is not None and mark[1] is not Term.FIXED:
+                return True  # it may have been made unseen
+            return id(here) in self._is_data or (op is None and _is_argument(here)) or None
+
+        return self._comes_from(tensor, self._depends, decide)
+
+    def _comes_from(
+        self,
+        tensor: Any,
+        found: dict[int, tuple[Any, bool]],
+        decide: Callable[[Any, Op | None], bool | None],
+    ) -> bool:
+        """Whether `decide` says so of `tensor`, or of something that it is computed from.
+
+        Args:
+          tensor: any.
+          found: what is known already, by `id`; grows.
+          decide: is given a tensor, and who computed it; None where its inputs decide.
+        """
         start = self._reader.source(tensor)
-        stack, found = [start], self._depends
+        stack = [start]
         while stack:
             here = stack[-1]
             if id(here) in found:
                 stack.pop()
                 continue
             op = self._reader.op(here)
-            inputs = [self._reader.source(each) for each in op.inputs] if op else []
-            missing = [each for each in inputs if id(each) not in found]
-            is_data = id(here) in self._is_data or (op is None and _is_argument(here))
-            if (mark := self._marked.get(id(here))) is not None:  # it may have been made unseen
-                is_data = is_data or mark[1] is not Term.FIXED
-            if is_data or any(found.get(id(each), (None, False))[1] for each in inputs):
+            decided = decide(here, op)
+            inputs = [self._reader.source(i) for i in op.inputs] if op and decided is None else []
+            if decided or any(found.get(id(each), (None, False))[1] for each in inputs):
                 found[id(here)] = (here, True)
-            elif missing:
+            elif missing := [each for each in inputs if id(each) not in found]:
                 stack += missing
             else:
                 found[id(here)] = (here, False)
