@@ -40,13 +40,8 @@ JOB_SECONDS = 90
 NETS = {*("deaths", "drills", "hosts", "options", "scripts", "versions")}  # folders
 NETS |= {  # files of tests/cluster
     *("test_bench_jobs", "test_cannot_be_ended", "test_checkpoint_format", "test_elastic"),
-    *(
-        "test_balance",
-        "test_engine_features",
-        "test_evaluator",
-        "test_faults_upon_faults",
-        "test_full_disk",
-    ),
+    *("test_balance", "test_elastic_replicas", "test_engine_features", "test_evaluator"),
+    *("test_faults_upon_faults", "test_full_disk"),
     *("test_ledger_deaths", "test_other_batches", "test_page", "test_page_many", "test_parity"),
     *("test_parameter_server_faults", "test_parameter_server_resume", "test_preemption"),
     *("test_recovery_control", "test_recovery_faults", "test_replicas", "test_run_dir_flat"),

@@ -1,7 +1,7 @@
 """Runs a job on several "machines", agents here as real processes, which come back when lost.
 
 `elastic_agents.py WORKERS MACHINES SCRIPT`: WORKERS as after `-n`, one slot on each of MACHINES.
-GRACE: seconds. "run/ends" gets a line for each agent that has ended: its name, and how.
+GRACE: seconds. TFRUN_REPLICAS: as for `tfrun`. "run/ends" gets a line for each agent that has ended: its name, and how.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def main() -> None:
     timeouts = Timeouts(preempt_grace=float(os.environ.get("GRACE") or 25), **quick)
     run_dir = Path("run").absolute()
     saved = {"checkpoint_dir": str(run_dir / "checkpoints"), "ledger": next_ledger(run_dir)}
-    run(workers, script, "abcdefgh"[: int(machines)], ReturningBackend, timeouts=timeouts, **saved)
+    replicas = int(os.environ.get("TFRUN_REPLICAS", "0"))
+    spec = {"timeouts": timeouts, "threads_per_worker": 1, "replicas": replicas, **saved}
+    run(workers, script, "abcdefgh"[: int(machines)], ReturningBackend, **spec)
 
 
 if __name__ == "__main__":

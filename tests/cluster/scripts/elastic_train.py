@@ -6,7 +6,7 @@ worker alone. SLOW: how many seconds a later round takes before it has its state
 that name, and says so by a file "waiting-ROUND". WANTED: "round:rank:step:who" likewise: SIGTERM to
 that worker, its agent, or the launcher. VALID: the same; it happens in the validation after that
 step, in which all workers then stand still; "worker" is killed. LOOP: "fit", or "steps" for a
-custom loop.
+custom loop. NOISY: the model has BatchNormalization and Dropout, and is validated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAULTS, DEATHS = (
 VALID = [text.split(":") for text in os.environ.get("VALID", "").split()]
 WANTED = [text.split(":") for text in os.environ.get("WANTED", "").split()]
 WAITS = [text.split(":") for text in os.environ.get("WAITS", "").split()]
-LOOP = os.environ.get("LOOP", "fit")
+LOOP, NOISY = os.environ.get("LOOP", "fit"), os.environ.get("NOISY")
 EPOCHS, BATCH, SECONDS = 4, 24, 40
 
 
@@ -92,8 +92,14 @@ if HERE.round:
 keras.utils.set_random_seed(3)
 strategy = tfrun.strategy()
 with strategy.scope():
+    noisy = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.2)]
     model = keras.Sequential(
-        [keras.Input((8,)), keras.layers.Dense(16, activation="tanh"), keras.layers.Dense(1)]
+        [
+            keras.Input((8,)),
+            keras.layers.Dense(16, activation="tanh"),
+            *(noisy if NOISY else []),
+            keras.layers.Dense(1),
+        ]
     )
     optimizer, mae = keras.optimizers.Adam(0.01), keras.metrics.MeanAbsoluteError()
     model.compile(optimizer=optimizer, loss="mse", metrics=["mae"])
@@ -102,7 +108,7 @@ y = np.sin(x.sum(1, keepdims=True))
 
 
 def fit():
-    more = {"validation_data": (x[:48], y[:48])} if VALID else {}
+    more = {"validation_data": (x[:48], y[:48])} if VALID or NOISY else {}
     common = {"batch_size": BATCH, "epochs": EPOCHS, "verbose": 2, "callbacks": [Elastic()]}
     history = model.fit(x, y, **common, **more)
     return history.history
