@@ -45,3 +45,16 @@ def test_gradients_that_are_summed_part_at_the_first_update(jobs: Jobs) -> None:
 
 def test_a_script_that_trains_nothing(jobs: Jobs) -> None:
     assert "TFRUN-801" in parity(jobs, "nothing", code=2)[1]
+
+
+def test_with_as_many_replicas_all_bits_are_compared(jobs: Jobs) -> None:
+    options = ("--steps", "7", "-n", "1,2,3", "--replicas", "3")
+    found, shown = parity(jobs, "noisy", *options, code=0)
+    assert found["replicas"] == 3 and found["tolerance"] == 0
+    assert [run["largest"]["far"] for run in found["runs"]] == [0, 0, 0]
+    assert shown.count("yes, bit for bit (3 replicas)") == 2, shown
+
+
+def test_fewer_replicas_than_workers_are_refused(jobs: Jobs) -> None:
+    done = jobs.run("parity", "-n", "1,2", "--replicas", "1", SCRIPTS / "parity.py")
+    assert done.returncode == 2 and "TFRUN-107" in done.stderr, done.stderr

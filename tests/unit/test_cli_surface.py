@@ -284,6 +284,7 @@ VERB_SURFACE = {
         "workers": (["-n", "--workers"], "1,2"),
         "steps": (["--steps"], 20),
         "tolerance": (["--tolerance"], 1e-5),
+        "replicas": (["--replicas"], None),
         "seed": (["--seed"], None),
         "deterministic": (["--deterministic"], False),
         "timeout": (["--timeout"], 600.0),

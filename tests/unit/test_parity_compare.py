@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,6 +82,27 @@ def test_a_trained_variable_may_be_a_hundred_times_as_far_as_a_loss():
     assert compare(2, FIRST, near, 1e-5).equal
     assert not compare(2, FIRST, [record(0), record(1, 1 + 2e-5)], 1e-5).equal
     assert not compare(2, FIRST, [record(0, kernel=5e-5), *FIRST[1:]], 1e-5).equal  # not trained
+
+
+def test_with_as_many_replicas_all_bits_count():
+    def run(step: int, digest: str, **changes: float) -> StepRecord:
+        return replace(record(step, **changes), digests={"model/0/dense/kernel": digest})
+
+    first = [run(0, "a"), run(1, "b")]
+    assert compare(2, first, [run(0, "a"), run(1, "b")], 0.0).equal
+    for other in ([run(0, "a"), run(1, "c")], [run(0, "a"), run(1, "b", kernel=1e-7)]):
+        found = compare(2, first, other, 0.0)
+        report = ParityReport(
+            script="train.py",
+            seed=1,
+            tolerance=0.0,
+            replicas=4,
+            has_random_layers=False,
+            runs=(found,),
+        )
+        assert not report.equal and found.parting is not None and found.parting.step == 1
+        assert "another order" in report.advice(found)
+    assert compare(2, first, [run(0, "a"), run(1, "c")], 1e-5).equal  # within the tolerance
 
 
 def test_random_layers_explain_another_loss():

@@ -9,6 +9,7 @@ import click
 from tfrun.cli.params import Number, context, numbers_of_workers
 from tfrun.cli.shared_options import last_options, new_folder, reporter, say
 from tfrun.job import start_checks
+from tfrun.job.errors import UsageError
 from tfrun.job.spec import Program, seed_or_drawn
 
 EPILOG = (
@@ -33,6 +34,13 @@ EPILOG = (
     help="Largest relative difference of losses that counts as equal; of variables: 100 times it.",
 )
 @click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    envvar="TFRUN_REPLICAS",
+    metavar="V",
+    help="Divide each batch into V pieces in all runs, and compare all bits.",
+)
+@click.option(
     "--deterministic", is_flag=True, help="Have TensorFlow compute the same bits every time."
 )
 @last_options("parity", "run", seeds="all runs")
@@ -41,6 +49,7 @@ def parity(
     script: str,
     script_args: tuple[str, ...],
     workers: str,
+    replicas: int | None,
     seed: int | None,
     run_dir: str | None,
     json_file: str | None,
@@ -51,6 +60,13 @@ def parity(
     start_checks.check_program(program)
 
     worlds = numbers_of_workers(workers, where="-n", least=2)
+    if replicas and replicas < (most := max(worlds)):
+        raise UsageError(
+            "TFRUN-107",
+            f"--replicas {replicas} leaves some of {most} workers without a piece of a batch",
+            where="--replicas",
+            fix=f"State at least {most}, or fewer workers",
+        )
     start_checks.check_tensorflow()
 
     from tfrun.tools.parity.report import print_report
@@ -64,6 +80,7 @@ def parity(
         Parity(
             program=(script, *script_args),
             worlds=worlds,
+            replicas=replicas,
             seed=seed,
             folder=folder,
             **rest,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -20,12 +21,14 @@ WIDTH = 1024  # numbers of a sketch
 
 def write(path: Path, logs: Mapping[str, float], found: Mapping[str, Any]) -> None:
     """Writes one step, its logs and its variables by name, whole or not at all."""
-    arrays, sizes = {}, {}
+    arrays, sizes, digests = {}, {}, {}
     for name, variable in found.items():
         value = variable_values.copies(variable)[0].numpy()
         if value.dtype.kind in "biufV":  # V: bfloat16 and the like
             arrays[name], sizes[name] = sketch(value), value.size
-    header = {"logs": json.dumps(dict(logs)), "sizes": json.dumps(sizes)}
+            digests[name] = hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest()
+    found_besides = {"logs": dict(logs), "sizes": sizes, "digests": digests}
+    header = {name: json.dumps(value) for name, value in found_besides.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.whole(path) as temporary:
         save_file(arrays, temporary, header)

@@ -17,12 +17,13 @@ strategy = tfrun.strategy()
 if how == "nothing":
     raise SystemExit(0)
 with strategy.scope():
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    noisy = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.2)] * (how == "noisy")
+    model = keras.Sequential([keras.Input((4,)), *noisy, keras.layers.Dense(3)])
     optimizer = keras.optimizers.Adam(0.01)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
 
-if how == "honest":
+if how in ("honest", "noisy"):
     history = model.fit(x, y, batch_size=24, epochs=3, verbose=2, validation_split=0.1)
     again = model.fit(x, y, batch_size=24, epochs=2, verbose=2)
     if world.is_chief:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,12 +30,14 @@ class StepRecord:
       logs: losses and metrics by name.
       sketches: of each variable by name.
       sizes: how many numbers each variable has.
+      digests: of the bits of each variable.
     """
 
     step: int
     logs: Mapping[str, float] = field(default_factory=dict)
     sketches: Mapping[str, NDArray] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +113,7 @@ def compare(
       first: the records of the first one.
       other: of the other.
       tolerance: the largest relative difference in a loss or metric that is none; in a variable,
-        once it is trained, `VARIABLES` times as much is none.
+        once it is trained, `VARIABLES` times as much is none. 0: all bits have to be equal.
     """
     theirs = {record.step: record for record in other}
     largest, parting, before = None, None, 0.0
@@ -155,6 +158,8 @@ def differences(first: StepRecord, other: StepRecord) -> Iterator[Difference]:
             continue  # some are made by the first step only
         if first.sizes.get(name) == other.sizes.get(name):
             far = distance(first.sketches[name], other.sketches[name], first.sizes[name])
+            if first.digests.get(name) != other.digests.get(name):
+                far = max(far, sys.float_info.min)  # sketches may be equal where bits are not
         yield Difference(kind=kind, name=rest.partition("/")[2], far=far, step=first.step)
 
 

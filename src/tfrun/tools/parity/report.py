@@ -12,6 +12,7 @@ from rich.table import Table
 from tfrun.tools.parity.compare import Comparison, Difference, Parting
 
 SHOWN = 3
+ROUNDING = 1e-4  # a relative difference that the order of a sum may make
 _RANDOM = "seed_generator_state"
 _STATISTICS = ("moving_mean", "moving_variance")
 
@@ -20,12 +21,14 @@ _STATISTICS = ("moving_mean", "moving_variance")
 class ParityReport:
     """A parity check that is over: the first run beside itself, then the others.
 
-    `tolerance` is the largest relative difference in a loss or metric that is none.
+    `tolerance` is the largest relative difference in a loss or metric that is none. All runs have
+    computed with as many `replicas`, and all their bits were compared; None: with one a worker.
     """
 
     script: str
     seed: int
     tolerance: float
+    replicas: int | None = None
     has_random_layers: bool
     runs: tuple[Comparison, ...]
 
@@ -38,6 +41,7 @@ class ParityReport:
             "script": self.script,
             "seed": self.seed,
             "tolerance": self.tolerance,
+            "replicas": self.replicas,
             "equal": self.equal,
             "runs": [self._run(run) for run in self.runs],
         }
@@ -54,8 +58,19 @@ class ParityReport:
             "largest": run.largest and _plain(run.largest),
             "parting": parting,
             "equal": run.equal,
-            "advice": advice(run, has_random_layers=self.has_random_layers),
+            "advice": self.advice(run),
         }
+
+    def advice(self, run: Comparison) -> str:
+        """Why a run most likely differs from the first; "" where it is equal."""
+        if self.replicas and run.parting and 0 < run.parting.differences[0].far < ROUNDING:
+            return (
+                "The pieces of each batch are the same, and so should all bits be: something adds "
+                "up in another order. A sum of the script's own over workers, --compress, or a "
+                "library with threads of its own does."
+            )
+        random = self.has_random_layers and not self.replicas  # which draw the same
+        return advice(run, has_random_layers=random)
 
 
 def print_report(report: ParityReport, console: Console) -> None:
@@ -65,6 +80,7 @@ def print_report(report: ParityReport, console: Console) -> None:
         table.add_column(name, justify="right", no_wrap=name != "largest difference")
     table.add_column("in", overflow="fold")  # a variable's path may be longer than the terminal
     table.add_column("equal", no_wrap=True)
+    same = f"yes, bit for bit ({report.replicas} replicas)" if report.replicas else "yes"
     for number, run in enumerate(report.runs):
         largest = run.largest if number else None
         loss = run.logs.get("loss")
@@ -74,13 +90,13 @@ def print_report(report: ParityReport, console: Console) -> None:
             "" if loss is None else f"{loss:.6g}",
             f"{largest.far:.1e}" if largest else "",
             name_of(largest) if largest and largest.far else "",
-            ("yes" if run.equal else "NO") if number else "",
+            (same if run.equal else "NO") if number else "",
         )
     console.print(table)
     for run in report.runs:
         if not run.equal:
             console.print(f"{run.workers} workers: {_where(run)}", highlight=False)
-            console.print(advice(run, has_random_layers=report.has_random_layers), highlight=False)
+            console.print(report.advice(run), highlight=False)
 
 
 def name_of(difference: Difference) -> str:

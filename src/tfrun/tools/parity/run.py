@@ -19,12 +19,13 @@ class Parity(Experiment):
     """What a parity check runs: so many `steps` on each number of workers in `worlds`.
 
     The first of these is what the others are compared with; `tolerance` is the largest relative
-    difference in a loss or metric that is none.
+    difference in a loss or metric that is none. With `replicas` stated all bits have to be equal.
     """
 
     worlds: tuple[int, ...]
     steps: int
     tolerance: float
+    replicas: int | None = None
 
 
 def run_parity(parity: Parity, say: Say) -> ParityReport:
@@ -36,13 +37,15 @@ def run_parity(parity: Parity, say: Say) -> ParityReport:
     with ends_children_on_signals():
         runs = {workers: _run(parity, workers, say) for workers in parity.worlds}
     first = runs[parity.worlds[0]]
+    tolerance = 0.0 if parity.replicas else parity.tolerance
     return ParityReport(
         script=parity.program[0],
         seed=parity.seed,
-        tolerance=parity.tolerance,
+        tolerance=tolerance,
+        replicas=parity.replicas,
         has_random_layers=any("seed_generator_state" in name for name in first[0].sketches),
         runs=tuple(
-            compare(workers, first, records, parity.tolerance) for workers, records in runs.items()
+            compare(workers, first, records, tolerance) for workers, records in runs.items()
         ),
     )
 
@@ -52,7 +55,10 @@ def _run(parity: Parity, workers: int, say: Say) -> list[StepRecord]:
     say(f"{count}: {parity.steps} steps …")
     wanted = Trial(steps=parity.steps, record=True).to_environment()
     name = f"workers-{workers}"
-    with parity.job(name, "-n", str(workers), *QUIET, wanted=wanted) as job:
+    options = ("-n", str(workers), *QUIET)
+    if parity.replicas:  # TensorFlow's kernels add up in another order with other threads
+        options += ("--replicas", str(parity.replicas), "--threads-per-worker", "1")
+    with parity.job(name, *options, wanted=wanted) as job:
         if code := job.wait():
             raise failed(job, code, f"on {count} the job")
     records = _records(job.run_dir)
@@ -74,6 +80,7 @@ def _records(run_dir: Path) -> list[StepRecord]:
                 logs={name: float(value) for name, value in json.loads(header["logs"]).items()},
                 sketches=sketches,
                 sizes=json.loads(header["sizes"]),
+                digests=json.loads(header["digests"]),
             )
         )
     return sorted(found, key=lambda record: record.step)
