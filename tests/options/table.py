@@ -163,7 +163,7 @@ PROVED = {
     "rejoin_timeout": "options/test_effects.py::test_a_lost_machine_is_waited_for",
     "strategy": "cluster/test_trains_alone.py"
     "::test_who_trains_alone_is_told_at_once_and_at_the_end",
-    "strict": "cluster/test_other_data.py::test_unseeded_arrays_end_a_strict_job",
+    "strict": "cluster/test_other_data.py::test_arrays_by_the_clock_end_a_strict_job",
 }
 # What is about other machines is refused here, and tested where there are some; so is what is for
 # scripts without a strategy.

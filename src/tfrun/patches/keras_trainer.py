@@ -79,7 +79,8 @@ def _build(original, model, iterator, data_batch):
         read = next((next(batches, None) for *_, batches in iterator), None)
         if read is None:
             return  # there is no data, and nothing will be computed
-        data_batch, iterator = tree.map_structure(lambda leaf: _some(local(leaf)[0]), read), None
+        data_batch = tree.map_structure(lambda leaf: _of_any_size(local(leaf)[0]), read)
+        iterator = None
     build(iterator, data_batch)
 
 
@@ -101,9 +102,9 @@ def _build_from(original, model, own, iterator, data_batch):
         original(iterator=iterator, data_batch=data_batch)
 
 
-def _some(leaf):
-    """A worker's part of a batch, of any size where it has none: Keras takes (0,) for no loss."""
-    if not tf.is_tensor(leaf) or not leaf.shape.rank or leaf.shape[0] != 0:
+def _of_any_size(leaf):
+    """A tensor of a worker's part of a batch, whose size is of no whole batch, and may be 0."""
+    if not isinstance(leaf, tf.Tensor) or not leaf.shape.rank:
         return leaf
     return keras.KerasTensor((None, *leaf.shape[1:]), keras.backend.standardize_dtype(leaf.dtype))
 

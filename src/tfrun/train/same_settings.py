@@ -25,7 +25,9 @@ from tfrun.job.world import world
 
 _NUMBERS = bool | int | float
 _PLAIN = _NUMBERS | str | None
-_OWN = ("verbose", "name", "seed")  # what a worker may have of its own, of whatever it is
+# What a worker may have of its own, of whatever it is. A layer may have the shape of its input from
+# the first batch that this worker read.
+_OWN = ("verbose", "name", "seed", "batch_shape")
 _ITEMS = 64  # of a list that are looked at
 _BYTES = 1 << 16  # of text that is exchanged, where something differs
 
