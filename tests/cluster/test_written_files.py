@@ -15,7 +15,7 @@ SCRIPT = SCRIPTS / "writes_files.py"
 PYTHONS = (
     *("text_file", "one_write", "as_json", "as_csv", "as_pickle", "zipped", "tarred", "gzipped"),
     *("copied", "by_a_child", "log", "left_open", "exclusive", "per_rank", "locked", "folders"),
-    *("swapped", "log_of_epochs"),
+    *("swapped", "log_of_epochs", "temporary"),
 )
 LIBRARIES = (
     *("as_npy", "as_npz", "as_txt", "mapped", "picture", "figure", "keras_picture", "downloaded"),

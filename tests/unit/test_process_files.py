@@ -26,7 +26,8 @@ from tfrun.process.files.rules import (
     Did,
     Name,
     appends,
-    is_being_written,
+    is_kept,
+    is_left,
     newest_of_others,
     takes,
     whole_lines,
@@ -87,12 +88,16 @@ def test_what_another_worker_did_since() -> None:
     assert newest_of_others(deeds, Did.MADE, CHIEF, 5) == 9
 
 
-def test_a_file_that_grows_is_not_removed_under_its_writer() -> None:
+def test_the_last_one_removes_a_file() -> None:
     both = frozenset({10, 11})
-    assert is_being_written([deed(Did.SHOWN, CHIEF)], OTHER, both)
-    assert not is_being_written([deed(Did.SHOWN, CHIEF)], CHIEF, both)
-    assert not is_being_written([deed(Did.SHOWN, CHIEF)], OTHER, frozenset({11}))
-    assert not is_being_written([deed(Did.SHOWN, CHIEF), deed(Did.CLOSED, CHIEF)], OTHER, both)
+    for did in (Did.OPENED, Did.SHOWN, Did.CLOSED, Did.APPENDS):
+        assert is_kept([deed(did, CHIEF)], OTHER, both)
+        assert not is_kept([deed(did, CHIEF)], CHIEF, both)
+        assert not is_kept([deed(did, CHIEF)], OTHER, frozenset({11}))
+        assert not is_kept([deed(did, CHIEF), deed(Did.REMOVED, CHIEF, at=2)], OTHER, both)
+        assert is_kept([deed(Did.REMOVED, CHIEF), deed(did, CHIEF, at=2)], OTHER, both)
+        assert is_left([deed(did, CHIEF), deed(Did.REMOVED, OTHER, at=2)])
+        assert not is_left([deed(Did.REMOVED, OTHER), deed(did, CHIEF, at=2)])
 
 
 def test_modes() -> None:
@@ -427,6 +432,77 @@ def test_a_late_worker_clears_no_new_folder(workers: Workers, path: Path) -> Non
             file.write("y")
     late_rmtree(path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("quick", [0, 1])
+def test_a_quick_worker_takes_no_file_from_who_reads_it(
+    workers: Workers, path: Path, quick: int
+) -> None:
+    removes, opens = workers.of_os("remove"), (workers.chief, workers.other)
+    for text in ("one", "two"):
+        for ours in opens:
+            with ours(path, "x") as file:
+                file.write(text)
+        removes[quick](path)
+        with opens[1 - quick](path) as file:
+            assert file.read() == text
+        removes[1 - quick](path)
+        assert not path.exists()
+
+
+def test_a_late_worker_removes_no_new_file(workers: Workers, path: Path) -> None:
+    path.write_text("of an earlier job")
+    chief_removes, late_removes = workers.of_os("remove")
+    chief_removes(path)
+    with workers.chief(path, "w") as file:
+        file.write("new")
+    late_removes(path)
+    assert path.read_text() == "new"
+    with workers.other(path, "x") as file:  # for this one it is gone
+        file.write("late")
+    assert path.read_text() == "new"
+
+
+def test_an_hdf5_file_that_was_removed_begins_anew(
+    workers: Workers, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is the other worker's, which is further on: h5py would find its names in it."""
+    written: list[dict[str, int]] = [{}, {}]  # each process has its own
+    for _ in range(2):
+        for worker, (opening, _) in enumerate(workers.both):
+            monkeypatch.setattr(versions, "_last", written[worker])
+            for text in (b"one", b"two"):
+                file = opening.for_library(path, None, "a")
+                assert file is not None and file.begun == (text == b"two")
+                file.is_kept = True
+                file.write(text)
+                file.close()
+        for worker, remove in enumerate(workers.of_os("remove")):
+            monkeypatch.setattr(versions, "_last", written[worker])
+            remove(path)
+
+
+def test_what_only_one_removes_is_gone_at_the_end(workers: Workers, path: Path) -> None:
+    for ours in (workers.chief, workers.other):
+        with ours(path, "w") as file:
+            file.write("text")
+    workers.of_os("remove")[0](path)
+    for _, folders in workers.both:
+        folders.end()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_chiefs_stands_under_a_new_name(workers: Workers, path: Path, first: int) -> None:
+    opens, moves = (workers.chief, workers.other), workers.of_os("replace")
+    new = path.with_name("new")
+    for turn in "12":
+        for worker in (first, 1 - first):
+            with opens[worker](new, "w") as file:
+                file.write(f"{worker}{turn}")
+            moves[worker](new, path)
+            assert not new.exists()
+        assert path.read_text() == f"0{turn}"
 
 
 def test_names_of_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

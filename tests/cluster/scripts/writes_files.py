@@ -258,6 +258,21 @@ def swapped(path):
     os.remove(path)
 
 
+def temporary(path):
+    """Written, read and removed, again and again, each worker at its own speed."""
+    for turn in range(200):
+        if path.exists():
+            os.remove(path)
+        with open(path, "w") as file:
+            file.write("\n".join(lines()[:200]))
+        if turn % 5 == RANK:
+            time.sleep(0.002)
+        assert len(path.read_text().splitlines()) == 200, "torn"
+        os.remove(path)
+    together(f"temporary {path.name}")
+    assert not path.exists(), "the last one has not removed it"
+
+
 def log_of_epochs(path):
     """A header, then a line for each epoch: as the chief alone would have written it."""
     with open(path, "w") as file:

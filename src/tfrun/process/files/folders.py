@@ -16,7 +16,13 @@ from typing import Any
 from tfrun.process.files.callers import Caller, caller
 from tfrun.process.files.journal import Journal
 from tfrun.process.files.opening import key_of
-from tfrun.process.files.rules import Did, is_being_written, newest_of_others
+from tfrun.process.files.rules import (
+    Did,
+    is_done_by_chief,
+    is_kept,
+    is_left,
+    newest_of_others,
+)
 from tfrun.process.files.versions import alive, forget, opened_as, show_to_its_writer
 
 # What they do, and the error of the one who comes second.
@@ -28,6 +34,9 @@ DONE: dict[str, tuple[Did, type[OSError]]] = {
     "rename": (Did.RENAMED, FileNotFoundError),
     "replace": (Did.RENAMED, FileNotFoundError),
 }
+
+
+_remove = os.remove  # as it is without this
 
 
 class Folders:
@@ -56,19 +65,51 @@ class Folders:
                 for path in paths:
                     forget(key_of(path))
             with self._journal.held_if_there() as knows:
-                if knows and did is Did.REMOVED and self._is_being_written(key):
-                    return None
+                if knows and self._is_left_to_others(did, key, paths):
+                    return self._add(did, key)
                 try:
                     result = original(*args, **kwargs)
                 except late:
                     at = self._done_by_others(did, key) if knows else 0
                     if not at or (did is Did.MADE and not Path(args[0]).is_dir()):
                         raise
-                    return self._journal.agree(key, at)
-                self._add(did, key)
+                    self._journal.agree(key, at)
+                    result = None
+                else:
+                    self._add(did, key)
+                if did is Did.RENAMED or (result is None and self._journal.count(Did.OPENED, key)):
+                    self._drop(key_of(paths[0]))
             return result
 
         return function
+
+    def end(self) -> None:
+        """At the script's end: what this worker has written, others may have had to leave to it."""
+        with self._journal.held_if_there() as knows:
+            for path in self._journal.written() if knows else ():
+                if is_left(self._journal.deeds(path)):
+                    self._drop(path)
+
+    def _is_left_to_others(self, did: Did, key: str, paths: tuple[Any, ...]) -> bool:
+        """Whether this is not to be done here, because others still read, or have a newer one."""
+        if did is Did.REMOVED:
+            return self._is_kept(key) and os.path.lexists(paths[0])
+        if did is not Did.RENAMED:
+            return False
+        n = self._journal.count(did, key) + 1
+        if not is_done_by_chief(self._journal.deeds(key), did, self._task, n):
+            return False
+        is_left = os.path.lexists(paths[0]) and os.path.lexists(paths[1])
+        if is_left:
+            self._drop(key_of(paths[0]))
+        return is_left
+
+    def _drop(self, path: str) -> None:
+        """This worker has removed, or moved away, what it wrote there; the last one really does."""
+        self._add(Did.REMOVED, path)
+        if not self._is_kept(path):
+            with contextlib.suppress(OSError):
+                _remove(path)
 
     def around_rmtree(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """What takes the place of `shutil.rmtree`: one worker does it, before the others go on."""
@@ -101,9 +142,9 @@ class Folders:
         keys = [key_of(os.fspath(path).rstrip("/")) if _is_text(path) else "" for path in paths]
         return " -> ".join(keys) if keys and all(keys) else ""
 
-    def _is_being_written(self, key: str) -> bool:
+    def _is_kept(self, key: str) -> bool:
         deeds = self._journal.deeds(key)
-        return is_being_written(deeds, self._task, alive(deeds))
+        return is_kept(deeds, self._task, alive(deeds))
 
     def _done_by_others(self, did: Did, key: str, *, inside: bool = False) -> int:
         since = self._journal.last(key, inside=inside)

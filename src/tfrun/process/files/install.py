@@ -32,7 +32,7 @@ _NAMES: tuple[tuple[Any, str], ...] = (
     (tarfile, "bltn_open"),
     (bz2, "_builtin_open"),
 )
-_installed: list[Opening] = []
+_installed: list[tuple[Opening, Folders]] = []
 
 
 def install() -> None:
@@ -60,21 +60,22 @@ def install() -> None:
         _datasource._file_openers._file_openers[None] = made
     cleared = folders.around_rmtree(shutil.rmtree)
     shutil.rmtree = functools.update_wrapper(cleared, shutil.rmtree)
-    _installed.append(opening)
+    _installed.append((opening, folders))
 
 
 def own_version(path: Any, frame: FrameType | None, mode: str = "w") -> Version | None:
     """What a library is to write instead of `path`; None for `path` itself."""
-    return _installed[-1].for_library(path, frame, mode) if _installed else None
+    return _installed[-1][0].for_library(path, frame, mode) if _installed else None
 
 
 def left_open(file: Any) -> None:
     """Has a library's file closed at the script's end, if nobody has by then."""
-    for opening in _installed:
+    for opening, _ in _installed:
         opening.left_open(file)
 
 
 def close_all() -> None:
     """Closes what the script has left open, as the interpreter does at its end."""
-    for opening in _installed:
+    for opening, folders in _installed:
         opening.close_all()
+        folders.end()

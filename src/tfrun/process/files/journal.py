@@ -79,6 +79,10 @@ class Journal:
         """How often this process has done it."""
         return self._counts.get((did, path), 0)
 
+    def written(self) -> list[str]:
+        """What this process has begun to write, or appended to."""
+        return [path for did, path in self._counts if did in (Did.OPENED, Did.APPENDS)]
+
     def last(self, path: str, *, inside: bool = False) -> int:
         """When this process did anything with a path, or with what is in it; 0 for never."""
         if not inside:

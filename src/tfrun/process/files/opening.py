@@ -22,7 +22,9 @@ from tfrun.process.files.journal import Journal
 from tfrun.process.files.rules import (
     Did,
     appends,
+    begins_several,
     doubt,
+    has_removed,
     is_chiefs,
     is_made_by_others,
     notice,
@@ -122,7 +124,8 @@ class Opening:
         """What this worker finds under a name: what it wrote there, or else what is there."""
         if mine := last(key):
             return mine
-        is_new = not self._journal.count(Did.OPENED, key) and self._is_made_by_others(key)
+        begun = self._journal.count(Did.OPENED, key)
+        is_new = self._has_removed(key) if begun else self._is_new(key)
         return key if os.path.lexists(key) and not is_new else None
 
     def left_open(self, file: Any) -> None:
@@ -136,6 +139,12 @@ class Opening:
                 file.close()
             except (OSError, ValueError) as error:
                 sys.excepthook(type(error), error, error.__traceback__)
+        with self._journal.held_if_there() as knows:
+            # Before this, the chief may come and write them too; elsewhere it is on another disk.
+            for path in self._journal.written() if knows and self._journal.with_chief else ():
+                deeds = self._journal.deeds(path)
+                if begins_several(deeds) and not is_chiefs(deeds):
+                    self._tell(path, of_chief=False)
 
     def _written(
         self,
@@ -181,22 +190,28 @@ class Opening:
         return found
 
     def _version(self, file: Any, path: str, mode: str) -> Version | None:
-        if "x" in mode and os.path.lexists(path) and not self._is_made_by_others(path):
+        if "x" in mode and os.path.lexists(path) and not self._is_new(path):
             return None  # Python's own says that it exists
         raw = Version(file, path, mode, self._journal, self._task)
-        begun = [deed for deed in self._journal.deeds(path) if deed.did is Did.OPENED]
-        if len(begun) > 1 and any(deed.is_chief for deed in begun):
+        deeds = self._journal.deeds(path)
+        if is_chiefs(deeds) and begins_several(deeds):
             self._tell(path)
         return raw
 
-    def _tell(self, path: str) -> None:
+    def _tell(self, path: str, *, of_chief: bool = True) -> None:
         if channel.is_open() and self._journal.tell_once("written"):
-            channel.emit(reports.WorkerNotice(text=notice(_shown(path), self._size)))
+            text = notice(_shown(path), self._size, of_chief=of_chief)
+            channel.emit(reports.WorkerNotice(text=text))
 
-    def _is_made_by_others(self, path: str) -> bool:
+    def _is_new(self, path: str) -> bool:
+        """Whether what is there is of others: they have been quicker, or still read it."""
         with self._journal.held():
             n = self._journal.count(Did.OPENED, path) + 1
-            return is_made_by_others(self._journal.deeds(path), self._task, n)
+            is_others = is_made_by_others(self._journal.deeds(path), self._task, n)
+        return is_others or self._has_removed(path)
+
+    def _has_removed(self, path: str) -> bool:
+        return has_removed(self._journal.deeds(path), self._task)
 
     def _lines(self, file: Any, path: str, mode: str) -> Lines | None:
         """What is appended to a file that the chief has begun is the chief's alone."""

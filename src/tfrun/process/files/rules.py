@@ -88,11 +88,37 @@ def stands(deed: Deed, n: int, alive: frozenset[int]) -> bool:
     return deed.did is Did.CLOSED or (deed.did is Did.SHOWN and deed.pid in alive)
 
 
-def is_being_written(deeds: Iterable[Deed], task: str, alive: frozenset[int]) -> bool:
-    """Whether another worker writes the file that has the name: it is not removed under it."""
-    others = [deed for deed in deeds if deed.task != task and deed.pid in alive]
-    whole = {(deed.task, deed.n) for deed in others if deed.did is Did.CLOSED}
-    return any(d.did is Did.SHOWN and (d.task, d.n) not in whole for d in others)
+def is_kept(deeds: Iterable[Deed], task: str, alive: frozenset[int]) -> bool:
+    """Whether another worker has begun the file and not removed it yet: it may still read it.
+
+    The last one that removes it does; for the others it is gone when they have said so.
+    """
+    last: dict[str, Deed] = {}
+    for deed in deeds:
+        if deed.task != task and deed.at > (last[deed.task].at if deed.task in last else 0):
+            last[deed.task] = deed
+    writes = (Did.OPENED, Did.SHOWN, Did.CLOSED, Did.APPENDS)
+    return any(deed.did in writes and deed.pid in alive for deed in last.values())
+
+
+def is_left(deeds: Iterable[Deed]) -> bool:
+    """Whether somebody has removed the file after all writing, and may have left it to others."""
+    at = {True: 0, False: 0}
+    for deed in deeds:
+        did_remove = deed.did is Did.REMOVED
+        at[did_remove] = max(at[did_remove], deed.at)
+    return at[True] > at[False]
+
+
+def has_removed(deeds: Iterable[Deed], task: str) -> bool:
+    """Whether a worker has removed the file since it has done anything else with it."""
+    own = [deed for deed in deeds if deed.task == task]
+    return bool(own) and max(own, key=lambda deed: deed.at).did is Did.REMOVED
+
+
+def is_done_by_chief(deeds: Iterable[Deed], did: Did, task: str, n: int) -> bool:
+    """Whether the chief has done what `task` does now for the n-th time: then its own stands."""
+    return any(d.is_chief and d.did is did and d.n >= n and d.task != task for d in deeds)
 
 
 def newest_of_others(deeds: Iterable[Deed], did: Did, task: str, since: int) -> int:
@@ -108,6 +134,11 @@ def newest_of_others(deeds: Iterable[Deed], did: Did, task: str, since: int) -> 
 def is_made_by_others(deeds: Iterable[Deed], task: str, n: int) -> bool:
     """Whether another worker has begun this file the n-th time: for `task` it is not there yet."""
     return any(d.task != task and d.did is Did.OPENED and d.n >= n for d in deeds)
+
+
+def begins_several(deeds: Iterable[Deed]) -> bool:
+    """Whether several workers have begun this file anew."""
+    return sum(deed.did is Did.OPENED for deed in deeds) > 1
 
 
 def is_chiefs(deeds: Iterable[Deed]) -> bool:
@@ -132,15 +163,17 @@ def whole_lines(data: bytes) -> int:
     return data.rfind(b"\n") + 1
 
 
-def notice(path: str, size: int) -> str:
-    """What a person is told, once in a job, where the chief and others write one file.
+def notice(path: str, size: int, *, of_chief: bool = True) -> str:
+    """What a person is told, once in a job, where several workers write one file.
 
     Args:
       path: as a person writes it.
       size: how many workers the job has.
+      of_chief: the chief is one of them.
     """
+    whose = "the chief's" if of_chief else "that of the last"
     return (
-        f"{path} is written by several of the {size} workers, each a whole file: the chief's "
+        f"{path} is written by several of the {size} workers, each a whole file: {whose} "
         "stands; a file of each worker's needs its rank in the name (tfrun.world().rank)"
     )
 
