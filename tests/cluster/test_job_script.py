@@ -77,6 +77,7 @@ def test_environment_of_each_worker(jobs: Jobs, method: str) -> None:
         "world = tfrun.world()\n"
         "seen['world'] = [world.rank, world.size, world.role, world.is_chief, world.in_job]\n"
         "seen['random'] = random.random()\n"
+        "seen['set'] = list(set('one two three four five six seven eight'.split()))\n"
         "pathlib.Path(f'out{world.rank}').write_text(json.dumps(seen))\n"
     )
     args = ("-n", 3, "--threads-per-worker", 5, "--start-method", method, "--seed", 4)
@@ -95,6 +96,7 @@ def test_environment_of_each_worker(jobs: Jobs, method: str) -> None:
         assert config["task"] == {"type": "worker", "index": rank}
         assert len(set(config["cluster"]["worker"])) == 3
         assert out["random"] == outs[0]["random"]
+        assert out["set"] == outs[0]["set"]
     clusters = {json.dumps(json.loads(out["TF_CONFIG"])["cluster"]) for out in outs}
     assert len(clusters) == 1
 

@@ -31,7 +31,11 @@ def test_threads(stated: int | None, workers: int, cores: int, threads: int) -> 
     assert [values[name] for name in THREADS] == [str(threads)] * 3
 
 
-@pytest.mark.parametrize("name", THREADS)
+def test_sets_have_one_order_in_all_processes_of_a_job() -> None:
+    assert environment(seed=7)["PYTHONHASHSEED"] == "7"
+
+
+@pytest.mark.parametrize("name", [*THREADS, "PYTHONHASHSEED"])
 def test_what_the_user_has_set_stays(name: str) -> None:
     assert environment({name: "17"})[name] == "17"
 

@@ -28,6 +28,9 @@ def worker_environment(
         "TF_NUM_INTRAOP_THREADS": threads,
         "TF_NUM_INTEROP_THREADS": threads,
         "OMP_NUM_THREADS": threads,
+        # The order of a set of texts follows from it, and with that the numbers that a script
+        # gives its words. In a worker that comes later, it must be that of the job.
+        "PYTHONHASHSEED": str(spec.seed),
         **allocator.environment(outer),
         **{key: value for key, value in outer.items() if key not in ("TF_CONFIG", STATE_DIR)},
         "KERAS_BACKEND": "tensorflow",
