@@ -31,14 +31,14 @@ def _around(run, original):
 
 
 def _load(original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-    return loading.from_chief(path, lambda: original(path, *args, **kwargs))
+    return loading.from_chief(path, lambda there: original(there, *args, **kwargs))
 
 
 def _load_into(original: Any, target: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
     if path is None:  # `checkpoint.restore(None)` restores nothing
         return original(target, path, *args, **kwargs)
     loading.note_weights()
-    result = loading.from_chief(path, lambda: original(target, path, *args, **kwargs))
+    result = loading.from_chief(path, lambda there: original(target, there, *args, **kwargs))
     tf_checkpoints.tell_step(CheckpointRestored, target)
     return result
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import tensorflow as tf
 
 from tfrun.data.dataset import Dataset
@@ -10,7 +12,7 @@ from tfrun.data.keras.distributed import DistributedView
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import repeatable
 from tfrun.engine import adoption
-from tfrun.job.world import stated_replicas
+from tfrun.job.world import stated_replicas, world
 
 
 def distribute_ours(original):
@@ -74,3 +76,23 @@ def note_iterations(original):
         return original(*args, **kwargs)
 
     return noting
+
+
+def cache_for_itself(original):
+    """Each worker has cache files of its own; a lock that a dead one has left on them is gone.
+
+    What it caches may be a part of the data, that of so many workers.
+    """
+
+    def cache(self, filename="", name=None):
+        here = world()
+        if here.in_job and isinstance(filename, str | os.PathLike) and os.fspath(filename):
+            filename = os.fspath(filename)
+            if here.size > 1:
+                filename += f".worker-{here.rank}-of-{here.size}"
+            if here.round:  # who had the same name in an earlier one has ended
+                for lock in tf.io.gfile.glob(f"{filename}_*.lockfile"):
+                    tf.io.gfile.remove(lock)
+        return original(self, filename, name)
+
+    return cache

@@ -124,13 +124,18 @@ class Writer:
 
 
 class JournalReader:
-    """Reads the journal, on the other workers."""
+    """Reads the journal, on the other workers.
+
+    Attributes:
+      path_of_chief: what the chief loads in the call that `has_passed` has found it at; or "".
+    """
 
     def __init__(self) -> None:
         self._entries = 0
         self._begun: list[ChiefCall] = []  # saves
         self._ended: dict[int, dict[str, Any]] = {}
         self._loads: list[ChiefCall] = []
+        self.path_of_chief = ""
         self._stood = self._before = 0  # before: so many saves come before the last load here
 
     def stood(self) -> int:
@@ -154,7 +159,7 @@ class JournalReader:
     def _is_past(self, load: Call, stood: int) -> bool:
         for i, came in enumerate(self._loads):
             if came.meets(load) and (came.path == load.path or came.frames == load.place.frames):
-                self._before = max(self._before, came.number)
+                self._before, self.path_of_chief = max(self._before, came.number), came.path
                 del self._loads[: i + 1]  # what comes next comes after it
                 return True
         for save in self._begun[self._before :]:  # `if is_chief: save … else: load …`

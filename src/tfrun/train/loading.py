@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrun.collective import stamps
-from tfrun.engine import host_collective, multi_worker
+from tfrun.engine import adoption, host_collective, multi_worker
 from tfrun.engine.agree import sum_over_workers
 from tfrun.engine.local_mode import in_local_mode
 from tfrun.engine.sync_check import check_in_sync
@@ -43,30 +43,38 @@ _state = threading.local()
 _noted: list[bool] = []
 
 
-def from_chief(path: Any, load: Callable[[], Any]) -> Any:
+def from_chief(path: Any, load: Callable[[Any], Any]) -> Any:
     """Loads `path`, once the chief has written it, if it is to."""
     if getattr(_state, "loads", False):  # Keras's methods call its functions
-        return load()
+        return load(path)
     _state.loads = True
     try:
         if not saving.wait_until_written(path):
-            _meet_chief(path)
-        return load()
+            path = _meet_chief(path)
+        return load(path)
     finally:
         _state.loads = False
 
 
-def _meet_chief(path: Any) -> None:
+def _meet_chief(path: Any) -> Any:
+    """Waits for the chief; returns what to load: `path`, or what is the same on the chief.
+
+    A script for one machine may have made a name of its own on each worker, of the time or by
+    `tempfile`. A callback of Keras's has saved to the chief's.
+    """
     within_a_call = bool(stamps.standing().phase)  # of Keras's, whose callbacks look for themselves
     if in_local_mode() or within_a_call or multi_worker.newest() is None:
-        return
+        return path
     made = chief_journal.call(saving.key_of(path), loads=True)
     with contextlib.suppress(tf.errors.OpError):  # the store is gone, and the chief with it
         if world().is_chief:
             chief_journal.writer.come(made)
-            return
+            return path
         with progress.in_collective():
             _wait(made, _is_there(Path(made.path)))
+    chiefs = chief_journal.reader.path_of_chief
+    is_other = chiefs and chiefs != made.path and adoption.given() is not None
+    return chiefs if is_other and not _is_there(Path(made.path)) else path
 
 
 def _is_there(path: Path) -> bool:
@@ -81,7 +89,7 @@ def _wait(made: Call, exists: bool) -> None:
     began, told = time.monotonic(), False
     until = began + (OLD_SECONDS if exists else MISSING_SECONDS)
     reader = chief_journal.reader
-    before = reader.stood()
+    before, reader.path_of_chief = reader.stood(), ""
     while not reader.has_passed(made, before):
         now = time.monotonic()
         if now > until or _chief_has_ended():
