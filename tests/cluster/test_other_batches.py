@@ -52,6 +52,18 @@ def test_other_data_is_refused_before_anything_is_trained(tmp_path: Path) -> Non
     assert counts(tmp_path) == [2.0] * 100
 
 
+def test_an_order_that_is_drawn_anew_is_told(tmp_path: Path) -> None:
+    """As by a script that draws more where it makes a file than where it finds it."""
+    given = {"HOW": "arrays", "BATCH": "14:14", "SAMPLES": "100:100", "ROLLED": "1"}
+    said = train(tmp_path, 2, CUT="kill", **given)
+    assert "WARNING TFRUN-617: x" in said and "not what the script passed before" in said
+    assert sorted(set(counts(tmp_path))) != [2.0]
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    train(alone, 1, exit_code=3, CUT="exit", **given)
+    assert "TFRUN-617" in train(alone, 1, exit_code=1, CUT="exit", **given)
+
+
 def test_a_running_job_goes_on_and_says_that_it_is_not_exact(tmp_path: Path) -> None:
     given = {"HOW": "pipeline", "BATCH": "14:9", "SAMPLES": "100:100", "CUT": "kill"}
     said = train(tmp_path, 2, **given)

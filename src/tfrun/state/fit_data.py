@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from keras.src.backend.tensorflow import trainer
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
@@ -13,6 +14,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arra
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
 from tfrun.data.global_random import Drawn, are_equal
+from tfrun.data.keras import alike
 from tfrun.data.keras.fit_plan import FitPlan, Resume
 from tfrun.data.order import other_batches, repeatable
 from tfrun.job.world import world
@@ -37,6 +39,8 @@ class FitData:
     ) -> None:
         self._first_epoch: int = arguments.get("initial_epoch", 0)
         self._plan = plan
+        if not on_servers:
+            plan.sketches = alike.sketches(arguments)
         self._validations = _Validations(model, arguments, on_servers=on_servers)
         self._random = random_state.take()
 
@@ -97,8 +101,25 @@ class FitData:
             epochs=place.epoch - self._first_epoch,
             trained=values["trained"] and not values.get("stopped", False),
         )
+        if not found.doubt and (others := self._others(kept)):
+            found = found._replace(doubt=f"{others} not what the script passed before")
         tell_doubt(found, "model.fit, x")
         return found
+
+    def _others(self, kept: Snapshot) -> str:
+        """Which arrays are other ones than when the state was kept, and a verb; "" for none.
+
+        A person may begin an epoch with other data. A job does not, by itself.
+        """
+        arrays, sketches = kept.arrays, self._plan.sketches
+        within = kept.place.step > 0 and not kept.values["trained"]
+        if sketches is None or "data exact" not in arrays or not (within or world().round):
+            return ""
+        exact = np.stack([arrays["data exact"], sketches[0]])
+        names = alike.differing(exact, np.stack([arrays["data values"], sketches[1]]))
+        names = [name for name in names if name != "validation_data"]
+        verb = "is" if len(names) == 1 else "are"
+        return f"{' and '.join(names)} of model.fit {verb}" if names else ""
 
     def _passing(self, kept: Snapshot, epochs: int, **more: Any) -> Resume:
         train, validation = stand_of(kept)

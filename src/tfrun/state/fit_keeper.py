@@ -163,6 +163,8 @@ class FitKeeper(Keeper):
             "draws": Drawn.any,
             "logs": snapshot.encode(_plain(self.logs), arrays, "logs"),
         }
+        if self._plan.sketches is not None:
+            arrays["data exact"], arrays["data values"] = self._plan.sketches
         random = random or self._random(place.step)
         done = self.iterations()
         return self._whole(place, values, arrays, held=held, random=random, iterations=done)

@@ -2,6 +2,7 @@
 
 The model has one weight for each sample, which each use of it lowers by 1, in a batch of any size.
 HOW: what trains. BATCH, SAMPLES: "first:then", of the run that is cut off and of the next one.
+ROLLED: the next run has the samples in another order.
 CUT: "exit" ends the job after five steps of the second epoch, "kill" kills its last worker there.
 """
 
@@ -34,6 +35,8 @@ MOST = 100
 BATCH, SAMPLES = given("BATCH"), given("SAMPLES")
 rows = np.eye(MOST, dtype="float32")[:SAMPLES]
 ids = np.arange(SAMPLES, dtype="int32")
+if AGAIN and "ROLLED" in os.environ:  # the same samples in another order
+    rows, ids = np.roll(rows, 1, axis=0), np.roll(ids, 1)
 
 
 def step_ends(epoch: int, steps: int) -> None:

@@ -127,6 +127,12 @@ def sketch(data: Any) -> tuple[int, NDArray[np.float64]]:
     return _digest(arrays, exact), joined[picked] if len(joined) else np.zeros(VALUES)
 
 
+def sketches(arguments: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The `sketch` of each argument of a call, shapes [arguments] and [arguments, VALUES]."""
+    made = [sketch(arguments.get(name)) for name in ARGUMENTS]
+    return np.array([exact for exact, _ in made], np.int64), np.stack([few for _, few in made])
+
+
 def sample(array: NDArray, limit: int) -> NDArray:
     """Returns some of the array's elements, evenly spread, shape [n].
 
@@ -158,7 +164,7 @@ def _bytes(values: NDArray) -> bytes:
 
 
 def differing(exact: NDArray[np.int64], values: NDArray[np.float64]) -> list[str]:
-    """Returns the arguments that differ between workers.
+    """Returns the arguments that differ between workers, or between then and now.
 
     Args:
       exact: the first part of each `sketch`, shape [workers, arguments].

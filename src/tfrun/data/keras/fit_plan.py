@@ -143,6 +143,7 @@ class FitPlan:
       iterator: the epoch iterator of the training data, once Keras has made it.
       drawn: what its batches have drawn from the global random generators.
       ran_out: the newest step has got no batch, or has not come to its end yet.
+      sketches: of the arrays that it is given, see data/keras/alike.py; None for nothing known.
     """
 
     reads: Reads = NOTHING_KNOWN
@@ -154,6 +155,7 @@ class FitPlan:
     iterator: Any = None
     drawn: Drawn = field(default_factory=Drawn)
     ran_out: bool = False
+    sketches: tuple[Any, Any] | None = None
 
     @contextlib.contextmanager
     def runs(self) -> Iterator[None]:
