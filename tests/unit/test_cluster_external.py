@@ -10,6 +10,7 @@ import pytest
 from tfrun.cluster.external_cluster import (
     external_aside,
     external_environment,
+    external_seed,
     external_task,
     external_tf_config,
     is_server,
@@ -134,3 +135,9 @@ def test_only_evaluators_see_evaluators(role):
     del cluster["evaluator"]
     assert {**seen["cluster"], **cluster} == seen["cluster"]
     assert ("evaluator" in seen["cluster"]) == (role == "evaluator")
+
+
+def test_all_tasks_of_a_cluster_draw_the_same() -> None:
+    mine, other, elsewhere = tf_config(2222), tf_config(2222, type="chief"), tf_config(2223)
+    assert external_seed(mine) == external_seed(other) != external_seed(elsewhere)
+    assert 0 <= external_seed(mine) < 2**31

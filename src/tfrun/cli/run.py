@@ -20,6 +20,7 @@ from tfrun.cluster.cluster_file import hosts_of, is_local, workers_of
 from tfrun.cluster.external_cluster import (
     external_aside,
     external_name,
+    external_seed,
     external_sizes,
     external_tf_config,
     is_server,
@@ -84,6 +85,8 @@ def run(options: Options, serving: Serving | None = None) -> int:
     if external:
         trainers, servers = external_sizes(external)
         everyone = WorkerRange(low=trainers, high=trainers)
+        if options.seed is None:
+            spec = replace(spec, seed=external_seed(external))
         stands = replace(spec, workers=everyone, ps=servers)
     options_without_effect.check(
         stands, elsewhere=bool(machines or place or serving), external=bool(external)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 
@@ -91,6 +92,15 @@ def external_name(tf_config: str) -> str:
     """Returns which task of this TF_CONFIG this process is, "worker-1"; "" where it is none."""
     task = parse_tf_config(tf_config).task if tf_config else None
     return f"{task.type}-{task.index}" if task else ""
+
+
+def external_seed(tf_config: str) -> int:
+    """Returns the random seed of a job whose tasks know no more of each other than TF_CONFIG.
+
+    It follows from the cluster, so that what their script draws is the same on all of them.
+    """
+    cluster = json.dumps(json.loads(tf_config)["cluster"], sort_keys=True).encode()
+    return int.from_bytes(hashlib.blake2b(cluster, digest_size=4).digest(), "big") >> 1
 
 
 def external_environment(tf_config: str, round: int) -> dict[str, str]:
