@@ -1,5 +1,6 @@
-# after: TensorFlow's tutorials "Save and load models" and "TensorBoard": a folder by the time, `tempfile`
-# expects: equal
+# ruff: noqa: PTH103, PTH118, PTH107
+"""Saves and loads under a folder by the time, and by `tempfile`, as TensorFlow's tutorials do."""
+
 import datetime
 import os
 import tempfile
