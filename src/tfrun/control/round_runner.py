@@ -288,7 +288,9 @@ class RoundRunner:
         if self.round.preempting:
             return self._begin(number, self.plan)
         verdict = self._rendezvous.decide(self.plan, number, self.recovery)
-        if grown:
+        if grown and self.round.one_each:
+            self._one_replica_each(self.round.one_each)
+        elif grown:
             plan = verdict if isinstance(verdict, Plan) else self.plan
             joined = plan.agents - self.round.agents
             self.recovery = self.recovery.after_regroup(joined, leaving)
@@ -300,6 +302,16 @@ class RoundRunner:
                 self._begin(number, verdict)
             case membership.Wait(missing=missing, is_enough=is_enough):
                 self._wait(number, missing, is_enough=is_enough)
+
+    def _one_replica_each(self, reason: str) -> None:
+        """From now on the job has as many replicas as workers."""
+        self._orders.one_replica_each = True
+        self.recovery = self.recovery.after_no_failure
+        self.events.add("one_replica_each", round=self.round.number, reason=reason)
+        self.view.notice(
+            f"{reason}. So each worker has one replica from now on: the weights get "
+            "other bits with another number of workers"
+        )
 
     def _let_go(self, leaving: frozenset[str]) -> list[str]:
         """Dismisses those machines that nobody needs any more; returns their names.
