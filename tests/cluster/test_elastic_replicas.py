@@ -76,15 +76,3 @@ def test_a_loop_of_the_scripts_own_has_one_replica_on_each_worker(missing: int) 
     assert told["round"] == 0 and not found.of("failure") and not found.of("recovered")
     (line,) = (line for line in found.lines if "each worker has one replica" in line)
     assert "other bits with another number of workers" in line and "3 replicas" in line
-
-
-@pytest.mark.timeout(300)
-def test_a_loop_that_loses_a_worker_goes_on_with_one_replica_on_each() -> None:
-    """With all workers it had one on each anyway. No step is lost by what follows."""
-    found = elastic("1:2", 2, LOOP="steps", FAULTS="0:1:20", WAITS="2:40:regroup:1")
-    assert_close(found, with_two("steps"))
-    assert [event["workers"] for event in found.of("resized")] == [1, 2]
-    (told,) = found.of("one_replica_each")
-    assert told["round"] == 1
-    (recovered,) = found.of("recovered")
-    assert (recovered["restarts"], recovered["lost_steps"]) == (1, 0)

@@ -1,8 +1,8 @@
 """Runs a job on several "machines", agents here as real processes, which come back when lost.
 
 `elastic_agents.py WORKERS MACHINES SCRIPT`: WORKERS as after `-n`, one slot on each of MACHINES.
-GRACE: seconds. TFRUN_REPLICAS: as for `tfrun`. MISSING: so many of the last machines never come. "run/ends" gets a line for each agent that has
-ended: its name, and how.
+GRACE: seconds. TFRUN_REPLICAS: as for `tfrun`. MISSING: so many of the last machines never come.
+"run/ends" gets a line for each agent that has ended: its name, and how.
 """
 
 from __future__ import annotations
