@@ -28,7 +28,7 @@ def worker_environment(
         "TF_NUM_INTRAOP_THREADS": threads,
         "TF_NUM_INTEROP_THREADS": threads,
         "OMP_NUM_THREADS": threads,
-        **allocator.environment(outer),
+        **allocator.environment(outer, takes_turns=spec.replicas > spec.workers.low),
         **{key: value for key, value in outer.items() if key not in ("TF_CONFIG", STATE_DIR)},
         "KERAS_BACKEND": "tensorflow",
     }
