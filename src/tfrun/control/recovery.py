@@ -250,3 +250,9 @@ def how_it_failed(round: Round) -> str:
     if len(failures) > MAX_NAMED:
         named.append(f"{len(failures) - MAX_NAMED} more")
     return " and ".join(named)
+
+
+def one_replica_each(reason: str) -> str:
+    """Returns the line that tells what it means that the script begins anew, and why it does."""
+    means = "the weights get other bits with another number of workers"
+    return f"{reason}. So each worker has one replica from now on: {means}"

@@ -185,9 +185,9 @@ class RoundRunner:
         if isinstance(report, reports.FirstStep):
             self._rendezvous.stepped()
             self._recovered()
-        own = isinstance(report, reports.CheckpointSaved | reports.CheckpointRestored)
-        if own and not self.recovery.catches_up:  # else the first step that we know tells more
-            self._recovered()
+        if isinstance(report, reports.CheckpointSaved | reports.CheckpointRestored):
+            if not self.recovery.catches_up:  # else the first step that we know tells more
+                self._recovered()
 
     def feed(self, event: model.Event) -> None:
         """Tells the round of an event, and does what follows."""
@@ -242,8 +242,7 @@ class RoundRunner:
             case model.GiveUpAgents(agents=agents):
                 asyncio.get_running_loop().call_soon(self._give_up_agents, agents)
             case model.SetTimer(state=state, seconds=seconds):
-                event = model.TimedOut(state=state)
-                self._set_timer(state, seconds, lambda: self.feed(event))
+                self._set_timer(state, seconds, lambda: self.feed(model.TimedOut(state=state)))
             case model.SetGrace(seconds=seconds):
                 self.call_later(seconds, self.feed, model.GraceOver())
             case model.AwaitEnds(seconds=seconds):
@@ -289,7 +288,10 @@ class RoundRunner:
             return self._begin(number, self.plan)
         verdict = self._rendezvous.decide(self.plan, number, self.recovery)
         if grown and self.round.one_each:
-            self._one_replica_each(self.round.one_each)
+            self._orders.one_replica_each, why = True, self.round.one_each
+            self.recovery = self.recovery.after_no_failure
+            self.events.add("one_replica_each", round=self.round.number, reason=why)
+            self.view.notice(recovery.one_replica_each(why))
         elif grown:
             plan = verdict if isinstance(verdict, Plan) else self.plan
             joined = plan.agents - self.round.agents
@@ -303,22 +305,8 @@ class RoundRunner:
             case membership.Wait(missing=missing, is_enough=is_enough):
                 self._wait(number, missing, is_enough=is_enough)
 
-    def _one_replica_each(self, reason: str) -> None:
-        """From now on the job has as many replicas as workers."""
-        self._orders.one_replica_each = True
-        self.recovery = self.recovery.after_no_failure
-        self.events.add("one_replica_each", round=self.round.number, reason=reason)
-        self.view.notice(
-            f"{reason}. So each worker has one replica from now on: the weights get "
-            "other bits with another number of workers"
-        )
-
     def _let_go(self, leaving: frozenset[str]) -> list[str]:
-        """Dismisses those machines that nobody needs any more; returns their names.
-
-        Args:
-          leaving: agents whose machines are being preempted, and which have no workers.
-        """
+        """Dismisses those of the preempted machines that nobody needs, and returns their names."""
         gone = sorted(leaving & self._preempted.excluded(self.recovery))
         for agent in gone:
             member = self.members.get(agent)
@@ -343,8 +331,8 @@ class RoundRunner:
         how = self.recovery.how[-1] if self.recovery.how else "machines are missing"
         self.view.notice(f"{how}; waiting for {names}, at most {seconds:.0f} s")
         self.events.add("waiting", round=number, agents=list(missing), seconds=seconds)
-        round = self._new_round(number)
-        round = replace(round, joined=self.members.names & round.agents)
+        new = self._new_round(number)
+        round = replace(new, joined=self.members.names & new.agents)
         self.wait_for_all()
         self._take((round, ()), State.ENDED)
 
