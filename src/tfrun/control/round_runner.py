@@ -185,9 +185,9 @@ class RoundRunner:
         if isinstance(report, reports.FirstStep):
             self._rendezvous.stepped()
             self._recovered()
-        if isinstance(report, reports.CheckpointSaved | reports.CheckpointRestored):
-            if not self.recovery.catches_up:  # else the first step that we know tells more
-                self._recovered()
+        own = isinstance(report, reports.CheckpointSaved | reports.CheckpointRestored)
+        if own and not self.recovery.catches_up:  # else the first step that we know tells more
+            self._recovered()
 
     def feed(self, event: model.Event) -> None:
         """Tells the round of an event, and does what follows."""
