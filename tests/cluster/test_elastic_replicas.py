@@ -1,4 +1,8 @@
-"""With --replicas a job that shrinks and grows ends with the bits of one that nothing disturbed."""
+"""A job that shrinks and grows has one number of replicas, and the bits of one undisturbed.
+
+With -n MIN:MAX it is MAX, unless --replicas states another one, or the script cannot have several
+on a worker.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import functools
 
 import numpy as np
 import pytest
-from test_elastic import Result, elastic, train
+from test_elastic import Result, assert_close, elastic, train
+from test_elastic import undisturbed as with_two
 from workers import TFRUN
 
 REPLICAS = {"TFRUN_REPLICAS": "4", "NOISY": "1"}
@@ -48,3 +53,26 @@ def test_a_job_that_shrinks_and_grows_has_the_same_bits(workers, machines, world
     assert found.history == wanted.history and "val_mae" in found.history
     for one, other in zip(found.weights, wanted.weights, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.timeout(300)
+def test_a_job_that_starts_with_fewer_workers_has_the_bits_of_all() -> None:
+    wanted = train([TFRUN, "-n", "3", *OPTIONS], NOISY="1")
+    found = elastic("1:3", 3, NOISY="1", MISSING="1")
+    assert (found.workers, wanted.workers) == (2, 3)
+    assert found.history == wanted.history
+    for one, other in zip(found.weights, wanted.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert not found.of("one_replica_each")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("missing", [1, 2])
+def test_a_loop_of_the_scripts_own_has_one_replica_on_each_worker(missing: int) -> None:
+    """It cannot have several: it begins anew, and nothing has failed."""
+    found = elastic("1:3", 3, LOOP="steps", MISSING=str(missing))
+    assert_close(found, with_two("steps"))
+    (told,) = found.of("one_replica_each")
+    assert told["round"] == 0 and not found.of("failure") and not found.of("recovered")
+    (line,) = (line for line in found.lines if "each worker has one replica" in line)
+    assert "other bits with another number of workers" in line and "3 replicas" in line

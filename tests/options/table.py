@@ -196,6 +196,7 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
     }
     saves = chosen.get("checkpoint_every") != "off"
     by_ring = chosen.get("communication") == "ring"
+    several = mode != "servers" and not by_ring and chosen.get("strategy") != "script"
     evaluates = mode == "evaluator" or "evaluator" in chosen
     return (
         ("rejoin_timeout" in chosen and ":" not in workers)
@@ -204,7 +205,8 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
         or (chosen.get("communication") == "ring" and "compress" in chosen)
         or ("replicas" in chosen and (mode == "servers" or "strategy" in chosen or workers == "3"))
         or ("replicas" in chosen and by_ring and workers != "2")
-        or ("balance" in chosen and ("replicas" not in chosen or workers != "1:2"))
+        or ("balance" in chosen and workers != "1:2")
+        or ("balance" in chosen and "replicas" not in chosen and not several)
         or (mode == "servers" and "steps_per_execution" in chosen)
         or (mode == "servers" and "deterministic" in chosen and workers != "1")
         or ("max_staleness" in chosen and mode != "servers")

@@ -224,7 +224,7 @@ def test_who_waits_tells_where() -> None:
     with collectives(4, timeout=20, tell=lambda rank: told.append(rank)) as groups:
         ends = threading.Thread(target=lambda: end_when(told, groups))
         ends.start()
-        works = [lambda: wait_in(groups[0], "small"), lambda: wait_in(groups[2], "large")]
+        works = [lambda: wait_in(groups[0], "small"), lambda: wait_in(groups[2], "gather")]
         with pytest.raises(PeerAbsent, match="parted"):
             at_once(works)
         ends.join(20)

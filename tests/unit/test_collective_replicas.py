@@ -17,8 +17,8 @@ from test_collective_compress import kept
 from test_collective_summation_order import balanced, holdings, values
 from test_collective_sums import DTYPES, at_once, bits, collectives
 
+from tfrun.collective import exchange
 from tfrun.collective import shared_memory_sums as shared_module
-from tfrun.collective import tcp_sums
 from tfrun.collective.collective import SMALL_BYTES, Collective, Gradients
 from tfrun.collective.errors import Disagreement
 from tfrun.collective.packing import sum_dtype
@@ -32,7 +32,7 @@ WORLDS = [1, 2, 3, 5, (2,), (3,), (1, 3, 2)]
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
     with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared_module, "PIECE_BYTES", 1 << 12)
-        patch.setattr(tcp_sums, "RUN_BYTES", 1 << 13)
+        patch.setattr(exchange, "BLOCK_BYTES", 1 << 10)
         yield {
             (which, compress): stack.enter_context(
                 collectives(

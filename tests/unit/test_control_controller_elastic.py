@@ -297,3 +297,29 @@ def test_on_one_machine_alone_it_is_no_network(tmp_path: Path) -> None:
 
     timeouts = Timeouts(heartbeat_interval=0.05, heartbeat_timeout=0.6, launcher_timeout=1000.0)
     with_server(tmp_path, test, timeouts, low=1, machines="a")
+
+
+def test_a_script_that_cannot_have_several_replicas_begins_anew_with_one_each(
+    tmp_path: Path,
+) -> None:
+    async def test(served: Served) -> None:
+        sockets = await running(served)
+        assert served.controller.runner.spec.workers.low == 1
+        refused = {"kind": "one_replica_each", "reason": "a loop of its own"}
+        await report(sockets[0], 0, "worker:0", refused)
+        for socket in sockets:
+            assert await receive(socket) == messages.Leave(round=0)
+        for socket, task in zip(sockets, ("worker:0", "worker:1"), strict=True):
+            await leaves(socket, 0, task)
+        for socket, port in zip(sockets, (2002, 2003), strict=True):
+            assert await receive(socket) == messages.Prepare(round=1, ports=1)
+            await prepared(socket, 1, port)
+        for socket in sockets:
+            (task,) = await started(socket, 1)
+            assert task["settings"] == {}
+        runner = served.controller.runner
+        assert runner.recovery.restarts.total == 0 and not of(served, "failure")
+        (event,) = of(served, "one_replica_each")
+        assert event["reason"] == "a loop of its own"
+
+    with_server(tmp_path, test, QUICK, low=1, known=returning())

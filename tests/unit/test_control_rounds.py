@@ -291,6 +291,7 @@ def test_the_table_names_all_states_and_only_events() -> None:
         reports.SnapshotTaken,
         reports.WaitsInCollective,
         reports.Applied,
+        reports.OneReplicaEach,
     }
     events |= {reports.Resumed, reports.FirstStep, reports.StateSaved, reports.StateNotSaved}
     assert {kind for row in TRANSITIONS.values() for kind in row} == events

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrun.job.replicas import held, partial_sums
+from tfrun.job.replicas import by_default, held, partial_sums
+from tfrun.job.spec import JobSpec, Program, WorkerRange
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,24 @@ def test_partial_sums_are_nodes_of_the_tree() -> None:
     assert [partial_sums(0, end, 6) for end in range(1, 7)] == [1, 1, 2, 1, 2, 1]
     assert partial_sums(4, 6, 6) == 1  # what is left behind the largest power of two
     assert partial_sums(1, 5, 8) == 3
+
+
+@pytest.mark.parametrize(
+    ("workers", "more", "wanted"),
+    [
+        ("4", {}, 0),
+        ("2:4", {}, 4),
+        ("2:4", {"replicas": 8}, 0),
+        ("2:4", {"ps": 1}, 0),
+        ("2:4", {"strategy": "script"}, 0),
+        ("2:4", {"communication": "ring"}, 0),
+        ("2:4", {"communication": "nccl"}, 0),
+        ("2:4", {"communication": "host", "preferred": "ring"}, 4),
+        ("2:4", {"preferred": "ring"}, 0),
+    ],
+)
+def test_where_workers_come_and_go_there_are_as_many_as_there_may_be(
+    workers: str, more: dict, wanted: int
+) -> None:
+    job = JobSpec(program=Program(target="train.py"), workers=WorkerRange.parse(workers), **more)
+    assert by_default(job) == wanted

@@ -21,6 +21,7 @@ FIELDS = {
     "job_saved": "step",
     "job_not_saved": "reason for_good",
     "doubt": "code text [alone]",
+    "one_replica_each": "reason",
     "snapshot": "key step seconds",
     "resumed": "key step",
     "first_step": "key step made",

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrun.job.world import World, world_from_environment
+from tfrun.job.settings import VARIABLE, WorkerSettings, settings
+from tfrun.job.world import (
+    World,
+    can_do_with_one,
+    fixed_replicas,
+    world,
+    world_from_environment,
+)
 
 
 def tf_config(role: str, index: int, **cluster: int) -> dict[str, str]:
@@ -67,3 +74,39 @@ JSON = st.recursive(
 def test_a_malformed_tf_config_never_raises(value) -> None:
     """It is reported by the launcher; `tfrun.world()` in a script must not crash on it."""
     assert isinstance(world_from_environment({"TF_CONFIG": json.dumps(value)}), World)
+
+
+@pytest.mark.parametrize(
+    ("workers", "stated", "default", "replicas", "fixed", "helps"),
+    [
+        (2, 0, 0, 2, 0, ""),
+        (3, 0, 3, 3, 0, ""),  # nothing is other than without the default
+        (2, 0, 3, 3, 3, "TFRUN-107 TFRUN-518"),
+        (1, 0, 3, 3, 3, "TFRUN-107 TFRUN-503 TFRUN-512 TFRUN-518"),
+        (1, 4, 0, 4, 4, ""),
+        (3, 3, 0, 3, 3, ""),
+    ],
+)
+def test_how_many_replicas(
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int,
+    stated: int,
+    default: int,
+    replicas: int,
+    fixed: int,
+    helps: str,
+) -> None:
+    own = WorkerSettings(replicas=stated, default_replicas=default)
+    for name, value in {
+        **tf_config("worker", 0, worker=workers),
+        **{"RANK": "0", "WORLD_SIZE": str(workers), "TFRUN_ROUND": "0"},
+        **{VARIABLE: own.variables()[VARIABLE]},
+    }.items():
+        monkeypatch.setenv(name, value)
+    settings.cache_clear()
+    try:
+        assert (world().replicas, fixed_replicas()) == (replicas, fixed)
+        codes = ("TFRUN-107", "TFRUN-401", "TFRUN-503", "TFRUN-512", "TFRUN-518")
+        assert [code for code in codes if can_do_with_one(code)] == helps.split()
+    finally:
+        settings.cache_clear()

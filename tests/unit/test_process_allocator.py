@@ -110,3 +110,9 @@ def test_what_is_freed_is_overwritten_in_the_block_and_not_after_it() -> None:
         [sys.executable, "-c", FREES], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == "True 0\n"
+
+
+def test_threads_that_take_turns_share_a_heap() -> None:
+    (tunables,) = allocator.environment({}, takes_turns=True).values()
+    assert "glibc.malloc.arena_max=1" in tunables.split(":")
+    assert "arena_max" not in "".join(allocator.environment({}).values())

@@ -31,7 +31,7 @@ def worker_environment(
         # The order of a set of texts follows from it, and with that the numbers that a script
         # gives its words. In a worker that comes later, it must be that of the job.
         "PYTHONHASHSEED": str(spec.seed),
-        **allocator.environment(outer),
+        **allocator.environment(outer, takes_turns=spec.replicas > spec.workers.low),
         **{key: value for key, value in outer.items() if key not in ("TF_CONFIG", STATE_DIR)},
         "KERAS_BACKEND": "tensorflow",
     }

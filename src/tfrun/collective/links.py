@@ -7,7 +7,7 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tfrun.collective.errors import PeerGone
@@ -99,26 +99,26 @@ class Patience:
     timeout: float | None = None
     tell: Callable[[], None] = lambda: None
 
-    def wait(self, reading: Link | None, writing: Link | None) -> None:
+    def wait(self, reading: Sequence[Link], writing: Sequence[Link]) -> None:
         """Waits until there is something to receive, or room to send.
 
         Raises:
-          PeerGone: the peer that is waited for is.
+          PeerGone: a peer that is waited for is.
         """
         poll = select.poll()
-        if reading is not None:
-            poll.register(reading.socket, select.POLLIN)
-        if writing is not None:
-            both = reading is not None and reading.socket is writing.socket
-            poll.register(writing.socket, select.POLLOUT | (select.POLLIN if both else 0))
+        for link in reading:
+            poll.register(link.socket, select.POLLIN | (select.POLLOUT if link in writing else 0))
+        for link in writing:
+            if link not in reading:
+                poll.register(link.socket, select.POLLOUT)
+        silent = [link.rank for link in reading or writing]
         began, looks, tells = time.monotonic(), 0, LOOKS
         while not poll.poll(LOOK_SECONDS * 1000):
-            silent = reading or writing
-            assert silent is not None
-            if self.check and (reason := self.check(silent.rank)):
-                raise PeerGone(silent.rank, reason)
+            for rank in silent:
+                if self.check and (reason := self.check(rank)):
+                    raise PeerGone(rank, reason)
             if self.timeout is not None and time.monotonic() - began > self.timeout:
-                raise PeerGone(silent.rank, f"has said nothing for {self.timeout:g} s")
+                raise PeerGone(silent[0], f"has said nothing for {self.timeout:g} s")
             looks += 1
             if looks == tells:
                 self.tell()

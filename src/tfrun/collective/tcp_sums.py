@@ -2,11 +2,8 @@
 
 Gathering takes log2 n messages (Bruck et al. 1997): in each round one tells twice as many members'
 blocks. Few members tell all of them at once instead, which is the same bytes. So does what is small
-get to all, who all add it up in the same order. What is large is
-cut into as many slices as there are members. Each member is sent its slice by all others and adds
-it up; then the sums are gathered. One sends 2 (n - 1) / n of the bytes, which is the least there is
-(Patarasuk and Yuan 2009). Every member gets the same bits: each number is computed once, or by the
-same formula.
+get to all, who all add it up in the same order. Of what is large each member adds up a part, see
+exchange.py. Every member gets the same bits: each number is computed once, or by the same formula.
 """
 
 from __future__ import annotations
@@ -20,16 +17,13 @@ from numpy.typing import NDArray
 
 from tfrun.collective.buffers import Buffers
 from tfrun.collective.compress import Coded, Compressed
-from tfrun.collective.duplex_transfer import SCRATCH_BYTES, Inlet, Outlet, Own, Pump
+from tfrun.collective.duplex_transfer import Inlet, Own, Pump
+from tfrun.collective.exchange import BLOCK_BYTES, Exchange
 from tfrun.collective.links import Link
 from tfrun.collective.packing import ALIGNMENT, KEPT_BYTES
 from tfrun.collective.stamps import agree
 from tfrun.collective.summation_order import Node, add_up
 
-# Writes the sums, from a number on, of what this member has and of what has come from each of the
-# others, in the order of `Flat._others`.
-Add = Callable[[NDArray, int, Sequence[NDArray]], None]
-RUN_BYTES = 64 << 20  # of a sum at once: what has come and waits to be added takes memory
 FEW = 4  # so many have connections to all anyway (`partners`), and hardly more messages than rounds
 _HEAD = ALIGNMENT  # bytes before each block: the stamp, and what aligns the block
 
@@ -62,10 +56,8 @@ class Flat:
 
     def __init__(self, me: int, links: Mapping[int, Link], count: int, pump: Pump) -> None:
         self.me, self.links, self.count, self._pump = me, links, count, pump
-        self._buffers = Buffers(largest=KEPT_BYTES)  # for what waits, or travels compressed
-        self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
-        # Those from whom what is large comes, in this order.
-        self._others = [(me - step) % count for step in range(1, count)]
+        self._exchange = Exchange(me, links, count, pump.patience)
+        self._buffers = Buffers(largest=KEPT_BYTES)  # for what travels compressed, and as scratch
         # Of each round of gathering: how many blocks, how many one has already, to whom, and from
         # whom. They are the last member's own and those of the members before it.
         self._rounds = [
@@ -170,12 +162,12 @@ class Flat:
         if compressed is not None:
             codes = self._buffers.array((len(out),), compressed.dtype)
             coded = Coded(owns, compressed)
-            self._exchange(codes, [coded], [1] * self.count, coded.add, stamp)
+            self._exchange.run(codes, [coded], [1] * self.count, coded.add, stamp)
             out[:] = codes
             return
         root = _root(nodes)
-        others = [node for member in self._others for node in nodes[member]]
-        scratches = self._scratch_of(1 + len(owns), out.dtype)[1:]
+        others = [node for member in self._exchange.others for node in nodes[member]]
+        scratches = self._buffers.array((len(owns), BLOCK_BYTES // out.itemsize), out.dtype)
 
         def add(into: NDArray, start: int, came: Sequence[NDArray]) -> None:
             parts = dict(zip(others, came, strict=True))
@@ -183,80 +175,7 @@ class Flat:
                 parts[node] = own.part(start, scratch[: len(into)])
             add_up(root, parts, into)
 
-        self._exchange(out, owns, [len(mine) for mine in nodes], add, stamp)
-
-    def _exchange(
-        self, out: NDArray, owns: Sequence[Own], counts: Sequence[int], add: Add, stamp: bytes
-    ) -> None:
-        """Sums arrays of any size: `owns` and, from each member, as many as `counts` says."""
-        run = RUN_BYTES // out.itemsize
-        for begin in range(0, len(out), run):
-            length = min(run, len(out) - begin)
-            bounds = [begin + length * i // self.count for i in range(self.count + 1)]
-            slices = [out[begin:end] for begin, end in itertools.pairwise(bounds)]
-            self._reduce(slices, bounds, owns, counts, add, stamp)
-            if self.count > 2:
-                self._gather_slices(slices)
-
-    def _reduce(
-        self,
-        slices: Sequence[NDArray],
-        bounds: Sequence[int],
-        owns: Sequence[Own],
-        counts: Sequence[int],
-        add: Add,
-        stamp: bytes,
-    ) -> None:
-        """Adds up this member's slice, while it sends the others theirs; of two, both have both."""
-        me, order = self.me, self._others
-        own = slices[me]
-        # What comes last is added as it comes, and all that waits for it.
-        kept = self._buffers.array((sum(counts[i] for i in order) - 1, len(own)), own.dtype)
-        rows = iter(kept)
-
-        def add_last(into: NDArray, start: int, theirs: NDArray) -> None:
-            stop = start + len(into)
-            add(into, bounds[me] + start, [*kept[:, start:stop], theirs])
-
-        (scratch,) = self._scratch_of(1, own.dtype)
-        for heard in order:
-            told, source = (2 * me - heard) % self.count, self.links[heard]
-            theirs = slices[told]
-            sends = [
-                memoryview(stamp),
-                *(Outlet(mine, bounds[told], len(theirs), scratch) for mine in owns),
-            ]
-            inlets = [
-                self._stamped(np.empty(len(stamp), np.uint8), stamp, source),
-                *map(Inlet, itertools.islice(rows, counts[heard])),
-            ]
-            ahead, not_sent_on = sum(map(len, sends)), sum(len(inlet.bytes) for inlet in inlets)
-            if heard == order[-1]:
-                inlets.append(Inlet(own, add=add_last))
-                if heard == told:  # a sum is sent on without waiting for the slice's end
-                    sends.append(own.view(np.uint8).data)
-                    inlets.append(Inlet(theirs))
-            self._pump.run(self.links[told], sends, source, inlets, ahead=ahead, kept=not_sent_on)
-
-    def _gather_slices(self, slices: Sequence[NDArray]) -> None:
-        if self.count <= FEW:
-            own = slices[self.me].view(np.uint8).data
-            came = [[Inlet(slices[heard])] for *_, heard in self._rounds]
-            self._tell([own] * len(came), came)
-            return
-        for count, _, told, heard in self._rounds:
-            mine, theirs = (
-                [Inlet(slices[(last - i) % self.count]) for i in range(count)]
-                for last in (self.me, heard)
-            )
-            sends = [inlet.bytes for inlet in mine]
-            self._pump.run(self.links[told], sends, self.links[heard], theirs)
-
-    def _scratch_of(self, count: int, dtype: np.dtype) -> NDArray:
-        """Memory for so many blocks of what comes in at once."""
-        if len(self._scratch) < count * SCRATCH_BYTES:
-            self._scratch = np.empty(count * SCRATCH_BYTES, np.uint8)
-        return self._scratch[: count * SCRATCH_BYTES].view(dtype).reshape(count, -1)
+        self._exchange.run(out, owns, [len(mine) for mine in nodes], add, stamp)
 
     @staticmethod
     def _stamped(into: NDArray, stamp: bytes, link: Link) -> Inlet:
@@ -267,7 +186,7 @@ class Flat:
 
 @functools.lru_cache(maxsize=256)  # each step has the same sizes
 def _ends(me: int, sizes: tuple[int, ...]) -> list[int]:
-    """Where the members' blocks end, which stand in the order of `Flat._others`, the own first."""
+    """Where the members' blocks end: the own one stands first, then those of `Exchange.others`."""
     count = len(sizes)
     order = ((me - step) % count for step in range(count))
     return [0, *itertools.accumulate(_HEAD + sizes[member] for member in order)]

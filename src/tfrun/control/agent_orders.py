@@ -18,6 +18,7 @@ from tfrun.control.protocol import messages
 from tfrun.control.recovery import Recovery
 from tfrun.control.rounds.model import PlannedTask, Round
 from tfrun.job.errors import TfrunError
+from tfrun.job.replicas import by_default
 from tfrun.job.settings import OwnSettings
 from tfrun.job.spec import JobSpec
 
@@ -31,6 +32,7 @@ class AgentOrders:
     known: Whereabouts
     window: tuple[int, int] | None
     saver: str = ""  # whose memory is being saved
+    one_replica_each: bool = False  # the script cannot have several on a worker
 
     def prepare(self, plan: Plan, number: int) -> None:
         """Asks each agent for as many ports as its tasks need."""
@@ -48,7 +50,11 @@ class AgentOrders:
           only: the task's name.
         """
         number, known, window = round.number, self.known.addresses, self.window
-        by_agent = start_tasks(plan, self.spec, number, round.ports, window, known, muted=muted)
+        by_agent = start_tasks(
+            *(plan, self.spec, number, round.ports, window, known),
+            muted=muted,
+            one_replica_each=self.one_replica_each,
+        )
         for agent, tasks in by_agent.items():
             if asked := [task for task in tasks if only in ("", task.task)]:
                 self.members.send(agent, messages.StartRound.of(number, asked))
@@ -74,6 +80,7 @@ def start_tasks(
     addresses: Mapping[str, str] | None = None,
     *,
     muted: bool = False,
+    one_replica_each: bool = False,
 ) -> dict[str, list[messages.StartTask]]:
     """Returns the tasks of each agent's `StartRound`.
 
@@ -85,6 +92,7 @@ def start_tasks(
       window: rows and columns of the terminal that the chief's output goes to.
       addresses: `Whereabouts.addresses`.
       muted: nobody sees the output of workers before they have restored their state.
+      one_replica_each: see `AgentOrders`.
 
     Raises:
       TfrunError: TFRUN-302 when an agent has not reserved what it was asked to.
@@ -108,6 +116,7 @@ def start_tasks(
     world_size = sum(task.rank is not None for task in tasks)
     result: dict[str, list[messages.StartTask]] = {site.agent: [] for site in plan.sites}
     told = parse_tf_config(plan.external) if plan.external else None
+    replicas = 0 if one_replica_each or plan.external else by_default(spec)
     for planned in plan.planned:
         task = plan.tasks[planned.name]
         key = told.task if told and told.task else TaskKey(type=task.role, index=task.index)
@@ -127,15 +136,17 @@ def start_tasks(
                 called=f"{key.type} {key.index}",
                 awaits=peers,
                 environment=environment,
-                settings=_own_settings(planned, key, plan, spec),
+                settings=_own_settings(planned, key, plan, spec, replicas),
             )
         )
     return result
 
 
-def _own_settings(planned: PlannedTask, key: TaskKey, plan: Plan, spec: JobSpec) -> OwnSettings:
+def _own_settings(
+    planned: PlannedTask, key: TaskKey, plan: Plan, spec: JobSpec, replicas: int
+) -> OwnSettings:
     """Returns in which settings a worker differs from the others of its machine."""
-    own: OwnSettings = {}
+    own: OwnSettings = {"default_replicas": replicas} if replicas else {}
     if key.type == "evaluator":  # keeps nothing for a successor, and shows no progress
         own |= {"state_dir": "", "ledger": 0}
     if plan.external:  # each task is a job, with a secret that the others do not know

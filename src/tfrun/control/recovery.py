@@ -141,6 +141,11 @@ class Recovery:
         how = (*self.how, *(how or ["a host came and went"]))
         return self._between(gone, how=how, grown=self.grown or not self.how)
 
+    @property
+    def after_no_failure(self) -> Recovery:
+        """What is remembered when the script begins anew, and nothing has failed."""
+        return self._between((), since=self.since if self.how else None)
+
     def _between(self, gone: Collection[str], **changes: Any) -> Recovery:
         """Nothing is known yet of the next round."""
         died = max((at for at in (self.died_at, self.seen) if at), default=None)
@@ -245,3 +250,9 @@ def how_it_failed(round: Round) -> str:
     if len(failures) > MAX_NAMED:
         named.append(f"{len(failures) - MAX_NAMED} more")
     return " and ".join(named)
+
+
+def one_replica_each(reason: str) -> str:
+    """Returns the line that tells what it means that the script begins anew, and why it does."""
+    means = "the weights get other bits with another number of workers"
+    return f"{reason}. So each worker has one replica from now on: {means}"

@@ -242,8 +242,7 @@ class RoundRunner:
             case model.GiveUpAgents(agents=agents):
                 asyncio.get_running_loop().call_soon(self._give_up_agents, agents)
             case model.SetTimer(state=state, seconds=seconds):
-                event = model.TimedOut(state=state)
-                self._set_timer(state, seconds, lambda: self.feed(event))
+                self._set_timer(state, seconds, lambda: self.feed(model.TimedOut(state=state)))
             case model.SetGrace(seconds=seconds):
                 self.call_later(seconds, self.feed, model.GraceOver())
             case model.AwaitEnds(seconds=seconds):
@@ -288,7 +287,12 @@ class RoundRunner:
         if self.round.preempting:
             return self._begin(number, self.plan)
         verdict = self._rendezvous.decide(self.plan, number, self.recovery)
-        if grown:
+        if grown and self.round.one_each:
+            self._orders.one_replica_each, why = True, self.round.one_each
+            self.recovery = self.recovery.after_no_failure
+            self.events.add("one_replica_each", round=self.round.number, reason=why)
+            self.view.notice(recovery.one_replica_each(why))
+        elif grown:
             plan = verdict if isinstance(verdict, Plan) else self.plan
             joined = plan.agents - self.round.agents
             self.recovery = self.recovery.after_regroup(joined, leaving)
@@ -302,11 +306,7 @@ class RoundRunner:
                 self._wait(number, missing, is_enough=is_enough)
 
     def _let_go(self, leaving: frozenset[str]) -> list[str]:
-        """Dismisses those machines that nobody needs any more; returns their names.
-
-        Args:
-          leaving: agents whose machines are being preempted, and which have no workers.
-        """
+        """Dismisses those of the preempted machines that nobody needs, and returns their names."""
         gone = sorted(leaving & self._preempted.excluded(self.recovery))
         for agent in gone:
             member = self.members.get(agent)
@@ -331,8 +331,8 @@ class RoundRunner:
         how = self.recovery.how[-1] if self.recovery.how else "machines are missing"
         self.view.notice(f"{how}; waiting for {names}, at most {seconds:.0f} s")
         self.events.add("waiting", round=number, agents=list(missing), seconds=seconds)
-        round = self._new_round(number)
-        round = replace(round, joined=self.members.names & round.agents)
+        new = self._new_round(number)
+        round = replace(new, joined=self.members.names & new.agents)
         self.wait_for_all()
         self._take((round, ()), State.ENDED)
 

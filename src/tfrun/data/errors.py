@@ -55,8 +55,8 @@ def no_file(where: str) -> UsageError:
 def one_replica_each(what: str, replicas: int, workers: int) -> UsageError:
     return UsageError(
         "TFRUN-107",
-        f"{what} gives each worker one part of a batch, and --replicas divides it into {replicas} "
-        f"for {workers} workers",
+        f"{what} gives each worker one part of a batch, and the job's {replicas} replicas are on "
+        f"{workers} worker{'s' if workers > 1 else ''}",
         expected="data that fit or evaluate reads, or one replica on each worker",
         fix="Pass the dataset itself to fit, or leave out --replicas",
     )
@@ -65,7 +65,7 @@ def one_replica_each(what: str, replicas: int, workers: int) -> UsageError:
 def not_divided_by_batch(policy: str) -> UsageError:
     return UsageError(
         "TFRUN-107",
-        f"--replicas divides each batch, and this pipeline is not: its policy is {policy}",
+        f"each batch is divided among replicas, and this pipeline is not: its policy is {policy}",
         where="tf.data.Options.experimental_distribute.auto_shard_policy",
         expected="AUTO or DATA, and every worker reads the whole data",
         fix="Leave the policy out, or --replicas",

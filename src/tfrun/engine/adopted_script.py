@@ -19,7 +19,7 @@ from tfrun.engine.script_lines import script_line
 from tfrun.job import reports
 from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
-from tfrun.job.world import stated_replicas, world
+from tfrun.job.world import fixed_replicas, world
 from tfrun.process import channel
 
 DEFAULT = "default strategy"  # which tells no script that there are several workers
@@ -43,7 +43,7 @@ def is_to_adopt() -> bool:
     if world().role not in ("chief", "worker"):
         return False
     cluster = parse_tf_config(os.environ.get("TF_CONFIG") or "{}").cluster
-    several = cluster.trainers > 1 or stated_replicas() > 1
+    several = cluster.trainers > 1 or fixed_replicas() > 1
     return several and not cluster.count("ps")
 
 
@@ -93,7 +93,7 @@ def _given(why: str = "this script names no strategy") -> Any | None:
         give(MultiWorkerMirrored())
         here = world()
         those = f"{here.size} workers" if here.size > 1 else "1 worker"
-        among = f"{here.replicas} replicas on {those}" if stated_replicas() else those
+        among = f"{here.replicas} replicas on {those}" if fixed_replicas() else those
         tell(f"adopted: {why}; its batches are shared out among {among}")
     return given()
 

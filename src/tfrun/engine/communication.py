@@ -8,7 +8,7 @@ from tfrun.engine import compression
 from tfrun.engine.tensorflow_collectives import CommunicationOptions, Implementation
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
-from tfrun.job.world import stated_replicas
+from tfrun.job.world import fixed_replicas
 
 HOST = "host"
 # Measured on two processes, 160 tensors of 100 MB in all: one pack 320 ms, packs of 1 MiB 209,
@@ -48,7 +48,7 @@ def uses_host(workers: int, explicit) -> bool:
     asked = settings().communication
     if asked == "auto" and not has_gpu:
         asked = _without_gpus()
-    if asked != HOST or (workers == 1 and not stated_replicas()):
+    if asked != HOST or (workers == 1 and not fixed_replicas()):
         return False
     if explicit is not None and explicit.implementation != Implementation.AUTO:
         return False

@@ -39,7 +39,7 @@ from tfrun.engine.turns import Turns
 from tfrun.job import holding, replicas, reports
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
-from tfrun.job.world import stated_replicas, world
+from tfrun.job.world import fixed_replicas, world
 from tfrun.process import channel
 
 ALIVE_SECONDS, ANSWER_SECONDS = 2.0, 10.0
@@ -103,7 +103,7 @@ def _made(members: Collective) -> Calls:
     wants = overlap_pays(members) if overlap == "auto" else overlap == "on"
     (wanting,) = members.all_reduce([np.array([wants], np.int64)])
     overlaps = int(wanting[0]) == members.world
-    total = stated_replicas()
+    total = fixed_replicas()
     if not total:
         return Calls(members, overlaps=overlaps)
     division = replicas.held(total, members.world)

@@ -28,7 +28,7 @@ from tfrun.engine import (
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.job import unmatched_call
 from tfrun.job.errors import TfrunError, UsageError
-from tfrun.job.world import stated_replicas
+from tfrun.job.world import fixed_replicas
 from tfrun.process import allocator, channel, progress
 
 TFConfigClusterResolver = tf.distribute.cluster_resolver.TFConfigClusterResolver
@@ -290,10 +290,10 @@ def _refuse_replicas(workers: int) -> None:
     Raises:
       UsageError: TFRUN-107.
     """
-    if stated_replicas() not in (0, workers):
+    if fixed_replicas() not in (0, workers):
         raise UsageError(
             "TFRUN-107",
-            f"--replicas {stated_replicas()} is for the host collective, and these {workers} "
+            f"{fixed_replicas()} replicas are for the host collective, and these {workers} "
             "workers use TensorFlow's",
             where="--communication, the strategy's CommunicationOptions, or GPUs",
             fix="Use --communication host, which is for workers without GPUs; or leave out "

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfrun.job.errors import UsageError
+from tfrun.job.replicas import by_default
 from tfrun.job.spec import JobSpec
 
 
@@ -115,7 +116,7 @@ def _without_effect(
         yield "replicas", why, "Leave out one of them"
     if job.balance == "auto" and most == 1:
         yield "balance", "one worker holds all replicas", "Leave out --balance, or add -n"
-    elif job.balance == "auto" and job.replicas <= least:
+    elif job.balance == "auto" and (job.replicas or by_default(job)) <= least:
         why = "no worker holds a replica that it could give away"
         yield "balance", why, f"Add --replicas, more than {least}, or leave out --balance"
     if job.ps and job.steps_per_execution != "script":

@@ -111,6 +111,13 @@ class DoubtRaised(Report):
         return Error(type="", message=str(self), traceback=str(self), code=self.code)
 
 
+class OneReplicaEach(Report):
+    """The script cannot have several replicas on a worker, as `reason` says: one each, then."""
+
+    kind, decisive = "one_replica_each", True
+    reason: str
+
+
 # --- how far the training is ---------------------------------------------------------------------
 
 

@@ -135,6 +135,7 @@ class WorkerSettings(TrainingSettings):
 
     Attributes:
       task: its name in the job, "worker:0"; "" outside a job.
+      default_replicas: what `replicas` is where nobody states it, see `replicas.by_default`.
       state_dir: absolute path of its machine's directory in memory for snapshots and signs of
         life, which lasts as long as the job; "" is none.
       collective_key: a secret of this round's workers, another one in each round of each job; ""
@@ -144,6 +145,7 @@ class WorkerSettings(TrainingSettings):
     """
 
     task: str = ""
+    default_replicas: int = 0
     state_dir: str = ""
     collective_key: str = ""
     await_chief: float | None = None
@@ -174,6 +176,7 @@ class WorkerSettings(TrainingSettings):
 class OwnSettings(TypedDict, total=False):
     """In which settings a worker may differ from the others of its machine."""
 
+    default_replicas: int
     state_dir: str
     ledger: int
     collective_key: str

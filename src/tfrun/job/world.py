@@ -18,7 +18,7 @@ class World:
       rank: this task's number among the training tasks (chief and workers), from 0.
       size: the number of training tasks in this round.
       replicas: the pieces into which each global batch is divided; a task computes one or several
-        of them. As many as tasks, unless the job states another number.
+        of them. As many as tasks, unless the job has another number.
       local_rank: the rank among the tasks on this machine.
       local_size: the number of tasks on this machine.
       role: "chief", "worker", "ps" or "evaluator".
@@ -40,12 +40,34 @@ class World:
 
 def world() -> World:
     """Returns this process's place in the job; alone in the world outside a job."""
-    return world_from_environment(os.environ, settings().replicas)
+    return world_from_environment(os.environ, settings().replicas or settings().default_replicas)
 
 
-def stated_replicas() -> int:
-    """How many replicas the job states, on a task that trains; 0 for none, and on others."""
-    return settings().replicas if world().role in ("chief", "worker") else 0
+def fixed_replicas() -> int:
+    """How many replicas the job has, however many workers there are.
+
+    Returns:
+      0 where there is one for each worker, and nobody has stated that; and on a task that does not
+      train.
+    """
+    here, own = world(), settings()
+    if here.role not in ("chief", "worker"):
+        return 0
+    return own.replicas or (own.default_replicas if here.replicas != here.size else 0)
+
+
+# What a worker refuses because it holds several replicas; and because it is to train with others.
+_OF_SEVERAL, _OF_OTHERS = ("TFRUN-107", "TFRUN-518"), ("TFRUN-503", "TFRUN-512")
+
+
+def can_do_with_one(code: str) -> bool:
+    """Whether what a script is refused by this code could be done with one replica a worker.
+
+    Only where nobody has stated another number: then the job may have that.
+    """
+    if settings().replicas or not fixed_replicas():
+        return False
+    return code in _OF_SEVERAL or (world().size == 1 and code in _OF_OTHERS)
 
 
 def world_from_environment(environment: Mapping[str, str], replicas: int = 0) -> World:

@@ -68,6 +68,8 @@ def _line(event: JobEvent) -> str | tuple[str, str] | None:
             return f"waiting for {', '.join(event['agents'])}", "warning"
         case "resized":
             return f"round {event['round']} has another number of workers"
+        case "one_replica_each":
+            return f"each worker has one replica from now on: {event['reason']}", "warning"
         case "failure":
             return str(event["how"]), "error"
         case "worker_exited" if event["code"] and event.get("requested"):

@@ -12,7 +12,7 @@ from tfrun.data.keras.distributed import DistributedView
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import repeatable
 from tfrun.engine import adoption
-from tfrun.job.world import stated_replicas, world
+from tfrun.job.world import fixed_replicas, world
 
 
 def distribute_ours(original):
@@ -41,7 +41,7 @@ def read_by_rows(original):
         self, dataset, input_context, input_workers, strategy, num_replicas_in_sync
     ):
         found = here = None
-        if input_context is not None and stated_replicas():
+        if input_context is not None and fixed_replicas():
             whom = division.of_call(strategy, "strategy.experimental_distribute_dataset")
             here = division.mine(strategy, input_context, whom)
             num_replicas_in_sync = here.total

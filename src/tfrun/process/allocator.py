@@ -28,15 +28,18 @@ _INT_MAX = 2**31 - 1
 _MMAP_THRESHOLD_LIMIT = 32 << 20  # what glibc before 2.36 accepts at most (HEAP_MAX_SIZE / 2)
 
 
-def environment(outer: Mapping[str, str]) -> dict[str, str]:
+def environment(outer: Mapping[str, str], *, takes_turns: bool = False) -> dict[str, str]:
     """The variables that tune the allocator of a worker; read when a process is executed.
 
     Args:
       outer: the environment so far. Tunables of the user's own stay as they are.
+      takes_turns: threads of the worker compute one after the other. With a heap of its own each
+        would keep what it has needed, while the others need as much.
     """
     if "GLIBC_TUNABLES" in outer:
         return {}
-    return {"GLIBC_TUNABLES": ":".join(f"{name}={value}" for name, value in _TUNABLES.items())}
+    tunables = {**_TUNABLES, **({"glibc.malloc.arena_max": 1} if takes_turns else {})}
+    return {"GLIBC_TUNABLES": ":".join(f"{name}={value}" for name, value in tunables.items())}
 
 
 def keep_memory(mallopt) -> bool:

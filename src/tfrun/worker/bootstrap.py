@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from tfrun.job import reports
+from tfrun.job.errors import TfrunError
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
 from tfrun.job.spec import Program
-from tfrun.job.world import world
+from tfrun.job.world import can_do_with_one, world
 from tfrun.process import channel, memory, sigterm, stacks
 from tfrun.process.files import install as script_files
 from tfrun.process.peers_left import PeersLeft
@@ -84,6 +85,8 @@ def _leave(error: BaseException | None) -> NoReturn:
         explained: BaseException = calls.explained(error) if calls else error
         script.trim(explained)
         error, report = explained, replace(script.describe(explained), where=where)
+    if isinstance(error, TfrunError) and can_do_with_one(error.code):
+        _leave_for_one_replica_each(f"{error.what} ({error.code})")
     follows = report is not None and is_peer_error(report.type, report.message)
     if report and follows:
         # A custom loop has nobody who would have kept its state on the way up.
@@ -111,6 +114,15 @@ def _leave(error: BaseException | None) -> NoReturn:
         channel.emit(reports.Done(collectives=calls and calls.last_collective()))
         channel.wait_for("release")
     os._exit(code)
+
+
+def _leave_for_one_replica_each(reason: str) -> NoReturn:
+    """Has the script run again, with one replica on each worker: it is no failure."""
+    channel.emit(reports.OneReplicaEach(reason=reason))
+    _keep_state()
+    channel.emit(reports.Error(type="UnavailableError", message="a peer has left", traceback=""))
+    _flush()
+    os._exit(1)
 
 
 def _run_exit_handlers() -> None:

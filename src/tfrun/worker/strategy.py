@@ -13,7 +13,7 @@ from tfrun.cluster.tf_config import parse_tf_config
 from tfrun.engine import tpu
 from tfrun.engine.synchronous import Mirrored
 from tfrun.job.errors import TfrunError
-from tfrun.job.world import stated_replicas, world
+from tfrun.job.world import fixed_replicas, world
 from tfrun.ps.server_strategy import ParameterServer
 
 Devices = Sequence[str] | None
@@ -61,7 +61,7 @@ def strategy(
 def _fitting(cluster: ClusterSpec, devices: Devices) -> str:
     if cluster.count("ps"):
         return "parameter_server"
-    if cluster.trainers > 1 or stated_replicas():
+    if cluster.trainers > 1 or fixed_replicas():
         return "multi_worker"
     return (
         "mirrored" if len(devices or tf.config.list_physical_devices("GPU")) > 1 else "one_device"
@@ -78,8 +78,8 @@ def _check_fits(kind: str, cluster: ClusterSpec, devices: Devices) -> None:
         # Each worker would train its own model on all the data, and nobody would notice.
         right = "parameter_server" if cluster.count("ps") else "multi_worker"
         raise _misfit(kind, f"the job has {cluster.trainers} workers", f"Use kind={right!r}")
-    if kind in alone and stated_replicas() > 1:
-        reason = f"the job divides its batches among {stated_replicas()} replicas"
+    if kind in alone and fixed_replicas() > 1:
+        reason = f"the job divides its batches among {fixed_replicas()} replicas"
         raise _misfit(kind, reason, "Use kind='multi_worker', or leave out --replicas")
     if devices is not None and kind not in alone:
         raise _misfit(kind, "it finds its devices itself", "Leave out devices")

@@ -204,6 +204,13 @@ def regroup(round: Round, event: ChangeMachines) -> Result:
     return round, (messages.Regroup(round=round.number), *timer)
 
 
+def one_replica_each(round: Round, event: Reported[reports.OneReplicaEach]) -> Result:
+    """The script runs again, with one replica on each worker: no failure, so it always may."""
+    if round.preempting or round.done:
+        return round, ()
+    return fail(replace(round, one_each=event.report.reason, recovers=True))
+
+
 def running_timed_out(round: Round, event: TimedOut) -> Result:
     """A machine has to go, and no step ends: its time does not allow to wait any longer."""
     if round.preempting:

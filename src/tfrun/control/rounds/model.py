@@ -61,6 +61,7 @@ class Round:
       killed: those that did not leave by themselves have been sent SIGKILL.
       recoverable: it has ended, and the next round may go on.
       regrouping: the machines, coming or going, for which the workers were asked to leave.
+      one_each: why its script cannot have several replicas on a worker; "" as far as is known.
       resumes: its scripts go on from a state in the machines' memory.
       resumed: the chief has restored it.
       preempting: the machines are being preempted; the training's state is being saved.
@@ -98,6 +99,7 @@ class Round:
     preempted: bool = False
     in_memory: bool = False
     regrouping: frozenset[str] = frozenset()
+    one_each: str = ""
     saved_step: int | None = None
     unsaved: str = ""
     replacements: int = 0
@@ -142,7 +144,8 @@ class Round:
     @property
     def has_regrouped(self) -> bool:
         """True when its workers have left because they were asked to, and nothing has failed."""
-        return bool(self.regrouping) and self.followers >= {f.task for f in self.failures}
+        asked = self.regrouping or self.one_each
+        return bool(asked) and self.followers >= {f.task for f in self.failures}
 
     @property
     def can_save(self) -> bool:

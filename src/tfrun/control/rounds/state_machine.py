@@ -204,6 +204,7 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
         reports.WaitsInCollective: mismatched_collectives.with_stand,
         reports.SnapshotTaken: _saved,
         reports.Error: _raised,
+        reports.OneReplicaEach: after_failure.one_replica_each,
         WorkerExited: _exited_while_running,
         reports.Resumed: preempted_job.resumed,
         reports.FirstStep: preempted_job.resumed,

@@ -21,7 +21,7 @@ from tfrun.data import errors
 from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import map_in_this_thread
 from tfrun.job import holding
-from tfrun.job.world import stated_replicas, world
+from tfrun.job.world import fixed_replicas, world
 
 Whom = Literal["replicas", "workers"]
 
@@ -169,7 +169,7 @@ def element(iterator: Any) -> Any:
     Where the job states its replicas, workers may have another number of them for each step, and a
     distributed iterator must not ask the others whether they have one, too.
     """
-    if not stated_replicas() or not isinstance(iterator, tf.distribute.DistributedIterator):
+    if not fixed_replicas() or not isinstance(iterator, tf.distribute.DistributedIterator):
         return next(iterator)
     try:
         return iterator._get_next_no_partial_batch_handling()
