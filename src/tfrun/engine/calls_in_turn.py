@@ -79,7 +79,7 @@ class CallsInTurn(Calls):
             [tensor.shape for tensor in wanted.tensors],
             add=add,
             together=lambda: self.group.all_reduce_parts(adder.take(), gradients[0], adder.dtypes),
-            apart=functools.partial(wanted.on, self.group),
+            apart=lambda arrays: wanted.on(self.group, arrays),
             for_all=for_all,
             then=then,
         )

@@ -121,8 +121,11 @@ class Calls:
             sums = self._in_packs(wanted, packs, before)
         else:
             before()
-            function = functools.partial(wanted.on, self.group)
-            sums = self._call(function, wanted.inputs, [tensor.dtype for tensor in tensors])
+            sums = self._call(
+                lambda arrays: wanted.on(self.group, arrays),  # of whichever round it is then
+                wanted.inputs,
+                [tensor.dtype for tensor in tensors],
+            )
         for total, tensor in zip(sums, tensors, strict=True):
             total.set_shape(tensor.shape)
         return sums

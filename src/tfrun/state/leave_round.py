@@ -27,6 +27,7 @@ from tfrun.process.peers_left import PeersLeft
 from tfrun.state import save_on_preemption, snapshot
 from tfrun.state.snapshot import Place
 
+ROUND = "round"  # what an agent says to one that stays: its place in the next round
 GO_SECONDS = 1.0
 REST_SECONDS = 2.0  # so long the training's own thread has to notice by itself
 LOOK_SECONDS = 0.5  # from look to look at where it stands
@@ -35,8 +36,11 @@ LOOKS = 4  # at a worker that is about to be ended
 _keeping = 0  # calls of `fit` that catch what ends them
 # Of loops of the script's own, where only its end catches their errors: what keeps the state of
 # one that a peer's end has cut off, and what ends one.
+_kept_by: list[Callable[[], None]] = []  # keeps the state of one that waits for the next round
 _open: dict[Callable[[], None], Callable[[], None]] = {}
 _told = False
+_waits = False  # out of its round, in this process, for the next one
+_leaves = 0  # how often it was told to leave this round
 _keeps = threading.Event()
 _regroup_wanted = False
 
@@ -124,9 +128,37 @@ def script_ended() -> None:
         _leave()  # now that nothing is lost by it
 
 
+def wait_for_round(place: Place, step: int) -> str:
+    """Tells that this worker stays, and waits until it is given its place in the next round.
+
+    Told to leave a second time, it keeps its state as any other that leaves, and ends.
+
+    Args:
+      place: where the state stands that it holds.
+      step: of the training, in all.
+
+    Returns:
+      Its place, as the agent says it.
+    """
+    global _told, _waits, _leaves, _regroup_wanted
+    _waits = True
+    _keeps.set()
+    channel.emit(reports.Stayed(key=list(place), step=step))
+    channel.wait_for(ROUND)
+    _told = _waits = _regroup_wanted = False
+    _leaves = 0
+    _keeps.clear()
+    return channel.text_of(ROUND)
+
+
 def _leave() -> None:
-    global _told
-    _told = True
+    global _told, _leaves
+    _told, _leaves = True, _leaves + 1
+    if _waits and _leaves > 1:
+        _keep_before_it_leaves()
+        _end()
+    if _waits:
+        return
     if _keeping or _open:
         threading.Thread(target=_leave_at_rest, name="tfrun leaving", daemon=True).start()
         abort_collectives()
@@ -157,6 +189,11 @@ def _keep_aside() -> bool:
     return True
 
 
+def _keep_before_it_leaves() -> None:
+    for keep in _kept_by:
+        keep()
+
+
 def _keep_before_the_end() -> None:
     threading.Thread(target=_keep_and_tell, name="tfrun keeping", daemon=True).start()
 
@@ -183,6 +220,7 @@ def abort_collectives() -> None:
 
     if group := host_collective.current():
         group.abort("a peer has left the round")
+        return  # TensorFlow's own are not used, and stay aborted
     here: Any = context.context()
     here.abort_collective_ops(
         tf.errors.UNAVAILABLE, "Collective ops is aborted by: a peer has left the round"
