@@ -311,6 +311,12 @@ class Dataset:
             self._position = self._position.next_epoch()
         return self._position, sought
 
+    def stands(self, place: tuple[Position, bool] | None) -> tuple[Position, bool]:
+        """Goes back to where it stood before a call, if given; returns where it stands."""
+        if place is not None:
+            self._position, self._sought = place
+        return self._position, self._sought
+
     def advance(self, position: Position) -> None:
         """Notes how far training has come."""
         self._position = position

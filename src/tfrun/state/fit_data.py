@@ -41,6 +41,11 @@ class FitData:
         self._random = random_state.take()
 
     @property
+    def why_not_again(self) -> str:
+        """Why its validation cannot begin anew in this process; "" if it can."""
+        return "" if self._validations.is_exact else "its validation data cannot be read anew"
+
+    @property
     def stand(self) -> Stand:
         """How often the data has been begun (`Passes.stand`): of training, of validations.
 
@@ -147,7 +152,7 @@ class _Validations:
         self._data = data_adapter_utils.unpack_x_y_sample_weight(given) if given else (None,) * 3
         x = self._data[0]
         exact = x is None or isinstance(x, Dataset) or can_convert_arrays(self._data)
-        self._has_memory = not (exact or on_servers)
+        self._has_memory, self.is_exact = not (exact or on_servers), exact
 
     @property
     def stand(self) -> list[int] | None:

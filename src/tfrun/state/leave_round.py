@@ -128,7 +128,7 @@ def script_ended() -> None:
         _leave()  # now that nothing is lost by it
 
 
-def wait_for_round(place: Place, step: int) -> str:
+def wait_for_round(place: Place, step: int, keep: Callable[[], None]) -> str:
     """Tells that this worker stays, and waits until it is given its place in the next round.
 
     Told to leave a second time, it keeps its state as any other that leaves, and ends.
@@ -136,12 +136,14 @@ def wait_for_round(place: Place, step: int) -> str:
     Args:
       place: where the state stands that it holds.
       step: of the training, in all.
+      keep: writes the state to the machine's memory.
 
     Returns:
       Its place, as the agent says it.
     """
     global _told, _waits, _leaves, _regroup_wanted
     _waits = True
+    _kept_by[:] = [keep]
     _keeps.set()
     channel.emit(reports.Stayed(key=list(place), step=step))
     channel.wait_for(ROUND)
@@ -155,7 +157,8 @@ def _leave() -> None:
     global _told, _leaves
     _told, _leaves = True, _leaves + 1
     if _waits and _leaves > 1:
-        _keep_before_it_leaves()
+        for keep in _kept_by:
+            keep()
         _end()
     if _waits:
         return
@@ -187,11 +190,6 @@ def _keep_aside() -> bool:
     if kept is not None and folder is not None and settings().recovers:
         snapshot.write_and_tell(folder, kept)
     return True
-
-
-def _keep_before_it_leaves() -> None:
-    for keep in _kept_by:
-        keep()
 
 
 def _keep_before_the_end() -> None:

@@ -28,6 +28,7 @@ from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
+from tfrun.process.peers_left import PeersLeft
 from tfrun.ps import server_strategy
 from tfrun.state.fit_session import FitSession, SessionCallback
 from tfrun.state.leave_round import keeping_state
@@ -99,15 +100,29 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
             tell_training(optimizer, plan.reads, strategy, script_batch)
             stack.enter_context(errors.coded_sharding())
             stack.enter_context(keeping_state())
-        try:
-            history = _fit(original, model, call, plan, strategy, arrange)
-            session.keep_result(history, given)
-            return history
-        except Exception as error:
-            session.failed(error)
-            raise
-        finally:
-            session.close()
+        as_given = dict(call.arguments)
+        while True:
+            try:
+                history = _fit(original, model, call, plan, strategy, arrange)
+                session.keep_result(history, given)
+                return history
+            except (Exception, PeersLeft) as error:
+                goes_on = session.goes_on(error) if trial is None else None
+                if goes_on is None:
+                    session.failed(error)
+                    raise
+            finally:
+                session.close()
+            # In another round, with other workers, in this process.
+            call.arguments.clear()
+            call.arguments.update(as_given)
+            before = plan
+            plan = _plan(model, call.arguments, on_servers)
+            plan.exact, plan.begins = before.exact, before.begins
+            model._eval_epoch_iterator = None
+            meter = StepMeter(step_clock.of(strategy), fetches=True)
+            session = kind(model, strategy, call, plan, folder, meter, goes_on)
+            arrange = session.arrange
 
 
 def _plan(model: keras.Model, arguments: Mapping[str, Any], on_servers: bool) -> FitPlan:

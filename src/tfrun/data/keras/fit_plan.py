@@ -143,6 +143,9 @@ class FitPlan:
       iterator: the epoch iterator of the training data, once Keras has made it.
       drawn: what its batches have drawn from the global random generators.
       ran_out: the newest step has got no batch, or has not come to its end yet.
+      exact: the `tfrun.Dataset` that its arrays have been made, which is the same one where the
+        call goes on in another round.
+      begins: the place in its `tfrun.Dataset` before the call, and whether somebody had set it.
     """
 
     reads: Reads = NOTHING_KNOWN
@@ -154,6 +157,8 @@ class FitPlan:
     iterator: Any = None
     drawn: Drawn = field(default_factory=Drawn)
     ran_out: bool = False
+    exact: Any = None
+    begins: tuple[Any, bool] | None = None
 
     @contextlib.contextmanager
     def runs(self) -> Iterator[None]:

@@ -92,6 +92,12 @@ class _File:
             else:
                 self._lacks("")
 
+    def close(self) -> None:
+        """Nothing is written any more."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
     def _lacks(self, reason: str) -> None:
         """Says so in the first line, and to a person when it begins."""
         if bool(reason) == bool(self._reason):
@@ -212,6 +218,13 @@ def training_is_done() -> None:
     """This training's result comes from an earlier round; if it is done again it does not count."""
     global _is_done
     _is_done = True
+
+
+def round_is_over() -> None:
+    """The next round of this process has a file of its own; what was taken in vain stays so."""
+    _unsettled.clear()
+    while _open:
+        _open.popitem()[1].close()
 
 
 def settle() -> None:
