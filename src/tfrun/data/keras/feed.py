@@ -189,6 +189,7 @@ class FeedEpochIterator(PythonEpochIterator):
     def reset(self) -> None:
         # `fit` looks at a batch to build the model, resets, and then begins.
         super().reset()
+        self._plan.ran_out = False
         done, self._resume = self._resume, None
         if done is not None and (done.epochs or done.steps or done.trained):
             self._has_given = True
