@@ -40,6 +40,10 @@ class FitData:
         self._validations = _Validations(model, arguments, on_servers=on_servers)
         self._random = random_state.take()
 
+    def rehearse_validation(self) -> None:
+        """Traces a step of its validation, whose result nobody wants."""
+        self._validations.rehearse()
+
     @property
     def why_not_again(self) -> str:
         """Why its validation cannot begin anew in this process; "" if it can."""
@@ -173,6 +177,16 @@ class _Validations:
         model._maybe_symbolic_build(iterator=iterator)  # `evaluate` looks at a batch each time
         iterator.reset()
         iterator.pass_by()
+
+    def rehearse(self) -> None:
+        """Makes one step of it."""
+        if self._data[0] is None:
+            return
+        model = self._model
+        model.make_test_function()
+        for _, _, iterator in self._iterator():
+            model.test_function(iterator)
+            return
 
     def check(self, expected: list[int] | None) -> None:
         """Refuses to validate with another pass over the data than the script's earlier run.

@@ -17,6 +17,7 @@ from tfrun.engine import variable_values
 from tfrun.engine.trained_model import build_first, resume_with_logs
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
+from tfrun.job.settings import settings
 from tfrun.job.world import may_stay, world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
@@ -209,10 +210,13 @@ class FitSession(Session[FitKeeper]):
         """All callbacks have seen the step end."""
         assert self.keeper is not None
         place, logs = self.keeper.place, self.keeper.logs
-        if not self.has_stepped:
+        if not self.has_stepped and not settings().rehearses:
             self.first_steps(place, self._iterations(), self._together)
         done = place.step - self.keeper.ahead
         made, step = self._together, self._steps
+        if settings().rehearses:
+            self._reads.rehearse_validation()
+            raise PeersLeft  # all is traced
         self.after_steps(epoch=place.epoch, in_epoch=done, step=step, made=made, logs=logs)
 
     def epoch_trained(self) -> None:
@@ -257,8 +261,13 @@ class FitSession(Session[FitKeeper]):
         if not is_peers or self.why_not_stay():
             return None
         leave_round.keeping()
-        keeper = self.keeper
-        mine = keeper.state(whole=False) if keeper else None
+        if settings().rehearses:
+            if not isinstance(error, PeersLeft):
+                return None
+            keeper = mine = None
+        else:
+            keeper = self.keeper
+            mine = keeper.state(whole=False) if keeper else None
         if keeper is not None and mine is None:  # in the middle of a step that cannot be undone
             return None
         stand = (self.number, -1, 0, 0, 0)

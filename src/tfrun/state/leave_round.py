@@ -145,7 +145,8 @@ def wait_for_round(place: Place, step: int, keep: Callable[[], None]) -> str:
     _waits = True
     _kept_by[:] = [keep]
     _keeps.set()
-    channel.emit(reports.Stayed(key=list(place), step=step))
+    rehearsed = settings().rehearses
+    channel.emit(reports.Ready() if rehearsed else reports.Stayed(key=list(place), step=step))
     channel.wait_for(ROUND)
     _told = _waits = _regroup_wanted = False
     _leaves = 0

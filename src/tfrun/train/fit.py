@@ -94,6 +94,8 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
         history = session.replay(given, functools.partial(_build, original, call, plan))
         if history is not None:
             return history
+        if settings().rehearses:
+            raise SystemExit("this machine does not hold what the training before has left")
     arrange = session.arrange if trial is None else trial.around(session.arrange)
     with contextlib.ExitStack() as stack:
         if not on_servers:
