@@ -133,6 +133,17 @@ class HostExtended(MultiWorkerExtended):
     def _in_multi_worker_mode(self):
         return may_stay() or super()._in_multi_worker_mode()
 
+    def _reduce_to(self, reduce_op, value, destinations, options):
+        own = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
+        if self._num_workers > 1 or not may_stay() or isinstance(value, values.Mirrored):
+            return super()._reduce_to(reduce_op, value, destinations, options)
+        if tf.executing_eagerly() or isinstance(own, tf.IndexedSlices):
+            return super()._reduce_to(reduce_op, value, destinations, options)
+        # What is traced while this worker is alone is to reduce when there are others, too.
+        options = self._communication_options.merge(options)
+        ops = self._get_cross_device_ops(own)
+        return ops.reduce(reduce_op, own, destinations=destinations, options=options)
+
     def move(self, cluster_resolver) -> None:
         """Takes note of another round's workers: how many they are, and which is this one."""
         cluster = multi_worker_util.normalize_cluster_spec(cluster_resolver.cluster_spec())
