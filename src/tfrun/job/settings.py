@@ -141,12 +141,17 @@ class WorkerSettings(TrainingSettings):
         where other jobs of tfrun run the others.
       await_chief: seconds that the chief may take to come, for a server that ends when the chief
         does; None where the job ends the server.
+      rehearses: it is a successor: it belongs to no round yet, runs the script alone, and traces
+        its step, until it is given a place.
+      rehearses_call: the number of the `fit` call that the job is in, for a successor.
     """
 
     task: str = ""
     state_dir: str = ""
     collective_key: str = ""
     await_chief: float | None = None
+    rehearses: bool = False
+    rehearses_call: int = 0
 
     @classmethod
     def of(cls, stated: TrainingSettings, **own: Any) -> WorkerSettings:
@@ -178,6 +183,8 @@ class OwnSettings(TypedDict, total=False):
     ledger: int
     collective_key: str
     await_chief: float
+    rehearses: bool
+    rehearses_call: int
 
 
 def restored(values: Mapping[str, Any]) -> dict[str, Any]:
