@@ -167,7 +167,11 @@ class Controller:
                 self._preempted(agent)
             case messages.WorkerReport():
                 if report := reports.read(message.report):
-                    self._reported(agent, message.task, message.time, report)
+                    self._reported(agent, message, report)
+            case (
+                messages.SuccessorStarted() | messages.SuccessorReady() | messages.SuccessorExited()
+            ):
+                runner.heard_of_successor(agent, message)
             case messages.WorkerExited(task=task):
                 asked = {"requested": True} if message.requested else {}
                 ended = {"status": str(message.status), "code": message.code, **asked}
@@ -190,12 +194,13 @@ class Controller:
         else:
             self.left(member.agent, message.reason)
 
-    def _reported(self, agent: str, task: str, when: float, report: reports.Report) -> None:
+    def _reported(self, agent: str, message: messages.WorkerReport, report: reports.Report) -> None:
+        task, when = message.task, message.time
         if isinstance(report, reports.WorkerPreempted):
             return self._preempted(agent, task)
         if not isinstance(report, reports.StepsMade):
             self.events.add("worker_report", task=task, report=reports.encode(report))
-        self.runner.reported(agent, task, when, report)
+        self.runner.reported(agent, task, when, report, message.port)
         match report:
             case reports.StepsMade():
                 if self._monitor and (said := self._monitor.reported(task, report)):

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from tfrun.control import membership, recovery
 from tfrun.control.agent_orders import AgentOrders
+from tfrun.control.in_place import InPlace
 from tfrun.control.machines import Away, Member
 from tfrun.control.placement import Plan, Site, Whereabouts
 from tfrun.control.protocol import messages, wire
 from tfrun.control.rendezvous import Rendezvous
-from tfrun.control.rounds import model, state_machine, stopping
+from tfrun.control.rounds import model, state_machine, staying, stopping
 from tfrun.control.rounds.after_failure import worth_saving
 from tfrun.control.rounds.model import State
+from tfrun.control.succession import Succession
+from tfrun.control.timers import Timers
 from tfrun.control.view import View
 from tfrun.job import reports
 from tfrun.job.first_failure import Failure
@@ -38,6 +39,8 @@ class RoundRunner:
       ended: set when nothing of the job runs any more.
       members: who is connected.
       known: what is known of the machines.
+      succession: the job's successors.
+      timers: the job's.
     """
 
     def __init__(
@@ -58,8 +61,10 @@ class RoundRunner:
         self.members, self._preempted = self._rendezvous.members, self._rendezvous.preempted
         self._orders = AgentOrders(spec=spec, members=self.members, known=known, window=window)
         self._raised: dict[str, reports.Error] = {}  # what tasks aside have reported
-        self._timers: dict[State | str, asyncio.TimerHandle] = {}  # of the round
-        self._later: list[asyncio.TimerHandle] = []  # of the job
+        self.succession = Succession(spec, self.members, self._orders, events, view)
+        self._next: InPlace | None = None  # the round in place that is about to begin, or runs
+        self.timers = Timers()
+        self.call_later = self.timers.later
         self._reconsidering: asyncio.Handle | None = None
 
     # --- time -------------------------------------------------------------------------------
@@ -71,27 +76,12 @@ class RoundRunner:
 
     def wait_for_all(self) -> None:
         """Begins to wait for the round's machines."""
-        self._set_timer(State.JOINING, self.spec.timeouts.join_timeout, self._join_timed_out)
+        self.timers.set(State.JOINING, self.spec.timeouts.join_timeout, self._join_timed_out)
 
     def _join_timed_out(self) -> None:
         if self.round.state in (State.JOINING, State.PREPARING):
             failure = membership.not_formed(self.round, self.known.waiting, time.time())
             self.feed(model.TimedOut(state=self.round.state, failure=failure))
-
-    def call_later(self, seconds: float, action: Callable[..., None], *values: Any) -> None:
-        """Calls back, whichever round it is then, unless the job has ended."""
-        self._later.append(asyncio.get_running_loop().call_later(seconds, action, *values))
-
-    def _set_timer(self, what: State | str, seconds: float, action: Callable[[], None]) -> None:
-        """Calls back in this round; a new timer for something replaces the one before."""
-        if earlier := self._timers.pop(what, None):
-            earlier.cancel()
-        self._timers[what] = asyncio.get_running_loop().call_later(seconds, action)
-
-    def _clear_timers(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
 
     # --- machines come and go ---------------------------------------------------------------
 
@@ -106,13 +96,28 @@ class RoundRunner:
     def take_in(self, member: Member) -> None:
         """Gives one that is there, or there again, a place in this round or a later one."""
         self._rendezvous.came()
+        self.succession.machine_came()
         if self.round.state is State.JOINING and member.agent in self.round.agents:
             self.feed(model.AgentJoined(agent=member.agent))
         else:
             self.members.have_stand_by(member, self.round.number)
-        # Once for all machines that come in the same moment.
+        self._reconsider_soon()
+
+    def _reconsider_soon(self) -> None:
+        """Once for all machines that come in the same moment."""
         if self._reconsidering is None:
             self._reconsidering = asyncio.get_running_loop().call_soon(self.reconsider)
+
+    def heard_of_successor(self, agent: str, message: wire.Message) -> None:
+        """Takes what an agent says of a successor."""
+        match message:
+            case messages.SuccessorStarted():
+                self.succession.started(agent, message)
+            case messages.SuccessorReady():
+                self.succession.ready(agent, message)
+            case messages.SuccessorExited():
+                self.succession.exited(agent, message)
+        self._reconsider_soon()
 
     def take_back(self, away: Away, now: float) -> None:
         """Takes in one that counted as lost, and was only silent: what it holds is good."""
@@ -156,6 +161,7 @@ class RoundRunner:
             else:
                 member.send(messages.Shutdown(preempted=member.leaves, lost=True))
             self.recovery = self.recovery.lost(agent)
+        self.succession.lost(agent)
         failure = Failure(task=agent, time=time.time(), code=code, tail=reason)
         self.events.add("agent_lost", agent=agent, code=code, reason=reason, detail=detail)
         if agent in self.round.agents:
@@ -176,15 +182,19 @@ class RoundRunner:
 
     # --- a round ----------------------------------------------------------------------------
 
-    def reported(self, agent: str, task: str, when: float, report: reports.Report) -> None:
+    def reported(
+        self, agent: str, task: str, when: float, report: reports.Report, port: int = 0
+    ) -> None:
         """Takes a worker's report: for the round, and for what is remembered of it."""
         self.recovery = self.recovery.reported(report, agent)
+        self.succession.reported(task, report, self.round)
         if isinstance(report, reports.Error) and self.round.is_aside(task):
             self._raised[task] = report
-        self.feed(model.Reported(task=task, time=when, report=report))
+        self.feed(model.Reported(task=task, time=when, report=report, port=port))
         if isinstance(report, reports.FirstStep):
             self._rendezvous.stepped()
             self._recovered()
+            self._reconsider_soon()
         own = isinstance(report, reports.CheckpointSaved | reports.CheckpointRestored)
         if own and not self.recovery.catches_up:  # else the first step that we know tells more
             self._recovered()
@@ -213,6 +223,8 @@ class RoundRunner:
             self.recovery = self.recovery.noticed(time.monotonic())
         if state is State.RELEASING:
             self._recovered()  # there was no step left to do
+        if state in (State.RELEASING, State.STOPPING, State.SAVING):
+            self.succession.stop()
 
     def _do(self, action: model.Action) -> None:
         match action:
@@ -221,7 +233,10 @@ class RoundRunner:
             case model.StartTasks():
                 # With a snapshot to go on from, what scripts print again on the way is no news.
                 self._started, muted = time.monotonic(), self.recovery.catches_up
-                self._orders.start(self.plan, self.round, muted=muted)
+                if self._next:
+                    self._orders.go_on_in_place(self.plan, self.round, self._next.takes)
+                else:
+                    self._orders.start(self.plan, self.round, muted=muted)
                 self.view.next_round()
                 if not muted and not self.recovery.saves_itself:  # which will tell where it goes on
                     self._tell()
@@ -239,15 +254,17 @@ class RoundRunner:
                     how = f"{name} raised {said.rstrip('.')}"
                 self.events.add("failure", task=failure.task, how=how, cause="script")
                 self.view.notice(f"{how}; the job goes on without it")
+            case model.DecideStay():
+                asyncio.get_running_loop().call_soon(self._decide_stay, self.round.number)
             case model.GiveUpAgents(agents=agents):
                 asyncio.get_running_loop().call_soon(self._give_up_agents, agents)
             case model.SetTimer(state=state, seconds=seconds):
                 event = model.TimedOut(state=state)
-                self._set_timer(state, seconds, lambda: self.feed(event))
+                self.timers.set(state, seconds, lambda: self.feed(event))
             case model.SetGrace(seconds=seconds):
                 self.call_later(seconds, self.feed, model.GraceOver())
             case model.AwaitEnds(seconds=seconds):
-                self._set_timer("ends", seconds, lambda: self.feed(model.EndsAwaited()))
+                self.timers.set("ends", seconds, lambda: self.feed(model.EndsAwaited()))
             case messages.SaveMemory():
                 if not self._orders.save_memory(self.plan, action, self.recovery):
                     problem = "the machines that had it in memory are gone"
@@ -258,7 +275,25 @@ class RoundRunner:
 
     # --- from round to round ----------------------------------------------------------------
 
+    def _decide_stay(self, number: int) -> None:
+        """All are out of the round, and some wait: in place, or afresh."""
+        round, leaving = self.round, self._preempted.leaving
+        if round.number != number or round.state is not State.LEAVING:
+            return
+        ran = time.monotonic() - self._started
+        may = round.has_regrouped or self.recovery.after(round, leaving, seconds=ran) is not None
+        may = may and (not leaving or self._preempted.leave_enough(self.plan, round))
+        verdict = self._rendezvous.decide(self.plan, number + 1, self.recovery)
+        more = not isinstance(verdict, membership.GiveUp)
+        self._next = (
+            self.succession.next_round(self.plan, round, leaving, more=more) if may else None
+        )
+        self.feed(model.StayDecided(in_place=self._next is not None))
+
     def _new_round(self, number: int) -> model.Round:
+        """Returns a round of fresh processes."""
+        self._next, self.recovery = None, replace(self.recovery, stayed=None)
+        self.succession.begins(None, number)
         resumes, preempting = self.recovery.snapshot is not None, self.round.preempting
         return membership.new_round(
             self.spec, self.plan, number, resumes=resumes, preempting=preempting
@@ -281,17 +316,19 @@ class RoundRunner:
                 self.gave_up = True
                 return self._give_up()
             self.recovery = remembered
-        self._clear_timers()
+        self.timers.round_ends()
         self._rendezvous.opens()
         if leaving and not self._preempted.leave_enough(self.plan, self.round):
             self.round = replace(self.round, preempting=True)
         if self.round.preempting:
             return self._begin(number, self.plan)
+        if self.round.in_place:
+            return self._begin_in_place(number, leaving, grown=grown)
         verdict = self._rendezvous.decide(self.plan, number, self.recovery)
         if grown:
             plan = verdict if isinstance(verdict, Plan) else self.plan
-            joined = plan.agents - self.round.agents
-            self.recovery = self.recovery.after_regroup(joined, leaving)
+            joined, why = plan.agents - self.round.agents, self.succession.short
+            self.recovery = self.recovery.after_regroup(joined, leaving, why=why)
         match verdict:
             case membership.GiveUp():
                 self._give_up()
@@ -321,7 +358,7 @@ class RoundRunner:
         """No round can follow: what the machines' memory holds is kept at least."""
         if self.recovery.holder(self.members.names) is None:
             return self._end()
-        self._clear_timers()
+        self.timers.round_ends()
         self._take(stopping.save_memory(self.round), State.ENDED)
 
     def _wait(self, number: int, missing: tuple[str, ...], *, is_enough: bool) -> None:
@@ -344,6 +381,23 @@ class RoundRunner:
         state = self.round.state
         self._take(state_machine.begin(self._new_round(number), self.members.names), state)
 
+    def _begin_in_place(self, number: int, leaving: frozenset[str], *, grown: bool) -> None:
+        chosen, before = self._next, self.plan
+        assert chosen is not None
+        self.plan = chosen.plan
+        if grown:
+            joined = chosen.plan.agents - before.agents
+            taken = len(chosen.successors([one.name for one in self.succession.waiting]))
+            self.recovery = self.recovery.after_regroup(joined, leaving, taken=taken)
+        self.recovery = self.recovery.goes_on_in_place
+        if len(self.plan.tasks) != len(before.tasks):
+            self.events.add("resized", round=number, **membership.change(before, self.plan))
+        round = membership.new_round(self.spec, self.plan, number)
+        state, round = self.round.state, replace(round, ports=chosen.ports)
+        self._take(staying.begin_in_place(round), state)
+        self.succession.begins(chosen.takes, number)
+        self._let_go(leaving)
+
     def reconsider(self) -> None:
         """A round that waits may start with other machines; one that runs may have more."""
         self._reconsidering = None
@@ -354,7 +408,11 @@ class RoundRunner:
             self._let_go(idle)
         if self.round.state is State.JOINING:
             self._reconsider_waiting()
-        if event := self._rendezvous.change(self.plan, self.round, self.recovery):
+        serves, leaving = self.succession.serves(self.plan), self._preempted.leaving
+        event = self._rendezvous.change(
+            self.plan, self.round, self.recovery, by_successors=serves
+        ) or self.succession.consider(self.plan, self.round, self.recovery, leaving)
+        if event:
             self.events.add("regroup", round=self.round.number, agents=sorted(event.agents))
             self.feed(event)
 
@@ -382,7 +440,8 @@ class RoundRunner:
             return  # a step that was made before it failed once more
         self._tell()
         record = self.recovery.record(time.monotonic() - since)
-        self.events.add(self.recovery.kind, round=self.round.number, **record)
+        where = {"round": self.round.number, "in_place": self.recovery.in_place}
+        self.events.add(self.recovery.kind, **where, **record)
         self.recovery = self.recovery.mended
 
     def _tell(self) -> None:
@@ -393,8 +452,6 @@ class RoundRunner:
             self.recovery = self.recovery.told
 
     def _end(self) -> None:
-        self._clear_timers()
-        for timer in self._later:
-            timer.cancel()
+        self.timers.job_ends()
         self.members.broadcast(messages.Shutdown(preempted=self.round.preempted))
         self.ended.set()

@@ -87,7 +87,7 @@ class Successors:
         return replace(self, each={**self.each, name: ready})
 
     def without(self, names: Collection[str]) -> Successors:
-        """Returns these without some: they have a place, are stopped, or gone with their machine."""
+        """Returns these without some that have a place, are stopped, or gone with a machine."""
         return replace(self, each={k: one for k, one in self.each.items() if k not in names})
 
     def taken(self, names: Collection[str]) -> Successors:
@@ -97,6 +97,10 @@ class Successors:
     def ended(self, names: Collection[str]) -> Successors:
         """Returns these without some that have come to nothing."""
         return replace(self.without(names), failed=self.failed + len(names))
+
+    def afresh(self) -> Successors:
+        """Returns these, of which none is known to have failed."""
+        return replace(self, failed=0)
 
     def here(self, agents: Collection[str]) -> list[str]:
         """The names of those on these machines."""

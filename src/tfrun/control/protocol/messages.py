@@ -265,9 +265,7 @@ class StartRound(RoundMessage):
     in_place: bool = False
 
     @classmethod
-    def of(
-        cls, round: int, tasks: Iterable[StartTask], *, in_place: bool = False
-    ) -> StartRound:
+    def of(cls, round: int, tasks: Iterable[StartTask], *, in_place: bool = False) -> StartRound:
         return cls(round=round, tasks=[vars(task) for task in tasks], in_place=in_place)
 
     @property

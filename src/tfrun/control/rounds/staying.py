@@ -65,5 +65,3 @@ def _with_stay(round: Round, event: Reported[Stayed]) -> Round:
 def _is_in(round: Round, task: str) -> bool:
     """True for a worker of the round that is there, and was not out of it yet."""
     return task in round.awaited and not round.is_aside(task) and not round.has_servers
-
-
