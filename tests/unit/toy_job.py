@@ -37,11 +37,11 @@ QUICK = Timeouts(
 )
 
 
-class Told:
+class Told(Terminal):
     """What a person is shown."""
 
     def __init__(self, chief: str) -> None:
-        self._terminal = Terminal(prefix_all=False, chief=chief)
+        super().__init__(prefix_all=False, chief=chief)
         self.notices: list[str] = []
         self.shown = ""
 
@@ -50,9 +50,6 @@ class Told:
 
     def notice(self, text: str) -> None:
         self.notices.append(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._terminal, name)
 
 
 @dataclass(kw_only=True)

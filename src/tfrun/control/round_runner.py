@@ -9,7 +9,7 @@ from dataclasses import replace
 from tfrun.control import membership, recovery
 from tfrun.control.agent_orders import AgentOrders
 from tfrun.control.in_place import InPlace
-from tfrun.control.machines import Away, Member
+from tfrun.control.machine_changes import MachineChanges
 from tfrun.control.placement import Plan, Site, Whereabouts
 from tfrun.control.protocol import messages, wire
 from tfrun.control.rendezvous import Rendezvous
@@ -20,7 +20,6 @@ from tfrun.control.succession import Succession
 from tfrun.control.timers import Timers
 from tfrun.control.view import View
 from tfrun.job import reports
-from tfrun.job.first_failure import Failure
 from tfrun.job.restart_policy import Restarts, cause_of
 from tfrun.job.spec import JobSpec
 from tfrun.observe.events import EventLog
@@ -40,6 +39,8 @@ class RoundRunner:
       members: who is connected.
       known: what is known of the machines.
       succession: the job's successors.
+      machines: takes machines in, and lets them go.
+      rendezvous: waits for those of the next round.
       timers: the job's.
     """
 
@@ -57,14 +58,14 @@ class RoundRunner:
         self.recovery = recovery.Recovery(restarts=Restarts(limit=spec.max_restarts))
         self.replaced, self.gave_up, self._started = 0, False, time.monotonic()
         self.round = membership.new_round(spec, plan, 0)
-        self._rendezvous = Rendezvous(spec, known)
-        self.members, self._preempted = self._rendezvous.members, self._rendezvous.preempted
+        self.rendezvous = Rendezvous(spec, known)
+        self.members, self._preempted = self.rendezvous.members, self.rendezvous.preempted
         self._orders = AgentOrders(spec=spec, members=self.members, known=known, window=window)
         self._raised: dict[str, reports.Error] = {}  # what tasks aside have reported
         self.succession = Succession(spec, self.members, self._orders, events, view)
         self._next: InPlace | None = None  # the round in place that is about to begin, or runs
         self.timers = Timers()
-        self.call_later = self.timers.later
+        self.machines = MachineChanges(self)
         self._reconsidering: asyncio.Handle | None = None
 
     # --- time -------------------------------------------------------------------------------
@@ -72,7 +73,7 @@ class RoundRunner:
     @property
     def waited(self) -> float:
         """For how many seconds the round has been forming."""
-        return time.monotonic() - self._rendezvous.since
+        return time.monotonic() - self.rendezvous.since
 
     def wait_for_all(self) -> None:
         """Begins to wait for the round's machines."""
@@ -83,8 +84,6 @@ class RoundRunner:
             failure = membership.not_formed(self.round, self.known.waiting, time.time())
             self.feed(model.TimedOut(state=self.round.state, failure=failure))
 
-    # --- machines come and go ---------------------------------------------------------------
-
     def expect(self, site: Site) -> None:
         """Takes note of a machine that is going to join, and that no plan knows yet."""
         if self.round.number == 0 and self.round.state is State.JOINING:
@@ -93,92 +92,10 @@ class RoundRunner:
         else:
             self.plan = replace(self.plan, sites=(*self.plan.sites, site))
 
-    def take_in(self, member: Member) -> None:
-        """Gives one that is there, or there again, a place in this round or a later one."""
-        self._rendezvous.came()
-        self.succession.machine_came()
-        if self.round.state is State.JOINING and member.agent in self.round.agents:
-            self.feed(model.AgentJoined(agent=member.agent))
-        else:
-            self.members.have_stand_by(member, self.round.number)
-        self._reconsider_soon()
-
-    def _reconsider_soon(self) -> None:
+    def reconsider_soon(self) -> None:
         """Once for all machines that come in the same moment."""
         if self._reconsidering is None:
             self._reconsidering = asyncio.get_running_loop().call_soon(self.reconsider)
-
-    def heard_of_successor(self, agent: str, message: wire.Message) -> None:
-        """Takes what an agent says of a successor."""
-        match message:
-            case messages.SuccessorStarted():
-                self.succession.started(agent, message)
-            case messages.SuccessorReady():
-                self.succession.ready(agent, message)
-            case messages.SuccessorExited():
-                self.succession.exited(agent, message)
-        self._reconsider_soon()
-
-    def take_back(self, away: Away, now: float) -> None:
-        """Takes in one that counted as lost, and was only silent: what it holds is good."""
-        self.members.back(away.member, now)
-        if away.holds is not None:
-            holders = {**self.recovery.holders, away.member.agent: away.holds}
-            self.recovery = replace(self.recovery, holders=holders)
-        self.take_in(away.member)
-
-    def preempt(self, agent: str) -> None:
-        """Its grace period begins; the whole job's, if too few machines would be left."""
-        if member := self._preempted.preempted(agent):
-            self.call_later(self.spec.timeouts.preempt_grace, self._machine_grace_over, member)
-        self._preempt_unless_enough_stay()
-
-    def _machine_grace_over(self, member: Member) -> None:
-        if self.members.is_here(member) and not self.round.preempting:
-            self.lose(member.agent, "TFRUN-301", f"{member.agent} was preempted")
-
-    def lose(
-        self,
-        agent: str,
-        code: str,
-        reason: str,
-        detail: str = "",
-        *,
-        silent: bool = False,
-        stays: bool = False,
-    ) -> None:
-        """An agent is gone for this round, and for the job unless its zygote alone has died.
-
-        `silent`: it may be heard again. `stays`: only what its machine's memory holds is of use.
-        """
-        member = self.members.get(agent)
-        if member is not None and code != "TFRUN-404" and not stays:
-            self.members.remove(member)
-            if silent:
-                holds = self.recovery.holders.get(agent)
-                begun = self.round.number - (self.round.state is State.JOINING)
-                self.members.away[agent] = Away(member=member, round=begun, holds=holds)
-            else:
-                member.send(messages.Shutdown(preempted=member.leaves, lost=True))
-            self.recovery = self.recovery.lost(agent)
-        self.succession.lost(agent)
-        failure = Failure(task=agent, time=time.time(), code=code, tail=reason)
-        self.events.add("agent_lost", agent=agent, code=code, reason=reason, detail=detail)
-        if agent in self.round.agents:
-            verdict = self._rendezvous.decide(self.plan, self.round.number, self.recovery)
-            spare = not (stays or isinstance(verdict, membership.GiveUp))
-            self.feed(model.AgentLost(agent=agent, failure=failure, spare=spare))
-
-    def _give_up_agents(self, agents: frozenset[str]) -> None:
-        """What runs there cannot be ended; where the others are too few, the job ends with them.
-
-        Then the agents stay so long: their machines' memory may be what is saved.
-        """
-        others = (self.members.names - agents) | self.known.expected
-        stays = not membership.possible_workers(self.spec, self.plan, others)
-        for agent in sorted(agents):
-            reason = f"{agent} was given up: its workers cannot be ended, not even by SIGKILL"
-            self.lose(agent, "TFRUN-301", reason, stays=stays)
 
     # --- a round ----------------------------------------------------------------------------
 
@@ -192,9 +109,9 @@ class RoundRunner:
             self._raised[task] = report
         self.feed(model.Reported(task=task, time=when, report=report, port=port))
         if isinstance(report, reports.FirstStep):
-            self._rendezvous.stepped()
+            self.rendezvous.stepped()
             self._recovered()
-            self._reconsider_soon()
+            self.reconsider_soon()
         own = isinstance(report, reports.CheckpointSaved | reports.CheckpointRestored)
         if own and not self.recovery.catches_up:  # else the first step that we know tells more
             self._recovered()
@@ -257,12 +174,12 @@ class RoundRunner:
             case model.DecideStay():
                 asyncio.get_running_loop().call_soon(self._decide_stay, self.round.number)
             case model.GiveUpAgents(agents=agents):
-                asyncio.get_running_loop().call_soon(self._give_up_agents, agents)
+                asyncio.get_running_loop().call_soon(self.machines.give_up, agents)
             case model.SetTimer(state=state, seconds=seconds):
                 event = model.TimedOut(state=state)
                 self.timers.set(state, seconds, lambda: self.feed(event))
             case model.SetGrace(seconds=seconds):
-                self.call_later(seconds, self.feed, model.GraceOver())
+                self.timers.later(seconds, self.feed, model.GraceOver())
             case model.AwaitEnds(seconds=seconds):
                 self.timers.set("ends", seconds, lambda: self.feed(model.EndsAwaited()))
             case messages.SaveMemory():
@@ -283,7 +200,7 @@ class RoundRunner:
         ran = time.monotonic() - self._started
         may = round.has_regrouped or self.recovery.after(round, leaving, seconds=ran) is not None
         may = may and (not leaving or self._preempted.leave_enough(self.plan, round))
-        verdict = self._rendezvous.decide(self.plan, number + 1, self.recovery)
+        verdict = self.rendezvous.decide(self.plan, number + 1, self.recovery)
         more = not isinstance(verdict, membership.GiveUp)
         self._next = (
             self.succession.next_round(self.plan, round, leaving, more=more) if may else None
@@ -317,14 +234,14 @@ class RoundRunner:
                 return self._give_up()
             self.recovery = remembered
         self.timers.round_ends()
-        self._rendezvous.opens()
+        self.rendezvous.opens()
         if leaving and not self._preempted.leave_enough(self.plan, self.round):
             self.round = replace(self.round, preempting=True)
         if self.round.preempting:
             return self._begin(number, self.plan)
         if self.round.in_place:
             return self._begin_in_place(number, leaving, grown=grown)
-        verdict = self._rendezvous.decide(self.plan, number, self.recovery)
+        verdict = self.rendezvous.decide(self.plan, number, self.recovery)
         if grown:
             plan = verdict if isinstance(verdict, Plan) else self.plan
             joined, why = plan.agents - self.round.agents, self.succession.short
@@ -403,13 +320,13 @@ class RoundRunner:
         self._reconsidering = None
         if self.ended.is_set():
             return
-        self._preempt_unless_enough_stay()
+        self.preempt_unless_enough_stay()
         if idle := self._preempted.leaving - self.round.agents:
             self._let_go(idle)
         if self.round.state is State.JOINING:
             self._reconsider_waiting()
         serves, leaving = self.succession.serves(self.plan), self._preempted.leaving
-        event = self._rendezvous.change(
+        event = self.rendezvous.change(
             self.plan, self.round, self.recovery, by_successors=serves
         ) or self.succession.consider(self.plan, self.round, self.recovery, leaving)
         if event:
@@ -418,7 +335,7 @@ class RoundRunner:
 
     def _reconsider_waiting(self) -> None:
         number, leaving = self.round.number, self._preempted.leaving
-        verdict = self._rendezvous.decide(self.plan, number, self.recovery)
+        verdict = self.rendezvous.decide(self.plan, number, self.recovery)
         if isinstance(verdict, Plan):
             for agent in self._let_go(leaving):
                 self.view.notice(f"{agent} is being preempted, and is done without")
@@ -427,7 +344,7 @@ class RoundRunner:
             # Nobody else has the state, and no round comes to pass it on.
             self.feed(model.Preempt())
 
-    def _preempt_unless_enough_stay(self) -> None:
+    def preempt_unless_enough_stay(self) -> None:
         if self._preempted.leaving and not self._preempted.leave_enough(self.plan, self.round):
             self.feed(model.Preempt())
 

@@ -11,7 +11,7 @@ from tfrun.control.in_place import InPlace, Waiting
 from tfrun.control.machines import Members
 from tfrun.control.membership import steady
 from tfrun.control.placement import Plan
-from tfrun.control.protocol import messages
+from tfrun.control.protocol import messages, wire
 from tfrun.control.recovery import Recovery
 from tfrun.control.rounds.model import ChangeMachines, Round, State
 from tfrun.control.successors import Successors
@@ -119,17 +119,27 @@ class Succession:
 
     # --- what agents say of successors ------------------------------------------------------
 
-    def started(self, agent: str, message: messages.SuccessorStarted) -> None:
+    def heard(self, agent: str, message: wire.Message) -> None:
+        """Takes what an agent says of a successor."""
+        match message:
+            case messages.SuccessorStarted():
+                self._has_started(agent, message)
+            case messages.SuccessorReady():
+                self._is_ready(agent, message)
+            case messages.SuccessorExited():
+                self._has_exited(agent, message)
+
+    def _has_started(self, agent: str, message: messages.SuccessorStarted) -> None:
         if one := self._known.each.get(message.successor):
             self._tell(one.name, agent, one.task, "started", pid=message.pid, call=one.call)
 
-    def ready(self, agent: str, message: messages.SuccessorReady) -> None:
+    def _is_ready(self, agent: str, message: messages.SuccessorReady) -> None:
         name, now = message.successor, time.monotonic()
         if one := self._known.each.get(name):
             self._known = self._known.is_ready(name, message.port, now)
             self._tell(name, agent, one.task, "ready", seconds=round(now - one.began, 3))
 
-    def exited(self, agent: str, message: messages.SuccessorExited) -> None:
+    def _has_exited(self, agent: str, message: messages.SuccessorExited) -> None:
         """Takes the news that one has come to nothing; another one is tried, but not for ever."""
         name = message.successor
         if one := self._known.each.get(name):
@@ -202,6 +212,13 @@ class Succession:
         for agent, task in successors.wanted(self._spec, plan, there, self._known):
             self._known, new = self._known.started(agent, task, call, now)
             self._orders.start_successor(plan, round, new)
+
+    def covers(self, round: Round, agent: str) -> bool:
+        """True where enough workers are left without a machine, with the successors that wait."""
+        left = [task for task in round.tasks if task.agent != agent and not task.is_aside]
+        ready = [one for one in self.waiting if one.agent != agent]
+        enough = len(left) + len(ready) >= self._spec.workers.low
+        return enough and bool(left) and self._cannot_since is None
 
     def _is_short(self, plan: Plan, now: float) -> bool:
         """True once a job has fewer workers than it needs, and no successor comes."""
