@@ -105,6 +105,8 @@ class Succession:
         """Ends all successors: nobody needs them any more."""
         if self._known.each:
             self._members.broadcast(messages.StopSuccessors())
+            for one in self._known.each.values():
+                self._tell(one.name, one.agent, one.task, "stopped")
             self._known = self._known.without(self._known.each.keys())
 
     def machine_came(self) -> None:
@@ -132,12 +134,15 @@ class Succession:
     def _has_started(self, agent: str, message: messages.SuccessorStarted) -> None:
         if one := self._known.each.get(message.successor):
             self._tell(one.name, agent, one.task, "started", pid=message.pid, call=one.call)
+            log = f"{one.task.replace(':', '-')}.log"
+            self._view.notice(f"a successor starts beside the job; its output is in {log}")
 
     def _is_ready(self, agent: str, message: messages.SuccessorReady) -> None:
         name, now = message.successor, time.monotonic()
         if one := self._known.each.get(name):
             self._known = self._known.is_ready(name, message.port, now)
             self._tell(name, agent, one.task, "ready", seconds=round(now - one.began, 3))
+            self._view.notice(f"a successor is ready after {now - one.began:.1f} s")
 
     def _has_exited(self, agent: str, message: messages.SuccessorExited) -> None:
         """Takes the news that one has come to nothing; another one is tried, but not for ever."""
