@@ -223,7 +223,8 @@ class Recovery:
         if self.resumed:
             how = "resumed in place" if self.in_place else "resumed"
             where = f"{how} at step {self.resumed[1]:,}"
-        return f"{text}; {where} with {many}{again} after {seconds:.1f} s"
+        digits = 2 if self.in_place and seconds < 1 else 1
+        return f"{text}; {where} with {many}{again} after {seconds:.{digits}f} s"
 
     @property
     def kind(self) -> str:

@@ -80,7 +80,8 @@ def _line(event: JobEvent) -> str | tuple[str, str] | None:
             )
             how += " in place" if event.get("in_place") else ""
             lost = f", {event['lost_steps']} steps lost" if event.get("lost_steps") else ""
-            return f"{how} at step {event['step']:,} after {event['seconds']:.1f} s{lost}"
+            digits = 2 if event.get("in_place") and event["seconds"] < 1 else 1
+            return f"{how} at step {event['step']:,} after {event['seconds']:.{digits}f} s{lost}"
         case "successor":
             return _successor_line(name_of(event["task"]), event)
         case "successors_given_up":
