@@ -212,6 +212,7 @@ def test_without_its_launcher_the_state_is_kept_and_nothing_is_left(tmp_path: Pa
     async def test(job: ToyJob) -> None:
         (job.folder / "slow").write_text("30")
         await job.runs(2, 0)
+        stays = job.pid("worker:0")
         job.kill("worker:1")
         await job.until(lambda: job.life("begins", rehearses=True))
         agent = job.agents["a"]
@@ -219,7 +220,7 @@ def test_without_its_launcher_the_state_is_kept_and_nothing_is_left(tmp_path: Pa
         agent.stdin.close()  # as the launcher's death does
         await job.until(lambda: agent.poll() is not None)
         (left,) = job.life("leaves")
-        assert left["pid"] == job.life("begins")[0]["pid"]
+        assert left["pid"] == stays
 
     job = run_job(tmp_path, test)
     assert not [e for e in job.life("begins") if psutil.pid_exists(e["pid"])]
