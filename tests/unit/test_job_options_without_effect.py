@@ -49,6 +49,12 @@ def job(changes: dict, *stated: str) -> JobSpec:
         ("checkpoint_dir", {"checkpoint_every": "off"}),
         ("snapshot_every", {"max_restarts": 0, "snapshot_every": "10"}),
         ("launcher_timeout", {}),
+        ("spares", {"ps": 1, "spares": 1}),
+        ("spares", {"least": 1, "most": 1, "spares": 1}),
+        ("spares", {"communication": "ring", "spares": 1}),
+        ("spares", {"communication": "nccl", "spares": 1}),
+        ("spares", {"strategy": "script", "spares": 1}),
+        ("spares", {"max_restarts": 0, "spares": 1}),
     ],
 )
 def test_no_effect_is_refused(option: str, changes: dict) -> None:
@@ -84,6 +90,9 @@ def test_a_contradiction_is_refused_wherever_it_stands(
     ("option", "changes"),
     [
         ("rejoin_timeout", {"least": 1}),
+        ("spares", {"spares": 2}),
+        ("spares", {"least": 1, "communication": "host", "spares": 1}),
+        ("spares", {"ps": 1, "spares": 0}),
         ("communication", {"communication": "ring"}),
         ("communication", {"least": 1, "most": 1}),  # auto: as if it were not said
         ("overlap", {"overlap": "off", "communication": "ring"}),

@@ -19,6 +19,7 @@ from tfrun.job.spec import (
     BALANCES,
     COMMUNICATIONS,
     COMPRESSIONS,
+    MAX_HERE,
     MAX_THREADS,
     MAX_WORKERS,
     OVERLAPS,
@@ -164,6 +165,13 @@ class _Command(click.Command):
     **SECONDS,
     default=Timeouts.preempt_grace,
     help="After SIGTERM: how long saving, or going on without that machine, may take.",
+)
+@click.option(
+    "--spares",
+    type=click.IntRange(0, MAX_HERE),
+    default=0,
+    metavar="K",
+    help="Keep K more processes ready, which have traced the step, for workers that die.",
 )
 @click.option(
     "--strategy",

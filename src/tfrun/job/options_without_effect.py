@@ -113,6 +113,9 @@ def _without_effect(
     if job.strategy == "script":
         why = "--strategy script leaves a script as it is, and what it does with its batches"
         yield "replicas", why, "Leave out one of them"
+    if job.spares:
+        for why, other in _no_spares(job, external=external):
+            yield "spares", why, f"Leave out --spares, or {other}"
     if job.balance == "auto" and most == 1:
         yield "balance", "one worker holds all replicas", "Leave out --balance, or add -n"
     elif job.balance == "auto" and job.replicas <= least:
@@ -134,3 +137,20 @@ def _without_effect(
     if not job.max_restarts and job.snapshot_every not in ("0", "0s"):
         why = "--max-restarts 0 recovers from nothing, so nothing is kept to recover from"
         yield "snapshot_every", why, "Leave out one of them"
+
+
+def _no_spares(job: JobSpec, *, external: bool) -> Iterator[tuple[str, str]]:
+    """Yields why no worker could stay that a spare joins, and what to leave out."""
+    if external:
+        yield "a TF_CONFIG states this cluster, and its tasks", "unset TF_CONFIG"
+    if job.ps:
+        yield "with --ps a worker's death costs the others nothing", "--ps"
+    elif job.workers.high == 1:
+        yield "it joins workers that are left, and one worker leaves none", "add -n"
+    if job.communication in ("ring", "nccl"):
+        why = f"--communication {job.communication} is TensorFlow's, whose workers all start again"
+        yield why, f"--communication {job.communication}"
+    if job.strategy == "script":
+        yield "--strategy script leaves a script as it is, and its workers alone", "--strategy"
+    if not job.max_restarts:
+        yield "--max-restarts 0 recovers from nothing", "--max-restarts 0"
