@@ -94,20 +94,6 @@ class StateNotSaved(Report):
     for_good: bool = False
 
 
-class CanStay(Report):
-    """Whether the worker could stay if a peer went now; `why` it can or cannot, for people."""
-
-    kind, decisive = "can_stay", True
-    can: bool
-    why: str = ""
-
-
-class Ready(Report):
-    """A successor's step is traced: it waits for the word "round", and a place in one."""
-
-    kind, decisive = "ready", True
-
-
 class DoubtRaised(Report):
     """What is done is probably not meant; `alone`: no other worker could know."""
 
@@ -173,15 +159,6 @@ class FirstStep(Placed):
 
     kind = "first_step"
     made: int = 1
-
-
-class Stayed(Placed):
-    """It is out of its round, holds the state of this place in its own memory, and waits.
-
-    For the word "round", with its place in the next one; or for another "leave".
-    """
-
-    kind, decisive = "stayed", True
 
 
 class Applied(Placed):

@@ -141,9 +141,9 @@ class WorkerSettings(TrainingSettings):
         where other jobs of tfrun run the others.
       await_chief: seconds that the chief may take to come, for a server that ends when the chief
         does; None where the job ends the server.
-      rehearses: it is a successor: it belongs to no round yet, runs the script alone, and traces
-        its step, until it is given a place.
-      rehearses_call: the number of the `fit` call that the job is in, for a successor.
+      rehearses: it runs the script alone, beside the job, until its step is traced and the job
+        takes it in.
+      rehearses_call: the number of the training that the job is in then.
     """
 
     task: str = ""
