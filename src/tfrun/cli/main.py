@@ -197,6 +197,11 @@ class _Command(click.Command):
     help="auto: with --replicas, replicas move from slow workers to fast ones as the job runs.",
 )
 @click.option(
+    "--in-place",
+    is_flag=True,
+    help="With --replicas: when a worker dies, the others go on in their processes, at once.",
+)
+@click.option(
     "--communication",
     type=click.Choice(COMMUNICATIONS),
     default="auto",

@@ -39,6 +39,7 @@ class TrainingSettings:
       batch_times: how many of a script's batches make a global one.
       replicas: the pieces into which each global batch is divided; 0 is one for each worker.
       balance: "auto", where replicas move from slow workers to fast ones; or "off".
+      in_place: workers whose peer dies go on in their processes, as far as they can.
       communication: "auto", "host", "ring" or "nccl".
       compress: as what gradients travel: "off" (as they are), "bf16" or "fp16".
       overlap: whether the host collective begins to sum before the backward pass ends: "on",
@@ -77,6 +78,7 @@ class TrainingSettings:
     batch_times: int = 1
     replicas: int = 0
     balance: str = "off"
+    in_place: bool = False
     communication: str = "auto"
     compress: str = "off"
     overlap: str = "auto"

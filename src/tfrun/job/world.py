@@ -68,7 +68,7 @@ def tf_config() -> str:
 
 def may_stay() -> bool:
     """Whether this worker may live through several rounds, as who computes replicas of a job."""
-    return settings().recovers and stated_replicas() > 1
+    return settings().in_place and settings().recovers and stated_replicas() > 1
 
 
 def stated_replicas() -> int:

@@ -69,6 +69,5 @@ def _move(said: str) -> None:
     settings.cache_clear()
     holding.begin_anew()
     ledger.round_is_over()
-    progress.own.cache_clear()
     if world.world().is_chief != was_chief:
         durable_checkpoints.forget()
