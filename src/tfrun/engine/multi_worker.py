@@ -200,7 +200,8 @@ def resolver() -> Any:
     cluster, task = config.cluster.texts, config.task
     assert task is not None, "a place in a cluster"
     if settings().rehearses:
-        cluster, task = {"worker": [cluster[task.type][task.index]]}, TaskKey(type="worker", index=0)
+        cluster = {"worker": [cluster[task.type][task.index]]}
+        task = TaskKey(type="worker", index=0)
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(cluster), task_type=task.type, task_id=task.index, rpc_layer="grpc"
     )

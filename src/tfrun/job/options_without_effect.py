@@ -143,7 +143,7 @@ def _without_effect(
 
 
 def _nobody_stays(job: JobSpec, *, external: bool) -> Iterator[tuple[str, str]]:
-    """Yields why no worker could go on in its process when another one dies, and what else to do."""
+    """Yields why no worker could go on in its process when another dies, and what else to do."""
     if external:
         yield "a TF_CONFIG states this cluster, and its tasks", "unset TF_CONFIG"
     if job.ps:

@@ -135,7 +135,7 @@ class Resumed(Placed):
 
 
 class Stayed(Placed):
-    """It is out of its round, keeps the state of this place in its process, and waits for "round"."""
+    """It is out of its round, keeps this place's state in its process, and waits for "round"."""
 
     kind, decisive = "stayed", True
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from tfrun.job.settings import ROUND, settings
 
-
 _place: Mapping[str, str] | None = None  # of a process that has moved to another round
 
 
@@ -46,10 +45,15 @@ def world() -> World:
 
     A successor that rehearses is alone, too, and no chief.
     """
-    here = world_from_environment(_place or os.environ, settings().replicas)
+    here = place()
     if not settings().rehearses:
         return here
     return replace(here, rank=0, size=1, local_rank=0, local_size=1, is_chief=False)
+
+
+def place() -> World:
+    """This process's place in the job; of a successor that rehearses the one that it may get."""
+    return world_from_environment(_place or os.environ, settings().replicas)
 
 
 def move(environment: Mapping[str, str]) -> None:

@@ -65,6 +65,7 @@ class FitSession(Session[FitKeeper]):
         self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
         self._together = 1  # steps of the last execution
         self._progress = None if self.on_servers else progress.own()
+        self._said: str | None = None  # why it could not stay
 
     # --- calls that are done -----------------------------------------------------------------
 
@@ -128,6 +129,7 @@ class FitSession(Session[FitKeeper]):
         if self._progress:
             self._progress.begins()
         self._count()
+        self._say_whether_it_stays(self.why_not_stay())
         kept = self._kept
         build_first(self._model, False)
         if kept is not None:
@@ -246,10 +248,15 @@ class FitSession(Session[FitKeeper]):
 
     def why_not_stay(self) -> str:
         if self._strategy is None or not may_stay():
-            return "no other worker can take its place: the job states no --replicas"
+            return "the job does not say --in-place"
         if (iterator := self._plan.iterator) is not None and not iterator.is_exact:
             return "its data cannot be read anew from the middle of an epoch"
         return self._reads.why_not_again
+
+    def _say_whether_it_stays(self, why_not: str) -> None:
+        if self._strategy is not None and may_stay() and why_not != self._said:
+            self._said = why_not
+            channel.emit(reports.CanStay(can=not why_not, why=why_not))
 
     def goes_on(self, error: BaseException) -> GoesOn | None:
         """Takes this training into the job's next round, in this process.
@@ -304,6 +311,7 @@ class FitSession(Session[FitKeeper]):
         """Takes back what `fit` was told."""
         self._meter.closes()
         super().close()
+        self._say_whether_it_stays("it is in no fit")
         if self._progress:
             self._progress.other()
         self._model._initial_epoch = 0

@@ -42,6 +42,7 @@ _told = False
 _waits = False  # out of its round, in this process, for the next one
 _leaves = 0  # how often it was told to leave this round
 _keeps = threading.Event()
+_placed = threading.Event()  # it has been given its place in the next round
 _regroup_wanted = False
 
 
@@ -50,6 +51,7 @@ def listen() -> None:
     channel.when("leave", _leave)
     channel.when("regroup", _regroup)
     channel.when("keep", _keep_before_the_end)
+    channel.when(ROUND, _take_place)
 
 
 def say_resumed(place: Place, step: int) -> None:
@@ -141,17 +143,24 @@ def wait_for_round(place: Place, step: int, keep: Callable[[], None]) -> str:
     Returns:
       Its place, as the agent says it.
     """
-    global _told, _waits, _leaves, _regroup_wanted
-    _waits = True
+    global _waits
+    _placed.clear()
     _kept_by[:] = [keep]
+    _waits = True
     _keeps.set()
     rehearsed = settings().rehearses
     channel.emit(reports.Ready() if rehearsed else reports.Stayed(key=list(place), step=step))
-    channel.wait_for(ROUND)
+    _placed.wait()
+    return channel.text_of(ROUND)
+
+
+def _take_place() -> None:
+    """In the channel's own thread: what is heard after it is of the next round."""
+    global _told, _waits, _leaves, _regroup_wanted
     _told = _waits = _regroup_wanted = False
     _leaves = 0
     _keeps.clear()
-    return channel.text_of(ROUND)
+    _placed.set()
 
 
 def _leave() -> None:
