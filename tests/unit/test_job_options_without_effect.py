@@ -93,9 +93,10 @@ def test_a_contradiction_is_refused_wherever_it_stands(
     ("option", "changes"),
     [
         ("rejoin_timeout", {"least": 1}),
-        ("spares", {"spares": 2}),
-        ("spares", {"least": 1, "communication": "host", "spares": 1}),
-        ("spares", {"ps": 1, "spares": 0}),
+        ("spares", {"replicas": 4, "in_place": True, "spares": 2}),
+        ("spares", {"spares": 0}),
+        ("in_place", {"replicas": 4, "in_place": True}),
+        ("in_place", {"replicas": 4, "least": 1, "communication": "host", "in_place": True}),
         ("communication", {"communication": "ring"}),
         ("communication", {"least": 1, "most": 1}),  # auto: as if it were not said
         ("overlap", {"overlap": "off", "communication": "ring"}),

@@ -313,8 +313,7 @@ class Dataset:
 
     def stands(self, place: tuple[Position, bool] | None) -> tuple[Position, bool]:
         """Goes back to where it stood before a call, if given; returns where it stands."""
-        if place is not None:
-            self._position, self._sought = place
+        self._position, self._sought = place or (self._position, self._sought)
         return self._position, self._sought
 
     def advance(self, position: Position) -> None:
