@@ -44,4 +44,4 @@ def test_a_death_costs_no_process(jobs, workers, victim, step):
     assert recovered["in_place"] and grown["in_place"] and not recovered["lost_steps"]
     assert [event["state"] for event in of(events, "successor")] == ["started", "ready", "taken"]
     ledger = jobs.run("ledger", "run")
-    assert "every covered sample exactly once" in ledger.stdout, ledger.stdout + ledger.stderr
+    assert "every sample exactly once" in ledger.stdout, ledger.stdout + ledger.stderr

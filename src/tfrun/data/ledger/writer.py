@@ -318,7 +318,7 @@ def left_out(source: int, index: int) -> None:
 
 def _file() -> _File | None:
     run_dir, number = settings().run_dir, settings().ledger
-    if not run_dir or not number:
+    if not run_dir or not number or settings().rehearses:
         return None
     here = world()
     name = f"{number:04}-{here.round:05}-{here.rank:05}.jsonl"
