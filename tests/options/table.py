@@ -120,6 +120,8 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Effect]] = {
     "rejoin_timeout": (("1",), _timeout("rejoin_timeout")),
     "grace": (("5",), _timeout("preempt_grace")),
     "hang_timeout": (("60",), _timeout("hang_timeout")),
+    "in_place": (("yes",), lambda job, _: job.of_job("in_place")),
+    "spares": (("1",), lambda job, k: job.of_job("spares") == int(k)),
     "strategy": (("script",), lambda job, value: job.of_job("strategy") == value),
     "replicas": (("2",), lambda job, count: job.found["replicas"] == int(count)),
     "balance": (("auto",), lambda job, value: job.of_job("balance") == value),
@@ -161,6 +163,8 @@ PROVED = {
     "::test_a_crash_loop_ends_with_the_code_of_the_failure",
     "measured": "cluster/test_bench_jobs.py::test_two_workers_are_measured",
     "rejoin_timeout": "options/test_effects.py::test_a_lost_machine_is_waited_for",
+    "in_place": "cluster/test_in_place.py::test_a_death_costs_no_process",
+    "spares": "unit/test_control_in_place_job.py::test_spares_are_ready_before_anybody_needs_them",
     "strategy": "cluster/test_trains_alone.py"
     "::test_who_trains_alone_is_told_at_once_and_at_the_end",
     "strict": "cluster/test_other_data.py::test_arrays_by_the_clock_end_a_strict_job",
@@ -207,6 +211,10 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
         or ("replicas" in chosen and by_ring and workers != "2")
         or ("balance" in chosen and workers != "1:2")
         or ("balance" in chosen and "replicas" not in chosen and not several)
+        or ("spares" in chosen and "in_place" not in chosen)
+        or ("in_place" in chosen and (mode == "servers" or workers == "1" or by_ring))
+        or ("in_place" in chosen and ("strategy" in chosen or chosen.get("max_restarts") == "0"))
+        or ("in_place" in chosen and ("replicas" not in chosen or "balance" in chosen))
         or (mode == "servers" and "steps_per_execution" in chosen)
         or (mode == "servers" and "deterministic" in chosen and workers != "1")
         or ("max_staleness" in chosen and mode != "servers")

@@ -73,6 +73,11 @@ def saved(task: str | int) -> Reported:
     return reported(task, reports.SnapshotTaken(key=[0, 0, 1], step=1))
 
 
+def stayed(task: str | int, port: int = 7000) -> Reported:
+    report = reports.Stayed(key=[0, 0, 1], step=1)
+    return Reported(task=named(task), time=2.0, report=report, port=port)
+
+
 def resumed(task: str | int = 0) -> Reported:
     return reported(task, reports.Resumed(key=[0, 0, 1], step=1))
 

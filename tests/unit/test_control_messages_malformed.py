@@ -45,7 +45,9 @@ def hello(**changes: object) -> str:
 
 def nested(levels: int) -> str:
     """A report that is a valid message but for its depth: `levels` lists in the report."""
-    frame = '{"v":1,"kind":"worker_report","round":0,"task":"t","time":1,"report":{"x":%s}}'
+    frame = (
+        '{"v":1,"kind":"worker_report","round":0,"task":"t","time":1,"port":0,"report":{"x":%s}}'
+    )
     return frame % ("[" * levels + "]" * levels)
 
 

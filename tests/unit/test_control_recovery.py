@@ -12,7 +12,15 @@ from tfrun.control.recovery import Recovery, how_it_failed
 from tfrun.control.rounds.model import Round
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure
-from tfrun.job.reports import EpochEnd, Error, FirstStep, Report, Resumed, SnapshotTaken
+from tfrun.job.reports import (
+    EpochEnd,
+    Error,
+    FirstStep,
+    Report,
+    Resumed,
+    SnapshotTaken,
+    Stayed,
+)
 from tfrun.job.restart_policy import Restarts
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 
@@ -167,3 +175,36 @@ def test_a_failure_while_it_grows_is_one() -> None:
     assert state.sentence(2, 3.0).startswith(
         "b joined, then worker 1 killed by SIGKILL at step 5; resumed"
     )
+
+
+def test_a_job_that_goes_on_in_place_says_so() -> None:
+    state = after(FirstStep(key=[1, 0, 3], step=3)).noticed(10.0)
+    state = after(Stayed(key=[1, 0, 9], step=9), Stayed(key=[1, 0, 8], step=8), state=state)
+    failed_once = state.after(failed(killed("worker:1")))
+    assert failed_once is not None and not failed_once.in_place
+    state = failed_once.goes_on_in_place
+    assert (state.resumed, state.began, state.call, state.stayed) == ((1, 9), (1, 9), 1, None)
+    assert state.lost_steps == 0
+    assert state.sentence(3, 0.04) == (
+        "worker 1 killed by SIGKILL at step 9; "
+        "resumed in place at step 9 with 3 workers after 0.04 s"
+    )
+    state = after(FirstStep(key=[1, 0, 10], step=10), state=state)
+    assert state.in_place and state.resumed == (1, 9)
+    # A step is progress: the only restart that is allowed is there again.
+    again = after(Stayed(key=[1, 0, 10], step=10), state=state.mended)
+    again = again.after(failed(killed("worker:0")))
+    assert again is not None and again.restarts.total == 2
+    assert again.goes_on_in_place.after(failed(killed("worker:0"))) is None
+
+
+def test_a_successor_that_takes_its_place_is_no_failure() -> None:
+    state = after(Stayed(key=[0, 0, 9], step=9)).noticed(1.0).after_regroup(set(), taken=1)
+    state = state.goes_on_in_place
+    assert state.kind == "grown"
+    assert state.sentence(2, 0.2) == (
+        "a successor took its place; resumed in place at step 9 with 2 workers after 0.20 s"
+    )
+    assert NEW.after_regroup({"b"}, taken=1).how == ("b joined",)
+    assert NEW.after_regroup(set(), taken=2).how == ("2 successors took their places",)
+    assert NEW.after_regroup({"b"}, why="no successor came").how == ("no successor came",)

@@ -42,6 +42,7 @@ from tfrun.control.rounds.model import (
     SetTimer,
     StartTasks,
     State,
+    StayDecided,
     TimedOut,
 )
 from tfrun.control.rounds.state_machine import TRANSITIONS, step
@@ -284,7 +285,7 @@ def test_two_failures_have_one_cause_whatever_comes_first() -> None:
 def test_the_table_names_all_states_and_only_events() -> None:
     assert set(TRANSITIONS) == set(State)
     events = {AgentJoined, AgentPrepared, AgentLost, WorkerExited, MemorySaved, Interrupt}
-    events |= {ChangeMachines, TimedOut, EndsAwaited, Preempt, GraceOver}
+    events |= {ChangeMachines, TimedOut, EndsAwaited, Preempt, GraceOver, StayDecided}
     events |= {
         reports.Done,
         reports.Error,
@@ -292,6 +293,7 @@ def test_the_table_names_all_states_and_only_events() -> None:
         reports.WaitsInCollective,
         reports.Applied,
         reports.OneReplicaEach,
+        reports.Stayed,
     }
     events |= {reports.Resumed, reports.FirstStep, reports.StateSaved, reports.StateNotSaved}
     assert {kind for row in TRANSITIONS.values() for kind in row} == events

@@ -15,6 +15,7 @@ from control_rounds import (
     raised,
     resumed,
     saved,
+    stayed,
 )
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from tfrun.control.rounds.model import (
     AgentLost,
     AgentPrepared,
     ChangeMachines,
+    DecideStay,
     Event,
     GraceOver,
     Interrupt,
@@ -38,6 +40,7 @@ from tfrun.control.rounds.model import (
     SetTimer,
     StartTasks,
     State,
+    StayDecided,
     TimedOut,
 )
 from tfrun.control.rounds.state_machine import TRANSITIONS, begin, step
@@ -83,6 +86,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.round, _ = begin(self.round, frozenset(AGENTS))
         self.clock = itertools.count()
         self.timers: set[State] = set()
+        self.asked = False  # whether those that wait may stay
 
     def feed(self, event: Event) -> None:
         before = self.round
@@ -112,7 +116,8 @@ class AnyOrder(RuleBasedStateMachine):
         if self.round.state is State.STOPPING and before.state is not State.STOPPING:
             assert kinds[-2:] == [StopRound, SetTimer], "stopping without a stop or a timer"
         if self.round.state is State.LEAVING and before.state is not State.LEAVING:
-            rest = kinds if before.has_servers else kinds[1:]
+            rest = [kind for kind in kinds if kind is not DecideStay]
+            rest = rest if before.has_servers else rest[1:]
             assert before.has_servers or kinds[0] is Leave, "nobody was told"
             assert rest in ([SetTimer], [StopRound, SetTimer]), "leaving without a timer"
         if ReplaceTask in kinds:
@@ -124,9 +129,23 @@ class AnyOrder(RuleBasedStateMachine):
             assert causes or self.round.regrouping
             assert self.round.recovers and not self.round.interrupted
             assert self.round.state is State.ENDED
-            assert self.round.is_over or before.state is State.PREPARING
+            over = self.round.is_over and not self.round.in_place
+            assert over or before.state is State.PREPARING or self.round.in_place
+        if self.round.in_place and before.state is not State.ENDED:
+            assert isinstance(event, StayDecided) and self.round.recoverable
+            assert self.round.waiting and not self.round.awaited, "somebody is still in it"
+        if DecideStay in kinds:
+            assert self.round.state is State.LEAVING and not self.round.afresh
+            assert self.round.waiting == self.round.remaining
+        self.asked |= DecideStay in kinds
+        stop = [a for a in actions if isinstance(a, StopRound)]
+        if stop and self.round.state is before.state is State.LEAVING and self.round.waiting:
+            assert all(set(order.tasks) for order in stop), "all are killed"
+            killed = {task for order in stop for task in order.tasks}
+            assert not killed & self.round.waiting, "who waits is killed"
         if self.round.state is State.ENDED and before.state in STARTED:
-            assert self.round.is_over or isinstance(event, TimedOut), "ended too early"
+            over = self.round.is_over or self.round.in_place
+            assert over or isinstance(event, TimedOut), "ended too early"
 
     @invariant()
     def waiting_states_have_their_timer(self) -> None:
@@ -134,6 +153,8 @@ class AnyOrder(RuleBasedStateMachine):
             assert self.round.state in self.timers
             saves = self.round.state is State.SAVING
             assert saves or not self.round.is_over, "it waits for nothing"
+            if self.round.state is State.LEAVING and self.round.waiting:
+                assert self.round.awaited or self.asked, "nobody decides"
 
     @invariant()
     def a_failed_round_has_a_cause(self) -> None:
@@ -167,6 +188,19 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(task=TASK)
     def saves(self, task: str) -> None:
         self.feed(saved(task))
+
+    @rule(task=TASK)
+    def stays(self, task: str) -> None:
+        self.feed(stayed(task))
+
+    @rule()
+    def all_that_are_left_stay(self) -> None:
+        for task in sorted(self.round.remaining):
+            self.feed(stayed(task))
+
+    @rule(in_place=st.booleans())
+    def is_decided(self, in_place: bool) -> None:
+        self.feed(StayDecided(in_place=in_place))
 
     @rule(task=TASK)
     def finishes(self, task: str) -> None:

@@ -49,6 +49,15 @@ def job(changes: dict, *stated: str) -> JobSpec:
         ("checkpoint_dir", {"checkpoint_every": "off"}),
         ("snapshot_every", {"max_restarts": 0, "snapshot_every": "10"}),
         ("launcher_timeout", {}),
+        ("spares", {"spares": 1}),
+        ("in_place", {"in_place": True}),
+        ("in_place", {"ps": 1, "in_place": True}),
+        ("in_place", {"least": 1, "most": 1, "in_place": True}),
+        ("in_place", {"communication": "ring", "in_place": True}),
+        ("in_place", {"communication": "nccl", "in_place": True}),
+        ("in_place", {"strategy": "script", "in_place": True}),
+        ("in_place", {"max_restarts": 0, "replicas": 4, "in_place": True}),
+        ("in_place", {"balance": "auto", "replicas": 4, "in_place": True}),
     ],
 )
 def test_no_effect_is_refused(option: str, changes: dict) -> None:
@@ -84,6 +93,10 @@ def test_a_contradiction_is_refused_wherever_it_stands(
     ("option", "changes"),
     [
         ("rejoin_timeout", {"least": 1}),
+        ("spares", {"replicas": 4, "in_place": True, "spares": 2}),
+        ("spares", {"spares": 0}),
+        ("in_place", {"replicas": 4, "in_place": True}),
+        ("in_place", {"replicas": 4, "least": 1, "communication": "host", "in_place": True}),
         ("communication", {"communication": "ring"}),
         ("communication", {"least": 1, "most": 1}),  # auto: as if it were not said
         ("overlap", {"overlap": "off", "communication": "ring"}),

@@ -90,6 +90,7 @@ SPECS = st.builds(
     compress=st.sampled_from(["off", "bf16", "fp16"]),
     replicas=st.integers(0, 100),
     balance=st.sampled_from(["off", "auto"]),
+    in_place=st.booleans(),
     overlap=st.sampled_from(["auto", "on", "off"]),
     small_bytes=st.none() | st.integers(0, 1 << 30),
     threads_per_worker=st.none() | st.integers(1, 64),

@@ -25,9 +25,11 @@ from typing import Any
 import aiohttp
 
 from tfrun.agent.dead_workers_snapshots import Memory
+from tfrun.agent.process_ends import ProcessEnds
 from tfrun.agent.settings import AgentSettings
 from tfrun.agent.snapshot_directory import StateDir, remove_if_left, state_dir
 from tfrun.agent.spawn import FreshSpawner, Spawner, ZygoteSpawner
+from tfrun.agent.successors import Successors
 from tfrun.agent.worker_environment import worker_environment
 from tfrun.agent.worker_group import WorkerGroup
 from tfrun.agent.zygote_process import Zygote, forks, start_zygote
@@ -69,7 +71,6 @@ class Agent:
         self._remote_logs = RemoteLogs(self._logs, settings.token)
         self._outbox: asyncio.Queue[wire.Message] = asyncio.Queue()
         self._group: WorkerGroup | None = None
-        self._ports: PortReservation | None = None
         self._round = -1
         self._preparing = asyncio.Lock()
         self._working: set[asyncio.Task[None]] = set()
@@ -86,18 +87,21 @@ class Agent:
             state = str(self._own_state.path)
         self._worker_settings = WorkerSettings.of(self.spec, state_dir=state)
         self._memory = Memory(Path(state), self.spec, self.name)
+        self._successors = Successors(self.spec, self._logs, settings.workers, self._send)
         self._spawner = self._new_spawner(zygote)
 
     def _environment_of(self, workers: int) -> dict[str, str]:
         return worker_environment(os.environ, self.spec, workers_here=workers, cores=usable_cores())
 
     def _new_spawner(self, zygote: Zygote | None = None) -> Spawner:
-        self._spawner_died = False
-        if not forks(self.spec.start_method):
-            return FreshSpawner()
-        log = self._logs / f"{self.name}.zygote.log"
-        zygote = zygote or start_zygote(self._environment, log, self.spec.program.file)
-        return ZygoteSpawner(zygote, self._on_spawner_death, self._tell)
+        self._spawner_died, self._ends = False, ProcessEnds()
+        spawner: Spawner = FreshSpawner()
+        if forks(self.spec.start_method):
+            log = self._logs / f"{self.name}.zygote.log"
+            zygote = zygote or start_zygote(self._environment, log, self.spec.program.file)
+            spawner = ZygoteSpawner(zygote, self._on_spawner_death, self._tell)
+        spawner.on_exit = self._ends.ended
+        return spawner
 
     # --- the connection ---------------------------------------------------------------------
 
@@ -152,6 +156,7 @@ class Agent:
 
         Where nobody has let it go, what its workers have come to is saved first.
         """
+        self._successors.stop()
         if self._group and not self._is_let_go:
             await self._group.leave_alone()
             await self._memory.save_at_the_end()
@@ -159,8 +164,8 @@ class Agent:
             self._group.kill()
         await self._spawner.close()
         lineage.kill_descendants()
-        if self._ports:
-            self._ports.close()
+        if self._group:
+            self._group.close_ports()
         if self._own_state:
             self._own_state.close()
         await self._memory.close()
@@ -202,13 +207,20 @@ class Agent:
                 self._later(self._prepare(message))
             case messages.SaveMemory():
                 self._later(self._save_memory(message.round))
+            case messages.StartRound() if message.in_place:
+                self._go_on_in_place(message)
+                return
+            case messages.StartSuccessor():
+                self._later(self._start_successor(message))
+            case messages.StopSuccessors():
+                self._successors.stop(message.successors)
         group = self._group
         if group is None or group.number != getattr(message, "round", None):
             return  # of a round that is over here
         match message:
             case messages.StartRound():
-                if self._ports:
-                    self._ports.release_for_use()
+                for port in group.ports:
+                    port.release_for_use()
                 self._later(group.start(message.each))
             case messages.Release():
                 group.release()
@@ -264,20 +276,56 @@ class Agent:
         if message.ports > self._settings.workers and not self.spec.ps:
             # Workers of a machine that was lost come here: more share the cores.
             self._environment |= self._environment_of(message.ports)
-        key = key_of(self._settings.token, message.round)
-        self._group = WorkerGroup(
-            message.round,
+        group = self._group = self._new_group(message.round)
+        group.ports.append(reserved := PortReservation(message.ports))
+        for port in message.stated:
+            check_free(port)
+        return list(reserved.ports), await self._spawner.prepare()
+
+    def _new_group(self, number: int) -> WorkerGroup:
+        return WorkerGroup(
+            number,
             self.spec,
             logs=self._logs,
             environment=self._environment,
-            settings=replace(self._worker_settings, collective_key=key),
+            settings=self._settings_in(number),
             spawner=self._spawner,
+            ends=self._ends,
             send=self._send,
         )
-        self._ports = PortReservation(message.ports)
-        for port in message.stated:
-            check_free(port)
-        return list(self._ports.ports), await self._spawner.prepare()
+
+    def _settings_in(self, number: int) -> WorkerSettings:
+        key = key_of(self._settings.token, number)
+        return replace(self._worker_settings, collective_key=key)
+
+    def _go_on_in_place(self, message: messages.StartRound) -> None:
+        """Gives those that wait here their places in the next round, which begins at once."""
+        before = self._group
+        if before is None or before.number >= message.round:
+            return
+        group = self._group = self._new_group(message.round)
+        self._round = message.round
+        group.go_on(message.each, lambda name: before.take(name) or self._successors.take(name))
+        for port in group.ports:
+            port.release_for_use()
+        before.kill()  # all the others have ended
+        before.close_ports()
+
+    async def _start_successor(self, message: messages.StartSuccessor) -> None:
+        async with self._preparing:
+            if self._spawner_died:
+                await self._spawner.close()
+                self._spawner = self._new_spawner()
+        workers = self._group.workers.values() if self._group else ()
+        await self._successors.start(
+            message.successor,
+            message.started,
+            spawner=self._spawner,
+            ends=self._ends,
+            settings=self._settings_in(self._round),
+            environment=self._environment,
+            others=[worker.gpus for worker in workers if worker.end is None],
+        )
 
     async def _save_memory(self, number: int) -> None:
         step, problem = await self._memory.save()
@@ -285,10 +333,10 @@ class Agent:
 
     async def _clear(self) -> None:
         """Nothing of the round before, nor of what its scripts have started, goes on."""
-        if self._ports:
-            self._ports.close()
+        self._successors.stop()
         if self._group is None:
             return
+        self._group.close_ports()
         await self._group.gone(self.spec.timeouts.leave_grace)
         if self._spawner_died:
             await self._spawner.close()
@@ -302,7 +350,7 @@ class Agent:
             return
         reason = f"the zygote process, parent of all workers here, was {how}"
         self._prepare_failed("TFRUN-404", reason)
-        self._group.orphaned()
+        self._ends.orphaned()
 
 
 async def _main(settle: Settle | None, zygote: Zygote | None) -> int:

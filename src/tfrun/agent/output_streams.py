@@ -189,6 +189,11 @@ class OutputPump:
         """From now on writes to the log only."""
         self._show = None
 
+    def turn(self, log: WorkerLog, show: Callable[[str], None] | None) -> None:
+        """From now on writes to another log, and shows what comes, or nothing."""
+        self._read_the_rest()
+        self._log, self._show, self.muted = log, show, False
+
     def unmute(self) -> None:
         """Shows what comes from now on; what was written before stays hidden."""
         if self.muted:

@@ -47,6 +47,10 @@ class WorkerProcess:
       serves: True for a server, which has no end of its own.
       kept: set once it has kept what it could, after `keep`.
       raised: True once it has reported an exception and is leaving by itself.
+      waits: it is out of its round, or a successor that is ready, and waits for a place.
+      in_place: it was given its place in this round, and has lived through another one before.
+      gpus: the variables that say which GPUs it sees.
+      end: when it has ended, and how; None before.
     """
 
     def __init__(self, name: str, log: Path, listener: Listener, *, title: str = "") -> None:
@@ -59,7 +63,10 @@ class WorkerProcess:
         self.name = name
         self.pid: int | None = None
         self.serves = False
-        self.raised = False
+        self.raised = self.waits = self.in_place = False
+        self.gpus: Mapping[str, str] = {}
+        self.end: tuple[float, ExitStatus] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._sent: set[int] = set()
         self.exited = asyncio.Event()
         self.kept = asyncio.Event()
@@ -104,7 +111,7 @@ class WorkerProcess:
             raise
         else:
             for fd, stream, hide in ((out_ours, "stdout", False), (err_ours, "stderr", True)):
-                shown = functools.partial(self._listener.on_output, self.name, stream)
+                shown = functools.partial(self._show, stream)
                 self._pumps.append(
                     OutputPump(fd, self._log, shown if show else None, hide_noise=hide, muted=muted)
                 )
@@ -113,6 +120,28 @@ class WorkerProcess:
             os.close(out_theirs)
             os.close(err_theirs)
             line_theirs.close()
+
+    def _show(self, stream: str, text: str) -> None:
+        self._listener.on_output(self.name, stream, text)
+
+    def becomes(self, name: str, log: Path, listener: Listener, *, title: str, show: bool) -> None:
+        """Takes another place: from now on it is this task, in another round.
+
+        Args:
+          name: the task's name.
+          log: where its output goes from now on.
+          listener: who hears of it.
+          title: a line that separates it in the log from what was there before.
+          show: pass its output on to the listener, besides the log.
+        """
+        self.name, self._listener = name, listener
+        self.waits, self.raised, self.in_place = False, False, True
+        self.kept.clear()
+        before, self._log = self._log, WorkerLog(log, listener.on_notice)
+        self._log.write(f"\n{title}\n".encode())
+        for pump, stream in zip(self._pumps, ("stdout", "stderr"), strict=True):
+            pump.turn(self._log, functools.partial(self._show, stream) if show else None)
+        before.close()
 
     def signal(self, signum: int) -> None:
         """Signals the worker and all that it started."""
@@ -147,15 +176,26 @@ class WorkerProcess:
 
     def say(self, word: str, of: Mapping[str, Any] | None = None) -> None:
         """Says a word of `process.channel` to it, with what belongs to it."""
-        if self._line is not None:
-            text = word if of is None else f"{word} {json.dumps(of)}"
-            with contextlib.suppress(OSError):
-                self._line.send(f"{text}\n".encode(), socket.MSG_DONTWAIT)
+        self.tell(word, of)
+
+    def tell(self, word: str, of: Mapping[str, Any] | None = None) -> bool:
+        """As `say`; False where not all of it has found room: it has not listened for long."""
+        if self._line is None:
+            return False
+        data = f"{word if of is None else f'{word} {json.dumps(of)}'}\n".encode()
+        try:
+            return self._line.send(data, socket.MSG_DONTWAIT) == len(data)
+        except OSError:
+            return False
 
     def leave(self) -> None:
         """Tells it that a peer has gone; who has noticed is leaving already."""
         if not self.raised:
             self.say("leave")
+
+    def has_ended(self, status: ExitStatus) -> None:
+        """As `ended`, in the background."""
+        self._ending = asyncio.create_task(self.ended(status))
 
     async def ended(self, status: ExitStatus) -> None:
         """Takes the news that the process has ended: collects what it left and tells."""
@@ -170,6 +210,7 @@ class WorkerProcess:
         if self._reading:
             await asyncio.wait([self._reading], timeout=DRAIN_SECONDS)
         self._close()
+        self.end = (when, status)
         self.exited.set()
         self._listener.on_exit(self, when, status)
 
@@ -197,6 +238,8 @@ class WorkerProcess:
                     pump.unmute()
                 if isinstance(report, reports.Resumed):  # it waits, so that nothing new is
                     self.say("go")  # taken for old
+            case reports.Stayed() | reports.Ready():
+                self.waits = True
             case reports.Kept():
                 return self.kept.set()
             case reports.WorkerNotice(text=text):

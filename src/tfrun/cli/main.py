@@ -19,6 +19,7 @@ from tfrun.job.spec import (
     BALANCES,
     COMMUNICATIONS,
     COMPRESSIONS,
+    MAX_HERE,
     MAX_THREADS,
     MAX_WORKERS,
     OVERLAPS,
@@ -166,6 +167,13 @@ class _Command(click.Command):
     help="After SIGTERM: how long saving, or going on without that machine, may take.",
 )
 @click.option(
+    "--spares",
+    type=click.IntRange(0, MAX_HERE),
+    default=0,
+    metavar="K",
+    help="Keep K more processes ready, which have traced the step, for workers that die.",
+)
+@click.option(
     "--strategy",
     type=click.Choice(STRATEGIES),
     default="auto",
@@ -187,6 +195,11 @@ class _Command(click.Command):
     type=click.Choice(BALANCES),
     default="off",
     help="auto: with --replicas, replicas move from slow workers to fast ones as the job runs.",
+)
+@click.option(
+    "--in-place",
+    is_flag=True,
+    help="With --replicas: when a worker dies, the others go on in their processes, at once.",
 )
 @click.option(
     "--communication",

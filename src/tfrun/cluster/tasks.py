@@ -77,6 +77,29 @@ def assign_tasks(
         trainers.insert(0, ("chief", 0, slots[0]))
     # By name: several agents may share a machine, and their workers are neighbours.
     hosts = [slots_by_host[host][0] for *_, host in trainers]
+    tasks = _ranked(trainers, hosts)
+    sizes = Counter(hosts)
+    there = [index for index, (_, count) in enumerate(slots_by_host) if count]
+    for index in range(ps):
+        host = there[index % len(there)]
+        size = sizes[slots_by_host[host][0]]
+        tasks.append(Task(role="ps", index=index, host_index=host, local_size=size))
+    return tuple(tasks)
+
+
+def tasks_on(hosts: Sequence[tuple[int, str]]) -> tuple[Task, ...]:
+    """Returns workers that run where they are: worker i on `hosts[i]`, an index and a name."""
+    trainers = [("worker", index, host) for index, (host, _) in enumerate(hosts)]
+    return tuple(_ranked(trainers, [name for _, name in hosts]))
+
+
+def _ranked(trainers: Sequence[tuple[str, int, int]], hosts: Sequence[str]) -> list[Task]:
+    """Returns the training tasks of these roles, indices and hosts, in rank order.
+
+    Args:
+      trainers: of each its role, its index and its host's.
+      hosts: the name of each one's host.
+    """
     sizes, before = Counter(hosts), Counter[str]()
     tasks = []
     for rank, ((role, index, host), name) in enumerate(zip(trainers, hosts, strict=True)):
@@ -91,12 +114,7 @@ def assign_tasks(
             )
         )
         before[name] += 1
-    there = [index for index, (_, count) in enumerate(slots_by_host) if count]
-    for index in range(ps):
-        host = there[index % len(there)]
-        size = sizes[slots_by_host[host][0]]
-        tasks.append(Task(role="ps", index=index, host_index=host, local_size=size))
-    return tuple(tasks)
+    return tasks
 
 
 def with_evaluator(tasks: Sequence[Task]) -> tuple[Task, ...]:

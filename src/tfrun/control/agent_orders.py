@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfrun.cluster.address import Address
 from tfrun.cluster.cluster_file import lacks_chief, with_chief
 from tfrun.cluster.cluster_spec import ClusterSpec, TaskKey
 from tfrun.cluster.external_cluster import external_environment
 from tfrun.cluster.start_order import awaited
-from tfrun.cluster.tasks import cluster_of, environment_for
+from tfrun.cluster.tasks import Task, cluster_of, environment_for, tasks_on
 from tfrun.cluster.tf_config import parse_tf_config
 from tfrun.control.machines import Members
 from tfrun.control.placement import Plan, Whereabouts
 from tfrun.control.protocol import messages
 from tfrun.control.recovery import Recovery
 from tfrun.control.rounds.model import PlannedTask, Round
+from tfrun.control.successors import Successor
 from tfrun.job.errors import TfrunError
 from tfrun.job.replicas import by_default
 from tfrun.job.settings import OwnSettings
 from tfrun.job.spec import JobSpec
+
+NO_PORT = 9  # the port on which nobody listens, of a task whose process has none yet
 
 
 @dataclass(kw_only=True, eq=False)
@@ -39,6 +42,30 @@ class AgentOrders:
         for agent in plan.agents:
             ports, stated = plan.ports_of(agent), plan.stated_ports_of(agent)
             self.members.send(agent, messages.Prepare(round=number, ports=ports, stated=stated))
+
+    def go_on_in_place(self, plan: Plan, round: Round, takes: Mapping[str, str]) -> None:
+        """Has the round begin with processes that wait; all agents have to know.
+
+        Args:
+          plan: the round's plan.
+          round: the round, with its ports.
+          takes: for each task the process that becomes it.
+        """
+        number, known, window = round.number, self.known.addresses, self.window
+        by_agent = start_tasks(plan, self.spec, number, round.ports, window, known)
+        for agent in self.members.names:
+            tasks = [
+                replace(task, takes=takes.get(task.task, "")) for task in by_agent.get(agent, ())
+            ]
+            self.members.send(agent, messages.StartRound.of(number, tasks, in_place=True))
+
+    def start_successor(self, plan: Plan, round: Round, successor: Successor) -> None:
+        """Has a successor started, with the environment of the task that it is to become."""
+        known = self.known.addresses
+        task = successor_task(plan, round, successor, known)
+        self.members.send(
+            successor.agent, messages.StartSuccessor(successor=successor.name, task=vars(task))
+        )
 
     def start(self, plan: Plan, round: Round, *, muted: bool = False, only: str = "") -> None:
         """Has the round's tasks started, or `only` one of them, at the address that it had.
@@ -107,12 +134,7 @@ def start_tasks(
     if plan.fixed and lacks_chief(cluster):
         cluster = with_chief(cluster, next(free[plan.planned[0].agent]))
     if not plan.external and not plan.fixed:
-        sites = [plan.sites[task.host_index] for task in tasks]
-        hosts = [(addresses or {}).get(site.agent, site.host) for site in sites]
-        ports_in_order = [next(free[site.agent]) for site in sites]
-        cluster = cluster_of(
-            tasks, [Address(host=h, port=p) for h, p in zip(hosts, ports_in_order, strict=True)]
-        )
+        cluster = _cluster(plan, tasks, ports, addresses or {})
     world_size = sum(task.rank is not None for task in tasks)
     result: dict[str, list[messages.StartTask]] = {site.agent: [] for site in plan.sites}
     told = parse_tf_config(plan.external) if plan.external else None
@@ -140,6 +162,52 @@ def start_tasks(
             )
         )
     return result
+
+
+def _cluster(
+    plan: Plan,
+    tasks: Sequence[Task],
+    ports: Mapping[str, Sequence[int]],
+    addresses: Mapping[str, str],
+) -> ClusterSpec:
+    """Returns the cluster of these tasks, each at the next port of its agent's."""
+    free = {agent: iter(numbers) for agent, numbers in ports.items()}
+    sites = [plan.sites[task.host_index] for task in tasks]
+    hosts = [addresses.get(site.agent, site.host) for site in sites]
+    numbers = [next(free.get(site.agent, iter(())), NO_PORT) for site in sites]
+    return cluster_of(tasks, [Address(host=h, port=p) for h, p in zip(hosts, numbers, strict=True)])
+
+
+def successor_task(
+    plan: Plan, round: Round, successor: Successor, addresses: Mapping[str, str] | None = None
+) -> messages.StartTask:
+    """Returns the task that a successor is to become, in a world as large as the next one.
+
+    It connects with nobody until it has its place, so that nobody needs its port.
+
+    Args:
+      plan: the running round's plan.
+      round: that round.
+      successor: the successor.
+      addresses: `Whereabouts.addresses`.
+    """
+    index = {site.agent: number for number, site in enumerate(plan.sites)}
+    agents = [task.agent for task in plan.planned if not task.is_aside]
+    number = int(successor.task.partition(":")[2])
+    agents += [successor.agent] * (number + 1 - len(agents))
+    tasks = tasks_on([(index[agent], plan.sites[index[agent]].host) for agent in agents])
+    cluster = _cluster(plan, tasks, round.ports, addresses or {})
+    return messages.StartTask(
+        task=successor.task,
+        runs="script",
+        show=False,
+        muted=True,
+        terminal=None,
+        called=successor.task.replace(":", " "),
+        awaits=[],
+        environment=environment_for(tasks[number], cluster, round.number, len(tasks)),
+        settings={"rehearses": True, "rehearses_call": successor.call},
+    )
 
 
 def _own_settings(

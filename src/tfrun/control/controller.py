@@ -79,7 +79,7 @@ class Controller:
         if text := versions.difference(agent, hello.programs, first.agent, first.programs):
             self.differing[agent] = text
             self._notice(agent, f"{text}: workers may fail, or compute something else, for that")
-        runner.take_in(member)
+        runner.machines.take_in(member)
         return member
 
     def _notice(self, agent: str, text: str) -> None:
@@ -90,7 +90,7 @@ class Controller:
         """Takes the news that an agent's connection has ended."""
         member = self._members.get(agent)
         if member and not self.runner.ended.is_set():
-            self.runner.lose(agent, "TFRUN-301", f"the agent {agent} was lost: {reason}")
+            self.runner.machines.lose(agent, "TFRUN-301", f"the agent {agent} was lost: {reason}")
 
     def disconnected(self, member: Member, reason: str) -> None:
         """Takes the news that an agent's connection has closed.
@@ -104,7 +104,7 @@ class Controller:
             if self._members.is_here(member):
                 self.left(member.agent, reason)
 
-        self.runner.call_later(REASON_SECONDS, left)
+        self.runner.timers.later(REASON_SECONDS, left)
 
     def never_joined(self, agent: str, reason: str, code: str = "TFRUN-301") -> None:
         """Takes the news that an agent's process ended before it had joined."""
@@ -113,7 +113,7 @@ class Controller:
         self._known.failed.add(agent)
         round = self.runner.round
         if round.state is State.JOINING and agent in round.agents:
-            self.runner.lose(agent, code, f"the agent {agent} could not start: {reason}")
+            self.runner.machines.lose(agent, code, f"the agent {agent} could not start: {reason}")
         if agent not in self._known.expected and self.runner.round.state in OPEN:
             self.view.notice(f"the agent {agent} could not start, and is done without: {reason}")
 
@@ -159,7 +159,7 @@ class Controller:
             case messages.PrepareFailed(code=code):
                 if runner.round.number and code != "TFRUN-404":
                     code = "TFRUN-301"  # the script ran before: it is the machine that has changed
-                runner.lose(agent, code, message.reason, message.detail)
+                runner.machines.lose(agent, code, message.reason, message.detail)
             case messages.WorkerStarted(task=task, pid=pid, round=number):
                 who = {"task": task, "agent": agent, "pid": pid}
                 self.events.add("worker_started", **who, round=number)
@@ -167,7 +167,12 @@ class Controller:
                 self._preempted(agent)
             case messages.WorkerReport():
                 if report := reports.read(message.report):
-                    self._reported(agent, message.task, message.time, report)
+                    self._reported(agent, message, report)
+            case (
+                messages.SuccessorStarted() | messages.SuccessorReady() | messages.SuccessorExited()
+            ):
+                runner.succession.heard(agent, message)
+                runner.reconsider_soon()
             case messages.WorkerExited(task=task):
                 asked = {"requested": True} if message.requested else {}
                 ended = {"status": str(message.status), "code": message.code, **asked}
@@ -190,12 +195,13 @@ class Controller:
         else:
             self.left(member.agent, message.reason)
 
-    def _reported(self, agent: str, task: str, when: float, report: reports.Report) -> None:
+    def _reported(self, agent: str, message: messages.WorkerReport, report: reports.Report) -> None:
+        task, when = message.task, message.time
         if isinstance(report, reports.WorkerPreempted):
             return self._preempted(agent, task)
         if not isinstance(report, reports.StepsMade):
             self.events.add("worker_report", task=task, report=reports.encode(report))
-        self.runner.reported(agent, task, when, report)
+        self.runner.reported(agent, task, when, report, message.port)
         match report:
             case reports.StepsMade():
                 if self._monitor and (said := self._monitor.reported(task, report)):
@@ -219,7 +225,7 @@ class Controller:
 
     def _preempted(self, agent: str, task: str = "") -> None:
         self.events.add("wanted_back", agent=agent, task=task)
-        self.runner.preempt(agent)
+        self.runner.machines.preempt(agent)
 
     async def _watch(self) -> None:
         timeouts, ended = self.spec.timeouts, self.runner.ended
@@ -257,7 +263,7 @@ class Controller:
             reason = f"the agent {agent} was lost: silent for {now - heard[agent]:.0f} s"
             if self._known.waiting:
                 self._known.waiting[agent] = "it says nothing: it is down, or its network is"
-            self.runner.lose(agent, "TFRUN-301", reason, silent=True)
+            self.runner.machines.lose(agent, "TFRUN-301", reason, silent=True)
         quiet = self._silence.seconds(now)
         if quiet >= timeouts.heartbeat_timeout and not lost and not self._cut_off:
             self._cut_off = True
@@ -276,4 +282,4 @@ class Controller:
             member.send(messages.Shutdown(preempted=member.leaves, lost=True))
             return
         self.events.add("agent_back", agent=member.agent, seconds=now - member.heard)
-        self.runner.take_back(away, now)
+        self.runner.machines.take_back(away, now)

@@ -71,7 +71,8 @@ def decide(
         plan = next_plan(spec, wanted, there)
         assert plan is not None
         return plan
-    missing = wanted.agents - set(there)
+    # After a round in place a machine that was lost is in no plan any more.
+    missing = wanted.agents - set(there) or set(expected) - set(there)
     return Wait(missing=tuple(sorted(missing)), is_enough=now > 0)
 
 
@@ -139,14 +140,24 @@ def growth(
         is_coming = other.ready is None and other.here < IMPORT_SECONDS
         if is_coming or (other.ready is not None and other.ready < settle):
             return None
-    stay = {
+    larger = next_plan(spec, plan, plan.agents | steady(spec, others))
+    return larger if larger is not None and larger.workers > plan.workers else None
+
+
+def steady(spec: JobSpec, others: Mapping[str, StandingBy]) -> set[str]:
+    """Returns which of the agents without a task have been there for long enough to have one.
+
+    Args:
+      spec: the job.
+      others: the connected agents that have no task.
+    """
+    settle = spec.timeouts.settle
+    return {
         name
         for name, other in others.items()
         if other.ready is not None
         and other.ready >= settle * 2 ** min(other.losses, MOST_DOUBLINGS)
     }
-    larger = next_plan(spec, plan, plan.agents | stay)
-    return larger if larger is not None and larger.workers > plan.workers else None
 
 
 def with_site(spec: JobSpec, plan: Plan, site: Site, places: Collection[str]) -> Plan:

@@ -13,6 +13,7 @@ from tfrun.job.reports import Report
 from tfrun.job.restart_policy import Reached, Restarts, Stretch
 
 MAX_NAMED = 3
+SUCCEEDED = "a successor took its place"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,8 @@ class Recovery:
       resumed: the state that this round's workers have restored.
       began: where this round went on from, once it has made a step.
       here: how far this round came, as progress counts it.
+      stayed: the newest state that a worker holds which is out of this round, and stays.
+      in_place: this round goes on from that, in the same processes.
       seen: the last step of this round that anybody has told of; nothing depends on it.
       training: the number of the `fit` call whose steps this round makes.
       saves_itself: the script saves and restores its own checkpoints; else nobody sees its steps.
@@ -43,6 +46,8 @@ class Recovery:
     resumed: Reached | None = None
     began: Reached | None = None
     here: Reached | None = None
+    stayed: Reached | None = None
+    in_place: bool = False
     seen: Reached | None = None
     training: int | None = None
     saves_itself: bool = False
@@ -74,6 +79,8 @@ class Recovery:
         if isinstance(report, reports.SnapshotTaken | reports.Resumed):
             newest = max(self.holders.get(agent, at), at)
             self = replace(self, holders={**self.holders, agent: newest})
+        if isinstance(report, reports.Stayed):
+            self = replace(self, stayed=max(self.stayed or at, at))
         if isinstance(report, reports.SnapshotTaken):
             self = replace(self, snapshot=max(self.snapshot or at, at))
         if isinstance(report, reports.Resumed | reports.CheckpointRestored):
@@ -130,15 +137,26 @@ class Recovery:
         how = (*self.how, how_it_failed(round), *_leaving(gone))
         return self._between(gone, restarts=restarts, how=how, grown=False)
 
-    def after_regroup(self, joined: Collection[str], gone: Collection[str] = ()) -> Recovery:
+    def after_regroup(
+        self,
+        joined: Collection[str],
+        gone: Collection[str] = (),
+        *,
+        taken: int = 0,
+        why: str = "",
+    ) -> Recovery:
         """Returns what is remembered when the next round begins with other machines.
 
         Args:
           joined: the agents of those that have come; none when they are gone again.
           gone: of those that are being preempted.
+          taken: how many successors have got a place.
+          why: what it was for, in words, where it was for no machine.
         """
         how = [*_leaving(gone), *([f"{_named(joined)} joined"] if joined else [])]
-        how = (*self.how, *(how or ["a host came and went"]))
+        if taken and not joined:
+            how += [f"{taken} successors took their places" if taken > 1 else SUCCEEDED]
+        how = (*self.how, *([why] if why else how or ["a host came and went"]))
         return self._between(gone, how=how, grown=self.grown or not self.how)
 
     @property
@@ -146,10 +164,23 @@ class Recovery:
         """What is remembered when the script begins anew, and nothing has failed."""
         return self._between((), since=self.since if self.how else None)
 
+    @property
+    def goes_on_in_place(self) -> Recovery:
+        """What is remembered when the next round begins with the workers that stayed."""
+        at = self.stayed
+        new = {"resumed": at, "began": at, "here": at, "seen": at, "training": at and at[0]}
+        return replace(self, **new, stayed=None, in_place=True)
+
+    @property
+    def call(self) -> int:
+        """The number of the `fit` call that the job is in."""
+        return (self.here or self.reached)[0] if self.training is None else self.training
+
     def _between(self, gone: Collection[str], **changes: Any) -> Recovery:
         """Nothing is known yet of the next round."""
         died = max((at for at in (self.died_at, self.seen) if at), default=None)
-        new = {"resumed": None, "began": None, "here": None, "seen": None, "training": None}
+        new: dict[str, Any] = {"resumed": None, "began": None, "here": None, "seen": None}
+        new |= {"training": None, "in_place": False}
         gone = (*self.gone, *sorted(gone))
         return replace(self, **new, died_at=died, gone=gone, **changes)
 
@@ -195,8 +226,10 @@ class Recovery:
         again = f", and does {lost:,} step{'s' if lost != 1 else ''} again," if lost else ""
         where = "restarted from the beginning"
         if self.resumed:
-            where = f"resumed at step {self.resumed[1]:,}"
-        return f"{text}; {where} with {many}{again} after {seconds:.1f} s"
+            how = "resumed in place" if self.in_place else "resumed"
+            where = f"{how} at step {self.resumed[1]:,}"
+        digits = 2 if self.in_place and seconds < 1 else 1
+        return f"{text}; {where} with {many}{again} after {seconds:.{digits}f} s"
 
     @property
     def kind(self) -> str:

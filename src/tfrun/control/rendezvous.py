@@ -75,17 +75,20 @@ class Rendezvous:
                 break
         return verdict
 
-    def change(self, plan: Plan, round: Round, recovery: Recovery) -> ChangeMachines | None:
+    def change(
+        self, plan: Plan, round: Round, recovery: Recovery, *, by_successors: bool = False
+    ) -> ChangeMachines | None:
         """Returns for which machines the round is to be interrupted now; None for none.
 
-        Those that are being preempted come first; then those that make the job larger.
+        Those that are being preempted come first; then those that make the job larger, unless
+        successors do.
         """
         if round.state is not State.RUNNING or round.preempting:
             return None
         if leaving := self.preempted.due(round):
             within = self._spec.timeouts.preempt_grace * STEP_PART
             return ChangeMachines(agents=leaving, within=within)
-        if round.regrouping or self._stepped is None:
+        if round.regrouping or self._stepped is None or by_successors:
             return None
         now, without = time.monotonic(), self.preempted.excluded(recovery)
         others = self.members.standing_by(plan.agents | without, now)

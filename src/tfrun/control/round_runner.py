@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from tfrun.control import membership, recovery
 from tfrun.control.agent_orders import AgentOrders
-from tfrun.control.machines import Away, Member
+from tfrun.control.in_place import InPlace
+from tfrun.control.machine_changes import MachineChanges
 from tfrun.control.placement import Plan, Site, Whereabouts
 from tfrun.control.protocol import messages, wire
 from tfrun.control.rendezvous import Rendezvous
-from tfrun.control.rounds import model, state_machine, stopping
+from tfrun.control.rounds import model, state_machine, staying, stopping
 from tfrun.control.rounds.after_failure import worth_saving
 from tfrun.control.rounds.model import State
+from tfrun.control.succession import Succession
+from tfrun.control.timers import Timers
 from tfrun.control.view import View
 from tfrun.job import reports
-from tfrun.job.first_failure import Failure
 from tfrun.job.restart_policy import Restarts, cause_of
 from tfrun.job.spec import JobSpec
 from tfrun.observe.events import EventLog
@@ -38,6 +38,10 @@ class RoundRunner:
       ended: set when nothing of the job runs any more.
       members: who is connected.
       known: what is known of the machines.
+      succession: the job's successors.
+      machines: takes machines in, and lets them go.
+      rendezvous: waits for those of the next round.
+      timers: the job's.
     """
 
     def __init__(
@@ -54,12 +58,14 @@ class RoundRunner:
         self.recovery = recovery.Recovery(restarts=Restarts(limit=spec.max_restarts))
         self.replaced, self.gave_up, self._started = 0, False, time.monotonic()
         self.round = membership.new_round(spec, plan, 0)
-        self._rendezvous = Rendezvous(spec, known)
-        self.members, self._preempted = self._rendezvous.members, self._rendezvous.preempted
+        self.rendezvous = Rendezvous(spec, known)
+        self.members, self._preempted = self.rendezvous.members, self.rendezvous.preempted
         self._orders = AgentOrders(spec=spec, members=self.members, known=known, window=window)
         self._raised: dict[str, reports.Error] = {}  # what tasks aside have reported
-        self._timers: dict[State | str, asyncio.TimerHandle] = {}  # of the round
-        self._later: list[asyncio.TimerHandle] = []  # of the job
+        self.succession = Succession(spec, self.members, self._orders, events, view)
+        self._next: InPlace | None = None  # the round in place that is about to begin, or runs
+        self.timers = Timers()
+        self.machines = MachineChanges(self)
         self._reconsidering: asyncio.Handle | None = None
 
     # --- time -------------------------------------------------------------------------------
@@ -67,33 +73,16 @@ class RoundRunner:
     @property
     def waited(self) -> float:
         """For how many seconds the round has been forming."""
-        return time.monotonic() - self._rendezvous.since
+        return time.monotonic() - self.rendezvous.since
 
     def wait_for_all(self) -> None:
         """Begins to wait for the round's machines."""
-        self._set_timer(State.JOINING, self.spec.timeouts.join_timeout, self._join_timed_out)
+        self.timers.set(State.JOINING, self.spec.timeouts.join_timeout, self._join_timed_out)
 
     def _join_timed_out(self) -> None:
         if self.round.state in (State.JOINING, State.PREPARING):
             failure = membership.not_formed(self.round, self.known.waiting, time.time())
             self.feed(model.TimedOut(state=self.round.state, failure=failure))
-
-    def call_later(self, seconds: float, action: Callable[..., None], *values: Any) -> None:
-        """Calls back, whichever round it is then, unless the job has ended."""
-        self._later.append(asyncio.get_running_loop().call_later(seconds, action, *values))
-
-    def _set_timer(self, what: State | str, seconds: float, action: Callable[[], None]) -> None:
-        """Calls back in this round; a new timer for something replaces the one before."""
-        if earlier := self._timers.pop(what, None):
-            earlier.cancel()
-        self._timers[what] = asyncio.get_running_loop().call_later(seconds, action)
-
-    def _clear_timers(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
-
-    # --- machines come and go ---------------------------------------------------------------
 
     def expect(self, site: Site) -> None:
         """Takes note of a machine that is going to join, and that no plan knows yet."""
@@ -103,88 +92,26 @@ class RoundRunner:
         else:
             self.plan = replace(self.plan, sites=(*self.plan.sites, site))
 
-    def take_in(self, member: Member) -> None:
-        """Gives one that is there, or there again, a place in this round or a later one."""
-        self._rendezvous.came()
-        if self.round.state is State.JOINING and member.agent in self.round.agents:
-            self.feed(model.AgentJoined(agent=member.agent))
-        else:
-            self.members.have_stand_by(member, self.round.number)
-        # Once for all machines that come in the same moment.
+    def reconsider_soon(self) -> None:
+        """Once for all machines that come in the same moment."""
         if self._reconsidering is None:
             self._reconsidering = asyncio.get_running_loop().call_soon(self.reconsider)
 
-    def take_back(self, away: Away, now: float) -> None:
-        """Takes in one that counted as lost, and was only silent: what it holds is good."""
-        self.members.back(away.member, now)
-        if away.holds is not None:
-            holders = {**self.recovery.holders, away.member.agent: away.holds}
-            self.recovery = replace(self.recovery, holders=holders)
-        self.take_in(away.member)
-
-    def preempt(self, agent: str) -> None:
-        """Its grace period begins; the whole job's, if too few machines would be left."""
-        if member := self._preempted.preempted(agent):
-            self.call_later(self.spec.timeouts.preempt_grace, self._machine_grace_over, member)
-        self._preempt_unless_enough_stay()
-
-    def _machine_grace_over(self, member: Member) -> None:
-        if self.members.is_here(member) and not self.round.preempting:
-            self.lose(member.agent, "TFRUN-301", f"{member.agent} was preempted")
-
-    def lose(
-        self,
-        agent: str,
-        code: str,
-        reason: str,
-        detail: str = "",
-        *,
-        silent: bool = False,
-        stays: bool = False,
-    ) -> None:
-        """An agent is gone for this round, and for the job unless its zygote alone has died.
-
-        `silent`: it may be heard again. `stays`: only what its machine's memory holds is of use.
-        """
-        member = self.members.get(agent)
-        if member is not None and code != "TFRUN-404" and not stays:
-            self.members.remove(member)
-            if silent:
-                holds = self.recovery.holders.get(agent)
-                begun = self.round.number - (self.round.state is State.JOINING)
-                self.members.away[agent] = Away(member=member, round=begun, holds=holds)
-            else:
-                member.send(messages.Shutdown(preempted=member.leaves, lost=True))
-            self.recovery = self.recovery.lost(agent)
-        failure = Failure(task=agent, time=time.time(), code=code, tail=reason)
-        self.events.add("agent_lost", agent=agent, code=code, reason=reason, detail=detail)
-        if agent in self.round.agents:
-            verdict = self._rendezvous.decide(self.plan, self.round.number, self.recovery)
-            spare = not (stays or isinstance(verdict, membership.GiveUp))
-            self.feed(model.AgentLost(agent=agent, failure=failure, spare=spare))
-
-    def _give_up_agents(self, agents: frozenset[str]) -> None:
-        """What runs there cannot be ended; where the others are too few, the job ends with them.
-
-        Then the agents stay so long: their machines' memory may be what is saved.
-        """
-        others = (self.members.names - agents) | self.known.expected
-        stays = not membership.possible_workers(self.spec, self.plan, others)
-        for agent in sorted(agents):
-            reason = f"{agent} was given up: its workers cannot be ended, not even by SIGKILL"
-            self.lose(agent, "TFRUN-301", reason, stays=stays)
-
     # --- a round ----------------------------------------------------------------------------
 
-    def reported(self, agent: str, task: str, when: float, report: reports.Report) -> None:
+    def reported(
+        self, agent: str, task: str, when: float, report: reports.Report, port: int = 0
+    ) -> None:
         """Takes a worker's report: for the round, and for what is remembered of it."""
         self.recovery = self.recovery.reported(report, agent)
+        self.succession.reported(task, report, self.round)
         if isinstance(report, reports.Error) and self.round.is_aside(task):
             self._raised[task] = report
-        self.feed(model.Reported(task=task, time=when, report=report))
+        self.feed(model.Reported(task=task, time=when, report=report, port=port))
         if isinstance(report, reports.FirstStep):
-            self._rendezvous.stepped()
+            self.rendezvous.stepped()
             self._recovered()
+            self.reconsider_soon()
         own = isinstance(report, reports.CheckpointSaved | reports.CheckpointRestored)
         if own and not self.recovery.catches_up:  # else the first step that we know tells more
             self._recovered()
@@ -213,6 +140,8 @@ class RoundRunner:
             self.recovery = self.recovery.noticed(time.monotonic())
         if state is State.RELEASING:
             self._recovered()  # there was no step left to do
+        if state in (State.RELEASING, State.STOPPING, State.SAVING):
+            self.succession.stop()
 
     def _do(self, action: model.Action) -> None:
         match action:
@@ -221,7 +150,10 @@ class RoundRunner:
             case model.StartTasks():
                 # With a snapshot to go on from, what scripts print again on the way is no news.
                 self._started, muted = time.monotonic(), self.recovery.catches_up
-                self._orders.start(self.plan, self.round, muted=muted)
+                if self._next:
+                    self._orders.go_on_in_place(self.plan, self.round, self._next.takes)
+                else:
+                    self._orders.start(self.plan, self.round, muted=muted)
                 self.view.next_round()
                 if not muted and not self.recovery.saves_itself:  # which will tell where it goes on
                     self._tell()
@@ -239,14 +171,17 @@ class RoundRunner:
                     how = f"{name} raised {said.rstrip('.')}"
                 self.events.add("failure", task=failure.task, how=how, cause="script")
                 self.view.notice(f"{how}; the job goes on without it")
+            case model.DecideStay():
+                asyncio.get_running_loop().call_soon(self._decide_stay, self.round.number)
             case model.GiveUpAgents(agents=agents):
-                asyncio.get_running_loop().call_soon(self._give_up_agents, agents)
+                asyncio.get_running_loop().call_soon(self.machines.give_up, agents)
             case model.SetTimer(state=state, seconds=seconds):
-                self._set_timer(state, seconds, lambda: self.feed(model.TimedOut(state=state)))
+                event = model.TimedOut(state=state)
+                self.timers.set(state, seconds, lambda: self.feed(event))
             case model.SetGrace(seconds=seconds):
-                self.call_later(seconds, self.feed, model.GraceOver())
+                self.timers.later(seconds, self.feed, model.GraceOver())
             case model.AwaitEnds(seconds=seconds):
-                self._set_timer("ends", seconds, lambda: self.feed(model.EndsAwaited()))
+                self.timers.set("ends", seconds, lambda: self.feed(model.EndsAwaited()))
             case messages.SaveMemory():
                 if not self._orders.save_memory(self.plan, action, self.recovery):
                     problem = "the machines that had it in memory are gone"
@@ -257,7 +192,25 @@ class RoundRunner:
 
     # --- from round to round ----------------------------------------------------------------
 
+    def _decide_stay(self, number: int) -> None:
+        """All are out of the round, and some wait: in place, or afresh."""
+        round, leaving = self.round, self._preempted.leaving
+        if round.number != number or round.state is not State.LEAVING:
+            return
+        ran = time.monotonic() - self._started
+        may = round.has_regrouped or self.recovery.after(round, leaving, seconds=ran) is not None
+        may = may and (not leaving or self._preempted.leave_enough(self.plan, round))
+        verdict = self.rendezvous.decide(self.plan, number + 1, self.recovery)
+        more = not isinstance(verdict, membership.GiveUp)
+        self._next = (
+            self.succession.next_round(self.plan, round, leaving, more=more) if may else None
+        )
+        self.feed(model.StayDecided(in_place=self._next is not None))
+
     def _new_round(self, number: int) -> model.Round:
+        """Returns a round of fresh processes."""
+        self._next, self.recovery = None, replace(self.recovery, stayed=None)
+        self.succession.begins(None, number)
         resumes, preempting = self.recovery.snapshot is not None, self.round.preempting
         return membership.new_round(
             self.spec, self.plan, number, resumes=resumes, preempting=preempting
@@ -280,13 +233,15 @@ class RoundRunner:
                 self.gave_up = True
                 return self._give_up()
             self.recovery = remembered
-        self._clear_timers()
-        self._rendezvous.opens()
+        self.timers.round_ends()
+        self.rendezvous.opens()
         if leaving and not self._preempted.leave_enough(self.plan, self.round):
             self.round = replace(self.round, preempting=True)
         if self.round.preempting:
             return self._begin(number, self.plan)
-        verdict = self._rendezvous.decide(self.plan, number, self.recovery)
+        if self.round.in_place:
+            return self._begin_in_place(number, leaving, grown=grown)
+        verdict = self.rendezvous.decide(self.plan, number, self.recovery)
         if grown and self.round.one_each:
             self._orders.one_replica_each, why = True, self.round.one_each
             self.recovery = self.recovery.after_no_failure
@@ -294,8 +249,8 @@ class RoundRunner:
             self.view.notice(recovery.one_replica_each(why))
         elif grown:
             plan = verdict if isinstance(verdict, Plan) else self.plan
-            joined = plan.agents - self.round.agents
-            self.recovery = self.recovery.after_regroup(joined, leaving)
+            joined, why = plan.agents - self.round.agents, self.succession.short
+            self.recovery = self.recovery.after_regroup(joined, leaving, why=why)
         match verdict:
             case membership.GiveUp():
                 self._give_up()
@@ -321,7 +276,7 @@ class RoundRunner:
         """No round can follow: what the machines' memory holds is kept at least."""
         if self.recovery.holder(self.members.names) is None:
             return self._end()
-        self._clear_timers()
+        self.timers.round_ends()
         self._take(stopping.save_memory(self.round), State.ENDED)
 
     def _wait(self, number: int, missing: tuple[str, ...], *, is_enough: bool) -> None:
@@ -344,23 +299,44 @@ class RoundRunner:
         state = self.round.state
         self._take(state_machine.begin(self._new_round(number), self.members.names), state)
 
+    def _begin_in_place(self, number: int, leaving: frozenset[str], *, grown: bool) -> None:
+        chosen, before = self._next, self.plan
+        assert chosen is not None
+        self.plan = chosen.plan
+        if grown:
+            joined = chosen.plan.agents - before.agents
+            taken = len(chosen.successors([one.name for one in self.succession.waiting]))
+            self.recovery = self.recovery.after_regroup(joined, leaving, taken=taken)
+        self.recovery = self.recovery.goes_on_in_place
+        if len(self.plan.tasks) != len(before.tasks):
+            self.events.add("resized", round=number, **membership.change(before, self.plan))
+        round = membership.new_round(self.spec, self.plan, number)
+        state, round = self.round.state, replace(round, ports=chosen.ports)
+        self._take(staying.begin_in_place(round), state)
+        self.succession.begins(chosen.takes, number)
+        self._let_go(leaving)
+
     def reconsider(self) -> None:
         """A round that waits may start with other machines; one that runs may have more."""
         self._reconsidering = None
         if self.ended.is_set():
             return
-        self._preempt_unless_enough_stay()
+        self.preempt_unless_enough_stay()
         if idle := self._preempted.leaving - self.round.agents:
             self._let_go(idle)
         if self.round.state is State.JOINING:
             self._reconsider_waiting()
-        if event := self._rendezvous.change(self.plan, self.round, self.recovery):
+        serves, leaving = self.succession.serves(self.plan), self._preempted.leaving
+        event = self.rendezvous.change(
+            self.plan, self.round, self.recovery, by_successors=serves
+        ) or self.succession.consider(self.plan, self.round, self.recovery, leaving)
+        if event:
             self.events.add("regroup", round=self.round.number, agents=sorted(event.agents))
             self.feed(event)
 
     def _reconsider_waiting(self) -> None:
         number, leaving = self.round.number, self._preempted.leaving
-        verdict = self._rendezvous.decide(self.plan, number, self.recovery)
+        verdict = self.rendezvous.decide(self.plan, number, self.recovery)
         if isinstance(verdict, Plan):
             for agent in self._let_go(leaving):
                 self.view.notice(f"{agent} is being preempted, and is done without")
@@ -369,7 +345,7 @@ class RoundRunner:
             # Nobody else has the state, and no round comes to pass it on.
             self.feed(model.Preempt())
 
-    def _preempt_unless_enough_stay(self) -> None:
+    def preempt_unless_enough_stay(self) -> None:
         if self._preempted.leaving and not self._preempted.leave_enough(self.plan, self.round):
             self.feed(model.Preempt())
 
@@ -382,7 +358,8 @@ class RoundRunner:
             return  # a step that was made before it failed once more
         self._tell()
         record = self.recovery.record(time.monotonic() - since)
-        self.events.add(self.recovery.kind, round=self.round.number, **record)
+        where = {"round": self.round.number, "in_place": self.recovery.in_place}
+        self.events.add(self.recovery.kind, **where, **record)
         self.recovery = self.recovery.mended
 
     def _tell(self) -> None:
@@ -393,8 +370,6 @@ class RoundRunner:
             self.recovery = self.recovery.told
 
     def _end(self) -> None:
-        self._clear_timers()
-        for timer in self._later:
-            timer.cancel()
+        self.timers.job_ends()
         self.members.broadcast(messages.Shutdown(preempted=self.round.preempted))
         self.ended.set()

@@ -311,6 +311,11 @@ class Dataset:
             self._position = self._position.next_epoch()
         return self._position, sought
 
+    def stands(self, place: tuple[Position, bool] | None) -> tuple[Position, bool]:
+        """Goes back to where it stood before a call, if given; returns where it stands."""
+        self._position, self._sought = place or (self._position, self._sought)
+        return self._position, self._sought
+
     def advance(self, position: Position) -> None:
         """Notes how far training has come."""
         self._position = position

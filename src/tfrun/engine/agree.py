@@ -54,10 +54,10 @@ def multi_worker_strategy(model: Any) -> Any | None:
 
 
 def spans_workers(strategy: Any) -> bool:
-    """True for a `MultiWorkerMirroredStrategy` of at least two workers."""
+    """True for a `MultiWorkerMirroredStrategy` of at least two workers, or that may have others."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return False
-    return _worker_count(strategy) > 1
+    return strategy.extended._in_multi_worker_mode()
 
 
 def _worker_count(strategy: Any) -> int:

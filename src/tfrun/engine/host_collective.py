@@ -39,7 +39,7 @@ from tfrun.engine.turns import Turns
 from tfrun.job import holding, replicas, reports
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
-from tfrun.job.world import fixed_replicas, world
+from tfrun.job.world import fixed_replicas, may_stay, world
 from tfrun.process import channel
 
 ALIVE_SECONDS, ANSWER_SECONDS = 2.0, 10.0
@@ -109,12 +109,37 @@ def _made(members: Collective) -> Calls:
     division = replicas.held(total, members.world)
     members.hold(division)
     moves = holding.may_move()
-    most = total - members.world + 1 if moves else 0
+    most = total if may_stay() else total - members.world + 1 if moves else 0
     calls = CallsInTurn(members, Turns(division[members.rank], total, members.world, most))
     if moves:
         calls.turns.balance = Balance(calls)
         holding.arrange(calls.turns.balance.between_steps)
     return calls
+
+
+def rejoin(strategy: Any, cluster_resolver: Any, compress: str) -> None:
+    """Connects a strategy's workers anew, in the round that this process has been given.
+
+    All workers of that round call this. What has been traced goes on with them.
+
+    Args:
+      strategy: that has used the host collective.
+      cluster_resolver: tells of the round's workers.
+      compress: as for `adopt`.
+
+    Raises:
+      tf.errors.UnavailableError: one of them has gone meanwhile.
+    """
+    calls: Any = calls_of(strategy)
+    calls.group.close()
+    strategy.extended.move(cluster_resolver)
+    try:
+        calls.group = _connect(strategy.extended, compress)
+    except PeerGone as error:
+        raise tf.errors.UnavailableError(None, None, str(error)) from None
+    division = replicas.held(calls.turns.total, calls.group.world)
+    calls.group.hold(division)
+    calls.turns.hold(division[calls.group.rank], calls.group.world)
 
 
 def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
@@ -295,7 +320,8 @@ class HostCrossDeviceOps(cross_device_ops.CollectiveAllReduce):
     def _all_reduce(self, reduce_op, value, replica_id, options):
         values, turns = tf.nest.flatten(value), getattr(self._calls, "turns", None)
         mean = self._group_size if reduce_op == tf.distribute.ReduceOp.MEAN else None
-        if mean and turns and not turns.one_each and not tf.executing_eagerly():
+        varies = turns and (turns.changes or not turns.one_each)
+        if mean and varies and not tf.executing_eagerly():
             # A function may be called in a step, by each replica, or outside, by each worker.
             *results, mean = sum_all(self._calls, [*values, tf.ones([], tf.float64)])
         else:

@@ -6,8 +6,9 @@ TensorFlow keeps the order of what uses the same variable, through functions, lo
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
@@ -121,8 +122,11 @@ class Calls:
             sums = self._in_packs(wanted, packs, before)
         else:
             before()
-            function = functools.partial(wanted.on, self.group)
-            sums = self._call(function, wanted.inputs, [tensor.dtype for tensor in tensors])
+            sums = self._call(
+                lambda arrays: wanted.on(self.group, arrays),  # of whichever round it is then
+                wanted.inputs,
+                [tensor.dtype for tensor in tensors],
+            )
         for total, tensor in zip(sums, tensors, strict=True):
             total.set_shape(tensor.shape)
         return sums
@@ -210,10 +214,8 @@ class Calls:
         """
         function = function if waits else self._in_order(function)
         if tf.executing_eagerly():
-            try:
+            with as_tensorflow_fails():
                 results = function([np.asarray(tensor) for tensor in tensors])
-            except PeerGone as error:
-                raise tf.errors.UnavailableError(None, None, str(error)) from None
             return [tf.constant(r, t) for r, t in zip(results, dtypes, strict=True)]
 
         def on_arrays(_, *arrays: np.ndarray) -> list[np.ndarray]:
@@ -235,6 +237,19 @@ class Calls:
                 results = [tf.identity(result) for result in results]
                 tf.raw_ops.AssignVariableOp(resource=self._order.handle, value=tf.constant(0))
         return results
+
+
+@contextlib.contextmanager
+def as_tensorflow_fails() -> Iterator[None]:
+    """While it lasts a peer's end is the error that TensorFlow's own collectives have for it.
+
+    Raises:
+      tf.errors.UnavailableError: instead of `PeerGone`.
+    """
+    try:
+        yield
+    except PeerGone as error:
+        raise tf.errors.UnavailableError(None, None, str(error)) from None
 
 
 def _said(text: str) -> np.ndarray:

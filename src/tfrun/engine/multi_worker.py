@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import signal
 import threading
@@ -15,6 +16,8 @@ from tensorflow.python.distribute import collective_all_reduce_strategy as upstr
 from tensorflow.python.distribute import distribute_lib, multi_worker_util, values
 from tensorflow.python.eager import context
 
+from tfrun.cluster.cluster_spec import TaskKey
+from tfrun.cluster.tf_config import parse_tf_config
 from tfrun.collective import stamps
 from tfrun.engine import (
     communication,
@@ -28,7 +31,8 @@ from tfrun.engine import (
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.job import unmatched_call
 from tfrun.job.errors import TfrunError, UsageError
-from tfrun.job.world import fixed_replicas
+from tfrun.job.settings import settings
+from tfrun.job.world import fixed_replicas, may_stay, tf_config
 from tfrun.process import allocator, channel, progress
 
 TFConfigClusterResolver = tf.distribute.cluster_resolver.TFConfigClusterResolver
@@ -126,6 +130,32 @@ class HostExtended(MultiWorkerExtended):
     def _initialize_multi_worker(self, cluster_resolver):
         upstream.CollectiveAllReduceExtended._initialize_multi_worker(self, cluster_resolver)
 
+    def _in_multi_worker_mode(self):
+        return may_stay() or super()._in_multi_worker_mode()
+
+    def _reduce_to(self, reduce_op, value, destinations, options):
+        own = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
+        if self._num_workers > 1 or not may_stay() or isinstance(value, values.Mirrored):
+            return super()._reduce_to(reduce_op, value, destinations, options)
+        if tf.executing_eagerly() or isinstance(own, tf.IndexedSlices):
+            return super()._reduce_to(reduce_op, value, destinations, options)
+        # What is traced while this worker is alone is to reduce when there are others, too.
+        options = self._communication_options.merge(options)
+        ops = self._get_cross_device_ops(own)
+        return ops.reduce(reduce_op, own, destinations=destinations, options=options)
+
+    def move(self, cluster_resolver) -> None:
+        """Takes note of another round's workers: how many they are, and which is this one."""
+        cluster = multi_worker_util.normalize_cluster_spec(cluster_resolver.cluster_spec())
+        task = cluster_resolver.task_type, cluster_resolver.task_id
+        self._cluster_resolver, self._cluster_spec = cluster_resolver, cluster
+        self._task_type, self._task_id = task
+        self._id_in_cluster = multi_worker_util.id_in_cluster(cluster, *task)
+        self._num_workers = multi_worker_util.worker_count(cluster, task[0])
+        self._is_chief = multi_worker_util.is_chief(cluster, *task)
+        for name in ("_cross_device_ops", "_host_cross_device_ops"):
+            getattr(self, name)._group_size = self._num_workers
+
 
 class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrategy):
     """Synchronous training on several workers, with every Keras 3 feature that one worker has.
@@ -137,7 +167,7 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         if hasattr(self, "_extended"):  # the script was given it before it asked
             _tell_unused(self, cluster_resolver, communication_options)
             return
-        cluster_resolver = cluster_resolver or TFConfigClusterResolver()
+        cluster_resolver = cluster_resolver or resolver()
         _refuse_servers(cluster_resolver)
         chosen = communication.options(communication_options)
         workers = _worker_count(cluster_resolver)
@@ -160,6 +190,21 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
             _undo_generator_patch()
             self.step_clock = step_clock.StepClock()
             _formed[:] = [weakref.ref(self)]
+
+
+def resolver() -> Any:
+    """Tells of the workers of this round; of a successor that rehearses none but itself."""
+    if not settings().rehearses and tf_config() == os.environ.get("TF_CONFIG", ""):
+        return TFConfigClusterResolver()
+    config = parse_tf_config(tf_config())
+    cluster, task = config.cluster.texts, config.task
+    assert task is not None, "a place in a cluster"
+    if settings().rehearses:
+        cluster = {"worker": [cluster[task.type][task.index]]}
+        task = TaskKey(type="worker", index=0)
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster), task_type=task.type, task_id=task.index, rpc_layer="grpc"
+    )
 
 
 def _instead() -> str:

@@ -34,6 +34,7 @@ class Turns:
     Attributes:
       held: their numbers among all of the job, ascending.
       one_each: whether each worker of the job holds one.
+      changes: whether this worker may come to hold another number of them.
       seconds: what the newest step took, but for the wait for other workers; None of one that was
         the first of its function.
       waited: seconds of it, for other workers.
@@ -48,6 +49,7 @@ class Turns:
 
     def __init__(self, held: Sequence[int], total: int, workers: int, most: int = 0) -> None:
         self.held, self.total, self.one_each = list(held), total, workers == total
+        self.changes = most > len(held)
         self.seconds: float | None = None
         self.waited = 0.0
         self.balance: Any = None
@@ -73,9 +75,16 @@ class Turns:
         self._returned: list[Any] = []  # by each replica, in the newest step
         self.hold(held)
 
-    def hold(self, held: Sequence[int]) -> None:
-        """Between two steps: from now on it holds these, neighbours, ascending."""
+    def hold(self, held: Sequence[int], workers: int | None = None) -> None:
+        """Between two steps: from now on it holds these, neighbours, ascending.
+
+        Args:
+          held: their numbers.
+          workers: of the job, where there is another number of them now.
+        """
         self.held = list(held)
+        if workers is not None:
+            self.one_each = workers == self.total
         for variable, number in zip(self._numbers, held, strict=False):
             variable.assign(number, read_value=False)
 

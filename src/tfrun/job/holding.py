@@ -40,6 +40,12 @@ def move(counts: Sequence[int]) -> None:
     moves, _counts = moves + 1, tuple(counts)
 
 
+def begin_anew() -> None:
+    """A round begins in this process: the replicas are divided evenly among its workers."""
+    global moves, _counts
+    moves, _counts = moves + 1, ()
+
+
 def arrange(decide: Callable[[], None]) -> None:
     """Has `between_steps` call `decide`, which may `move` replicas."""
     _decide[:] = [decide]

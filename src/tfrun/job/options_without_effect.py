@@ -114,6 +114,12 @@ def _without_effect(
     if job.strategy == "script":
         why = "--strategy script leaves a script as it is, and what it does with its batches"
         yield "replicas", why, "Leave out one of them"
+    if job.in_place:
+        for why, other in _nobody_stays(job, external=external):
+            yield "in_place", why, f"Leave out --in-place, or {other}"
+    elif job.spares:
+        why = "it joins workers that go on in their processes, and these all start again"
+        yield "spares", why, "Leave out --spares, or add --in-place"
     if job.balance == "auto" and most == 1:
         yield "balance", "one worker holds all replicas", "Leave out --balance, or add -n"
     elif job.balance == "auto" and (job.replicas or by_default(job)) <= least:
@@ -135,3 +141,24 @@ def _without_effect(
     if not job.max_restarts and job.snapshot_every not in ("0", "0s"):
         why = "--max-restarts 0 recovers from nothing, so nothing is kept to recover from"
         yield "snapshot_every", why, "Leave out one of them"
+
+
+def _nobody_stays(job: JobSpec, *, external: bool) -> Iterator[tuple[str, str]]:
+    """Yields why no worker could go on in its process when another dies, and what else to do."""
+    if external:
+        yield "a TF_CONFIG states this cluster, and its tasks", "unset TF_CONFIG"
+    if job.ps:
+        yield "with --ps a worker's death costs the others nothing", "leave out --ps"
+    elif job.workers.high == 1:
+        yield "one worker leaves none behind", "add -n"
+    elif not job.replicas:
+        yield "no worker computes what another one has", "add --replicas"
+    if job.communication in ("ring", "nccl"):
+        why = f"--communication {job.communication} is TensorFlow's, whose workers all start again"
+        yield why, f"leave out --communication {job.communication}"
+    if job.strategy == "script":
+        yield "--strategy script leaves a script as it is, and its workers alone", "--strategy auto"
+    if not job.max_restarts:
+        yield "--max-restarts 0 recovers from nothing", "leave out --max-restarts 0"
+    if job.balance == "auto":
+        yield "--balance auto moves what a dead worker has held", "leave out --balance"

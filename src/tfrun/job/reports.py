@@ -141,6 +141,26 @@ class Resumed(Placed):
     kind = "resumed"
 
 
+class Stayed(Placed):
+    """It is out of its round, keeps this place's state in its process, and waits for "round"."""
+
+    kind, decisive = "stayed", True
+
+
+class Ready(Report):
+    """A successor has traced its step, and waits for "round"."""
+
+    kind, decisive = "ready", True
+
+
+class CanStay(Report):
+    """Whether it could stay in its process if a peer went now, and why not."""
+
+    kind = "can_stay"
+    can: bool
+    why: str = ""
+
+
 class FirstStep(Placed):
     """It has made the first `made` steps of a training, in this process."""
 

@@ -39,6 +39,7 @@ class TrainingSettings:
       batch_times: how many of a script's batches make a global one.
       replicas: the pieces into which each global batch is divided; 0 is one for each worker.
       balance: "auto", where replicas move from slow workers to fast ones; or "off".
+      in_place: workers whose peer dies go on in their processes, as far as they can.
       communication: "auto", "host", "ring" or "nccl".
       compress: as what gradients travel: "off" (as they are), "bf16" or "fp16".
       overlap: whether the host collective begins to sum before the backward pass ends: "on",
@@ -77,6 +78,7 @@ class TrainingSettings:
     batch_times: int = 1
     replicas: int = 0
     balance: str = "off"
+    in_place: bool = False
     communication: str = "auto"
     compress: str = "off"
     overlap: str = "auto"
@@ -142,6 +144,9 @@ class WorkerSettings(TrainingSettings):
         where other jobs of tfrun run the others.
       await_chief: seconds that the chief may take to come, for a server that ends when the chief
         does; None where the job ends the server.
+      rehearses: it runs the script alone, beside the job, until its step is traced and the job
+        takes it in.
+      rehearses_call: the number of the training that the job is in then.
     """
 
     task: str = ""
@@ -149,6 +154,8 @@ class WorkerSettings(TrainingSettings):
     state_dir: str = ""
     collective_key: str = ""
     await_chief: float | None = None
+    rehearses: bool = False
+    rehearses_call: int = 0
 
     @classmethod
     def of(cls, stated: TrainingSettings, **own: Any) -> WorkerSettings:
@@ -181,6 +188,8 @@ class OwnSettings(TypedDict, total=False):
     ledger: int
     collective_key: str
     await_chief: float
+    rehearses: bool
+    rehearses_call: int
 
 
 def restored(values: Mapping[str, Any]) -> dict[str, Any]:

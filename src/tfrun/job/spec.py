@@ -89,6 +89,7 @@ class JobSpec(TrainingSettings):
       workers: how many workers.
       ps: how many parameter servers; with them a chief is added that runs the script.
       evaluator: a process more evaluates each checkpoint.
+      spares: how many successors are kept ready from the start.
       threads_per_worker: intra-op threads of each worker; None shares the cores out.
       start_method: "fork" from the zygote, "fresh" processes, or "auto" for the platform's.
       scale_batch: multiply a script's batch by the number of workers: see `batch_times`.
@@ -101,6 +102,7 @@ class JobSpec(TrainingSettings):
     workers: WorkerRange = field(default_factory=WorkerRange)
     ps: int = 0
     evaluator: bool = False
+    spares: int = 0
     threads_per_worker: int | None = None
     start_method: str = "auto"
     scale_batch: bool = False

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfrun.job.settings import ROUND, settings
+
+_place: Mapping[str, str] | None = None  # of a process that has moved to another round
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +41,39 @@ class World:
 
 
 def world() -> World:
-    """Returns this process's place in the job; alone in the world outside a job."""
-    return world_from_environment(os.environ, settings().replicas or settings().default_replicas)
+    """Returns this process's place in the job; alone in the world outside a job.
+
+    A successor that rehearses is alone, too, and no chief.
+    """
+    here = place()
+    if not settings().rehearses:
+        return here
+    return replace(here, rank=0, size=1, local_rank=0, local_size=1, is_chief=False)
+
+
+def place() -> World:
+    """This process's place in the job; of a successor that rehearses the one that it may get."""
+    own = settings()
+    return world_from_environment(_place or os.environ, own.replicas or own.default_replicas)
+
+
+def move(environment: Mapping[str, str]) -> None:
+    """From now on this process has the place that a process of this environment would have.
+
+    Its own environment stays as its script has found it.
+    """
+    global _place
+    _place = dict(environment)
+
+
+def tf_config() -> str:
+    """The TF_CONFIG of this process's place; "" for none."""
+    return (_place or os.environ).get("TF_CONFIG", "")
+
+
+def may_stay() -> bool:
+    """Whether this worker may live through several rounds, as who computes replicas of a job."""
+    return settings().in_place and settings().recovers and fixed_replicas() > 1
 
 
 def fixed_replicas() -> int:

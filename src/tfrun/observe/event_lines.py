@@ -80,8 +80,14 @@ def _line(event: JobEvent) -> str | tuple[str, str] | None:
             how = {"recovered": "recovered", "grown": "grown"}.get(
                 kind, "went on without a machine"
             )
+            how += " in place" if event.get("in_place") else ""
             lost = f", {event['lost_steps']} steps lost" if event.get("lost_steps") else ""
-            return f"{how} at step {event['step']:,} after {event['seconds']:.1f} s{lost}"
+            digits = 2 if event.get("in_place") and event["seconds"] < 1 else 1
+            return f"{how} at step {event['step']:,} after {event['seconds']:.{digits}f} s{lost}"
+        case "successor":
+            return _successor_line(name_of(event["task"]), event)
+        case "successors_given_up":
+            return "successors came to nothing, and the job goes on without", "warning"
         case "memory_saved" if event["step"] >= 0:
             return f"step {event['step']:,} was saved from memory"
         case "straggler":
@@ -95,6 +101,21 @@ def _line(event: JobEvent) -> str | tuple[str, str] | None:
             return f"round {event['number']} runs"
         case "worker_report":
             return _report_line(name_of(event["task"]), reports.of(event))
+    return None
+
+
+def _successor_line(name: str, event: JobEvent) -> str | tuple[str, str] | None:
+    match event["state"]:
+        case "started":
+            return f"a successor of {name} starts on {event['agent']}"
+        case "ready":
+            return f"the successor of {name} is ready after {event['seconds']:.1f} s"
+        case "taken":
+            return f"a successor is {name} from round {event['round']} on"
+        case "lost":
+            return f"the successor of {name} is lost with {event['agent']}", "warning"
+        case "ended":
+            return f"the successor of {name} came to nothing: {event['status']}", "warning"
     return None
 
 

@@ -55,6 +55,13 @@ def _job(view: Mapping[str, Any]) -> Iterator[Metric]:
         kinds[recovery["kind"]] = kinds.get(recovery["kind"], 0) + 1
     rounds = "Rounds that followed another one, by why."
     yield _by("tfrun_round_changes_total", rounds, "kind", kinds)
+    where = {"in_place": 0, "afresh": 0}
+    for recovery in recoveries:
+        where["in_place" if recovery.get("in_place") else "afresh"] += 1
+    changes = "The same, by whether workers that were left stayed in their processes."
+    yield _by("tfrun_round_changes_by_start_total", changes, "start", where)
+    waiting = "Processes that are to take the places of workers."
+    yield _by("tfrun_successors", waiting, "state", view.get("successors") or {})
     for name, key, text in (
         ("tfrun_recovery_seconds_total", "seconds", "Time between a loss and the next step."),
         ("tfrun_lost_steps_total", "lost_steps", "Steps that had to be done again."),

@@ -22,6 +22,7 @@ class Rounds:
     checkpoint: dict[str, Any] | None = None
     has_stepped: bool = False  # in the newest round
     _broken: bool = False
+    _successors: dict[str, str] = field(default_factory=dict)
 
     def add(self, event: JobEvent) -> None:
         """Takes the next event."""
@@ -36,8 +37,13 @@ class Rounds:
                 self.rounds[-1]["how"] = self.rounds[-1]["how"] or event["how"]
             case "recovered" | "grown" | "machine_preempted" as kind:
                 found = {name: event.get(name) for name in ("seconds", "step", "lost_steps")}
+                found["in_place"] = bool(event.get("in_place"))
                 self.recoveries.append({"time": time, **found, "kind": kind})
                 self.restarts, self._broken = event.get("restarts", self.restarts), False
+            case "successor":
+                self._successors.pop(event["successor"], None)
+                if event["state"] in ("started", "ready"):
+                    self._successors[event["successor"]] = event["state"]
             case "memory_saved" if event["step"] >= 0:
                 self.checkpoint = {"step": event["step"], "time": time}
             case "worker_report":
@@ -59,6 +65,12 @@ class Rounds:
         self.rounds[-1]["states"].append([state, time])
         if state == "ended":
             self.rounds[-1]["ended"] = time
+
+    @property
+    def successors(self) -> dict[str, int]:
+        """How many successors run their script, and how many are ready."""
+        states = list(self._successors.values())
+        return {"starting": states.count("started"), "ready": states.count("ready")}
 
     @property
     def newest(self) -> dict[str, Any]:

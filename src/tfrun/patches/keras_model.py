@@ -6,15 +6,15 @@ import tensorflow as tf
 
 from tfrun.engine import adopted_script, adoption, script_calls
 from tfrun.engine.local_mode import in_local_mode
-from tfrun.train import fit
+from tfrun.train import fit, on_batch
 
 _LOOPS = {
     "fit": fit.run_fit,
     "evaluate": fit.run_evaluate,
     "predict": fit.run_predict,
-    "train_on_batch": fit.run_train_on_batch,
-    "test_on_batch": fit.run_on_batch,
-    "predict_on_batch": fit.run_predict_on_batch,
+    "train_on_batch": on_batch.run_train_on_batch,
+    "test_on_batch": on_batch.run_on_batch,
+    "predict_on_batch": on_batch.run_predict_on_batch,
 }
 
 

@@ -188,9 +188,9 @@ def _is_in_tensorflow() -> bool:
     return "/tensorflow/python/" in name.replace(os.sep, "/")
 
 
-def path_of(folder: Path, task: str) -> Path:
-    """The file of a worker in its machine's state directory."""
-    return folder / f"progress-{task.replace(':', '-')}"
+def path_of(folder: Path, process: str) -> Path:
+    """The file of a worker's process in its machine's state directory; its task may change."""
+    return folder / f"progress-{process.replace(':', '-')}"
 
 
 def read(path: Path) -> Reading | None:
@@ -208,7 +208,7 @@ def own() -> Progress | None:
     """This worker's progress; None outside a job."""
     folder, task = settings().state_path, settings().task
     try:
-        made = Progress(path_of(folder, task)) if folder and task else None
+        made = Progress(path_of(folder, str(os.getpid()))) if folder and task else None
     except OSError:
         return None  # the memory is full: nobody watches
     if made is not None:

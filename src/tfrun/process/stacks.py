@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import os
 import signal
 import sys
 import time
@@ -29,9 +30,9 @@ LOOK_SECONDS = 0.02
 MAX_BYTES = 1 << 16
 
 
-def path_of(folder: Path, task: str) -> Path:
-    """The file of a worker in its machine's state directory."""
-    return folder / f"stacks-{task.replace(':', '-')}"
+def path_of(folder: Path, process: str) -> Path:
+    """The file of a worker's process in its machine's state directory; its task may change."""
+    return folder / f"stacks-{process.replace(':', '-')}"
 
 
 def write_on_signal() -> None:
@@ -43,7 +44,7 @@ def write_on_signal() -> None:
     folder, task = settings().state_path, settings().task
     if not folder or not task:
         return
-    path = path_of(folder, task)
+    path = path_of(folder, str(os.getpid()))
     hidden = path.with_name(f".{path.name}")
     try:
         file = hidden.open("ab")

@@ -156,6 +156,11 @@ def durable() -> Durable | None:
         return _durable[0]
 
 
+def forget() -> None:
+    """This worker has become the chief, or is it no more."""
+    _durable.clear()
+
+
 def fetch_into(folder: Path, *, rather_disk: bool = False) -> None:
     """Brings what an earlier job in this run directory has saved into the snapshots' folder.
 

@@ -44,6 +44,15 @@ class FitData:
         self._validations = _Validations(model, arguments, on_servers=on_servers)
         self._random = random_state.take()
 
+    def rehearse_validation(self) -> None:
+        """Traces a step of its validation, whose result nobody wants."""
+        self._validations.rehearse()
+
+    @property
+    def why_not_again(self) -> str:
+        """Why its validation cannot begin anew in this process; "" if it can."""
+        return "" if self._validations.is_exact else "its validation data cannot be read anew"
+
     @property
     def stand(self) -> Stand:
         """How often the data has been begun (`Passes.stand`): of training, of validations.
@@ -168,7 +177,7 @@ class _Validations:
         self._data = data_adapter_utils.unpack_x_y_sample_weight(given) if given else (None,) * 3
         x = self._data[0]
         exact = x is None or isinstance(x, Dataset) or can_convert_arrays(self._data)
-        self._has_memory = not (exact or on_servers)
+        self._has_memory, self.is_exact = not (exact or on_servers), exact
 
     @property
     def stand(self) -> list[int] | None:
@@ -189,6 +198,16 @@ class _Validations:
         model._maybe_symbolic_build(iterator=iterator)  # `evaluate` looks at a batch each time
         iterator.reset()
         iterator.pass_by()
+
+    def rehearse(self) -> None:
+        """Makes one step of it."""
+        if self._data[0] is None:
+            return
+        model = self._model
+        model.make_test_function()
+        for _, _, iterator in self._iterator():
+            model.test_function(iterator)
+            return
 
     def check(self, expected: list[int] | None) -> None:
         """Refuses to validate with another pass over the data than the script's earlier run.

@@ -129,8 +129,7 @@ class FitKeeper(Keeper):
 
     # --- what a successor gets ---------------------------------------------------------------
 
-    def state(self) -> Snapshot | None:
-        """The newest whole state; None when there is none."""
+    def state(self, *, whole: bool = True) -> Snapshot | None:
         held, place, totals = self._held, self.place, self._step_totals
         random = self._held_random
         if self._step_began is not None and self._commit is not None:
@@ -167,7 +166,9 @@ class FitKeeper(Keeper):
             arrays["data exact"], arrays["data values"] = self._plan.sketches
         random = random or self._random(place.step)
         done = self.iterations()
-        return self._whole(place, values, arrays, held=held, random=random, iterations=done)
+        return self._whole(
+            place, values, arrays, held=held, random=random, iterations=done, whole=whole
+        )
 
     def _random(self, step: int) -> random_state.State:
         """What the global generators held when these steps of the epoch had their batches."""

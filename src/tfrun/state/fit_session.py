@@ -17,15 +17,16 @@ from tfrun.engine import variable_values
 from tfrun.engine.trained_model import build_first, resume_with_logs
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
-from tfrun.job.world import world
+from tfrun.job.settings import settings
+from tfrun.job.world import may_stay, world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import finished_calls, snapshot
+from tfrun.state import finished_calls, leave_round, next_round, share_snapshot, snapshot
 from tfrun.state.callback_state import append_to_logs
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
 from tfrun.state.fit_keeper import FitKeeper, iterations_of
-from tfrun.state.session import Meter, Session
+from tfrun.state.session import GoesOn, Meter, Session
 from tfrun.state.snapshot import Snapshot
 
 _PAST = (
@@ -51,8 +52,9 @@ class FitSession(Session[FitKeeper]):
         plan: FitPlan,
         folder: Path,
         meter: Meter,
+        goes_on: GoesOn | None = None,
     ) -> None:
-        super().__init__(strategy, folder, meter, self._saved_model)
+        super().__init__(strategy, folder, meter, self._saved_model, goes_on)
         self._model, self._plan = model, plan
         self._data = call.arguments.get("x")
         self._end: int = call.arguments.get("epochs") or 1
@@ -63,6 +65,7 @@ class FitSession(Session[FitKeeper]):
         self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
         self._together = 1  # steps of the last execution
         self._progress = None if self.on_servers else progress.own()
+        self._said: str | None = None  # why it could not stay
 
     # --- calls that are done -----------------------------------------------------------------
 
@@ -126,6 +129,7 @@ class FitSession(Session[FitKeeper]):
         if self._progress:
             self._progress.begins()
         self._count()
+        self._say_whether_it_stays(self.why_not_stay())
         kept = self._kept
         build_first(self._model, False)
         if kept is not None:
@@ -208,10 +212,13 @@ class FitSession(Session[FitKeeper]):
         """All callbacks have seen the step end."""
         assert self.keeper is not None
         place, logs = self.keeper.place, self.keeper.logs
-        if not self.has_stepped:
+        if not self.has_stepped and not settings().rehearses:
             self.first_steps(place, self._iterations(), self._together)
         done = place.step - self.keeper.ahead
         made, step = self._together, self._steps
+        if settings().rehearses:
+            self._reads.rehearse_validation()
+            raise PeersLeft  # all is traced
         self.after_steps(epoch=place.epoch, in_epoch=done, step=step, made=made, logs=logs)
 
     def epoch_trained(self) -> None:
@@ -239,12 +246,62 @@ class FitSession(Session[FitKeeper]):
         optimizer = getattr(model, "optimizer", None)
         return Saved(model=model, optimizer=optimizer, variables=found)
 
+    def why_not_stay(self) -> str:
+        if self._strategy is None or not may_stay():
+            return "the job does not say --in-place"
+        if (iterator := self._plan.iterator) is not None and not iterator.is_exact:
+            return "its data cannot be read anew from the middle of an epoch"
+        return self._reads.why_not_again
+
+    def _say_whether_it_stays(self, why_not: str) -> None:
+        if self._strategy is not None and may_stay() and why_not != self._said:
+            self._said = why_not
+            channel.emit(reports.CanStay(can=not why_not, why=why_not))
+
+    def goes_on(self, error: BaseException) -> GoesOn | None:
+        """Takes this training into the job's next round, in this process.
+
+        Returns:
+          Where it goes on; None where it cannot.
+        """
+        is_peers = isinstance(error, PeersLeft) or is_peer_error(type(error).__name__, str(error))
+        if not is_peers or self.why_not_stay():
+            return None
+        leave_round.keeping()
+        if settings().rehearses:
+            if not isinstance(error, PeersLeft):
+                return None
+            keeper = mine = None
+        else:
+            keeper = self.keeper
+            mine = keeper.state(whole=False) if keeper else None
+        if keeper is not None and mine is None:  # in the middle of a step that cannot be undone
+            return None
+        stand = (self.number, -1, 0, 0, 0)
+        if mine is not None:
+            stand = (*mine.place, int(mine.values["began"]), int(mine.values["trained"]))
+        try:
+            state = next_round.enter(
+                self._strategy, stand, mine, self._whole_state, self._iterations(), self.keep
+            )
+        except share_snapshot.Apart:
+            return None
+        return GoesOn(number=self.number, state=state)
+
+    def _whole_state(self) -> Snapshot:
+        kept = self.keeper.state() if self.keeper else None
+        assert kept is not None
+        return kept
+
     def failed(self, error: BaseException) -> None:
         """Keeps the state when a peer's end has cut the call off.
 
         Raises:
           PeersLeft: it has; no `except Exception` of the script is to hold the next round up.
         """
+        if isinstance(error, PeersLeft):
+            self.keep()
+            raise error
         if not is_peer_error(type(error).__name__, str(error)):
             return
         self.keep()
@@ -254,6 +311,7 @@ class FitSession(Session[FitKeeper]):
         """Takes back what `fit` was told."""
         self._meter.closes()
         super().close()
+        self._say_whether_it_stays("it is in no fit")
         if self._progress:
             self._progress.other()
         self._model._initial_epoch = 0

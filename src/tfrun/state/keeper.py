@@ -48,8 +48,12 @@ class Keeper:
 
     # --- what the two kinds say of themselves --------------------------------------------------
 
-    def state(self) -> Snapshot | None:
-        """The newest whole state; None when there is none, or none is needed."""
+    def state(self, *, whole: bool = True) -> Snapshot | None:
+        """The newest whole state; None when there is none, or none is needed.
+
+        Args:
+          whole: with all variables; else with those alone that do not hold it.
+        """
         raise NotImplementedError
 
     def _look_at_variables(self) -> None:
@@ -104,10 +108,23 @@ class Keeper:
         held: Mapping[str, tf.Tensor],
         random: random_state.State,
         iterations: int,
+        whole: bool = True,
     ) -> Snapshot:
-        """The state: `values` with their `arrays`, and all variables as they are or are held."""
+        """The state: `values` with their `arrays`, and all variables as they are or are held.
+
+        Args:
+          place: where it stands.
+          values: see above.
+          arrays: likewise.
+          held: what variables held then, by name; the others are as they are.
+          random: what Python's and numpy's generators held.
+          iterations: steps of the optimizer.
+          whole: see `state`.
+        """
         for name, variable in self._variables.items():
             value = held.get(name)
+            if value is None and not whole:
+                continue
             value = variable_values.hold([variable])[0] if value is None else value
             arrays[name] = value.numpy()
         values = {

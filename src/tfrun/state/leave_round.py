@@ -27,6 +27,7 @@ from tfrun.process.peers_left import PeersLeft
 from tfrun.state import save_on_preemption, snapshot
 from tfrun.state.snapshot import Place
 
+ROUND = "round"  # what an agent says to one that stays: its place in the next round
 GO_SECONDS = 1.0
 REST_SECONDS = 2.0  # so long the training's own thread has to notice by itself
 LOOK_SECONDS = 0.5  # from look to look at where it stands
@@ -35,9 +36,13 @@ LOOKS = 4  # at a worker that is about to be ended
 _keeping = 0  # calls of `fit` that catch what ends them
 # Of loops of the script's own, where only its end catches their errors: what keeps the state of
 # one that a peer's end has cut off, and what ends one.
+_kept_by: list[Callable[[], None]] = []  # keeps the state of one that waits for the next round
 _open: dict[Callable[[], None], Callable[[], None]] = {}
 _told = False
+_waits = False  # out of its round, in this process, for the next one
+_leaves = 0  # how often it was told to leave this round
 _keeps = threading.Event()
+_placed = threading.Event()  # it has been given its place in the next round
 _regroup_wanted = False
 
 
@@ -46,6 +51,7 @@ def listen() -> None:
     channel.when("leave", _leave)
     channel.when("regroup", _regroup)
     channel.when("keep", _keep_before_the_end)
+    channel.when(ROUND, _take_place)
 
 
 def say_resumed(place: Place, step: int) -> None:
@@ -124,9 +130,48 @@ def script_ended() -> None:
         _leave()  # now that nothing is lost by it
 
 
+def wait_for_round(place: Place, step: int, keep: Callable[[], None]) -> str:
+    """Tells that this worker stays, and waits until it is given its place in the next round.
+
+    Told to leave a second time, it keeps its state as any other that leaves, and ends.
+
+    Args:
+      place: where the state stands that it holds.
+      step: of the training, in all.
+      keep: writes the state to the machine's memory.
+
+    Returns:
+      Its place, as the agent says it.
+    """
+    global _waits
+    _placed.clear()
+    _kept_by[:] = [keep]
+    _waits = True
+    _keeps.set()
+    rehearsed = settings().rehearses
+    channel.emit(reports.Ready() if rehearsed else reports.Stayed(key=list(place), step=step))
+    _placed.wait()
+    return channel.text_of(ROUND)
+
+
+def _take_place() -> None:
+    """In the channel's own thread: what is heard after it is of the next round."""
+    global _told, _waits, _leaves, _regroup_wanted
+    _told = _waits = _regroup_wanted = False
+    _leaves = 0
+    _keeps.clear()
+    _placed.set()
+
+
 def _leave() -> None:
-    global _told
-    _told = True
+    global _told, _leaves
+    _told, _leaves = True, _leaves + 1
+    if _waits and _leaves > 1:
+        for keep in _kept_by:
+            keep()
+        _end()
+    if _waits:
+        return
     if _keeping or _open:
         threading.Thread(target=_leave_at_rest, name="tfrun leaving", daemon=True).start()
         abort_collectives()
@@ -183,6 +228,7 @@ def abort_collectives() -> None:
 
     if group := host_collective.current():
         group.abort("a peer has left the round")
+        return  # TensorFlow's own are not used, and stay aborted
     here: Any = context.context()
     here.abort_collective_ops(
         tf.errors.UNAVAILABLE, "Collective ops is aborted by: a peer has left the round"

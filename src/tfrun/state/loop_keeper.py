@@ -102,7 +102,7 @@ class LoopKeeper(Keeper):
 
     # --- what a successor gets -----------------------------------------------------------------
 
-    def state(self) -> Snapshot | None:
+    def state(self, *, whole: bool = True) -> Snapshot | None:
         """The newest whole state; None when there is none, or none is needed."""
         held, progress, is_after = self._held, self._progress, False
         if self._step_began is not None and self._is_trusted:

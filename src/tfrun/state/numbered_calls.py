@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.data.ledger import writer as ledger
+from tfrun.job.settings import settings
 from tfrun.state import durable_checkpoints, share_snapshot, snapshot
 from tfrun.state.snapshot import Place
 
@@ -37,6 +38,8 @@ def before_next(action: Callable[[], None]) -> None:
 
 def target(strategy: Any | None, folder: Path, *, on_servers: bool = False) -> Place | None:
     """Where the script's earlier run had come to; None in a first run. A collective, once."""
+    if settings().rehearses:  # what its variables hold comes from the others
+        return Place(call=settings().rehearses_call)
     if not _target:
         durable_checkpoints.fetch_into(folder, rather_disk=on_servers)
         done = snapshot.last_call(folder)

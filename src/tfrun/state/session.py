@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -53,6 +54,19 @@ class Meter(Protocol):
     def closes(self) -> None: ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class GoesOn:
+    """A training that goes on in this process, with others.
+
+    Attributes:
+      number: of the training in the script.
+      state: in which it does; None where it is at its beginning.
+    """
+
+    number: int
+    state: Snapshot | None
+
+
 class Session(Generic[K]):
     """What recovery has to do with one training.
 
@@ -61,6 +75,7 @@ class Session(Generic[K]):
       folder: this machine's snapshots.
       meter: measures its steps.
       saved: gives what it becomes in a TensorFlow checkpoint.
+      goes_on: the number and the state of a training that goes on in this process.
 
     Attributes:
       on_servers: the state is on parameter servers, and only checkpoints keep it.
@@ -73,14 +88,22 @@ class Session(Generic[K]):
     on_servers: ClassVar[bool] = False
 
     def __init__(
-        self, strategy: Any | None, folder: Path, meter: Meter, saved: Callable[[], Saved]
+        self,
+        strategy: Any | None,
+        folder: Path,
+        meter: Meter,
+        saved: Callable[[], Saved],
+        goes_on: GoesOn | None = None,
     ) -> None:
-        self.number = calls.begin()
+        self._goes_on = goes_on
+        self.number = calls.begin() if goes_on is None else goes_on.number
         self.keeper: K | None = None
         self._strategy, self._folder, self._meter, self._saved = strategy, folder, meter, saved
         self._recovers = settings().recovers and not self.on_servers
         self._periodic = interval(settings().snapshots)
-        self._target = calls.target(strategy, folder, on_servers=self.on_servers)
+        self._target = None
+        if goes_on is None:
+            self._target = calls.target(strategy, folder, on_servers=self.on_servers)
         self._training: save_on_preemption.Preemptible | None = None
         self.changing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
         self.has_stepped = False
@@ -125,6 +148,8 @@ class Session(Generic[K]):
         """
         self._training = save_on_preemption.Preemptible(self._saved, self._state_aside)
         self.changing, target = self._training.changing, self._target
+        if self._goes_on is not None:
+            return self._goes_on.state
         if target is None or target.call != self.number:
             return None
         path = snapshot.path_of(self._folder, target)
@@ -139,7 +164,7 @@ class Session(Generic[K]):
         if (saving := durable()) is not None:
             saving.prepare(what)  # here, not while a step is being traced
             saving.resumes(self.number, step)
-        if self._strategy is not None:
+        if self._strategy is not None and self._goes_on is None:
             # Before the first step: a state that differs between workers must not be trained on.
             check_in_sync(what.variables.items())
         leave_round.say_resumed(kept.place, step)
@@ -181,7 +206,7 @@ class Session(Generic[K]):
         if self._periodic.due(made) and world().local_rank == 0 and self.keeper is not None:
             self._write(self.keeper.state())
         self.save_if_due(step, epoch_ended=False)
-        leave_round.leave_to_regroup(self.keep)
+        leave_round.leave_to_regroup(self._keep_unless_it_stays)
 
     def save_if_wanted(self) -> None:
         """Between any two steps: the machine may be being preempted."""
@@ -200,6 +225,14 @@ class Session(Generic[K]):
             kept = self.keeper.state()
             if kept is not None:
                 saving.submit(self._saved(), kept)
+
+    def why_not_stay(self) -> str:
+        """Why this process cannot go on with the training in the next round; "" if it can."""
+        return "a loop of the script's own"
+
+    def _keep_unless_it_stays(self) -> None:
+        if self.why_not_stay():
+            self.keep()
 
     def keep(self) -> None:
         """A peer's end has cut the training off: writes the snapshot."""

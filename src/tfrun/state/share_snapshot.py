@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,40 @@ def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
         _leave(path, blob)
         mine = snapshot.parse(blob)
     return mine
+
+
+def level(
+    strategy: Any, stand: tuple[int, ...], mine: Snapshot | None, whole: Callable[[], Snapshot]
+) -> Snapshot | None:
+    """The state that all go on from, of those that workers hold in their processes; a collective.
+
+    Args:
+      strategy: that of the training.
+      stand: how far this worker is, the number of its training first; as long on all.
+      mine: what its variables do not hold of its state.
+      whole: all of it.
+
+    Returns:
+      `mine` where none is further.
+
+    Raises:
+      Apart: they are in different trainings.
+    """
+    rows = [tuple(row) for row in _rows(strategy, np.array(stand, np.int64)).tolist()]
+    newest = max(rows)
+    if all(row == newest for row in rows):
+        return mine
+    if any(row[0] != newest[0] for row in rows):
+        raise Apart
+    is_source = world().rank == rows.index(newest)
+    data = snapshot.data_of(whole()) if is_source else b""
+    length = int(sum_over_workers(strategy, np.array([len(data)], np.int64))[0])
+    blob = bytes_from(strategy, data, length, is_source=is_source)
+    return mine if stand == newest else snapshot.parse(blob)
+
+
+class Apart(Exception):
+    """Workers that stay are in different trainings of the script."""
 
 
 def _leave(path: Path, blob: bytes) -> None:

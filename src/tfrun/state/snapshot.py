@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load, save_file
+from safetensors.numpy import load, save, save_file
 
 from tfrun.checkpoint.side_files import as_plain, as_they_were
 from tfrun.job import files, reports
@@ -163,14 +163,24 @@ def write_file(path: Path, snapshot: Snapshot) -> None:
     Raises:
       OSError: there is no room, or no right.
     """
+    arrays, header = _as_file(snapshot)
+    with files.whole(path) as temporary:
+        save_file(arrays, temporary, header)
+
+
+def data_of(snapshot: Snapshot) -> bytes:
+    """What a file holds; `parse` is its inverse."""
+    return save(*_as_file(snapshot))
+
+
+def _as_file(snapshot: Snapshot) -> tuple[dict[str, NDArray], dict[str, str]]:
     arrays, dtypes = as_plain(snapshot.arrays)
     header = {
         **snapshot.meta,
         "dtypes": dtypes,
         "crc32": {name: zlib.crc32(array) for name, array in arrays.items()},
     }
-    with files.whole(path) as temporary:
-        save_file(arrays, temporary, {"tfrun": json.dumps(header)})
+    return arrays, {"tfrun": json.dumps(header)}
 
 
 def read_file(path: Path) -> Snapshot | None:

@@ -9,25 +9,22 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
-import numpy as np
-from keras.src.backend import compute_output_spec
 
 from tfrun.data import errors
 from tfrun.data.keras import global_batch
 from tfrun.data.keras.fit_plan import FitPlan
-from tfrun.engine import own_steps, replica, scaled_rate, step_clock
+from tfrun.engine import own_steps, replica, step_clock
 from tfrun.engine.agree import check_same_call, mean_over_workers, multi_worker_strategy
 from tfrun.engine.local_mode import (
     alone,
     forget_functions,
     in_local_mode,
-    on_own_batch,
     refused,
 )
-from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
+from tfrun.process.peers_left import PeersLeft
 from tfrun.ps import server_strategy
 from tfrun.state.fit_session import FitSession, SessionCallback
 from tfrun.state.leave_round import keeping_state
@@ -93,21 +90,37 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
         history = session.replay(given, functools.partial(_build, original, call, plan))
         if history is not None:
             return history
+        if settings().rehearses:
+            raise SystemExit("this machine does not hold what the training before has left")
     arrange = session.arrange if trial is None else trial.around(session.arrange)
     with contextlib.ExitStack() as stack:
         if not on_servers:
             tell_training(optimizer, plan.reads, strategy, script_batch)
             stack.enter_context(errors.coded_sharding())
             stack.enter_context(keeping_state())
-        try:
-            history = _fit(original, model, call, plan, strategy, arrange)
-            session.keep_result(history, given)
-            return history
-        except Exception as error:
-            session.failed(error)
-            raise
-        finally:
-            session.close()
+        as_given = dict(call.arguments)
+        while True:
+            try:
+                history = _fit(original, model, call, plan, strategy, arrange)
+                session.keep_result(history, given)
+                return history
+            except (Exception, PeersLeft) as error:
+                goes_on = session.goes_on(error) if trial is None else None
+                if goes_on is None:
+                    session.failed(error)
+                    raise
+            finally:
+                session.close()
+            # In another round, with other workers, in this process.
+            call.arguments.clear()
+            call.arguments.update(as_given)
+            before = plan
+            plan = _plan(model, call.arguments, on_servers)
+            plan.exact, plan.begins = before.exact, before.begins
+            model._eval_epoch_iterator = None
+            meter = StepMeter(step_clock.of(strategy), fetches=True)
+            session = kind(model, strategy, call, plan, folder, meter, goes_on)
+            arrange = session.arrange
 
 
 def _plan(model: keras.Model, arguments: Mapping[str, Any], on_servers: bool) -> FitPlan:
@@ -214,75 +227,6 @@ def run_predict(original: Method, model: keras.Model, args: tuple, kwargs: dict[
         if "batch_outputs" not in str(error):
             raise
         raise errors.empty("model.predict, x") from None
-
-
-def run_on_batch(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Runs `test_on_batch`; in local mode on this worker."""
-    if in_local_mode() and multi_worker_strategy(model) is not None:
-        with alone(model):
-            return original(model, *args, **kwargs)
-    _check_one_replica_each(model, "model.test_on_batch")
-    return original(model, *args, **kwargs)
-
-
-def _check_one_replica_each(model: keras.Model, call: str) -> None:
-    """Refuses a call with this worker's own batch, which is one replica's.
-
-    Raises:
-      TfrunError: TFRUN-518.
-    """
-    turns = replica.turns_of(model.distribute_strategy)
-    if turns and not turns.one_each:
-        raise TfrunError(
-            "TFRUN-518",
-            f"{call} takes this worker's own batch, and the job has {turns.total} replicas",
-            where=call,
-            expected="one replica on each worker, or Keras's fit and evaluate",
-            fix="Leave out --replicas, or call fit or evaluate",
-        )
-
-
-def run_predict_on_batch(
-    original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]
-) -> Any:
-    """Runs `predict_on_batch` on this worker's own batch: its rows, each once.
-
-    Keras runs the batch on every replica and puts all results one behind the other.
-    """
-    strategy = multi_worker_strategy(model)
-    if strategy is None:
-        outputs = original(model, *args, **kwargs)
-        copies = model.distribute_strategy.num_replicas_in_sync
-        if copies == 1 or server_strategy.strategy_of(model) is not None:
-            return outputs
-        return keras.tree.map_structure(lambda leaf: leaf[: leaf.shape[0] // copies], outputs)
-    if in_local_mode():
-        with alone(model):
-            return original(model, *args, **kwargs)
-    if not model.built:
-        x: Any = inspect.signature(original).bind(model, *args, **kwargs).arguments["x"]
-        symbols = keras.tree.map_structure(_symbol, x)
-        with strategy.scope():
-            compute_output_spec(model, symbols, training=False)
-    with on_own_batch(strategy, model):
-        return original(model, *args, **kwargs)
-
-
-def _symbol(array: Any) -> Any:
-    array = array if hasattr(array, "dtype") else np.asarray(array)
-    dtype = keras.backend.standardize_dtype(array.dtype)
-    return keras.KerasTensor((None, *array.shape[1:]), dtype)
-
-
-def run_train_on_batch(
-    original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]
-) -> Any:
-    """Runs `train_on_batch`, which one worker cannot do without the others."""
-    if in_local_mode() and multi_worker_strategy(model) is not None:
-        raise refused("model.train_on_batch")
-    _check_one_replica_each(model, "model.train_on_batch")
-    scaled_rate.check_elsewhere("model.train_on_batch")
-    return original(model, *args, **kwargs)
 
 
 def _run_loop(

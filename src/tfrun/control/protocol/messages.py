@@ -55,12 +55,16 @@ class WorkerStarted(RoundMessage):
 
 
 class WorkerReport(RoundMessage):
-    """What a worker's own code reported: `{"kind": "error" | "done" | "fit_end" | …}`."""
+    """What a worker's own code reported: `{"kind": "error" | "done" | "fit_end" | …}`.
+
+    `port` is reserved for the worker's place in the next round, where it stays; else 0.
+    """
 
     kind = "worker_report"
     task: str
     time: float
     report: dict
+    port: int = 0
 
 
 class WorkerExited(RoundMessage):
@@ -76,6 +80,36 @@ class WorkerExited(RoundMessage):
     code: int
     out_of_memory: bool
     requested: bool
+    tail: str
+
+    @property
+    def status(self) -> ExitStatus:
+        return ExitStatus(code=self.code, out_of_memory=self.out_of_memory)
+
+
+class SuccessorStarted(Message):
+    """A successor runs its script, beside the job."""
+
+    kind = "successor_started"
+    successor: str
+    pid: int
+
+
+class SuccessorReady(Message):
+    """Its step is traced, and it waits; `port` is reserved for its place in a round."""
+
+    kind = "successor_ready"
+    successor: str
+    port: int
+
+
+class SuccessorExited(Message):
+    """Its process has ended before it had a place; the fields are those of `WorkerExited`."""
+
+    kind = "successor_exited"
+    successor: str
+    code: int
+    out_of_memory: bool
     tail: str
 
     @property
@@ -204,6 +238,8 @@ class StartTask(Record):
       awaits: the peers that it waits for in the workers' start, each as (task, address).
       environment: of its process, on top of the machine's.
       settings: in which it differs from the others of its machine.
+      takes: the process that waits for this place: the name of a task of the round before, which
+        has stayed, or of a successor; "" is a new process.
     """
 
     task: str
@@ -215,21 +251,45 @@ class StartTask(Record):
     awaits: Sequence[Sequence[str]]
     environment: dict[str, str]
     settings: OwnSettings
+    takes: str = ""
 
 
 class StartRound(RoundMessage):
-    """Start these tasks, each a `StartTask` as JSON has it."""
+    """Start these tasks, each a `StartTask` as JSON has it.
+
+    `in_place`: the round begins here and now, without `Prepare`, with processes that wait.
+    """
 
     kind = "start_round"
     tasks: list
+    in_place: bool = False
 
     @classmethod
-    def of(cls, round: int, tasks: Iterable[StartTask]) -> StartRound:
-        return cls(round=round, tasks=[vars(task) for task in tasks])
+    def of(cls, round: int, tasks: Iterable[StartTask], *, in_place: bool = False) -> StartRound:
+        return cls(round=round, tasks=[vars(task) for task in tasks], in_place=in_place)
 
     @property
     def each(self) -> list[StartTask]:
         return [StartTask(**task) for task in self.tasks]
+
+
+class StartSuccessor(Message):
+    """Start a successor that is to become `task`, a `StartTask` as JSON has it."""
+
+    kind = "start_successor"
+    successor: str
+    task: dict
+
+    @property
+    def started(self) -> StartTask:
+        return StartTask(**self.task)
+
+
+class StopSuccessors(Message):
+    """End these successors at once; none means all. Nobody asks how they end."""
+
+    kind = "stop_successors"
+    successors: list[str] = field(default_factory=list)
 
 
 class Release(RoundMessage):
@@ -268,7 +328,10 @@ class SaveMemory(RoundMessage):
 
 
 class Leave(RoundMessage):
-    """A worker of the round has gone: the others keep their state and leave."""
+    """A worker of the round has gone: the others stay, or keep their state and leave.
+
+    The second time in a round those that have stayed leave as well.
+    """
 
     kind = "leave"
 

@@ -103,7 +103,7 @@ def with_silent(round: Round) -> Round:
     if any(not failure.follows_from_a_peer for failure in round.failures):
         return round
     since = min((failure.time for failure in round.failures), default=0.0)
-    silent = sorted(round.remaining - round.followers - round.done)
+    silent = sorted(round.awaited - round.followers - round.done)
     failures = (
         Failure(
             task=task,
@@ -189,7 +189,7 @@ def fail(round: Round) -> Result:
     round = replace(round, state=State.LEAVING)
     if round.has_servers:  # with one of them a part of the state is gone, and nobody has a copy
         return _kill(replace(round, killed=True))
-    finished = sorted(round.done & round.remaining)
+    finished = sorted(round.done & round.awaited)
     killed = (kill(round, finished),) if finished else ()
     timer = SetTimer(state=State.LEAVING, seconds=_grace(round))
     return end_when_over(round, (messages.Leave(round=round.number), *killed, timer))
@@ -220,46 +220,47 @@ def running_timed_out(round: Round, event: TimedOut) -> Result:
 
 def exited_while_leaving(round: Round, event: WorkerExited) -> Result:
     if round.is_aside(event.task):  # however it ends
-        return _go_on_leaving(round, with_exit(round, event))
+        return go_on_leaving(round, with_exit(round, event))
     after = with_late_exit(round, event)
     if event.status.code == 0:
         after = replace(after, done=after.done | {event.task})
-    return _go_on_leaving(round, after)
+    return go_on_leaving(round, after)
 
 
 def raised_while_leaving(round: Round, event: Reported[reports.Error]) -> Result:
     if round.is_aside(event.task):
         return round, ()
-    return _go_on_leaving(round, with_error(round, event))
+    return go_on_leaving(round, with_error(round, event))
 
 
 def saved_while_leaving(round: Round, event: Reported[reports.SnapshotTaken]) -> Result:
-    return _go_on_leaving(round, replace(round, saved=round.saved | {event.task}))
+    return go_on_leaving(round, replace(round, saved=round.saved | {event.task}))
 
 
 def done_while_leaving(round: Round, event: Reported[reports.Done]) -> Result:
     """It would wait for a release that does not come: the next round runs its script again."""
-    round, actions = _go_on_leaving(round, replace(round, done=round.done | {event.task}))
+    round, actions = go_on_leaving(round, replace(round, done=round.done | {event.task}))
     return round, (kill(round, [event.task]), *actions) if round.state is State.LEAVING else actions
 
 
 def lost_while_leaving(round: Round, event: AgentLost) -> Result:
-    return _go_on_leaving(round, without_agent(round, event))
+    return go_on_leaving(round, without_agent(round, event))
 
 
 def leave_timed_out(round: Round, event: TimedOut) -> Result:
     if round.killed:  # some processes outlive even SIGKILL: no round has room on their machines
-        left = (task.agent for task in round.tasks if task.name in round.remaining)
+        left = (task.agent for task in round.tasks if task.name in round.awaited)
         return round, (GiveUpAgents(agents=frozenset(left)),)
     return _kill(replace(with_silent(round), killed=True))
 
 
 def _kill(round: Round) -> Result:
     timer = SetTimer(state=State.LEAVING, seconds=round.timeouts.leave_grace)
-    return end_when_over(round, (kill(round), timer))
+    tasks = sorted(round.awaited) if round.waiting else ()
+    return end_when_over(round, (kill(round, tasks), timer))
 
 
-def _go_on_leaving(before: Round, round: Round) -> Result:
+def go_on_leaving(before: Round, round: Round) -> Result:
     round = _with_hard_end(round)
     if not worth_leaving(round):
         return stop(round, "SIGTERM", round.timeouts.stop_grace)
@@ -271,10 +272,10 @@ def _go_on_leaving(before: Round, round: Round) -> Result:
 def _grace(round: Round) -> float:
     """Returns how long those may take that have not left yet.
 
-    Only a snapshot of one that is leaving shortens it: others are written all the time.
+    Only the state of one that is leaving shortens it: snapshots are written all the time.
     """
-    waited_for = round.remaining - round.followers - round.done
-    if round.saved & round.followers or not waited_for:
+    waited_for = round.awaited - round.followers - round.done
+    if (round.saved | set(round.stayed)) & round.followers or not waited_for:
         return round.timeouts.straggler_grace
     return round.timeouts.leave_grace
 

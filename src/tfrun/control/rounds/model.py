@@ -58,6 +58,10 @@ class Round:
       recovers: a failure that is not the script's own shall lead to the next round.
       keeps: its workers keep their state for it, also where no round can follow.
       saved: the tasks that have reported a snapshot.
+      stayed: the tasks that are out of the round, and wait for the next one in their processes;
+        each with the port that is reserved for it.
+      in_place: it has ended, and the next round is of the processes that wait.
+      afresh: no round follows in place: those that have stayed were told to leave as well.
       killed: those that did not leave by themselves have been sent SIGKILL.
       recoverable: it has ended, and the next round may go on.
       regrouping: the machines, coming or going, for which the workers were asked to leave.
@@ -91,6 +95,9 @@ class Round:
     recovers: bool = False
     keeps: bool = False
     saved: frozenset[str] = frozenset()
+    stayed: Mapping[str, int] = field(default_factory=dict)
+    in_place: bool = False
+    afresh: bool = False
     killed: bool = False
     recoverable: bool = False
     resumes: bool = False
@@ -135,6 +142,16 @@ class Round:
         """The tasks whose processes may still be there."""
         here = (task for task in self.tasks if task.agent not in self.lost)
         return frozenset(task.name for task in here) - set(self.exits)
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        """The tasks whose processes wait for the next round."""
+        return self.remaining & set(self.stayed)
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """The tasks whose processes are in the round still."""
+        return self.remaining - set(self.stayed)
 
     @cached_property
     def followers(self) -> frozenset[str]:
@@ -190,12 +207,16 @@ R = TypeVar("R", bound=reports.Report, covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Reported(Generic[R]):
-    """A worker's code has reported something; `strict`: --strict makes this error of a doubt."""
+    """A worker's code has reported something.
+
+    `strict`: --strict makes this error of a doubt. `port`: reserved for one that stays.
+    """
 
     task: str
     time: float
     report: R
     strict: bool = False
+    port: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,6 +261,13 @@ class EndsAwaited:
     """The time of `AwaitEnds` has run out."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class StayDecided:
+    """The answer to `DecideStay`: the next round is in place; or those that wait have to leave."""
+
+    in_place: bool
+
+
 Event = (
     AgentJoined
     | AgentPrepared
@@ -248,6 +276,7 @@ Event = (
     | WorkerExited
     | MemorySaved
     | EndsAwaited
+    | StayDecided
     | Interrupt
     | ChangeMachines
     | Preempt
@@ -307,6 +336,11 @@ class AwaitEnds:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DecideStay:
+    """Feed `StayDecided` at once: all are out of the round, and `Round.waiting` wait."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class GiveUpAgents:
     """Count these machines as lost, each by `AgentLost`: what runs there cannot be ended."""
 
@@ -319,6 +353,7 @@ Action = (
     | ReplaceTask
     | GoOnWithout
     | GiveUpAgents
+    | DecideStay
     | SetTimer
     | SetGrace
     | AwaitEnds

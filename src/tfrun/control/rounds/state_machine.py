@@ -13,12 +13,15 @@ A round is one fixed world: its number, its tasks and where each one runs.
 
 In LEAVING no signal is sent at first: the workers that are left notice by themselves that a peer
 has gone, or are told so, write a snapshot and leave. A round that ends there, or that loses an
-agent before it has started, is `recoverable`: the job may open the next one. `ChangeMachines`
-asks the workers of a round that runs to leave in the same way. In SAVING no process is left, and a
-machine brings to the disk what an earlier round has kept in its memory.
+agent before it has started, is `recoverable`: the job may open the next one. Some may *stay*: they
+leave the round and not their processes. A round that ends `in_place` is followed by one of these,
+which begins in RUNNING. `ChangeMachines` asks the workers of a round that runs to leave in the same
+way. In SAVING no process is left, and a machine brings to the disk what an earlier round has kept
+in its memory.
 
 `step` takes a round and an event and returns the next round and the actions to carry out. The
-transitions that follow a failure are in `after_failure`, those of an interrupt in `stopping`.
+transitions that follow a failure are in `after_failure` and `staying`, those of an interrupt in
+`stopping`.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from tfrun.control.rounds import (
     after_failure,
     mismatched_collectives,
     preempted_job,
+    staying,
     stopping,
 )
 from tfrun.control.rounds.model import (
@@ -51,6 +55,7 @@ from tfrun.control.rounds.model import (
     SetTimer,
     StartTasks,
     State,
+    StayDecided,
     TimedOut,
 )
 from tfrun.control.rounds.stopping import end_when_over, save_memory
@@ -210,6 +215,7 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
         reports.FirstStep: preempted_job.resumed,
         reports.Applied: after_failure.steps_applied,
         reports.StateSaved: preempted_job.job_saved,
+        reports.Stayed: staying.stayed_while_running,
         ChangeMachines: after_failure.regroup,
         reports.StateNotSaved: preempted_job.job_not_saved,
         AgentLost: _lost,
@@ -228,6 +234,8 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
         reports.Done: after_failure.done_while_leaving,
         reports.SnapshotTaken: after_failure.saved_while_leaving,
         reports.Error: after_failure.raised_while_leaving,
+        reports.Stayed: staying.stayed_while_leaving,
+        StayDecided: staying.decided,
         WorkerExited: after_failure.exited_while_leaving,
         AgentLost: after_failure.lost_while_leaving,
         reports.StateSaved: preempted_job.job_saved,

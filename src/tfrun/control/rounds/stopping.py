@@ -9,7 +9,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tfrun.control.protocol.messages import SaveMemory, StopRound
-from tfrun.control.rounds.model import Action, Interrupt, Result, Round, SetTimer, State, TimedOut
+from tfrun.control.rounds.model import (
+    Action,
+    DecideStay,
+    Interrupt,
+    Result,
+    Round,
+    SetTimer,
+    State,
+    TimedOut,
+)
 
 
 def stop(round: Round, signal: str, grace: float) -> Result:
@@ -27,7 +36,12 @@ def kill(round: Round, tasks: Iterable[str] = ()) -> StopRound:
 
 
 def end_when_over(round: Round, actions: tuple[Action, ...] = ()) -> Result:
-    """Ends the round if no process is left, else it goes on with `actions`."""
+    """Ends the round if no process is left, else it goes on with `actions`.
+
+    Where those that are left wait for the next round, whoever knows the machines decides on that.
+    """
+    if round.state is State.LEAVING and round.waiting and not round.awaited:
+        return round, (*actions, DecideStay())
     if not round.is_over:
         return round, actions
     if round.in_memory:

@@ -21,7 +21,7 @@ from tfrun.data import errors
 from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import map_in_this_thread
 from tfrun.job import holding
-from tfrun.job.world import fixed_replicas, world
+from tfrun.job.world import fixed_replicas, may_stay, world
 
 Whom = Literal["replicas", "workers"]
 
@@ -50,7 +50,7 @@ def of_call(strategy: Any, what: str) -> Whom:
         more replicas than workers: a loop of the script's own has one on each.
     """
     found, here = _of_call.get(), world()
-    if found is None and _holds_several(strategy):
+    if found is None and here.replicas != here.size and _shares(strategy):
         raise errors.one_replica_each(what, here.replicas, here.size)
     return found or "workers"
 
@@ -131,10 +131,13 @@ def _spec_here(leaf: Any) -> Any:
 
 
 def _holds_several(strategy: Any) -> bool:
-    """Whether a job's workers hold several replicas, or some of them do."""
+    """Whether a job's workers hold several replicas, or some of them do, or may come to."""
     here = world()
-    shares = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-    return shares and here.replicas != here.size
+    return _shares(strategy) and (here.replicas != here.size or may_stay())
+
+
+def _shares(strategy: Any) -> bool:
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
 def pieces(dataset: tf.data.Dataset, here: Replicas) -> Any:

@@ -56,7 +56,7 @@ class FeedEpochIterator(PythonEpochIterator):
         among: division.Whom = "workers" if call == "predict" else "replicas"
         self.validates = False
         if self._training and not isinstance(dataset, Dataset) and world().in_job:
-            made = arrays.as_dataset(kwargs)
+            made = plan.exact = plan.exact or arrays.as_dataset(kwargs)
             if made is not None:
                 dataset = made
                 kwargs = {**kwargs, "y": None, "sample_weight": None, "class_weight": None}
@@ -67,6 +67,8 @@ class FeedEpochIterator(PythonEpochIterator):
         self._per_step = division.per_step(distribute_strategy, among, anew=anew)
         self._reads_all = division.reads_all(distribute_strategy, among) and not anew
         if isinstance(dataset, Dataset):
+            if self._training:
+                plan.begins = dataset.stands(plan.begins)
             with division.among(among):
                 self._feed = _feed(dataset, distribute_strategy, kwargs, plan.epochs)
             sizes = SimpleNamespace(
@@ -77,6 +79,11 @@ class FeedEpochIterator(PythonEpochIterator):
         with trained_on, division.among(among):
             super().__init__(distribute_strategy, *args, **kwargs)
         plan.drawn, self._plan = self.drawn, plan
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it can be read anew, from any step on."""
+        return self._feed is not None
 
     def _enumerate_iterator(self) -> Any:
         steps, spec = self._executions(), None
@@ -182,6 +189,7 @@ class FeedEpochIterator(PythonEpochIterator):
     def reset(self) -> None:
         # `fit` looks at a batch to build the model, resets, and then begins.
         super().reset()
+        self._plan.ran_out = False
         done, self._resume = self._resume, None
         if done is not None and (done.epochs or done.steps or done.trained):
             self._has_given = True

@@ -144,6 +144,9 @@ class FitPlan:
       drawn: what its batches have drawn from the global random generators.
       ran_out: the newest step has got no batch, or has not come to its end yet.
       sketches: of the arrays that it is given, see data/keras/alike.py; None for nothing known.
+      exact: the `tfrun.Dataset` that its arrays have been made, which is the same one where the
+        call goes on in another round.
+      begins: the place in its `tfrun.Dataset` before the call, and whether somebody had set it.
     """
 
     reads: Reads = NOTHING_KNOWN
@@ -156,6 +159,8 @@ class FitPlan:
     drawn: Drawn = field(default_factory=Drawn)
     ran_out: bool = False
     sketches: tuple[Any, Any] | None = None
+    exact: Any = None
+    begins: tuple[Any, bool] | None = None
 
     @contextlib.contextmanager
     def runs(self) -> Iterator[None]:

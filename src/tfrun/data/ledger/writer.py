@@ -92,6 +92,12 @@ class _File:
             else:
                 self._lacks("")
 
+    def close(self) -> None:
+        """Nothing is written any more."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
     def _lacks(self, reason: str) -> None:
         """Says so in the first line, and to a person when it begins."""
         if bool(reason) == bool(self._reason):
@@ -214,6 +220,13 @@ def training_is_done() -> None:
     _is_done = True
 
 
+def round_is_over() -> None:
+    """The next round of this process has a file of its own; what was taken in vain stays so."""
+    _unsettled.clear()
+    while _open:
+        _open.popitem()[1].close()
+
+
 def settle() -> None:
     """A training has ended as it should: what its steps were given has been trained on."""
     for tape in tuple(_unsettled):
@@ -305,7 +318,7 @@ def left_out(source: int, index: int) -> None:
 
 def _file() -> _File | None:
     run_dir, number = settings().run_dir, settings().ledger
-    if not run_dir or not number:
+    if not run_dir or not number or settings().rehearses:
         return None
     here = world()
     name = f"{number:04}-{here.round:05}-{here.rank:05}.jsonl"

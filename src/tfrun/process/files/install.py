@@ -15,11 +15,12 @@ import os
 import shutil
 import sys
 import tarfile
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from tfrun.job.settings import settings
-from tfrun.job.world import world
+from tfrun.job.world import place
 from tfrun.process.files.folders import DONE, Folders, around_lock
 from tfrun.process.files.journal import Journal
 from tfrun.process.files.opening import Opening
@@ -37,10 +38,12 @@ _installed: list[tuple[Opening, Folders]] = []
 
 def install() -> None:
     """Puts all in place, where several workers run this script."""
-    here, mine = world(), settings()
+    here, mine = place(), settings()
     if here.size < 2 or mine.state_path is None or not mine.task or not mine.state_path.is_dir():
         return
     path = mine.state_path / f"script-files-{here.round}"
+    if mine.rehearses:  # that of those whom it joins, who may have begun theirs in an earlier round
+        path = max(mine.state_path.glob("script-files-*"), key=_number_of, default=path)
     # Ranks go through the machines one by one: this one is the chief's or not.
     with_chief = here.is_chief or here.rank == here.local_rank
     journal = Journal(path, mine.task, is_chief=here.is_chief, with_chief=with_chief)
@@ -61,6 +64,10 @@ def install() -> None:
     cleared = folders.around_rmtree(shutil.rmtree)
     shutil.rmtree = functools.update_wrapper(cleared, shutil.rmtree)
     _installed.append((opening, folders))
+
+
+def _number_of(path: Path) -> int:
+    return int(path.name.rpartition("-")[2])
 
 
 def own_version(path: Any, frame: FrameType | None, mode: str = "w") -> Version | None:

@@ -99,8 +99,13 @@ def saved_at(events: Sequence[JobEvent], since: float) -> tuple[float, int | Non
 
 def resumed_step(events: Sequence[JobEvent], since: float) -> int | None:
     """Returns the step that workers went on from; None when they began at the beginning."""
-    found = map(reports.of, _after(events, since))
-    return next((r.step for r in found if isinstance(r, reports.Resumed)), None)
+    for event in _after(events, since):
+        if event["event"] == "recovered" and event.get("in_place"):
+            return event["step"]
+        match reports.of(event):
+            case reports.Resumed(step=step):
+                return step
+    return None
 
 
 def lost_steps(events: Sequence[JobEvent], faults: Sequence[float]) -> Lost:
@@ -118,6 +123,8 @@ def lost_steps(events: Sequence[JobEvent], faults: Sequence[float]) -> Lost:
         report = reports.of(event)
         if isinstance(report, reports.FirstStep):
             unkept = True
+        elif isinstance(report, reports.Stayed):  # it is in a worker that goes on
+            unkept = False
         elif isinstance(report, reports.SnapshotTaken):
             after_fault = any(began <= fault <= event["time"] for fault in (*faults, *told))
             # Of the state at the end of a `fit` no step can be lost.

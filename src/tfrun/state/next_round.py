@@ -1,0 +1,73 @@
+"""Takes a worker's process into the job's next round: it keeps its model, and what it has traced.
+
+A peer has gone, or others come. This worker tells that it stays, is given its place in the next
+round, and connects with the workers of that; all go on from the state of the one that is furthest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfrun.data.ledger import writer as ledger
+from tfrun.engine import compression, host_collective, multi_worker
+from tfrun.job import holding, world
+from tfrun.job.first_failure import is_peer_error
+from tfrun.job.settings import VARIABLE, settings
+from tfrun.process import progress
+from tfrun.state import durable_checkpoints, leave_round, share_snapshot
+from tfrun.state.snapshot import Place, Snapshot
+
+
+def enter(
+    strategy: Any,
+    stand: tuple[int, ...],
+    mine: Snapshot | None,
+    whole: Callable[[], Snapshot],
+    step: int,
+    keep: Callable[[], None],
+) -> Snapshot | None:
+    """Waits for the next round and connects with its workers.
+
+    Args:
+      strategy: that of the training.
+      stand: how far it is, see `share_snapshot.level`.
+      mine: what the variables do not hold of its state; None at its beginning.
+      whole: all of its state.
+      step: of the training, in all.
+      keep: writes the state to the machine's memory.
+
+    Returns:
+      The state to go on from: variables that it lacks hold it already. None at the beginning.
+
+    Raises:
+      Apart: the others are in another training.
+    """
+    place = mine.place if mine else Place(call=stand[0])
+    while True:
+        _move(leave_round.wait_for_round(place, step, keep))
+        try:
+            with progress.pausing():
+                resolver = multi_worker.resolver()
+                host_collective.rejoin(strategy, resolver, compression.wanted())
+                return share_snapshot.level(strategy, stand, mine, whole)
+        except tf.errors.OpError as error:  # another one has gone meanwhile
+            if not is_peer_error(type(error).__name__, str(error)):
+                raise
+
+
+def _move(said: str) -> None:
+    """Takes the place in the next round that the agent has told."""
+    environment = json.loads(said)["environment"]
+    was_chief = world.world().is_chief
+    world.move(environment)
+    os.environ[VARIABLE] = environment[VARIABLE]
+    settings.cache_clear()
+    holding.begin_anew()
+    ledger.round_is_over()
+    if world.world().is_chief != was_chief:
+        durable_checkpoints.forget()

@@ -1,0 +1,61 @@
+"""A training in which one worker dies, and another waits then until a successor is ready.
+
+in_place.py VICTIM STEP: the rank that dies, after so many steps; -1 for nobody.
+"""
+
+import hashlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import tfrun
+
+EPOCHS, WAITS_AT, SECONDS = 20, 12, 120
+victim, step = map(int, sys.argv[1:3])
+began = tfrun.world()
+keras.utils.set_random_seed(1)
+random = np.random.default_rng(0)
+x = random.normal(size=(96, 8)).astype("float32")
+y = random.integers(0, 3, size=(96,))
+model = keras.Sequential(
+    [
+        keras.Input((8,)),
+        keras.layers.Dense(16, activation="relu"),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.5),
+        keras.layers.Dense(3),
+    ]
+)
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
+
+
+class Dies(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.made = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.made += 1
+        if self.made == step and began.rank == victim and began.round == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if victim >= 0 and epoch == WAITS_AT:
+            events, until = Path(os.environ["TFRUN_RUN_DIR"], "events.jsonl"), time.monotonic()
+            while '"state": "ready"' not in events.read_text():
+                assert time.monotonic() < until + SECONDS, "no successor"
+                time.sleep(0.02)
+
+
+history = model.fit(
+    x, y, batch_size=24, epochs=EPOCHS, validation_data=(x[:30], y[:30]), verbose=0,
+    callbacks=[Dies()],
+)  # fmt: skip
+weights = b"".join(np.ascontiguousarray(w).tobytes() for w in model.get_weights())
+print("BITS", hashlib.sha256(weights).hexdigest(), sorted(history.history.items()), flush=True)

@@ -1,0 +1,47 @@
+"""--in-place: workers go on in their processes when another one dies, and no bit changes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parent / "scripts" / "in_place.py"
+OPTIONS = ("--threads-per-worker", 1, "--run-dir", "run")
+SECONDS = 300
+
+
+def trained(jobs, workers: int, victim: int, step: int, *options: object):
+    """The bits, and the events."""
+    given = ("-n", workers, "--replicas", 4, *OPTIONS, *options)
+    job = jobs.run(*given, SCRIPT, victim, step, timeout=SECONDS)
+    assert job.returncode == 0, job.stderr[-3000:]
+    (bits,) = re.findall(r"BITS (.*)", job.stdout)
+    lines = (jobs.directory / "run/events.jsonl").read_text().splitlines()
+    return bits, [json.loads(line) for line in lines]
+
+
+def of(events: list[dict], kind: str) -> list[dict]:
+    return [event for event in events if event["event"] == kind]
+
+
+@pytest.mark.timeout(4 * SECONDS)
+@pytest.mark.parametrize(
+    ("workers", "victim", "step"),
+    [
+        pytest.param(2, 1, 6, id="the second of two, in an epoch"),
+        pytest.param(2, 0, 8, id="the chief, where validation comes"),
+        pytest.param(3, 1, 1, id="one of three, after the first step"),
+    ],
+)
+def test_a_death_costs_no_process(jobs, workers, victim, step):
+    wanted, _ = trained(jobs, workers, -1, 0)
+    bits, events = trained(jobs, workers, victim, step, "--in-place", "--fresh", "--ledger")
+    assert bits == wanted
+    (recovered,), (grown,) = of(events, "recovered"), of(events, "grown")
+    assert recovered["in_place"] and grown["in_place"] and not recovered["lost_steps"]
+    assert [event["state"] for event in of(events, "successor")] == ["started", "ready", "taken"]
+    ledger = jobs.run("ledger", "run")
+    assert "every sample exactly once" in ledger.stdout, ledger.stdout + ledger.stderr
