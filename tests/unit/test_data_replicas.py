@@ -245,7 +245,7 @@ def test_what_is_not_divided_by_batch_is_refused(worker) -> None:
 def test_a_loop_of_the_scripts_own_has_one_replica_a_worker(worker) -> None:
     strategy = worker(0, 2)
     for data in (pipeline(), ours()):
-        with pytest.raises(UsageError, match=r"TFRUN-107.*4 for 2 workers"):
+        with pytest.raises(UsageError, match=r"TFRUN-107.*4 replicas are on 2 workers"):
             strategy.experimental_distribute_dataset(data)
     strategy = worker(0, REPLICAS)
     assert strategy.experimental_distribute_dataset(pipeline()) is not None
