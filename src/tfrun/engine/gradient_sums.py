@@ -49,12 +49,14 @@ def updated(run: replica.ReplicaRun, optimizer, grads: list, variables: list, up
             eager_changes.compare(run, grads)
         grads, whole = whole_values.for_update(run.losses, grads)
     common = {i for i, gradient in enumerate(grads) if _has_common_rows(run, gradient)}
+    distinct = {i for i, gradient in enumerate(grads) if _has_distinct_rows(run, gradient)}
+    now = functools.partial(
+        *(_update_now, run, optimizer, grads, variables, common, distinct, whole, update)
+    )
     if run.deferred is not None:
-        run.deferred.append(
-            functools.partial(_update_now, run, optimizer, grads, variables, common, whole, update)
-        )
+        run.deferred.append(now)
         return None
-    return _update_now(run, optimizer, grads, variables, common, whole, update)
+    return now()
 
 
 def _has_common_rows(run: replica.ReplicaRun, gradient) -> bool:
@@ -69,6 +71,24 @@ def _has_common_rows(run: replica.ReplicaRun, gradient) -> bool:
         and run.losses is not None
         and run.losses.is_fixed(gradient.indices)
     )
+
+
+def _has_distinct_rows(run: replica.ReplicaRun, gradient) -> bool:
+    """Whether a gradient of rows of a table has each row once, however often it was read.
+
+    So it is behind `tf.nn.embedding_lookup_sparse`, by which Keras multiplies sparse inputs: it
+    reads each row once, and one worker has one sum for it. Each replica has a part of that.
+    """
+    if not isinstance(gradient, tf.IndexedSlices) or run.losses is None:
+        return False
+    return run.losses.are_distinct(gradient.indices)
+
+
+def _distinct_added_up(gathered: tf.IndexedSlices) -> tf.IndexedSlices:
+    """Each row once, in the order in which they come first, as in one worker's gradient."""
+    rows, place = tf.unique(gathered.indices)
+    sums = tf.math.unsorted_segment_sum(gathered.values, place, tf.size(rows))
+    return tf.IndexedSlices(sums, rows, gathered.dense_shape)
 
 
 def _added_up(gathered: tf.IndexedSlices, replicas: int) -> tf.IndexedSlices:
@@ -100,6 +120,7 @@ def _update_now(
     grads: list,
     variables: list,
     common: set[int],
+    distinct: set[int],
     whole: dict[int, Any],
     update,
 ):
@@ -134,6 +155,8 @@ def _update_now(
                 total = tf.IndexedSlices(total, mine.indices, mine.dense_shape)
             elif i in common:
                 total = _added_up(total, run.context.num_replicas_in_sync)
+            elif i in distinct:
+                total = _distinct_added_up(total)
             grads[i] = total
         for i, total in whole.items():
             grads[i] = total
