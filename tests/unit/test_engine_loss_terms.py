@@ -40,6 +40,7 @@ KINDS = {
     "scaled": (lambda x: 0.5 * ops.mean(rows(x)) / 3.0, Term.MEAN),
     "scaled by weights": (lambda x: tf.exp(-S) * tf.reduce_mean(rows(x)) + S, Term.MEAN),
     "two means": (lambda x: ops.mean(rows(x)) - 2.0 * ops.mean(x), Term.MEAN),
+    "a mean added to each": (lambda x: ops.mean(rows(x) + ops.mean(x)), Term.MEAN),
     "a mean and weights": (lambda x: ops.mean(rows(x)) + ops.sum(W**2), Term.MEAN),
     "weights": (lambda x: ops.sum(W**2) * 0.1, Term.FIXED),
     "a sum over the batch's size": (lambda x: tf.reduce_sum(rows(x)) / size(x), Term.MEAN),
@@ -73,6 +74,8 @@ PAIRS = {
         Term.UNKNOWN,
     ),
     "differences": (lambda x: ops.mean((x[:, None] - x[None]) ** 2), Term.UNKNOWN),
+    "what is left of a mean": (lambda x: ops.sum((x - ops.mean(x)) ** 2), Term.UNKNOWN),
+    "over a mean": (lambda x: ops.mean(rows(x) / ops.mean(rows(x))), Term.UNKNOWN),
     "flat times column": (lambda x: ops.mean(x[:, 0] * x[:, 1:]), Term.UNKNOWN),
     "contrastive": (
         lambda x: keras.losses.sparse_categorical_crossentropy(

@@ -81,7 +81,11 @@ def _has_distinct_rows(run: replica.ReplicaRun, gradient) -> bool:
     """
     if not isinstance(gradient, tf.IndexedSlices) or run.losses is None:
         return False
-    return run.losses.are_distinct(gradient.indices)
+    with run.losses.unseen():
+        op = run.losses.op(gradient.indices)
+        while op is not None and op.type in ("Cast", "Identity", "Reshape"):
+            op = run.losses.op(op.inputs[0])
+        return op is not None and op.type in ("Unique", "UniqueV2")
 
 
 def _distinct_added_up(gathered: tf.IndexedSlices) -> tf.IndexedSlices:

@@ -194,7 +194,7 @@ class Walk:
     def _has_pairs(self, op: Op) -> bool:
         """Whether samples meet other samples in an operation, or have met before it."""
         kinds = [self.kind(tensor) for tensor in op.inputs]
-        if Term.PAIRS in kinds:
+        if Term.PAIRS in kinds or self._meets_number_of_all(op, kinds):
             return True
         rows = [t for t, kind in zip(op.inputs, kinds, strict=True) if kind is Term.ROWS]
         if len(rows) < 2 or self._batch == 1 or any(t.shape.rank is None for t in rows):
@@ -207,6 +207,16 @@ class Walk:
             return False
         first, second = (each[axis] for each, (_, axis) in zip(letters, placed, strict=True))
         return first != second
+
+    def _meets_number_of_all(self, op: Op, kinds: Sequence[Kind]) -> bool:
+        """Whether what samples have meets a mean or sum of all, which is not added to each."""
+        meets = op.type in _BROADCASTS - {"Add", "AddV2"} and Term.ROWS in kinds
+        divides = op.type in ("RealDiv", "DivNoNan")  # by a sum: it may be a part of a mean
+        of_all = {Term.MEAN} if divides else {Term.MEAN, Term.SUM}
+        found = zip(op.inputs, kinds, strict=True)
+        numbers = [kind for tensor, kind in found if tensor.shape.rank == 0]
+        is_there = any(kind in of_all or isinstance(kind, MeanOver) for kind in numbers)
+        return meets and is_there and self._batch != 1
 
     def _of_reduction(self, op: Op) -> Kind:
         reduced = op.inputs[0]

@@ -267,14 +267,6 @@ class Losses:
         with self.unseen():
             return self.kind(value) is Term.FIXED
 
-    def are_distinct(self, numbers: Any) -> bool:
-        """Whether each of some numbers is among them once, because `tf.unique` has given them."""
-        with self.unseen():
-            op = self.op(numbers)
-            while op is not None and op.type in ("Cast", "Identity", "Reshape"):
-                op = self.op(op.inputs[0])
-            return op is not None and op.type in ("Unique", "UniqueV2")
-
     @contextlib.contextmanager
     def unseen(self) -> Iterator[None]:
         """Records nothing of what the block computes."""
