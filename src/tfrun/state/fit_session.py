@@ -285,7 +285,8 @@ class FitSession(Session[FitKeeper]):
                 self._strategy, stand, mine, self._whole_state, self._iterations(), self.keep
             )
         except share_snapshot.Apart:
-            return None
+            self.keep()
+            raise PeersLeft from error
         return GoesOn(number=self.number, state=state)
 
     def _whole_state(self) -> Snapshot:
@@ -299,9 +300,6 @@ class FitSession(Session[FitKeeper]):
         Raises:
           PeersLeft: it has; no `except Exception` of the script is to hold the next round up.
         """
-        if isinstance(error, PeersLeft):
-            self.keep()
-            raise error
         if not is_peer_error(type(error).__name__, str(error)):
             return
         self.keep()

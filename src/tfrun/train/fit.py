@@ -107,7 +107,8 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
             except (Exception, PeersLeft) as error:
                 goes_on = session.goes_on(error) if trial is None else None
                 if goes_on is None:
-                    session.failed(error)
+                    if isinstance(error, Exception):
+                        session.failed(error)
                     raise
             finally:
                 session.close()
