@@ -33,7 +33,9 @@ def of(events: list[dict], kind: str) -> list[dict]:
     [
         pytest.param(2, 1, 6, id="the second of two, in an epoch"),
         pytest.param(2, 0, 8, id="the chief, where validation comes"),
-        pytest.param(3, 1, 1, id="one of three, after the first step"),
+        pytest.param(
+            *(3, 1, 1), id="one of three, after the first step", marks=pytest.mark.thorough
+        ),
     ],
 )
 def test_a_death_costs_no_process(jobs, workers, victim, step):
