@@ -207,6 +207,8 @@ TOLD = {
         "scale_batch": "1",
         "replicas": "2",
         "balance": "auto",
+        "in_place": "1",
+        "spares": "1",
         "communication": "host",
         "compress": "bf16",
         "overlap": "on",
