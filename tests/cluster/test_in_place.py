@@ -27,18 +27,7 @@ def of(events: list[dict], kind: str) -> list[dict]:
     return [event for event in events if event["event"] == kind]
 
 
-@pytest.mark.timeout(4 * SECONDS)
-@pytest.mark.parametrize(
-    ("workers", "victim", "step"),
-    [
-        pytest.param(2, 1, 6, id="the second of two, in an epoch"),
-        pytest.param(2, 0, 8, id="the chief, where validation comes"),
-        pytest.param(
-            *(3, 1, 1), id="one of three, after the first step", marks=pytest.mark.thorough
-        ),
-    ],
-)
-def test_a_death_costs_no_process(jobs, workers, victim, step):
+def check(jobs, workers: int, victim: int, step: int) -> None:
     wanted, _ = trained(jobs, workers, -1, 0)
     bits, events = trained(jobs, workers, victim, step, "--in-place", "--fresh", "--ledger")
     assert bits == wanted
@@ -47,3 +36,31 @@ def test_a_death_costs_no_process(jobs, workers, victim, step):
     assert [event["state"] for event in of(events, "successor")] == ["started", "ready", "taken"]
     ledger = jobs.run("ledger", "run")
     assert "every sample exactly once" in ledger.stdout, ledger.stdout + ledger.stderr
+
+
+@pytest.mark.timeout(4 * SECONDS)
+@pytest.mark.parametrize(
+    ("workers", "victim", "step"),
+    [
+        pytest.param(2, 1, 6, id="the second of two, in an epoch"),
+        pytest.param(2, 0, 8, id="the chief, where validation comes"),
+    ],
+)
+def test_a_death_costs_no_process(jobs, workers, victim, step):
+    check(jobs, workers, victim, step)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(4 * SECONDS)
+def test_one_of_three_dies_after_the_first_step(jobs):
+    check(jobs, 3, 1, 1)
+
+
+@pytest.mark.timeout(4 * SECONDS)
+def test_a_spare_that_is_ready_takes_the_place(jobs):
+    wanted, _ = trained(jobs, 2, -1, 0)
+    bits, events = trained(jobs, 2, 1, 60, "--in-place", "--spares", 1, "--fresh")
+    assert bits == wanted
+    assert of(events, "recovered")[0]["in_place"]
+    states = [event["state"] for event in of(events, "successor")]
+    assert states[:3] == ["started", "ready", "taken"]

@@ -164,7 +164,7 @@ PROVED = {
     "measured": "cluster/test_bench_jobs.py::test_two_workers_are_measured",
     "rejoin_timeout": "options/test_effects.py::test_a_lost_machine_is_waited_for",
     "in_place": "cluster/test_in_place.py::test_a_death_costs_no_process",
-    "spares": "unit/test_control_in_place_job.py::test_spares_are_ready_before_anybody_needs_them",
+    "spares": "cluster/test_in_place.py::test_a_spare_that_is_ready_takes_the_place",
     "strategy": "cluster/test_trains_alone.py"
     "::test_who_trains_alone_is_told_at_once_and_at_the_end",
     "strict": "cluster/test_other_data.py::test_arrays_by_the_clock_end_a_strict_job",
