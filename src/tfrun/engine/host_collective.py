@@ -33,7 +33,7 @@ from tfrun.collective.links import Patience
 from tfrun.collective.peer_listener import PeerListener
 from tfrun.engine.balance import Balance
 from tfrun.engine.calls_in_turn import CallsInTurn
-from tfrun.engine.host_collective_ops import Calls, Empty, Sum
+from tfrun.engine.host_collective_ops import Calls, Empty, Sum, as_tensorflow_fails
 from tfrun.engine.overlap import pays as overlap_pays
 from tfrun.engine.turns import Turns
 from tfrun.job import holding, replicas, reports
@@ -133,10 +133,8 @@ def rejoin(strategy: Any, cluster_resolver: Any, compress: str) -> None:
     calls: Any = calls_of(strategy)
     calls.group.close()
     strategy.extended.move(cluster_resolver)
-    try:
+    with as_tensorflow_fails():
         calls.group = _connect(strategy.extended, compress)
-    except PeerGone as error:
-        raise tf.errors.UnavailableError(None, None, str(error)) from None
     division = replicas.held(calls.turns.total, calls.group.world)
     calls.group.hold(division)
     calls.turns.hold(division[calls.group.rank], calls.group.world)

@@ -40,9 +40,7 @@ def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
     if having.all() or not having.any():
         return mine
     is_source = world().rank == int(np.argmax(having))
-    data = path.read_bytes() if is_source else b""
-    length = int(sum_over_workers(strategy, np.array([len(data)], np.int64))[0])
-    blob = bytes_from(strategy, data, length, is_source=is_source)
+    blob = _given(strategy, path.read_bytes() if is_source else None)
     if mine is None:
         _leave(path, blob)
         mine = snapshot.parse(blob)
@@ -73,10 +71,14 @@ def level(
     if any(row[0] != newest[0] for row in rows):
         raise Apart
     is_source = world().rank == rows.index(newest)
-    data = snapshot.data_of(whole()) if is_source else b""
-    length = int(sum_over_workers(strategy, np.array([len(data)], np.int64))[0])
-    blob = bytes_from(strategy, data, length, is_source=is_source)
+    blob = _given(strategy, snapshot.data_of(whole()) if is_source else None)
     return mine if stand == newest else snapshot.parse(blob)
+
+
+def _given(strategy: Any, data: bytes | None) -> bytes:
+    """What the one worker that has it gives to all; None on the others."""
+    length = int(sum_over_workers(strategy, np.array([len(data or b"")], np.int64))[0])
+    return bytes_from(strategy, data or b"", length, is_source=data is not None)
 
 
 class Apart(Exception):
