@@ -33,7 +33,7 @@ ENROL = {"name": "n", "identity": "i", "slots": 1, "version": tfrun.__version__}
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in {"TRY_SECONDS": 0.05, "ANSWER_SECONDS": 0.2}.items():
         monkeypatch.setattr(module, name, seconds)
-    monkeypatch.setattr(waiting, "SAY_SECONDS", 0.1)
+    monkeypatch.setattr(waiting, "SAY_SECONDS", 0.0)
 
 
 def kept_out(port: int, token: str = TOKEN, host: str = "127.0.0.1", **more) -> tuple[str, str]:
@@ -93,14 +93,15 @@ def test_nobody_listens() -> None:
 
 
 def test_a_name_that_does_not_resolve() -> None:
-    error, said = kept_out(1, host="no-such-host.invalid")
-    assert "TFRUN-303" in error and "its name does not resolve" in said
+    # How long that takes is the resolver's: it may be past the deadline before a line is due.
+    error, _ = kept_out(1, host="no-such-host.invalid")
+    assert error.startswith("TFRUN-303: not let in in 0 s: its name does not resolve")
 
 
 def test_something_that_accepts_and_says_nothing() -> None:
     with listening(None) as port:
-        error, said = kept_out(port)
-    assert "TFRUN-303" in error and "it accepts the connection and is silent" in said
+        error, _ = kept_out(port)
+    assert error.startswith("TFRUN-303: not let in in 0 s: it accepts the connection and is silent")
 
 
 def test_something_else_listens() -> None:
