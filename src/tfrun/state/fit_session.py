@@ -58,7 +58,10 @@ class FitSession(Session[FitKeeper]):
         self._model, self._plan = model, plan
         self._data = call.arguments.get("x")
         self._end: int = call.arguments.get("epochs") or 1
-        self._reads = FitData(model, call.arguments, plan, on_servers=self.on_servers)
+        stayed = goes_on is not None and goes_on.stayed
+        self._reads = FitData(
+            model, call.arguments, plan, on_servers=self.on_servers, stayed=stayed
+        )
         self._callbacks: Sequence[Any] = ()
         self._kept: Snapshot | None = None
         self._at = ResumePoint(0)  # the place of `_kept` in the data
@@ -131,6 +134,7 @@ class FitSession(Session[FitKeeper]):
         self._count()
         self._say_whether_it_stays(self.why_not_stay())
         kept = self._kept
+        self._reads.training_begins(kept)
         build_first(self._model, False)
         if kept is not None:
             self._model._initial_epoch = kept.place.epoch  # as BackupAndRestore does
@@ -156,7 +160,7 @@ class FitSession(Session[FitKeeper]):
 
     def _go_on(self, keeper: FitKeeper, kept: Snapshot) -> None:
         self._reads.random_is_put_back()
-        keeper.restore(kept)
+        keeper.restore(kept, random=not self._reads.draws_on)
         keeper.goes_on(kept.place, self._at)
         keeper.begun = stand_of(kept)
         self._model.stop_training = kept.values.get("stopped", False)
@@ -192,7 +196,9 @@ class FitSession(Session[FitKeeper]):
             self._training.moves()
 
     def evaluation_begins(self) -> None:
+        assert self.keeper is not None
         self.epoch_trained()
+        self._reads.validation_begins(self.keeper.place.epoch)
         self._meter.evaluation_begins()
 
     def evaluation_ends(self) -> None:
@@ -206,6 +212,8 @@ class FitSession(Session[FitKeeper]):
     def evaluation_step_returned(self) -> None:
         if self._progress:
             self._progress.step_returned()
+        if self._said == "" and (why := self._reads.why_not_again):
+            self._say_whether_it_stays(why)
         self.save_if_wanted()
 
     def step_ended(self) -> None:
@@ -237,7 +245,10 @@ class FitSession(Session[FitKeeper]):
         with self.changing:
             if not last:
                 self.keeper.begun = self._reads.stand
+                self._reads.epoch_is_over()
             self.keeper.epoch_ended(epoch, last=last)
+        if self._said:
+            self._say_whether_it_stays(self.why_not_stay())
         self.save_if_due(self._steps, epoch_ended=True)
 
     def _saved_model(self) -> Saved:
@@ -249,8 +260,8 @@ class FitSession(Session[FitKeeper]):
     def why_not_stay(self) -> str:
         if self._strategy is None or not may_stay():
             return "the job does not say --in-place"
-        if (iterator := self._plan.iterator) is not None and not iterator.is_exact:
-            return "its data cannot be read anew from the middle of an epoch"
+        if not self._model.built:
+            return "its model is not built yet"
         return self._reads.why_not_again
 
     def _say_whether_it_stays(self, why_not: str) -> None:
@@ -268,7 +279,8 @@ class FitSession(Session[FitKeeper]):
         if not is_peers or self.why_not_stay():
             return None
         leave_round.keeping()
-        if settings().rehearses:
+        stayed = not settings().rehearses
+        if not stayed:
             if not isinstance(error, PeersLeft):
                 return None
             keeper = mine = None
@@ -287,7 +299,7 @@ class FitSession(Session[FitKeeper]):
         except share_snapshot.Apart:
             self.keep()
             raise PeersLeft from error
-        return GoesOn(number=self.number, state=state)
+        return GoesOn(number=self.number, state=state, stayed=stayed)
 
     def _whole_state(self) -> Snapshot:
         kept = self.keeper.state() if self.keeper else None

@@ -61,10 +61,12 @@ class GoesOn:
     Attributes:
       number: of the training in the script.
       state: in which it does; None where it is at its beginning.
+      stayed: this process has trained in the round before; else it has rehearsed.
     """
 
     number: int
     state: Snapshot | None
+    stayed: bool
 
 
 class Session(Generic[K]):

@@ -117,7 +117,7 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
             call.arguments.update(as_given)
             before = plan
             plan = _plan(model, call.arguments, on_servers)
-            plan.exact, plan.begins = before.exact, before.begins
+            before.again(plan)
             model._eval_epoch_iterator = None
             meter = StepMeter(step_clock.of(strategy), fetches=True)
             session = kind(model, strategy, call, plan, folder, meter, goes_on)
