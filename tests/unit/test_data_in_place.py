@@ -212,9 +212,9 @@ def test_a_validation_is_done_again_from_its_beginning(kind: str, worker) -> Non
     for step in (1, 0):
         with pytest.raises(Cut):
             validate(cut, 1, (1, step))
-        cut.again()
+        cut.again(wanted=True)
     assert same(validate(cut, 1), wanted[1])
-    cut.again()  # its end was reached, that of the epoch was not
+    cut.again(wanted=True)  # its end was reached, that of the epoch was not
     assert same(validate(cut, 1), wanted[1])
     cut.forget()
     assert same(validate(cut, 2), wanted[2]) and not cut.why_not_again

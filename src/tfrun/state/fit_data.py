@@ -254,8 +254,8 @@ class _Validations:
         if (iterator := self._plan.validation) is None:
             return
         self._model._eval_epoch_iterator = iterator
-        if kept is not None and kept.values["trained"] and iterator.epoch == kept.place.epoch:
-            iterator.again()
+        epoch = kept.place.epoch if kept is not None and kept.values["trained"] else None
+        iterator.again(wanted=epoch is not None and iterator.epoch == epoch)
 
     def is_over(self) -> None:
         """The validation that has begun last is not done again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +22,14 @@ from tfrun.job.settings import settings
 from tfrun.job.world import may_stay, world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import finished_calls, leave_round, next_round, share_snapshot, snapshot
+from tfrun.state import (
+    between_trainings,
+    finished_calls,
+    leave_round,
+    next_round,
+    share_snapshot,
+    snapshot,
+)
 from tfrun.state.callback_state import append_to_logs
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
@@ -63,7 +71,7 @@ class FitSession(Session[FitKeeper]):
             model, call.arguments, plan, on_servers=self.on_servers, stayed=stayed
         )
         self._callbacks: Sequence[Any] = ()
-        self._kept: Snapshot | None = None
+        self._kept = goes_on.state if goes_on else None  # the state, until it is given back
         self._at = ResumePoint(0)  # the place of `_kept` in the data
         self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
         self._together = 1  # steps of the last execution
@@ -214,6 +222,7 @@ class FitSession(Session[FitKeeper]):
             self._progress.step_returned()
         if self._said == "" and (why := self._reads.why_not_again):
             self._say_whether_it_stays(why)
+        leave_round.leave_if_told()  # a validation may need nobody for long
         self.save_if_wanted()
 
     def step_ended(self) -> None:
@@ -247,6 +256,7 @@ class FitSession(Session[FitKeeper]):
                 self.keeper.begun = self._reads.stand
                 self._reads.epoch_is_over()
             self.keeper.epoch_ended(epoch, last=last)
+        leave_round.leave_if_told()
         if self._said:
             self._say_whether_it_stays(self.why_not_stay())
         self.save_if_due(self._steps, epoch_ended=True)
@@ -280,16 +290,13 @@ class FitSession(Session[FitKeeper]):
             return None
         leave_round.keeping()
         stayed = not settings().rehearses
-        if not stayed:
-            if not isinstance(error, PeersLeft):
-                return None
-            keeper = mine = None
-        else:
-            keeper = self.keeper
-            mine = keeper.state(whole=False) if keeper else None
-        if keeper is not None and mine is None:  # in the middle of a step that cannot be undone
+        if not stayed and not isinstance(error, PeersLeft):
             return None
-        stand = (self.number, -1, 0, 0, 0)
+        mine, stand = None, between_trainings.stand(self.number)
+        if stayed:
+            mine = self._state_here(whole=False)
+            if mine is None and self.keeper:  # in the middle of a step that cannot be undone
+                return None
         if mine is not None:
             stand = (*mine.place, int(mine.values["began"]), int(mine.values["trained"]))
         try:
@@ -301,8 +308,20 @@ class FitSession(Session[FitKeeper]):
             raise PeersLeft from error
         return GoesOn(number=self.number, state=state, stayed=stayed)
 
+    def _state_here(self, *, whole: bool = True) -> Snapshot | None:
+        """The newest whole state; None at the beginning, and where there is none."""
+        kept = self._kept
+        if kept is None:
+            return self.keeper.state(whole=whole) if self.keeper else None
+        if not whole or self._goes_on is None:
+            return kept
+        # What is to be given back, and what variables hold already.
+        missing = {n: v for n, v in self._saved().variables.items() if n not in kept.arrays}
+        held = zip(missing, variable_values.hold(list(missing.values())), strict=True)
+        return replace(kept, arrays={**{n: v.numpy() for n, v in held}, **kept.arrays})
+
     def _whole_state(self) -> Snapshot:
-        kept = self.keeper.state() if self.keeper else None
+        kept = self._state_here()
         assert kept is not None
         return kept
 
@@ -322,6 +341,7 @@ class FitSession(Session[FitKeeper]):
         self._meter.closes()
         super().close()
         self._say_whether_it_stays("it is in no fit")
+        leave_round.between_trainings(stays=self._strategy is not None and may_stay())
         if self._progress:
             self._progress.other()
         self._model._initial_epoch = 0

@@ -54,7 +54,8 @@ def level(
 
     Args:
       strategy: that of the training.
-      stand: how far this worker is, the number of its training first; as long on all.
+      stand: how far this worker is, the number of its training first, then its epoch, below zero
+        where it has no state; as long on all.
       mine: what its variables do not hold of its state.
       whole: all of it.
 
@@ -62,13 +63,13 @@ def level(
       `mine` where none is further.
 
     Raises:
-      Apart: they are in different trainings.
+      Apart: they are in different trainings, or at the beginning of one that some cannot begin.
     """
     rows = [tuple(row) for row in _rows(strategy, np.array(stand, np.int64)).tolist()]
     newest = max(rows)
     if all(row == newest for row in rows):
         return mine
-    if any(row[0] != newest[0] for row in rows):
+    if newest[1] < 0 or any(row[0] != newest[0] for row in rows):
         raise Apart
     is_source = world().rank == rows.index(newest)
     blob = _given(strategy, snapshot.data_of(whole()) if is_source else None)

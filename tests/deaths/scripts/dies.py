@@ -4,7 +4,8 @@ KILLS: "rank:epoch:place" with spaces between, one for each round, in the order 
 A place is a hook of Keras's callbacks ("test_begin"), one with a step ("batch_end:0"), or
 "in_step:0", inside the forward pass. A loop of the script's own has "batch_begin", "in_step",
 "batch_end" and "epoch_end". With HOW=machine a worker only asks for its machine to be crashed, by a
-file "crash-ROUND" with the host's name, and stands still.
+file "crash-ROUND" with the host's name, and stands still. With IN_PLACE the workers that are left
+go on in their processes: the next one to die has the wanted rank among them, in a later round.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ import numpy as np
 import tensorflow as tf
 
 import tfrun
+from tfrun.job.settings import settings
 
 HERE, KIND = tfrun.world(), os.environ["KIND"]
 KILLS = [kill.split(":", 2) for kill in os.environ.get("KILLS", "").split()]
+IN_PLACE, FOLDER = "IN_PLACE" in os.environ, Path(os.environ["TEST_OUT"]).parent
 EPOCHS, STEPS, BATCH = int(os.environ.get("EPOCHS", "3")), 4, 12
 if KIND == "no strategy":
     strategy = tf.distribute.get_strategy()
@@ -35,7 +38,21 @@ X, Y = rng.rand(BATCH * STEPS, 6).astype("float32"), rng.randint(0, 3, BATCH * S
 VALID = X[:24], Y[:24]
 
 
-def die():
+def next_kill():
+    """Returns the number of the kill that comes next in this round, if any does."""
+    here = tfrun.world()
+    if not IN_PLACE:
+        return here.round
+    if settings().rehearses:
+        return len(KILLS)
+    rounds = [int(path.read_text() or "0") for path in FOLDER.glob("death-*")]
+    return len(rounds) if max(rounds, default=-1) < here.round else len(KILLS)
+
+
+def die(number):
+    if IN_PLACE:
+        (FOLDER / f".death-{number}").write_text(str(tfrun.world().round))
+        (FOLDER / f".death-{number}").rename(FOLDER / f"death-{number}")
     if os.environ.get("HOW") == "machine":
         Path(f".crash-{HERE.round}").write_text(socket.gethostname())
         Path(f".crash-{HERE.round}").rename(f"crash-{HERE.round}")
@@ -49,10 +66,11 @@ class Where:
     epoch = step = 0
 
     def at(self, place):
-        if HERE.round < len(KILLS):
-            rank, epoch, wanted = KILLS[HERE.round]
-            if (HERE.rank, self.epoch, place) == (int(rank), int(epoch), wanted):
-                die()
+        number, here = next_kill(), tfrun.world()
+        if number < len(KILLS):
+            rank, epoch, wanted = KILLS[number]
+            if (here.rank, self.epoch, place) == (int(rank) % here.size, int(epoch), wanted):
+                die(number)
 
     def in_step(self):
         self.at(f"in_step:{self.step}")
@@ -274,7 +292,7 @@ def loop(model):
 with strategy.scope():
     network = model_of()
 found = loop(network) if KIND.startswith("loop") else fits(network)
-if HERE.is_chief:
+if tfrun.world().is_chief:
     digest = hashlib.sha256(b"".join(w.tobytes() for w in network.get_weights())).hexdigest()
     result = {"found": found, "weights": digest}
     Path(os.environ["TEST_OUT"]).write_text(json.dumps(result))

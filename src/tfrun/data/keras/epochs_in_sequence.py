@@ -245,9 +245,9 @@ class EpochsInSequence(PythonEpochIterator):
         if self._reads_all and not self._again:
             self._keeps = not repeatable.gives_the_same(self._given)
 
-    def again(self) -> None:
-        """The validation that has begun last is done again, from its beginning."""
-        self._again = self._keeps
+    def again(self, *, wanted: bool) -> None:
+        """The validation that has begun last is done again from its beginning, or is over."""
+        self._again = wanted and self._keeps
 
     @property
     def is_given_again(self) -> bool:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
+from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
 from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
 
 from tfrun.data import errors
@@ -17,6 +18,7 @@ from tfrun.data.keras.epochs_in_sequence import EpochsInSequence
 from tfrun.data.keras.fit_plan import FitPlan, Resume
 from tfrun.data.keras.python_feed import FeedAdapter
 from tfrun.data.ledger import writer as ledger
+from tfrun.data.order import repeatable
 from tfrun.job import holding
 from tfrun.job.world import world
 
@@ -176,6 +178,14 @@ class FeedEpochIterator(EpochsInSequence):
     def catch_stop_iteration(self):
         with self.coded_errors(), super().catch_stop_iteration():
             yield
+
+
+def reads_again(x: Any, *others: Any) -> bool:
+    """Whether data that is passed to a call of Keras's can be read from its beginning again."""
+    others = tuple(other for other in others if other is not None)
+    if isinstance(x, Dataset) or can_convert_arrays((x, *others)):
+        return True
+    return repeatable.gives_the_same(x)
 
 
 def _feed(dataset: Dataset, strategy: Any, options: dict[str, Any], epochs: int | None) -> Feed:

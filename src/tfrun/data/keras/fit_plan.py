@@ -170,8 +170,9 @@ class FitPlan:
     def again(self, plan: FitPlan) -> None:
         """Makes `plan` one by which the same call goes on in another round, in this process."""
         plan.exact, plan.begins, plan.validation = self.exact, self.begins, self.validation
-        if self.iterator is not None and not self.iterator.is_exact:
-            plan.reads_on, plan.passes = self.iterator, self.passes
+        iterator = self.iterator or self.reads_on
+        if iterator is not None and not iterator.is_exact:
+            plan.reads_on, plan.passes = iterator, self.passes
 
     @contextlib.contextmanager
     def runs(self) -> Iterator[None]:
