@@ -49,6 +49,7 @@ COME_SECONDS = 3600.0
 _calls: Calls | None = None
 _store: Store | RemoteStore | None = None
 _when_it_waits: list[Callable[[], None]] = []
+_made_in_part = False  # a peer's end has cut off the making of some variables
 
 
 def current() -> Collective | None:
@@ -147,10 +148,23 @@ def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
       calls: of a strategy.
       kwargs: the arguments of the variable.
     """
+    global _made_in_part
     value: Any = kwargs["initial_value"]
     value = value() if callable(value) else value
     value = getattr(value, "wrapped_value", value)  # of a checkpoint that is being restored
-    return calls.broadcast(tf.convert_to_tensor(value, dtype=kwargs.get("dtype")))
+    try:
+        return calls.broadcast(tf.convert_to_tensor(value, dtype=kwargs.get("dtype")))
+    except tf.errors.OpError:
+        _made_in_part = True
+        raise
+
+
+def made_in_part() -> bool:
+    """Whether a peer's end has cut off the making of a layer's or an optimizer's variables.
+
+    Nobody knows then which of them are there.
+    """
+    return _made_in_part
 
 
 def _connect(extended: Any, compress: str) -> Collective:

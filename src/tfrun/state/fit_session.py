@@ -15,6 +15,7 @@ from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
+from tfrun.engine.host_collective import made_in_part
 from tfrun.engine.trained_model import build_first, resume_with_logs
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
@@ -270,8 +271,8 @@ class FitSession(Session[FitKeeper]):
     def why_not_stay(self) -> str:
         if self._strategy is None or not may_stay():
             return "the job does not say --in-place"
-        if not self._model.built:
-            return "its model is not built yet"
+        if made_in_part():
+            return "some of its variables were not made to the end"
         return self._reads.why_not_again
 
     def _say_whether_it_stays(self, why_not: str) -> None:
