@@ -9,6 +9,7 @@ CI runs a share of the jobs, another one every day; `make test-deaths` runs all 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import re
@@ -51,6 +52,7 @@ STOPS_AT = 1  # the step of the last epoch in which a callback stops
 
 # Of workers that stay in their processes: so many, and pieces of a batch. Four of them may die.
 IN_PLACE, PIECES = 5, 6
+AT_ONCE = ("arrays", "seeded", "generator", "layers")
 STAYS = [kind for kind in KINDS if not kind.startswith("loop") and kind != "no strategy"]
 
 
@@ -146,6 +148,12 @@ def test_what_comes_out_is_what_comes_out_undisturbed(kind, kills, request):
     compare(kind, kills, found, undisturbed(kind), shown)
 
 
+def at_once() -> list[list[str]]:
+    """Returns the KILLS of further jobs: of each place one, where two workers die at once."""
+    epochs = itertools.cycle(range(EPOCHS))
+    return [[f"{epoch},3:{epoch}:{place}"] for epoch, place in zip(epochs, FIT, strict=False)]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
@@ -153,7 +161,9 @@ def test_what_comes_out_is_what_comes_out_undisturbed(kind, kills, request):
     [
         pytest.param(kind, kills, id=f"in place, {kind}-{number}")
         for kind in STAYS
-        for number, kills in enumerate(schedules(kind, IN_PLACE))
+        for number, kills in enumerate(
+            [*schedules(kind, IN_PLACE), *(at_once() if kind in AT_ONCE else ())]
+        )
     ],
 )
 def test_workers_that_stay_lose_nothing(kind, kills, request):

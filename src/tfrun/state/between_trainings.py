@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tfrun.engine import variable_values
-from tfrun.engine.host_collective import made_in_part
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
 from tfrun.job.world import may_stay
@@ -49,11 +48,8 @@ def stays(strategy: Any, model: Any, call: Callable[[], T], reads_again: Callabl
             with leave_round.keeping_state():
                 result = call()
         except Exception as error:
-            if (
-                settings().rehearses
-                or made_in_part()
-                or not is_peer_error(type(error).__name__, str(error))
-            ):
+            is_peers = is_peer_error(type(error).__name__, str(error))
+            if settings().rehearses or not is_peers:
                 raise
             _enter(strategy, error)
         else:

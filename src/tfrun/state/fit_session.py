@@ -14,8 +14,7 @@ from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
-from tfrun.engine import variable_values
-from tfrun.engine.host_collective import made_in_part
+from tfrun.engine import host_collective, variable_values
 from tfrun.engine.trained_model import build_first, resume_with_logs
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
@@ -112,6 +111,7 @@ class FitSession(Session[FitKeeper]):
           executed: gives the steps of the epoch that are done, of the number of the last one.
         """
         self._kept, self._callbacks = self.begin(), callbacks
+        host_collective.make_alone(wanted=not self.why_not_stay())
         if self._kept is not None:
             self._at = self._reads.go_on(self._kept)
             build_first(self._model, True)
@@ -271,8 +271,6 @@ class FitSession(Session[FitKeeper]):
     def why_not_stay(self) -> str:
         if self._strategy is None or not may_stay():
             return "the job does not say --in-place"
-        if made_in_part():
-            return "some of its variables were not made to the end"
         return self._reads.why_not_again
 
     def _say_whether_it_stays(self, why_not: str) -> None:
@@ -300,9 +298,16 @@ class FitSession(Session[FitKeeper]):
                 return None
         if mine is not None:
             stand = (*mine.place, int(mine.values["began"]), int(mine.values["trained"]))
+        is_whole = not host_collective.made_alone()
         try:
             state = next_round.enter(
-                self._strategy, stand, mine, self._whole_state, self._iterations(), self.keep
+                self._strategy,
+                stand,
+                mine,
+                self._whole_state,
+                self._iterations(),
+                self.keep,
+                is_whole=is_whole,
             )
         except share_snapshot.Apart:
             self.keep()
@@ -341,6 +346,7 @@ class FitSession(Session[FitKeeper]):
         """Takes back what `fit` was told."""
         self._meter.closes()
         super().close()
+        host_collective.make_alone(wanted=False)
         self._say_whether_it_stays("it is in no fit")
         leave_round.between_trainings(stays=self._strategy is not None and may_stay())
         if self._progress:

@@ -5,7 +5,8 @@ A place is a hook of Keras's callbacks ("test_begin"), one with a step ("batch_e
 "in_step:0", inside the forward pass. A loop of the script's own has "batch_begin", "in_step",
 "batch_end" and "epoch_end". With HOW=machine a worker only asks for its machine to be crashed, by a
 file "crash-ROUND" with the host's name, and stands still. With IN_PLACE the workers that are left
-go on in their processes: the next one to die has the wanted rank among them, in a later round.
+go on in their processes: the next one to die has the wanted rank among them, in a later round; of
+ranks "0,2" both do. There is another place then: "trace", where the first step is traced.
 """
 
 from __future__ import annotations
@@ -39,20 +40,19 @@ VALID = X[:24], Y[:24]
 
 
 def next_kill():
-    """Returns the number of the kill that comes next in this round, if any does."""
-    here = tfrun.world()
-    if not IN_PLACE:
-        return here.round
-    if settings().rehearses:
-        return len(KILLS)
-    rounds = [int(path.read_text() or "0") for path in FOLDER.glob("death-*")]
-    return len(rounds) if max(rounds, default=-1) < here.round else len(KILLS)
+    """Returns the number of the kill that comes in this round; None for none."""
+    number = here = tfrun.world().round
+    if IN_PLACE:
+        rounds = [int(path.read_text()) for path in sorted(FOLDER.glob("death-*"))]
+        number = rounds.index(here) if here in rounds else len(rounds)
+    return number if number < len(KILLS) and not settings().rehearses else None
 
 
 def die(number):
     if IN_PLACE:
-        (FOLDER / f".death-{number}").write_text(str(tfrun.world().round))
-        (FOLDER / f".death-{number}").rename(FOLDER / f"death-{number}")
+        made = FOLDER / f".death-{number}-{os.getpid()}"
+        made.write_text(str(tfrun.world().round))
+        made.rename(FOLDER / f"death-{number}")
     if os.environ.get("HOW") == "machine":
         Path(f".crash-{HERE.round}").write_text(socket.gethostname())
         Path(f".crash-{HERE.round}").rename(f"crash-{HERE.round}")
@@ -67,9 +67,10 @@ class Where:
 
     def at(self, place):
         number, here = next_kill(), tfrun.world()
-        if number < len(KILLS):
-            rank, epoch, wanted = KILLS[number]
-            if (here.rank, self.epoch, place) == (int(rank) % here.size, int(epoch), wanted):
+        if number is not None:
+            ranks, epoch, wanted = KILLS[number]
+            is_one = here.rank in {int(rank) % here.size for rank in ranks.split(",")}
+            if is_one and (self.epoch, place) == (int(epoch), wanted):
                 die(number)
 
     def in_step(self):
@@ -117,6 +118,7 @@ class Dense(keras.layers.Dense):
 
     def call(self, x, training=None):
         if training and KILLS:
+            where.at("trace")
             tf.numpy_function(where.in_step, [], [])
         return super().call(x)
 
