@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
-from tfrun.engine import variable_values
+from tfrun.engine import host_collective, variable_values
 from tfrun.engine.trained_model import build_first, resume_with_logs
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
@@ -21,7 +22,14 @@ from tfrun.job.settings import settings
 from tfrun.job.world import may_stay, world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import finished_calls, leave_round, next_round, share_snapshot, snapshot
+from tfrun.state import (
+    between_trainings,
+    finished_calls,
+    leave_round,
+    next_round,
+    share_snapshot,
+    snapshot,
+)
 from tfrun.state.callback_state import append_to_logs
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
@@ -58,9 +66,12 @@ class FitSession(Session[FitKeeper]):
         self._model, self._plan = model, plan
         self._data = call.arguments.get("x")
         self._end: int = call.arguments.get("epochs") or 1
-        self._reads = FitData(model, call.arguments, plan, on_servers=self.on_servers)
+        stayed = goes_on is not None and goes_on.stayed
+        self._reads = FitData(
+            model, call.arguments, plan, on_servers=self.on_servers, stayed=stayed
+        )
         self._callbacks: Sequence[Any] = ()
-        self._kept: Snapshot | None = None
+        self._kept = goes_on.state if goes_on else None  # the state, until it is given back
         self._at = ResumePoint(0)  # the place of `_kept` in the data
         self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
         self._together = 1  # steps of the last execution
@@ -100,6 +111,7 @@ class FitSession(Session[FitKeeper]):
           executed: gives the steps of the epoch that are done, of the number of the last one.
         """
         self._kept, self._callbacks = self.begin(), callbacks
+        host_collective.make_alone(wanted=not self.why_not_stay())
         if self._kept is not None:
             self._at = self._reads.go_on(self._kept)
             build_first(self._model, True)
@@ -131,6 +143,7 @@ class FitSession(Session[FitKeeper]):
         self._count()
         self._say_whether_it_stays(self.why_not_stay())
         kept = self._kept
+        self._reads.training_begins(kept)
         build_first(self._model, False)
         if kept is not None:
             self._model._initial_epoch = kept.place.epoch  # as BackupAndRestore does
@@ -156,7 +169,7 @@ class FitSession(Session[FitKeeper]):
 
     def _go_on(self, keeper: FitKeeper, kept: Snapshot) -> None:
         self._reads.random_is_put_back()
-        keeper.restore(kept)
+        keeper.restore(kept, random=not self._reads.draws_on)
         keeper.goes_on(kept.place, self._at)
         keeper.begun = stand_of(kept)
         self._model.stop_training = kept.values.get("stopped", False)
@@ -192,7 +205,9 @@ class FitSession(Session[FitKeeper]):
             self._training.moves()
 
     def evaluation_begins(self) -> None:
+        assert self.keeper is not None
         self.epoch_trained()
+        self._reads.validation_begins(self.keeper.place.epoch)
         self._meter.evaluation_begins()
 
     def evaluation_ends(self) -> None:
@@ -206,6 +221,9 @@ class FitSession(Session[FitKeeper]):
     def evaluation_step_returned(self) -> None:
         if self._progress:
             self._progress.step_returned()
+        if self._said == "" and (why := self._reads.why_not_again):
+            self._say_whether_it_stays(why)
+        leave_round.leave_if_told()  # a validation may need nobody for long
         self.save_if_wanted()
 
     def step_ended(self) -> None:
@@ -237,7 +255,11 @@ class FitSession(Session[FitKeeper]):
         with self.changing:
             if not last:
                 self.keeper.begun = self._reads.stand
+                self._reads.epoch_is_over()
             self.keeper.epoch_ended(epoch, last=last)
+        leave_round.leave_if_told()
+        if self._said:
+            self._say_whether_it_stays(self.why_not_stay())
         self.save_if_due(self._steps, epoch_ended=True)
 
     def _saved_model(self) -> Saved:
@@ -249,8 +271,6 @@ class FitSession(Session[FitKeeper]):
     def why_not_stay(self) -> str:
         if self._strategy is None or not may_stay():
             return "the job does not say --in-place"
-        if (iterator := self._plan.iterator) is not None and not iterator.is_exact:
-            return "its data cannot be read anew from the middle of an epoch"
         return self._reads.why_not_again
 
     def _say_whether_it_stays(self, why_not: str) -> None:
@@ -268,29 +288,46 @@ class FitSession(Session[FitKeeper]):
         if not is_peers or self.why_not_stay():
             return None
         leave_round.keeping()
-        if settings().rehearses:
-            if not isinstance(error, PeersLeft):
-                return None
-            keeper = mine = None
-        else:
-            keeper = self.keeper
-            mine = keeper.state(whole=False) if keeper else None
-        if keeper is not None and mine is None:  # in the middle of a step that cannot be undone
+        stayed = not settings().rehearses
+        if not stayed and not isinstance(error, PeersLeft):
             return None
-        stand = (self.number, -1, 0, 0, 0)
+        mine, stand = None, between_trainings.stand(self.number)
+        if stayed:
+            mine = self._state_here(whole=False)
+            if mine is None and self.keeper:  # in the middle of a step that cannot be undone
+                return None
         if mine is not None:
             stand = (*mine.place, int(mine.values["began"]), int(mine.values["trained"]))
+        is_whole = not host_collective.made_alone()
         try:
             state = next_round.enter(
-                self._strategy, stand, mine, self._whole_state, self._iterations(), self.keep
+                self._strategy,
+                stand,
+                mine,
+                self._whole_state,
+                self._iterations(),
+                self.keep,
+                is_whole=is_whole,
             )
         except share_snapshot.Apart:
             self.keep()
             raise PeersLeft from error
-        return GoesOn(number=self.number, state=state)
+        return GoesOn(number=self.number, state=state, stayed=stayed)
+
+    def _state_here(self, *, whole: bool = True) -> Snapshot | None:
+        """The newest whole state; None at the beginning, and where there is none."""
+        kept = self._kept
+        if kept is None:
+            return self.keeper.state(whole=whole) if self.keeper else None
+        if not whole or self._goes_on is None:
+            return kept
+        # What is to be given back, and what variables hold already.
+        missing = {n: v for n, v in self._saved().variables.items() if n not in kept.arrays}
+        held = zip(missing, variable_values.hold(list(missing.values())), strict=True)
+        return replace(kept, arrays={**{n: v.numpy() for n, v in held}, **kept.arrays})
 
     def _whole_state(self) -> Snapshot:
-        kept = self.keeper.state() if self.keeper else None
+        kept = self._state_here()
         assert kept is not None
         return kept
 
@@ -309,7 +346,9 @@ class FitSession(Session[FitKeeper]):
         """Takes back what `fit` was told."""
         self._meter.closes()
         super().close()
+        host_collective.make_alone(wanted=False)
         self._say_whether_it_stays("it is in no fit")
+        leave_round.between_trainings(stays=self._strategy is not None and may_stay())
         if self._progress:
             self._progress.other()
         self._model._initial_epoch = 0

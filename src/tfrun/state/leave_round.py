@@ -38,6 +38,7 @@ _keeping = 0  # calls of `fit` that catch what ends them
 # one that a peer's end has cut off, and what ends one.
 _kept_by: list[Callable[[], None]] = []  # keeps the state of one that waits for the next round
 _open: dict[Callable[[], None], Callable[[], None]] = {}
+_between = False  # two trainings; it can come to the second one in another round
 _told = False
 _waits = False  # out of its round, in this process, for the next one
 _leaves = 0  # how often it was told to leave this round
@@ -114,6 +115,31 @@ def keeping() -> None:
     _keeps.set()
 
 
+def keeps() -> bool:
+    """Whether a call of this worker catches what ends it."""
+    return _keeping > 0
+
+
+def nothing_to_keep() -> None:
+    """Of a worker that is in no training: what earlier ones have left is kept already."""
+
+
+def between_trainings(*, stays: bool) -> None:
+    """The script has ended a training; with `stays` it goes on to the next one in this process."""
+    global _between
+    _between = stays
+
+
+def leave_if_told() -> None:
+    """Called where a training waits for nobody: ends it when a peer has gone.
+
+    Raises:
+      UnavailableError: it has.
+    """
+    if _told:
+        raise tf.errors.UnavailableError(None, None, "a peer has left the round")
+
+
 def keep_state() -> bool:
     """Called when a peer's end has ended the script; False when it has no training open."""
     for keep in _open:
@@ -123,6 +149,7 @@ def keep_state() -> bool:
 
 def script_ended() -> None:
     """Called when the script has come to its end: what is open is over."""
+    between_trainings(stays=False)
     were_open = list(_open.values())
     for close in were_open:
         close()
@@ -172,7 +199,7 @@ def _leave() -> None:
         _end()
     if _waits:
         return
-    if _keeping or _open:
+    if _keeping or _open or _between:
         threading.Thread(target=_leave_at_rest, name="tfrun leaving", daemon=True).start()
         abort_collectives()
         return

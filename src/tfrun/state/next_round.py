@@ -30,6 +30,8 @@ def enter(
     whole: Callable[[], Snapshot],
     step: int,
     keep: Callable[[], None],
+    *,
+    is_whole: bool = True,
 ) -> Snapshot | None:
     """Waits for the next round and connects with its workers.
 
@@ -40,6 +42,7 @@ def enter(
       whole: all of its state.
       step: of the training, in all.
       keep: writes the state to the machine's memory.
+      is_whole: see `share_snapshot.level`.
 
     Returns:
       The state to go on from: variables that it lacks hold it already. None at the beginning.
@@ -54,7 +57,7 @@ def enter(
             with progress.pausing():
                 resolver = multi_worker.resolver()
                 host_collective.rejoin(strategy, resolver, compression.wanted())
-                return share_snapshot.level(strategy, stand, mine, whole)
+                return share_snapshot.level(strategy, stand, mine, whole, is_whole=is_whole)
         except tf.errors.OpError as error:  # another one has gone meanwhile
             if not is_peer_error(type(error).__name__, str(error)):
                 raise

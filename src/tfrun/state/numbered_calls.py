@@ -26,6 +26,11 @@ def begin() -> int:
     return number
 
 
+def next_number() -> int:
+    """The number of the training that the script begins next."""
+    return _begun
+
+
 def have_begun() -> bool:
     """Whether the script has begun a training that is numbered: `fit`, or a `TrainState`."""
     return _begun > 0

@@ -48,31 +48,40 @@ def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
 
 
 def level(
-    strategy: Any, stand: tuple[int, ...], mine: Snapshot | None, whole: Callable[[], Snapshot]
+    strategy: Any,
+    stand: tuple[int, ...],
+    mine: Snapshot | None,
+    whole: Callable[[], Snapshot],
+    *,
+    is_whole: bool,
 ) -> Snapshot | None:
     """The state that all go on from, of those that workers hold in their processes; a collective.
 
     Args:
       strategy: that of the training.
-      stand: how far this worker is, the number of its training first; as long on all.
+      stand: how far this worker is, the number of its training first, then its epoch, below zero
+        where it has no state; as long on all.
       mine: what its variables do not hold of its state.
       whole: all of it.
+      is_whole: its variables hold what all others' do that are as far.
 
     Returns:
       `mine` where none is further.
 
     Raises:
-      Apart: they are in different trainings.
+      Apart: they are in different trainings, or at the beginning of one that some cannot begin.
     """
-    rows = [tuple(row) for row in _rows(strategy, np.array(stand, np.int64)).tolist()]
-    newest = max(rows)
-    if all(row == newest for row in rows):
+    told = _rows(strategy, np.array((*stand, is_whole), np.int64)).tolist()
+    rows = [tuple(row[:-1]) for row in told]
+    newest, are_whole = max(rows), all(row[-1] for row in told)
+    if are_whole and all(row == newest for row in rows):
         return mine
-    if any(row[0] != newest[0] for row in rows):
+    if newest[1] < 0 or any(row[0] != newest[0] for row in rows):
         raise Apart
     is_source = world().rank == rows.index(newest)
     blob = _given(strategy, snapshot.data_of(whole()) if is_source else None)
-    return mine if stand == newest else snapshot.parse(blob)
+    has_it = is_source or (are_whole and stand == newest)
+    return mine if has_it else snapshot.parse(blob)
 
 
 def _given(strategy: Any, data: bytes | None) -> bytes:

@@ -2,8 +2,8 @@
 
 `fit` and `evaluate` divide a batch among the replicas of the job, `predict` among its workers. A
 worker's iterator yields the pieces of its replicas one after the other: `per_step` elements a step.
-Where replicas may move between two steps (`--balance auto`), it yields those of all, of which each
-step takes its own, unless the data can be read anew from any step on.
+Where a worker may come to hold other replicas (`--balance auto`, `--in-place`), it yields those of
+all, of which each step takes its own, unless the data can be read anew from any step on.
 """
 
 from __future__ import annotations
@@ -86,28 +86,38 @@ def per_step(strategy: Any, whom: Whom, *, anew: bool = False) -> int:
 
 
 def reads_all(strategy: Any, whom: Whom) -> bool:
-    """Whether this worker reads the pieces of all replicas: it may hold others in the next step.
+    """Whether this worker reads the pieces of all replicas: it may come to hold others.
 
     Args:
       strategy: that of the model.
       whom: among whom its batches are divided.
     """
-    return whom == "replicas" and _holds_several(strategy) and holding.may_move()
+    others_come = holding.may_move() or may_stay()
+    return whom == "replicas" and _holds_several(strategy) and others_come
 
 
 class AllPieces:
-    """An iterator over the pieces of all replicas.
+    """The pieces of all replicas, of one epoch's steps.
+
+    It can go back: to the first step of the newest execution, or as far as it is told to keep.
 
     Attributes:
       spec: of a piece.
+      keeps: it can go back to its first step.
+      bytes: of what it keeps, and has given.
 
     Args:
-      iterator: of them.
+      iterator: of them; it stands before the epoch's step `step`.
       spec: see above.
+      step: see above.
     """
 
-    def __init__(self, iterator: Any, spec: Any) -> None:
+    def __init__(self, iterator: Any, spec: Any, step: int = 0) -> None:
         self._iterator, self.spec = iterator, tf.nest.map_structure(_spec_here, spec)
+        self.keeps, self.bytes = False, 0
+        self._kept: list[list[Any]] = []  # of each step the pieces of all replicas
+        self._first = self._next = self._stop = step
+        self._is_over = False
 
     def __iter__(self) -> AllPieces:
         return self
@@ -115,11 +125,63 @@ class AllPieces:
     def __next__(self) -> Any:
         return element(self._iterator)
 
+    def execute(self, begin: int, end: int) -> AllPieces:
+        """From now on it gives the steps [begin, end], and then nothing."""
+        self._next, self._stop = begin, end + 1
+        if not self.keeps:
+            self.forget(begin)
+        return self
+
+    def forget(self, before: int) -> None:
+        """Nobody will go back before this step."""
+        count = min(max(before - self._first, 0), len(self._kept))
+        del self._kept[:count]
+        self._first += count
+
     def own(self) -> list[Any]:
-        """The pieces of the next step that are this worker's."""
-        held = holding.own()
-        pieces = [next(self) for _ in range(world().replicas)]
+        """The pieces of the next step that are this worker's.
+
+        Raises:
+          StopIteration: the data has come to its end, or the execution.
+        """
+        if self._next == self._stop:
+            raise StopIteration
+        self._read(self._next)
+        pieces, held = self._kept[self._next - self._first], holding.own()
+        self._next += 1
         return [tf.nest.map_structure(_here, piece) for piece in pieces[held.start : held.stop]]
+
+    def pass_by(self) -> None:
+        """Reads all of the steps that it is to give.
+
+        Raises:
+          StopIteration: the data has come to its end.
+        """
+        if self._next < self._stop:
+            self._read(self._stop - 1)
+
+    def _read(self, step: int) -> None:
+        while self._first + len(self._kept) <= step:
+            if self._is_over:
+                raise StopIteration
+            try:
+                pieces = [element(self._iterator) for _ in range(world().replicas)]
+            except (StopIteration, tf.errors.OutOfRangeError):
+                self._is_over = True
+                raise StopIteration from None
+            self._kept.append(pieces)
+            if self.keeps:
+                self.bytes += sum(map(_bytes_of, tf.nest.flatten(pieces)))
+            else:
+                self.forget(min(self._next, step))
+
+
+def _bytes_of(leaf: Any) -> int:
+    leaf = _here(leaf)
+    if leaf is None:
+        return 0
+    dense = getattr(leaf, "values", leaf)  # of what is sparse, or ragged
+    return int(tf.size(dense)) * max(getattr(dense.dtype, "size", 1), 1)
 
 
 def _here(leaf: Any) -> Any:
