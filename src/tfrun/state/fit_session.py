@@ -13,7 +13,7 @@ from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
-from tfrun.engine import variable_values
+from tfrun.engine import host_collective, variable_values
 from tfrun.engine.trained_model import build_first, resume_with_logs
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
@@ -249,6 +249,8 @@ class FitSession(Session[FitKeeper]):
     def why_not_stay(self) -> str:
         if self._strategy is None or not may_stay():
             return "the job does not say --in-place"
+        if host_collective.current() is None:
+            return "its workers use TensorFlow's collectives"
         if (iterator := self._plan.iterator) is not None and not iterator.is_exact:
             return "its data cannot be read anew from the middle of an epoch"
         return self._reads.why_not_again
