@@ -271,6 +271,8 @@ class FitSession(Session[FitKeeper]):
     def why_not_stay(self) -> str:
         if self._strategy is None or not may_stay():
             return "the job does not say --in-place"
+        if host_collective.current() is None:
+            return "its workers use TensorFlow's collectives"
         return self._reads.why_not_again
 
     def _say_whether_it_stays(self, why_not: str) -> None:

@@ -19,6 +19,7 @@ from tfrun.job import holding, world
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import VARIABLE, settings
 from tfrun.process import progress
+from tfrun.process.files import install as files
 from tfrun.state import durable_checkpoints, leave_round, share_snapshot
 from tfrun.state.snapshot import Place, Snapshot
 
@@ -72,5 +73,6 @@ def _move(said: str) -> None:
     settings.cache_clear()
     holding.begin_anew()
     ledger.round_is_over()
+    files.moved()
     if world.world().is_chief != was_chief:
         durable_checkpoints.forget()
