@@ -9,6 +9,7 @@ all, of which each step takes its own, unless the data can be read anew from any
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from tensorflow.python.data.experimental.ops import distribute
 from tensorflow.python.distribute import values
 
 from tfrun.data import errors
+from tfrun.data.order.repeatable import steps_of
 from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import map_in_this_thread
 from tfrun.job import holding
@@ -215,6 +217,8 @@ def pieces(dataset: tf.data.Dataset, here: Replicas) -> Any:
     policy = dataset.options().experimental_distribute.auto_shard_policy
     if policy not in (policies.AUTO, policies.DATA):
         raise errors.not_divided_by_batch(policy.name)
+    if _has_sparse(dataset):
+        return _cut(dataset, here).prefetch(here.count)
     made: Any = distribute._LegacyRebatchDataset(dataset, here.total)
     if here.count == 1:
         made = made.shard(here.total, here.first)
@@ -222,6 +226,76 @@ def pieces(dataset: tf.data.Dataset, here: Replicas) -> Any:
         made = made.enumerate().filter(lambda number, _: _is_of(number % here.total, here))
         made = map_in_this_thread(made, lambda _, element: element)
     return made.prefetch(here.count)
+
+
+def is_cut(dataset: Any) -> bool:
+    """Whether TensorFlow would divide the batches of a pipeline, and cannot: of sparse tensors.
+
+    It divides them by rows that it has serialized, and can make no tensor of none ("Serialized
+    sparse should have at least 1 serialized tensor").
+    """
+    policies = tf.data.experimental.AutoShardPolicy
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    by_batch = policy == policies.DATA or (policy == policies.AUTO and not _may_have_files(dataset))
+    return _has_sparse(dataset) and by_batch
+
+
+def _has_sparse(dataset: Any) -> bool:
+    leaves = tf.nest.flatten(dataset.element_spec)
+    return any(isinstance(leaf, tf.SparseTensorSpec) for leaf in leaves)
+
+
+def _may_have_files(dataset: Any) -> bool:
+    """Whether a pipeline may read files, which TensorFlow shares out instead of batches."""
+    for step in steps_of(dataset):
+        leaves = tf.nest.flatten(step.element_spec)
+        if any(getattr(leaf, "dtype", None) == tf.string for leaf in leaves):
+            return True
+    return False
+
+
+def _cut(dataset: tf.data.Dataset, here: Replicas) -> tf.data.Dataset:
+    """Returns the pieces of each batch, cut out as tensors of their own."""
+    spec: Any = dataset.element_spec
+
+    def piece(batch: Any, replica: Any) -> Any:
+        first = tf.nest.flatten(batch)[0]
+        begin, end = _share(_samples(first), replica, here.total)
+        return tf.nest.map_structure(lambda leaf: _rows(leaf, begin, end), batch)
+
+    def of_batch(*batch: Any) -> tf.data.Dataset:
+        packed: Any = batch if isinstance(spec, tuple) else batch[0]
+        numbers = tf.data.Dataset.range(here.first, here.first + here.count)
+        return numbers.map(functools.partial(piece, packed))
+
+    made, batches = dataset.flat_map(of_batch), int(dataset.cardinality())
+    if batches == tf.data.UNKNOWN_CARDINALITY:
+        return made
+    known = batches if batches == tf.data.INFINITE_CARDINALITY else batches * here.count
+    return made.apply(tf.data.experimental.assert_cardinality(known))
+
+
+def _samples(leaf: Any) -> Any:
+    if isinstance(leaf, tf.SparseTensor):
+        return leaf.dense_shape[0]
+    return leaf.nrows() if isinstance(leaf, tf.RaggedTensor) else tf.shape(leaf, tf.int64)[0]
+
+
+def _share(count: Any, replica: Any, total: int) -> tuple[Any, Any]:
+    """`share` of order/shards.py, of tensors."""
+    small, larger = count // total, count % total
+    begin = replica * small + tf.minimum(replica, larger)
+    return begin, begin + small + tf.cast(replica < larger, tf.int64)
+
+
+def _rows(leaf: Any, begin: Any, end: Any) -> Any:
+    if not isinstance(leaf, tf.SparseTensor):
+        return leaf[begin:end]
+    sizes = leaf.dense_shape[1:]
+    starts = tf.concat([[begin], tf.zeros_like(sizes)], 0)
+    rows = tf.sparse.slice(leaf, starts, tf.concat([[end - begin], sizes], 0))
+    rows.set_shape([None, *leaf.shape[1:]])
+    return rows
 
 
 def _is_of(replica: Any, here: Replicas) -> Any:
