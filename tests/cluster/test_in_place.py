@@ -15,7 +15,7 @@ SECONDS = 300
 
 def trained(jobs, workers: int, victim: int, step: int, *options: object):
     """The bits, and the events."""
-    given = ("-n", workers, "--replicas", 4, *OPTIONS, *options)
+    given = ("-n", workers, *OPTIONS, *options)
     job = jobs.run(*given, SCRIPT, victim, step, timeout=SECONDS)
     assert job.returncode == 0, job.stderr[-3000:]
     (bits,) = re.findall(r"BITS (.*)", job.stdout)
@@ -27,9 +27,10 @@ def of(events: list[dict], kind: str) -> list[dict]:
     return [event for event in events if event["event"] == kind]
 
 
-def check(jobs, workers: int, victim: int, step: int) -> None:
-    wanted, _ = trained(jobs, workers, -1, 0)
-    bits, events = trained(jobs, workers, victim, step, "--in-place", "--fresh", "--ledger")
+def check(jobs, workers: int, victim: int, step: int, *replicas: object) -> None:
+    wanted, _ = trained(jobs, workers, -1, 0, *replicas)
+    options = (*replicas, "--in-place", "--fresh", "--ledger")
+    bits, events = trained(jobs, workers, victim, step, *options)
     assert bits == wanted
     (recovered,), (grown,) = of(events, "recovered"), of(events, "grown")
     assert recovered["in_place"] and grown["in_place"] and not recovered["lost_steps"]
@@ -40,20 +41,20 @@ def check(jobs, workers: int, victim: int, step: int) -> None:
 
 @pytest.mark.timeout(4 * SECONDS)
 @pytest.mark.parametrize(
-    ("workers", "victim", "step"),
+    ("victim", "step", "replicas"),
     [
-        pytest.param(2, 1, 6, id="the second of two, in an epoch"),
-        pytest.param(2, 0, 8, id="the chief, where validation comes"),
+        pytest.param(1, 6, ("--replicas", 4), id="the second of two, in an epoch"),
+        pytest.param(0, 8, (), id="the chief, where validation comes"),
     ],
 )
-def test_a_death_costs_no_process(jobs, workers, victim, step):
-    check(jobs, workers, victim, step)
+def test_a_death_costs_no_process(jobs, victim, step, replicas):
+    check(jobs, 2, victim, step, *replicas)
 
 
 @pytest.mark.thorough
 @pytest.mark.timeout(4 * SECONDS)
 def test_one_of_three_dies_after_the_first_step(jobs):
-    check(jobs, 3, 1, 1)
+    check(jobs, 3, 1, 1, "--replicas", 4)
 
 
 @pytest.mark.timeout(4 * SECONDS)

@@ -214,7 +214,7 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
         or ("spares" in chosen and "in_place" not in chosen)
         or ("in_place" in chosen and (mode == "servers" or workers == "1" or by_ring))
         or ("in_place" in chosen and ("strategy" in chosen or chosen.get("max_restarts") == "0"))
-        or ("in_place" in chosen and ("replicas" not in chosen or "balance" in chosen))
+        or ("in_place" in chosen and "balance" in chosen)
         or (mode == "servers" and "steps_per_execution" in chosen)
         or (mode == "servers" and "deterministic" in chosen and workers != "1")
         or ("max_staleness" in chosen and mode != "servers")

@@ -71,6 +71,9 @@ def test_partial_sums_are_nodes_of_the_tree() -> None:
     ("workers", "more", "wanted"),
     [
         ("4", {}, 0),
+        ("4", {"in_place": True}, 4),
+        ("4", {"in_place": True, "replicas": 8}, 0),
+        ("4", {"in_place": True, "preferred": "ring"}, 0),
         ("2:4", {}, 4),
         ("2:4", {"replicas": 8}, 0),
         ("2:4", {"ps": 1}, 0),

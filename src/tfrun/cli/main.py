@@ -199,7 +199,7 @@ class _Command(click.Command):
 @click.option(
     "--in-place",
     is_flag=True,
-    help="With --replicas: when a worker dies, the others go on in their processes, at once.",
+    help="When a worker dies, the others go on in their processes, at once.",
 )
 @click.option(
     "--communication",

@@ -157,8 +157,6 @@ def _nobody_stays(job: JobSpec, *, external: bool, fixed: bool) -> Iterator[tupl
         yield "with --ps a worker's death costs the others nothing", "leave out --ps"
     elif job.workers.high == 1:
         yield "one worker leaves none behind", "add -n"
-    elif not job.replicas:
-        yield "no worker computes what another one has", "add --replicas"
     if job.communication in ("ring", "nccl"):
         why = f"--communication {job.communication} is TensorFlow's, whose workers all start again"
         yield why, f"leave out --communication {job.communication}"

@@ -15,11 +15,12 @@ from tfrun.job.spec import JobSpec
 def by_default(job: JobSpec) -> int:
     """Returns how many replicas a job has that states none; 0 is one for each worker.
 
-    Where workers may come and go it is the most that there may be, so that who is there changes no
-    bit. TensorFlow's collectives and servers have one for each worker, however many there are.
+    Where workers may come and go, or others go on without one, it is the most that there may be, so
+    that who is there changes no bit. TensorFlow's collectives and servers have one for each worker, however many there are.
     """
     ways = (job.preferred or "host") if job.communication == "auto" else job.communication
-    if job.replicas or job.workers.low == job.workers.high or job.ps:
+    never_fewer = job.workers.low == job.workers.high and not job.in_place
+    if job.replicas or never_fewer or job.ps:
         return 0
     return job.workers.high if ways == "host" and job.strategy != "script" else 0
 

@@ -86,7 +86,8 @@ def fixed_replicas() -> int:
     here, own = world(), settings()
     if here.role not in ("chief", "worker"):
         return 0
-    return own.replicas or (own.default_replicas if here.replicas != here.size else 0)
+    others_come = here.replicas != here.size or own.in_place
+    return own.replicas or (own.default_replicas if others_come else 0)
 
 
 # What a worker refuses because it holds several replicas; and because it is to train with others.
