@@ -16,7 +16,8 @@ def by_default(job: JobSpec) -> int:
     """Returns how many replicas a job has that states none; 0 is one for each worker.
 
     Where workers may come and go, or others go on without one, it is the most that there may be, so
-    that who is there changes no bit. TensorFlow's collectives and servers have one for each worker, however many there are.
+    that who is there changes no bit. TensorFlow's collectives and servers have one for each worker,
+    however many there are.
     """
     ways = (job.preferred or "host") if job.communication == "auto" else job.communication
     never_fewer = job.workers.low == job.workers.high and not job.in_place
