@@ -48,6 +48,8 @@ ALIVE_SECONDS, ANSWER_SECONDS = 2.0, 10.0
 COME_SECONDS = 3600.0
 _calls: Calls | None = None
 _store: Store | RemoteStore | None = None
+_listener: PeerListener | None = None
+_ended = ""  # why nothing of this round counts any more
 _when_it_waits: list[Callable[[], None]] = []
 
 
@@ -59,6 +61,27 @@ def current() -> Collective | None:
 def store() -> Store | RemoteStore | None:
     """The strings that this round's workers share, once a strategy uses the host collective."""
     return _store
+
+
+def abort(reason: str) -> bool:
+    """Makes this round's collectives fail, also while they are being formed; from any thread.
+
+    Returns:
+      False where there is nothing of them.
+    """
+    global _ended
+    _ended = reason
+    if _listener is not None:
+        _listener.abort(reason)
+    if _calls is not None:
+        _calls.group.abort(reason)
+    return not (_listener is None and _calls is None)
+
+
+def begin_anew() -> None:
+    """What is ended from now on is of another round, whose workers `rejoin` connects with."""
+    global _ended
+    _ended = ""
 
 
 def calls_of(strategy: Any) -> Calls | None:
@@ -132,6 +155,8 @@ def rejoin(strategy: Any, cluster_resolver: Any, compress: str) -> None:
     """
     calls: Any = calls_of(strategy)
     calls.group.close()
+    if _listener is not None:
+        _listener.close()
     strategy.extended.move(cluster_resolver)
     with as_tensorflow_fails():
         calls.group = _connect(strategy.extended, compress)
@@ -155,13 +180,15 @@ def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
 
 def _connect(extended: Any, compress: str) -> Collective:
     """Connects with the workers at the addresses of the cluster."""
-    global _store
+    global _store, _listener
     if extended._num_workers == 1:
         return Collective(0, {}, 1)
     rank, size, own = extended._id_in_cluster, extended._num_workers, settings()
     addresses = [_address(text) for text in _addresses(extended._cluster_spec)]
     key = own.collective_key or _shared_key(addresses)
-    listener = PeerListener(rank, size, key, *addresses[rank])
+    listener = _listener = PeerListener(rank, size, key, *addresses[rank])
+    if _ended:  # before there was anybody to be told
+        listener.abort(_ended)
     collective = form(
         listener,
         rank,

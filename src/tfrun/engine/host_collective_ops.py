@@ -164,6 +164,16 @@ class Calls:
         value.set_shape(tensor.shape)
         return value
 
+    def give(self, arrays: Sequence[np.ndarray], has: Sequence[bool]) -> None:
+        """As `Collective.give`, at once."""
+
+        def give(found: list[np.ndarray]) -> list[np.ndarray]:
+            self.group.give(found, has)
+            return found
+
+        with as_tensorflow_fails():
+            self._in_order(give)(list(arrays))
+
     def _begin(self, wanted: Sum, number: int) -> tf.Tensor:
         """Hands a sum to the thread, as the step's `number`th; what this returns says that it is.
 

@@ -160,6 +160,7 @@ def _take_place() -> None:
     _told = _waits = _regroup_wanted = False
     _leaves = 0
     _keeps.clear()
+    host_collective.begin_anew()
     _placed.set()
 
 
@@ -226,8 +227,7 @@ def abort_collectives() -> None:
     """
     from tensorflow.python.eager import context
 
-    if group := host_collective.current():
-        group.abort("a peer has left the round")
+    if host_collective.abort("a peer has left the round"):
         return  # TensorFlow's own are not used, and stay aborted
     here: Any = context.context()
     here.abort_collective_ops(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfrun.engine.agree import bytes_from, sum_over_workers
+from tfrun.checkpoint.side_files import as_plain, as_they_were
+from tfrun.collective.handing_on import neighbours
+from tfrun.engine.agree import bytes_given, give, sum_over_workers
 from tfrun.job import files
 from tfrun.job.world import world
 from tfrun.state import no_room, snapshot
@@ -39,8 +42,7 @@ def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
     having = _rows(strategy, np.array([mine is not None], np.int64))[:, 0]
     if having.all() or not having.any():
         return mine
-    is_source = world().rank == int(np.argmax(having))
-    blob = _given(strategy, path.read_bytes() if is_source else None)
+    blob = bytes_given(strategy, path.read_bytes() if mine else None, having.astype(bool).tolist())
     if mine is None:
         _leave(path, blob)
         mine = snapshot.parse(blob)
@@ -70,15 +72,33 @@ def level(
         return mine
     if any(row[0] != newest[0] for row in rows):
         raise Apart
-    is_source = world().rank == rows.index(newest)
-    blob = _given(strategy, snapshot.data_of(whole()) if is_source else None)
-    return mine if stand == newest else snapshot.parse(blob)
+    found = _given(strategy, whole, [row == newest for row in rows])
+    return mine if found is None else found
 
 
-def _given(strategy: Any, data: bytes | None) -> bytes:
-    """What the one worker that has it gives to all; None on the others."""
-    length = int(sum_over_workers(strategy, np.array([len(data or b"")], np.int64))[0])
-    return bytes_from(strategy, data or b"", length, is_source=data is not None)
+def _given(strategy: Any, whole: Callable[[], Snapshot], has: list[bool]) -> Snapshot | None:
+    """The state that some workers hold, on one that lacks it, straight from their memory.
+
+    Args:
+      strategy: that of the training.
+      whole: the state, where this worker holds it.
+      has: whether each worker does, by rank.
+    """
+    here = world().rank
+    header, arrays = b"", {}
+    if has[here] and neighbours(here, has)[1]:  # else nobody asks for its own
+        kept = whole()
+        arrays, dtypes = as_plain(kept.arrays)
+        kinds = [[name, array.dtype.name, array.shape] for name, array in arrays.items()]
+        header = json.dumps({**kept.meta, "arrays": kinds, "dtypes": dtypes}).encode()
+    header = bytes_given(strategy, header, has)
+    if not has[here]:
+        meta = json.loads(header)
+        arrays = {name: np.empty(shape, dtype) for name, dtype, shape in meta["arrays"]}
+        give(strategy, list(arrays.values()), has)
+        return Snapshot.of(meta, as_they_were(arrays, meta["dtypes"]))
+    give(strategy, list(arrays.values()), has)
+    return None
 
 
 class Apart(Exception):
