@@ -55,7 +55,7 @@ _when_it_waits: list[Callable[[], None]] = []
 
 def current() -> Collective | None:
     """This process's collective, once a strategy uses it."""
-    return _calls.group if _calls else None
+    return (_calls.joins or _calls.group) if _calls else None
 
 
 def store() -> Store | RemoteStore | None:
@@ -73,9 +73,9 @@ def abort(reason: str) -> bool:
     _ended = reason
     if _listener is not None:
         _listener.abort(reason)
-    if _calls is not None:
-        _calls.group.abort(reason)
-    return not (_listener is None and _calls is None)
+    if group := current():
+        group.abort(reason)
+    return not (_listener is None and group is None)
 
 
 def begin_anew() -> None:
@@ -154,6 +154,7 @@ def rejoin(strategy: Any, cluster_resolver: Any, compress: str) -> None:
       tf.errors.UnavailableError: one of them has gone meanwhile.
     """
     calls: Any = calls_of(strategy)
+    calls.join()
     calls.group.close()
     if _listener is not None:
         _listener.close()

@@ -84,6 +84,14 @@ class FitData:
         )
         return at
 
+    def again(self, steps: int) -> Any:
+        """Returns an iterator of the batches of the step that is being made, in another round.
+
+        Args:
+          steps: that it makes.
+        """
+        return self._plan.iterator.again(steps)
+
     def random_is_put_back(self) -> None:
         """Called before it is: what is passed by draws from what the script has drawn from so far.
 

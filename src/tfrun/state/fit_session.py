@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,11 +24,12 @@ from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
 from tfrun.state import finished_calls, leave_round, next_round, share_snapshot, snapshot
 from tfrun.state.callback_state import append_to_logs
-from tfrun.state.durable_checkpoints import Saved
+from tfrun.state.durable_checkpoints import Saved, durable
 from tfrun.state.fit_data import FitData, stand_of
 from tfrun.state.fit_keeper import FitKeeper, iterations_of
 from tfrun.state.session import GoesOn, Meter, Session
 from tfrun.state.snapshot import Snapshot
+from tfrun.state.steps_again import GoesElsewhere, MadeAgain
 
 _PAST = (
     "the state that fit goes on from has {} epochs behind it, and fit is to end after {}: its "
@@ -40,7 +42,12 @@ class SessionCallback(keras.callbacks.LambdaCallback):
 
 
 class FitSession(Session[FitKeeper]):
-    """What recovery has to do with one `fit`."""
+    """What recovery has to do with one `fit`.
+
+    Attributes:
+      take_part: has callbacks do what those of the chief do, in the midst of the `fit`; False where
+        they cannot. None: it does not go on without beginning anew.
+    """
 
     keeps: ClassVar[type[FitKeeper]] = FitKeeper
 
@@ -66,6 +73,9 @@ class FitSession(Session[FitKeeper]):
         self._together = 1  # steps of the last execution
         self._progress = None if self.on_servers else progress.own()
         self._said: str | None = None  # why it could not stay
+        self._in_step = self._tells_step = self._is_apart = False
+        self._mine: Snapshot | None = None  # with which it has entered the newest round
+        self.take_part: Callable[[Sequence[Any]], bool] | None = None
 
     # --- calls that are done -----------------------------------------------------------------
 
@@ -124,12 +134,15 @@ class FitSession(Session[FitKeeper]):
 
     def train_begins(self) -> None:
         """The model is built, and its metrics; its train function is not traced yet."""
-        model, commit = self._model, None if self._strategy is None else _commit(self._model)
+        model, commit = self._model, None if self._strategy is None else commits.of_model(self._model)
         self.keeper = self.keeps(model, commit, self._callbacks, self._plan, call=self.number)
         if self._progress:
             self._progress.begins()
         self._count()
-        self._say_whether_it_stays(self.why_not_stay())
+        why_not_stay = self.why_not_stay()
+        self._say_whether_it_stays(why_not_stay)
+        if not why_not_stay and self.take_part and not settings().rehearses:
+            model.train_function = MadeAgain(model.train_function, self._again)
         kept = self._kept
         build_first(self._model, False)
         if kept is not None:
@@ -163,6 +176,8 @@ class FitSession(Session[FitKeeper]):
         keeper.logs = snapshot.decode(kept.values["logs"], kept.arrays)
         self._kept = None
         self._count()
+        if self._goes_on is not None:
+            next_round.join(self._strategy)
         self.resumed(kept, self._steps)
 
     def step_begins(self) -> None:
@@ -177,9 +192,11 @@ class FitSession(Session[FitKeeper]):
         if self._progress:
             self._progress.step_begins()
         self._meter.begins()
+        self._in_step = True
 
     def step_returned(self, done: int, logs: dict[str, Any] | None) -> None:
         assert self.keeper is not None and self._training is not None
+        self._in_step = False
         self._together = done + self.keeper.ahead - self.keeper.place.step
         self._meter.returned(self._together)
         self._steps += self._together
@@ -212,14 +229,18 @@ class FitSession(Session[FitKeeper]):
         """All callbacks have seen the step end."""
         assert self.keeper is not None
         place, logs = self.keeper.place, self.keeper.logs
-        if not self.has_stepped and not settings().rehearses:
+        if (self._tells_step or not self.has_stepped) and not settings().rehearses:
+            self._tells_step = False
             self.first_steps(place, self._iterations(), self._together)
         done = place.step - self.keeper.ahead
         made, step = self._together, self._steps
         if settings().rehearses:
             self._reads.rehearse_validation()
             raise PeersLeft  # all is traced
-        self.after_steps(epoch=place.epoch, in_epoch=done, step=step, made=made, logs=logs)
+        try:
+            self.after_steps(epoch=place.epoch, in_epoch=done, step=step, made=made, logs=logs)
+        except PeersLeft as error:  # others come, or a machine goes
+            self._go_on_here(error)
 
     def epoch_trained(self) -> None:
         """The epoch's steps are done; what comes has its own time."""
@@ -258,41 +279,89 @@ class FitSession(Session[FitKeeper]):
             self._said = why_not
             channel.emit(reports.CanStay(can=not why_not, why=why_not))
 
+    def _again(self, error: Exception) -> Any:
+        """Takes the training into the next round, where the step that has failed is made again.
+
+        Returns:
+          An iterator with its batches.
+
+        Raises:
+          error: it cannot be.
+          GoesElsewhere: the others have made it already, or something of `fit` has to begin anew.
+        """
+        if not self._in_step:  # it was no step of this `fit`
+            raise error
+        self._go_on_here(error)
+        assert self.keeper is not None
+        self.step_begins()
+        return self._reads.again(self.keeper.per_execution)
+
+    def _go_on_here(self, error: BaseException) -> None:
+        """Enters the next round, and has `fit` go on where it is; raises as `_again`."""
+        was_chief, take_part = world().is_chief, self.take_part
+        goes_on = self.goes_on(error) if take_part else None
+        if goes_on is None or take_part is None or self.keeper is None:
+            raise error
+        kept, is_new = goes_on.state, world().is_chief != was_chief
+        stays = kept is not None and kept is self._mine and kept.place == self.keeper.place
+        if kept is None or not stays or (is_new and not take_part(self._callbacks)):
+            raise GoesElsewhere(goes_on) from error
+        with self.changing:
+            self.keeper.take_back(kept)
+        next_round.join(self._strategy)
+        self._model._eval_epoch_iterator = None  # made for another division of the batches
+        self._meter.rests()
+        self._tells_step = True
+        if is_new and (saving := durable()) is not None:
+            saving.prepare(self._saved_model())
+            saving.resumes(self.number, self._steps)
+        channel.emit(reports.Resumed(key=list(kept.place), step=self._steps))
+
     def goes_on(self, error: BaseException) -> GoesOn | None:
         """Takes this training into the job's next round, in this process.
 
         Returns:
           Where it goes on; None where it cannot.
         """
+        if isinstance(error, GoesElsewhere):
+            return error.goes_on
         is_peers = isinstance(error, PeersLeft) or is_peer_error(type(error).__name__, str(error))
-        if not is_peers or self.why_not_stay():
+        if not is_peers or self._is_apart or self.why_not_stay():
             return None
         leave_round.keeping()
+        mine: Snapshot | None = None
         if settings().rehearses:
             if not isinstance(error, PeersLeft):
                 return None
-            keeper = mine = None
-        else:
-            keeper = self.keeper
-            mine = keeper.state(whole=False) if keeper else None
-        if keeper is not None and mine is None:  # in the middle of a step that cannot be undone
-            return None
+        elif self._kept is not None:  # it has not been restored yet
+            mine = self._kept
+        elif self.keeper is not None:
+            mine = self.keeper.state(whole=False)
+            if mine is None:  # in the middle of a step that cannot be undone
+                return None
         stand = (self.number, -1, 0, 0, 0)
         if mine is not None:
             stand = (*mine.place, int(mine.values["began"]), int(mine.values["trained"]))
+        self._mine = mine
         try:
             state = next_round.enter(
-                self._strategy, stand, mine, self._whole_state, self._iterations(), self.keep
+                self._strategy, stand, mine, self._state_now, self._iterations(), self.keep
             )
         except share_snapshot.Apart:
+            self._is_apart = True
             self.keep()
             raise PeersLeft from error
         return GoesOn(number=self.number, state=state)
 
-    def _whole_state(self) -> Snapshot:
-        kept = self.keeper.state() if self.keeper else None
-        assert kept is not None
-        return kept
+    def _state_now(self) -> Snapshot | None:
+        kept = self._kept
+        if kept is None or self._goes_on is None:
+            return super()._state_now()
+        # It has come to this worker, and has not been restored yet.
+        found = variable_values.state_variables(self._model)
+        held = variable_values.hold(list(found.values()))
+        now = {name: value.numpy() for name, value in zip(found, held, strict=True)}
+        return replace(kept, arrays={**now, **kept.arrays})
 
     def failed(self, error: BaseException) -> None:
         """Keeps the state when a peer's end has cut the call off.
@@ -309,6 +378,8 @@ class FitSession(Session[FitKeeper]):
         """Takes back what `fit` was told."""
         self._meter.closes()
         super().close()
+        if isinstance(made := self._model.train_function, MadeAgain):
+            self._model.train_function = made.function
         self._say_whether_it_stays("it is in no fit")
         if self._progress:
             self._progress.other()
@@ -322,11 +393,3 @@ class FitSession(Session[FitKeeper]):
 
     def _iterations(self) -> int:
         return self.keeper.iterations() if self.keeper else 0
-
-
-def _commit(model: Any) -> commits.Commit:
-    """The model's commit, with a train function that is traced with it."""
-    made, is_new = commits.made_for(variable_values.optimizers_of(model), model.metrics_variables)
-    if is_new:
-        model.make_train_function(force=True)
-    return made

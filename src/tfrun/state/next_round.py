@@ -27,7 +27,7 @@ def enter(
     strategy: Any,
     stand: tuple[int, ...],
     mine: Snapshot | None,
-    whole: Callable[[], Snapshot],
+    whole: Callable[[], Snapshot | None],
     step: int,
     keep: Callable[[], None],
 ) -> Snapshot | None:
@@ -42,7 +42,8 @@ def enter(
       keep: writes the state to the machine's memory.
 
     Returns:
-      The state to go on from: variables that it lacks hold it already. None at the beginning.
+      The state to go on from: variables that it lacks hold it already. This worker then stands
+      apart until it has taken it, and calls `join`. None at the beginning.
 
     Raises:
       Apart: the others are in another training.
@@ -54,10 +55,20 @@ def enter(
             with progress.pausing():
                 resolver = multi_worker.resolver()
                 host_collective.rejoin(strategy, resolver, compression.wanted())
-                return share_snapshot.level(strategy, stand, mine, whole)
+                state = share_snapshot.level(strategy, stand, mine, whole)
+                if state is not None:
+                    calls: Any = host_collective.calls_of(strategy)
+                    calls.stand_apart()
+                return state
         except tf.errors.OpError as error:  # another one has gone meanwhile
             if not is_peer_error(type(error).__name__, str(error)):
                 raise
+
+
+def join(strategy: Any) -> None:
+    """This worker stands where the others stand."""
+    calls: Any = host_collective.calls_of(strategy)
+    calls.join()
 
 
 def _move(said: str) -> None:

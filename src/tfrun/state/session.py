@@ -238,10 +238,14 @@ class Session(Generic[K]):
         """A peer's end has cut the training off: writes the snapshot."""
         leave_round.keeping()
         if self._recovers:
-            kept = self.keeper.state() if self.keeper else None
+            kept = self._state_now()
             self._write(kept)
             if self._training is not None and kept is not None:
                 self._training.at_boundary(lambda: kept)
+
+    def _state_now(self) -> Snapshot | None:
+        """The state that this worker holds; None where it holds none."""
+        return self.keeper.state() if self.keeper else None
 
     def _state_aside(self) -> Snapshot | None:
         return self.keeper.state_aside() if self.keeper and self._recovers else None

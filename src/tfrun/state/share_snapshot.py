@@ -50,7 +50,10 @@ def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
 
 
 def level(
-    strategy: Any, stand: tuple[int, ...], mine: Snapshot | None, whole: Callable[[], Snapshot]
+    strategy: Any,
+    stand: tuple[int, ...],
+    mine: Snapshot | None,
+    whole: Callable[[], Snapshot | None],
 ) -> Snapshot | None:
     """The state that all go on from, of those that workers hold in their processes; a collective.
 
@@ -76,7 +79,7 @@ def level(
     return mine if found is None else found
 
 
-def _given(strategy: Any, whole: Callable[[], Snapshot], has: list[bool]) -> Snapshot | None:
+def _given(strategy: Any, whole: Callable[[], Snapshot | None], has: list[bool]) -> Snapshot | None:
     """The state that some workers hold, on one that lacks it, straight from their memory.
 
     Args:
@@ -88,6 +91,7 @@ def _given(strategy: Any, whole: Callable[[], Snapshot], has: list[bool]) -> Sna
     header, arrays = b"", {}
     if has[here] and neighbours(here, has)[1]:  # else nobody asks for its own
         kept = whole()
+        assert kept is not None
         arrays, dtypes = as_plain(kept.arrays)
         kinds = [[name, array.dtype.name, array.shape] for name, array in arrays.items()]
         header = json.dumps({**kept.meta, "arrays": kinds, "dtypes": dtypes}).encode()

@@ -59,6 +59,10 @@ class ChiefOnly(StandIn):
         self._live = {"set_model", *filter(self._has_own, _HOOKS)}
         self._call("set_model", model)
 
+    def take_part(self) -> None:
+        """From now on this worker is the chief."""
+        self._here = True
+
     def _has_own(self, hook: str) -> bool:
         """True when the callback does something in `hook`: entering local mode costs a step."""
         names = (hook, hook.replace("on_train_batch", "on_batch"))  # Keras's base calls the other

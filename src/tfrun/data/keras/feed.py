@@ -85,6 +85,11 @@ class FeedEpochIterator(PythonEpochIterator):
         """Whether it can be read anew, from any step on."""
         return self._feed is not None
 
+    def again(self, steps: int) -> Any:
+        """As `Feed.again`."""
+        assert self._feed is not None
+        return self._feed.again(steps)
+
     def _enumerate_iterator(self) -> Any:
         steps, spec = self._executions(), None
         if self._reads_all:

@@ -147,6 +147,7 @@ class FitPlan:
       exact: the `tfrun.Dataset` that its arrays have been made, which is the same one where the
         call goes on in another round.
       begins: the place in its `tfrun.Dataset` before the call, and whether somebody had set it.
+      agreed: what the workers have agreed on before the call; None: they have not yet.
     """
 
     reads: Reads = NOTHING_KNOWN
@@ -161,6 +162,7 @@ class FitPlan:
     sketches: tuple[Any, Any] | None = None
     exact: Any = None
     begins: tuple[Any, bool] | None = None
+    agreed: list[bool] | None = None
 
     @contextlib.contextmanager
     def runs(self) -> Iterator[None]:
