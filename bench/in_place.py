@@ -1,7 +1,7 @@
 """SIGKILL of a worker of a job whose workers stay: seconds to the first new step of those left.
 
-And the longest step while a successor takes the place. Both for several models, with two workers and
-with four, and beside what one step takes then.
+And the longest step while a successor takes the place. Both for several models, with two workers
+and with four, and beside what one step takes then.
 
 Goals: 0.1 s with two workers and 0.2 s with four, and one step; no step over 0.3 s at a takeover.
 
@@ -10,6 +10,7 @@ Goals: 0.1 s with two workers and 0.2 s with four, and one step; no step over 0.
 
 from __future__ import annotations
 
+import itertools
 import signal
 import statistics
 import sys
@@ -28,6 +29,7 @@ from tfrun.tools.drill import fault_events as reading
 from tfrun.tools.drill.run import DRILLED
 
 JOB_SECONDS, BETWEEN, EPOCHS = 900.0, 20, 100_000
+MADE = 8  # steps that those left make before a look is taken
 LAST_BYTES = 1 << 16  # of the steps of a worker: a small model makes hundreds in a second
 # Model, and seconds that its script takes at its top.
 MODELS = (("tiny", 0), ("cnn", 0), ("resnet50", 0), ("transformer", 0), ("cnn", 5))
@@ -94,19 +96,18 @@ def _kill(job: ChildJob, folder: Path, workers: int, number: int) -> Stay:
     now = time.time()
     job.send(victim, signal.SIGKILL)
     left = [pid for pid in pids.values() if pid != victim]
-    _until(job, lambda _: all(_after(folder, pid, before, 8) for pid in left))
+    _until(job, lambda _: all(_after(folder, pid, before, MADE) for pid in left))
+    made = {pid: _lines(folder, pid) for pid in left}
+    new = [next(line for line in lines if line[2] > before) for lines in made.values()]
+    last = max(line[1] for lines in made.values() for line in lines if line[2] == before)
     # Until a successor has taken the place, and a few steps longer.
     grown = _until(job, lambda _: next((r for r in _rounds(folder, left) if r > before + 1), None))
     _until(job, lambda _: all(_after(folder, pid, grown - 1, 4) for pid in left))
-    new = [_after(folder, pid, before, 1)[0] for pid in left]
-    last = max((line for pid in left for line in _lines(folder, pid) if line[2] == before),
-               key=lambda line: line[1])  # fmt: skip
-    takeovers = [_longest(_lines(folder, pid), grown) for pid in left]
     return Stay(
         seconds=max(line[0] for line in new) - now,
-        step=statistics.median(_steps(_lines(folder, left[0]), before + 1)),
-        redone=max(0, last[1] + 1 - min(line[1] for line in new)),
-        takeover=max(takeovers),
+        step=statistics.median(_steps(made[left[0]], before + 1)),
+        redone=max(0, last + 1 - min(line[1] for line in new)),
+        takeover=max(_longest(_lines(folder, pid), grown) for pid in left),
     )
 
 
@@ -150,15 +151,15 @@ def _rounds(folder: Path, pids: list[int]) -> list[int]:
 
 def _steps(lines: list[Line], number: int) -> list[float]:
     """What the steps of a round took, but for the first ones."""
-    times = [at for at, _, r in lines if r == number][2:12]
-    return [b - a for a, b in zip(times, times[1:], strict=False)] or [0.0]
+    times = [at for at, _, r in lines if r == number][1:MADE]
+    return [b - a for a, b in itertools.pairwise(times)]
 
 
 def _longest(lines: list[Line], number: int) -> float:
     """The longest step around the beginning of a round."""
     at = next(i for i, line in enumerate(lines) if line[2] == number)
     near = lines[max(0, at - 2) : at + 4]
-    return max(b[0] - a[0] for a, b in zip(near, near[1:], strict=False))
+    return max(b[0] - a[0] for a, b in itertools.pairwise(near))
 
 
 if __name__ == "__main__":

@@ -62,7 +62,8 @@ if NAME != "cnn":
 class Steps(keras.callbacks.Callback):
     def __init__(self):
         super().__init__()
-        self.file = Path(os.environ["BENCH_STEPS"], f"steps-{os.getpid()}.txt").open("a", 1)
+        path = Path(os.environ["BENCH_STEPS"], f"steps-{os.getpid()}.txt")
+        self.file = path.open("a", buffering=1)
 
     def on_train_batch_end(self, batch, logs=None):
         done, number = int(self.model.optimizer.iterations.numpy()), tfrun.world().round

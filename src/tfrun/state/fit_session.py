@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,24 +11,23 @@ import keras
 
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.ledger import writer as ledger
-from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
 from tfrun.engine import variable_values
 from tfrun.engine.trained_model import build_first, resume_with_logs
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
-from tfrun.job.world import may_stay, world
+from tfrun.job.world import world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import finished_calls, leave_round, next_round, share_snapshot, snapshot
+from tfrun.state import finished_calls, next_round, snapshot
 from tfrun.state.callback_state import append_to_logs
-from tfrun.state.durable_checkpoints import Saved, durable
+from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
 from tfrun.state.fit_keeper import FitKeeper, iterations_of
-from tfrun.state.session import GoesOn, Meter, Session
+from tfrun.state.session import GoesOn, Meter
 from tfrun.state.snapshot import Snapshot
-from tfrun.state.steps_again import GoesElsewhere, MadeAgain
+from tfrun.state.staying_session import StayingSession
 
 _PAST = (
     "the state that fit goes on from has {} epochs behind it, and fit is to end after {}: its "
@@ -41,13 +39,8 @@ class SessionCallback(keras.callbacks.LambdaCallback):
     """Tells a session what happens in its `fit`."""
 
 
-class FitSession(Session[FitKeeper]):
-    """What recovery has to do with one `fit`.
-
-    Attributes:
-      take_part: has callbacks do what those of the chief do, in the midst of the `fit`; False where
-        they cannot. None: it does not go on without beginning anew.
-    """
+class FitSession(StayingSession):
+    """What recovery has to do with one `fit`."""
 
     keeps: ClassVar[type[FitKeeper]] = FitKeeper
 
@@ -66,16 +59,8 @@ class FitSession(Session[FitKeeper]):
         self._data = call.arguments.get("x")
         self._end: int = call.arguments.get("epochs") or 1
         self._reads = FitData(model, call.arguments, plan, on_servers=self.on_servers)
-        self._callbacks: Sequence[Any] = ()
-        self._kept: Snapshot | None = None
-        self._at = ResumePoint(0)  # the place of `_kept` in the data
-        self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
         self._together = 1  # steps of the last execution
         self._progress = None if self.on_servers else progress.own()
-        self._said: str | None = None  # why it could not stay
-        self._in_step = self._tells_step = self._is_apart = False
-        self._mine: Snapshot | None = None  # with which it has entered the newest round
-        self.take_part: Callable[[Sequence[Any]], bool] | None = None
 
     # --- calls that are done -----------------------------------------------------------------
 
@@ -134,15 +119,19 @@ class FitSession(Session[FitKeeper]):
 
     def train_begins(self) -> None:
         """The model is built, and its metrics; its train function is not traced yet."""
-        model, commit = self._model, None if self._strategy is None else commits.of_model(self._model)
+        if self._goes_on is not None and self._goes_on.waits:
+            self._wait_for_a_place()
+        model, commit = (
+            self._model,
+            None if self._strategy is None else commits.of_model(self._model),
+        )
         self.keeper = self.keeps(model, commit, self._callbacks, self._plan, call=self.number)
         if self._progress:
             self._progress.begins()
         self._count()
-        why_not_stay = self.why_not_stay()
-        self._say_whether_it_stays(why_not_stay)
-        if not why_not_stay and self.take_part and not settings().rehearses:
-            model.train_function = MadeAgain(model.train_function, self._again)
+        self._say_whether_it_stays(self.why_not_stay())
+        if not settings().rehearses:
+            self.watch_steps()
         kept = self._kept
         build_first(self._model, False)
         if kept is not None:
@@ -240,7 +229,7 @@ class FitSession(Session[FitKeeper]):
         try:
             self.after_steps(epoch=place.epoch, in_epoch=done, step=step, made=made, logs=logs)
         except PeersLeft as error:  # others come, or a machine goes
-            self._go_on_here(error)
+            self.go_on_here(error)
 
     def epoch_trained(self) -> None:
         """The epoch's steps are done; what comes has its own time."""
@@ -267,102 +256,6 @@ class FitSession(Session[FitKeeper]):
         optimizer = getattr(model, "optimizer", None)
         return Saved(model=model, optimizer=optimizer, variables=found)
 
-    def why_not_stay(self) -> str:
-        if self._strategy is None or not may_stay():
-            return "the job does not say --in-place"
-        if (iterator := self._plan.iterator) is not None and not iterator.is_exact:
-            return "its data cannot be read anew from the middle of an epoch"
-        return self._reads.why_not_again
-
-    def _say_whether_it_stays(self, why_not: str) -> None:
-        if self._strategy is not None and may_stay() and why_not != self._said:
-            self._said = why_not
-            channel.emit(reports.CanStay(can=not why_not, why=why_not))
-
-    def _again(self, error: Exception) -> Any:
-        """Takes the training into the next round, where the step that has failed is made again.
-
-        Returns:
-          An iterator with its batches.
-
-        Raises:
-          error: it cannot be.
-          GoesElsewhere: the others have made it already, or something of `fit` has to begin anew.
-        """
-        if not self._in_step:  # it was no step of this `fit`
-            raise error
-        self._go_on_here(error)
-        assert self.keeper is not None
-        self.step_begins()
-        return self._reads.again(self.keeper.per_execution)
-
-    def _go_on_here(self, error: BaseException) -> None:
-        """Enters the next round, and has `fit` go on where it is; raises as `_again`."""
-        was_chief, take_part = world().is_chief, self.take_part
-        goes_on = self.goes_on(error) if take_part else None
-        if goes_on is None or take_part is None or self.keeper is None:
-            raise error
-        kept, is_new = goes_on.state, world().is_chief != was_chief
-        stays = kept is not None and kept is self._mine and kept.place == self.keeper.place
-        if kept is None or not stays or (is_new and not take_part(self._callbacks)):
-            raise GoesElsewhere(goes_on) from error
-        with self.changing:
-            self.keeper.take_back(kept)
-        next_round.join(self._strategy)
-        self._model._eval_epoch_iterator = None  # made for another division of the batches
-        self._meter.rests()
-        self._tells_step = True
-        if is_new and (saving := durable()) is not None:
-            saving.prepare(self._saved_model())
-            saving.resumes(self.number, self._steps)
-        channel.emit(reports.Resumed(key=list(kept.place), step=self._steps))
-
-    def goes_on(self, error: BaseException) -> GoesOn | None:
-        """Takes this training into the job's next round, in this process.
-
-        Returns:
-          Where it goes on; None where it cannot.
-        """
-        if isinstance(error, GoesElsewhere):
-            return error.goes_on
-        is_peers = isinstance(error, PeersLeft) or is_peer_error(type(error).__name__, str(error))
-        if not is_peers or self._is_apart or self.why_not_stay():
-            return None
-        leave_round.keeping()
-        mine: Snapshot | None = None
-        if settings().rehearses:
-            if not isinstance(error, PeersLeft):
-                return None
-        elif self._kept is not None:  # it has not been restored yet
-            mine = self._kept
-        elif self.keeper is not None:
-            mine = self.keeper.state(whole=False)
-            if mine is None:  # in the middle of a step that cannot be undone
-                return None
-        stand = (self.number, -1, 0, 0, 0)
-        if mine is not None:
-            stand = (*mine.place, int(mine.values["began"]), int(mine.values["trained"]))
-        self._mine = mine
-        try:
-            state = next_round.enter(
-                self._strategy, stand, mine, self._state_now, self._iterations(), self.keep
-            )
-        except share_snapshot.Apart:
-            self._is_apart = True
-            self.keep()
-            raise PeersLeft from error
-        return GoesOn(number=self.number, state=state)
-
-    def _state_now(self) -> Snapshot | None:
-        kept = self._kept
-        if kept is None or self._goes_on is None:
-            return super()._state_now()
-        # It has come to this worker, and has not been restored yet.
-        found = variable_values.state_variables(self._model)
-        held = variable_values.hold(list(found.values()))
-        now = {name: value.numpy() for name, value in zip(found, held, strict=True)}
-        return replace(kept, arrays={**now, **kept.arrays})
-
     def failed(self, error: BaseException) -> None:
         """Keeps the state when a peer's end has cut the call off.
 
@@ -378,9 +271,6 @@ class FitSession(Session[FitKeeper]):
         """Takes back what `fit` was told."""
         self._meter.closes()
         super().close()
-        if isinstance(made := self._model.train_function, MadeAgain):
-            self._model.train_function = made.function
-        self._say_whether_it_stays("it is in no fit")
         if self._progress:
             self._progress.other()
         self._model._initial_epoch = 0

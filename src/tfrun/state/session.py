@@ -61,10 +61,12 @@ class GoesOn:
     Attributes:
       number: of the training in the script.
       state: in which it does; None where it is at its beginning.
+      waits: it has no place yet: a successor that waits for one when all has been made.
     """
 
     number: int
     state: Snapshot | None
+    waits: bool = False
 
 
 class Session(Generic[K]):

@@ -104,7 +104,8 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
         as_given = dict(call.arguments)
         while True:
             try:
-                history = _fit(original, model, call, plan, strategy, arrange)
+                go_on = session.go_on_here
+                history = _fit(original, model, call, plan, strategy, arrange, go_on)
                 session.keep_result(history, given)
                 return history
             except (Exception, PeersLeft) as error:
@@ -121,6 +122,7 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
             before = plan
             plan = _plan(model, call.arguments, on_servers)
             plan.exact, plan.begins = before.exact, before.begins
+            plan.agreed = before.agreed if goes_on.waits else None
             if goes_on.state is not None:
                 plan.agreed = goes_on.state.values["agreed"]
             model._eval_epoch_iterator = None
@@ -153,6 +155,7 @@ def _fit(
     plan: FitPlan,
     strategy: Any | None,
     arrange: Callable[[list[Any], Callable[[int], int]], list[Any]],
+    go_on: Callable[[Exception], None] | None = None,
 ) -> Any:
     """Runs Keras's `fit` with the callbacks arranged so that all workers stay together."""
     given = _flat(call.arguments.get("callbacks"))
@@ -186,7 +189,7 @@ def _fit(
     verbose = _verbose(call)
     counter, steps = SampleCounter(), StepCounter()
     flags = {"stop_training": train, "stop_evaluating": test}
-    stop = SharedStop(strategy, [flag for flag, acts in flags.items() if acts], counter)
+    stop = SharedStop(strategy, [flag for flag, acts in flags.items() if acts], counter, go_on)
     callbacks: list[Any] = [callback_kinds.for_this_worker(callback) for callback in given]
     # Whoever may become the chief in the midst of the call has what that needs.
     callbacks += _defaults(given, wanted if may_stay() else verbose)
