@@ -25,7 +25,7 @@ from tfrun.state import leave_round, next_round, share_snapshot
 from tfrun.state.callback_state import append_to_logs
 from tfrun.state.durable_checkpoints import durable
 from tfrun.state.fit_data import FitData
-from tfrun.state.fit_keeper import FitKeeper, iterations_of
+from tfrun.state.fit_keeper import FitKeeper
 from tfrun.state.session import GoesOn, Session
 from tfrun.state.snapshot import Snapshot
 
@@ -182,11 +182,9 @@ class StayingSession(Session[FitKeeper]):
         stand = (self.number, -1, 0, 0, 0)
         if mine is not None:
             stand = (*mine.place, int(mine.values["began"]), int(mine.values["trained"]))
-        self._mine = mine
+        self._mine, step = mine, self.keeper.iterations() if self.keeper else 0
         try:
-            return next_round.enter(
-                self._strategy, stand, mine, self._state_now, iterations_of(self._model), self.keep
-            )
+            return next_round.enter(self._strategy, stand, mine, self._state_now, step, self.keep)
         except share_snapshot.Apart as error:
             self._is_apart = True
             self.keep()
@@ -207,7 +205,7 @@ class StayingSession(Session[FitKeeper]):
 
     def _state_now(self) -> Snapshot | None:
         kept = self._kept
-        if kept is None or self._goes_on is None:
+        if kept is None:
             return super()._state_now()
         # It has come to this worker, and has not been restored yet.
         found = variable_values.state_variables(self._model)
