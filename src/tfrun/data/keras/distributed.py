@@ -151,7 +151,7 @@ class Feed(DistributedView):
     def goes_on(self) -> None:
         """Notes that all before the place where this feed begins is in the state of the job."""
         ledger.open_tape(self.dataset, self._begin, how="resumed")
-        self._how, self._left = "next", self._begin
+        self._how, self._left, self._round = "next", self._begin, world().round
 
     def executions(self) -> Iterator[tuple[int, int, Any]]:
         """Yields (first step, last step, iterator) for each execution of one Keras epoch."""
