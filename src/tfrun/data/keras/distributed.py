@@ -13,7 +13,7 @@ from tfrun.data.keras.fit_plan import Resume
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.position import Position
 from tfrun.data.order.shards import Replicas
-from tfrun.data.pipeline import FOREVER, as_endless, batches
+from tfrun.data.pipeline import FOREVER, Traced, as_endless, batches
 from tfrun.job import holding
 from tfrun.job.world import world
 
@@ -29,7 +29,7 @@ class DistributedView(tf.distribute.DistributedDataset):
     """
 
     def __init__(self, dataset: Dataset, strategy: tf.distribute.Strategy) -> None:
-        self.dataset, self.strategy = dataset, strategy
+        self.dataset, self.strategy, self._traced = dataset, strategy, Traced()
         self._among: division.Whom = division.of_call(strategy, "a distributed tfrun.Dataset")
 
     def __iter__(self) -> Iterator[Any]:
@@ -65,7 +65,7 @@ class DistributedView(tf.distribute.DistributedDataset):
         def of_this_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
             here = division.mine(self.strategy, context, self._among, anew=True)
             replicas.append(here)
-            return wrap(batches(self.dataset.plan, here, start, stop, skip))
+            return wrap(batches(self.dataset.plan, here, start, stop, skip, self._traced))
 
         made = self.strategy.distribute_datasets_from_function(of_this_worker)
         return made, replicas[0]
@@ -225,4 +225,4 @@ class Feed(DistributedView):
     def _wrapped(self, made: tf.data.Dataset) -> tf.data.Dataset:
         if self._batch_function is not None:
             made = made.map(self._batch_function)
-        return made if self.epoch_steps % self._per_execution else as_endless(made)
+        return made if self.epoch_steps % self._per_execution else as_endless(made, self._traced)
