@@ -24,6 +24,7 @@ STORE_SECONDS = 2.0  # to connect with the store of a worker that has been there
 CALL_SECONDS = 10.0  # for one attempt to connect: the kernel's own takes two minutes
 AT_ONCE = 64  # handshakes; more callers than that wait, and the oldest are hung up on for them
 PATIENCE_SECONDS = 1.0  # with a handshake, when others wait: two messages each way
+FIRST_RETRY_SECONDS = 0.002  # workers that begin a round together are late by this much
 RETRY_SECONDS = 0.05
 SELDOM_SECONDS = 0.5  # between two calls to one who has not come for a while
 CALLS = 3  # to a peer that hangs up: it may have been in a hurry
@@ -149,7 +150,7 @@ class PeerListener:
     def _call(
         self, peer: int, address: tuple[str, int], deadline: float, use: bytes = handshake.LINK
     ) -> socket.socket:
-        hung_up, pause = 0, RETRY_SECONDS
+        hung_up, pause = 0, FIRST_RETRY_SECONDS
         while True:
             left = deadline - time.monotonic()
             try:
@@ -176,7 +177,7 @@ class PeerListener:
                     self._changed.wait_for(lambda: self._ended, pause)
                 if self._ended and use != handshake.STORE:
                     raise PeerGone(peer, self._ended) from None
-                pause = min(SELDOM_SECONDS, 1.1 * pause)
+                pause = min(SELDOM_SECONDS, (1.5 if pause < RETRY_SECONDS else 1.1) * pause)
 
     def _accept(self) -> None:
         while not self._closed:

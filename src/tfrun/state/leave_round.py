@@ -22,7 +22,8 @@ import tensorflow as tf
 from tfrun.engine import host_collective
 from tfrun.job import reports
 from tfrun.job.settings import settings
-from tfrun.process import channel
+from tfrun.job.world import may_stay
+from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
 from tfrun.state import save_on_preemption, snapshot
 from tfrun.state.snapshot import Place
@@ -184,6 +185,9 @@ def _leave_at_rest() -> None:
     """Keeps the state and leaves, where the training's own thread does not come to it."""
     until, is_kept = time.monotonic() + REST_SECONDS, False
     while not _keeps.wait(LOOK_SECONDS):
+        mine = progress.own() if may_stay() else None
+        if mine is not None and mine.is_in_usual_step():
+            continue  # it comes to a sum, which fails, and stays
         # Sooner than it leaves: who has kept an earlier step may end those who are slow.
         is_kept = is_kept or _keep_aside()
         if is_kept and time.monotonic() >= until:

@@ -196,6 +196,7 @@ class StayingSession(Session[FitKeeper]):
         Raises:
           GoesElsewhere: they are at its beginning, too, or have agreed on something else.
         """
+        self._plan.iterator.get_ready()
         kept = self._enter(None)
         if kept is None or kept.values["agreed"] != self._plan.agreed:
             raise GoesElsewhere(GoesOn(number=self.number, state=kept))

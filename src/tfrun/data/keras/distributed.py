@@ -133,6 +133,10 @@ class Feed(DistributedView):
             self._iterator, self._resumes, self._looks = None, self._sought, False
             self.dataset.advance(self._begin)
 
+    def get_ready(self) -> None:
+        """Traces what `_at` needs, wherever that will be."""
+        self._distributed(0, 1, self._wrapped)
+
     def passed(self) -> None:
         """Notes that this whole `fit` was done in an earlier round."""
         ledger.open_tape(self.dataset, self._begin, how="passed")

@@ -85,6 +85,11 @@ class FeedEpochIterator(PythonEpochIterator):
         """Whether it can be read anew, from any step on."""
         return self._feed is not None
 
+    def get_ready(self) -> None:
+        """As `Feed.get_ready`."""
+        assert self._feed is not None
+        self._feed.get_ready()
+
     def resume(self, done: Resume) -> None:
         """Goes on behind what is done, before anything has been read."""
         self._resume = done
