@@ -20,6 +20,7 @@ from tfrun.data.sources.stream import StreamSource
 from tfrun.process.python import usable_cores
 
 FOREVER = 1 << 62
+READERS = 8  # of pipelines over one plan that may be read at the same time
 
 
 class Traced:
@@ -30,7 +31,8 @@ class Traced:
     """
 
     def __init__(self) -> None:
-        self._readers: dict[int, BatchReader] = {}
+        self._readers: dict[int, BatchReader] = {}  # the newest ones, by number
+        self._count = 0
         self._over: Any = None  # the first dataset, whose function reads for all
         self._zeros: Any = None
 
@@ -42,9 +44,10 @@ class Traced:
           reader: reads them.
           read_and_split: makes a dataset of a group's batches, of its number and of what reads it.
         """
-        key = len(self._readers)
-        self._readers[key] = reader
-        which = tf.constant(key, tf.int64)
+        which = tf.constant(self._count, tf.int64)
+        self._readers[self._count] = reader
+        self._readers.pop(self._count - READERS, None)
+        self._count += 1
         if self._over is None:
             read = tf.autograph.experimental.do_not_convert(
                 lambda number: read_and_split(self._read, number, which)
