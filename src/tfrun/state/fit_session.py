@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
+import tensorflow as tf
 
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.ledger import writer as ledger
@@ -27,7 +28,6 @@ from tfrun.state import (
     finished_calls,
     leave_round,
     next_round,
-    share_snapshot,
     snapshot,
 )
 from tfrun.state.callback_state import append_to_logs
@@ -35,6 +35,7 @@ from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
 from tfrun.state.fit_keeper import FitKeeper, iterations_of
 from tfrun.state.session import GoesOn, Meter, Session
+from tfrun.state.share_snapshot import Apart, Stand
 from tfrun.state.snapshot import Snapshot
 
 _PAST = (
@@ -236,7 +237,8 @@ class FitSession(Session[FitKeeper]):
         made, step = self._together, self._steps
         if settings().rehearses:
             self._reads.rehearse_validation()
-            raise PeersLeft  # all is traced
+            error = tf.errors.UnavailableError(None, None, "all is traced: others have its place")
+            raise PeersLeft from error
         self.after_steps(epoch=place.epoch, in_epoch=done, step=step, made=made, logs=logs)
 
     def epoch_trained(self) -> None:
@@ -278,6 +280,7 @@ class FitSession(Session[FitKeeper]):
     def _say_whether_it_stays(self, why_not: str) -> None:
         if self._strategy is not None and may_stay() and why_not != self._said:
             self._said = why_not
+            leave_round.can_stay(can=not why_not)
             channel.emit(reports.CanStay(can=not why_not, why=why_not))
 
     def goes_on(self, error: BaseException) -> GoesOn | None:
@@ -293,27 +296,21 @@ class FitSession(Session[FitKeeper]):
         stayed = not settings().rehearses
         if not stayed and not isinstance(error, PeersLeft):
             return None
-        mine, stand = None, between_trainings.stand(self.number)
+        mine, stand = None, between_trainings.stand(self.number)._replace(stayed=stayed)
         if stayed:
             mine = self._state_here(whole=False)
             if mine is None and self.keeper:  # in the middle of a step that cannot be undone
                 return None
         if mine is not None:
-            stand = (*mine.place, int(mine.values["began"]), int(mine.values["trained"]))
-        is_whole = not host_collective.made_alone()
+            values = mine.values
+            stand = Stand(*mine.place, began=values["began"], trained=values["trained"])
+        stand = stand._replace(is_whole=not host_collective.made_alone())
+        steps, keep = self._iterations(), self.keep if stayed else leave_round.nothing_to_keep
         try:
-            state = next_round.enter(
-                self._strategy,
-                stand,
-                mine,
-                self._whole_state,
-                self._iterations(),
-                self.keep,
-                is_whole=is_whole,
-            )
-        except share_snapshot.Apart:
-            self.keep()
-            raise PeersLeft from error
+            state = next_round.enter(self._strategy, stand, mine, self._whole_state, steps, keep)
+        except Apart:
+            keep()
+            raise PeersLeft from (error.__cause__ or error)
         return GoesOn(number=self.number, state=state, stayed=stayed)
 
     def _state_here(self, *, whole: bool = True) -> Snapshot | None:
@@ -350,7 +347,7 @@ class FitSession(Session[FitKeeper]):
         super().close()
         host_collective.make_alone(wanted=False)
         self._say_whether_it_stays("it is in no fit")
-        leave_round.between_trainings(stays=self._strategy is not None and may_stay())
+        leave_round.can_stay(can=self._strategy is not None and may_stay())
         if self._progress:
             self._progress.other()
         self._model._initial_epoch = 0
