@@ -116,8 +116,8 @@ def keeping() -> None:
 
 
 def keeps() -> bool:
-    """Whether a call of this worker catches what ends it."""
-    return _keeping > 0
+    """Whether this worker is in a training, a `fit` or a loop, which keeps its state."""
+    return _keeping > 0 or bool(_open)
 
 
 def nothing_to_keep() -> None:
