@@ -6,13 +6,15 @@ round, and connects with the workers of that; all go on from the state of the on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from tfrun.collective import stamps
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import compression, host_collective, multi_worker
 from tfrun.job import holding, world
@@ -53,7 +55,7 @@ def enter(
     while True:
         _move(leave_round.wait_for_round(place, step, keep))
         try:
-            with progress.pausing():
+            with progress.pausing(), _in_no_call():
                 resolver = multi_worker.resolver()
                 host_collective.rejoin(strategy, resolver, compression.wanted())
                 return share_snapshot.level(strategy, stand, mine, whole)
@@ -63,6 +65,16 @@ def enter(
         except tf.errors.OpError as error:  # another one has gone meanwhile
             if not is_peer_error(type(error).__name__, str(error)):
                 raise
+
+
+@contextlib.contextmanager
+def _in_no_call() -> Iterator[None]:
+    """While it lasts, workers may be in different calls of the script: they are about to ask."""
+    before = stamps.stand(stamps.ScriptPlace())
+    try:
+        yield
+    finally:
+        stamps.stand(before)
 
 
 def _move(said: str) -> None:
