@@ -243,7 +243,8 @@ class Agent:
                 )
             case messages.StopRound():
                 signum = signal.Signals[message.signal]
-                self._later(group.stop(signum, message.grace, message.tasks))
+                stop = group.stop(signum, message.grace, message.tasks, after=message.after)
+                self._later(stop)
 
     def _later(self, work: Any) -> None:
         task = asyncio.create_task(work)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
+import tensorflow as tf
 
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.ledger import writer as ledger
@@ -21,12 +23,19 @@ from tfrun.job.settings import settings
 from tfrun.job.world import may_stay, world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import finished_calls, leave_round, next_round, share_snapshot, snapshot
+from tfrun.state import (
+    between_trainings,
+    finished_calls,
+    leave_round,
+    next_round,
+    snapshot,
+)
 from tfrun.state.callback_state import append_to_logs
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
 from tfrun.state.fit_keeper import FitKeeper, iterations_of
 from tfrun.state.session import GoesOn, Meter, Session
+from tfrun.state.share_snapshot import Apart, Stand
 from tfrun.state.snapshot import Snapshot
 
 _PAST = (
@@ -58,9 +67,12 @@ class FitSession(Session[FitKeeper]):
         self._model, self._plan = model, plan
         self._data = call.arguments.get("x")
         self._end: int = call.arguments.get("epochs") or 1
-        self._reads = FitData(model, call.arguments, plan, on_servers=self.on_servers)
+        stayed = goes_on is not None and goes_on.stayed
+        self._reads = FitData(
+            model, call.arguments, plan, on_servers=self.on_servers, stayed=stayed
+        )
         self._callbacks: Sequence[Any] = ()
-        self._kept: Snapshot | None = None
+        self._kept = goes_on.state if goes_on else None  # the state, until it is given back
         self._at = ResumePoint(0)  # the place of `_kept` in the data
         self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
         self._together = 1  # steps of the last execution
@@ -100,6 +112,7 @@ class FitSession(Session[FitKeeper]):
           executed: gives the steps of the epoch that are done, of the number of the last one.
         """
         self._kept, self._callbacks = self.begin(), callbacks
+        host_collective.make_alone(wanted=not self.why_not_stay())
         if self._kept is not None:
             self._at = self._reads.go_on(self._kept)
             build_first(self._model, True)
@@ -131,6 +144,7 @@ class FitSession(Session[FitKeeper]):
         self._count()
         self._say_whether_it_stays(self.why_not_stay())
         kept = self._kept
+        self._reads.training_begins(kept)
         build_first(self._model, False)
         if kept is not None:
             self._model._initial_epoch = kept.place.epoch  # as BackupAndRestore does
@@ -156,7 +170,7 @@ class FitSession(Session[FitKeeper]):
 
     def _go_on(self, keeper: FitKeeper, kept: Snapshot) -> None:
         self._reads.random_is_put_back()
-        keeper.restore(kept)
+        keeper.restore(kept, random=not self._reads.draws_on)
         keeper.goes_on(kept.place, self._at)
         keeper.begun = stand_of(kept)
         self._model.stop_training = kept.values.get("stopped", False)
@@ -192,7 +206,9 @@ class FitSession(Session[FitKeeper]):
             self._training.moves()
 
     def evaluation_begins(self) -> None:
+        assert self.keeper is not None
         self.epoch_trained()
+        self._reads.validation_begins(self.keeper.place.epoch)
         self._meter.evaluation_begins()
 
     def evaluation_ends(self) -> None:
@@ -206,6 +222,9 @@ class FitSession(Session[FitKeeper]):
     def evaluation_step_returned(self) -> None:
         if self._progress:
             self._progress.step_returned()
+        if self._said == "" and (why := self._reads.why_not_again):
+            self._say_whether_it_stays(why)
+        leave_round.leave_if_told()  # a validation may need nobody for long
         self.save_if_wanted()
 
     def step_ended(self) -> None:
@@ -218,7 +237,8 @@ class FitSession(Session[FitKeeper]):
         made, step = self._together, self._steps
         if settings().rehearses:
             self._reads.rehearse_validation()
-            raise PeersLeft  # all is traced
+            error = tf.errors.UnavailableError(None, None, "all is traced: others have its place")
+            raise PeersLeft from error
         self.after_steps(epoch=place.epoch, in_epoch=done, step=step, made=made, logs=logs)
 
     def epoch_trained(self) -> None:
@@ -237,7 +257,11 @@ class FitSession(Session[FitKeeper]):
         with self.changing:
             if not last:
                 self.keeper.begun = self._reads.stand
+                self._reads.epoch_is_over()
             self.keeper.epoch_ended(epoch, last=last)
+        leave_round.leave_if_told()
+        if self._said:
+            self._say_whether_it_stays(self.why_not_stay())
         self.save_if_due(self._steps, epoch_ended=True)
 
     def _saved_model(self) -> Saved:
@@ -251,13 +275,12 @@ class FitSession(Session[FitKeeper]):
             return "the job does not say --in-place"
         if host_collective.current() is None:
             return "its workers use TensorFlow's collectives"
-        if (iterator := self._plan.iterator) is not None and not iterator.is_exact:
-            return "its data cannot be read anew from the middle of an epoch"
         return self._reads.why_not_again
 
     def _say_whether_it_stays(self, why_not: str) -> None:
         if self._strategy is not None and may_stay() and why_not != self._said:
             self._said = why_not
+            leave_round.can_stay(can=not why_not)
             channel.emit(reports.CanStay(can=not why_not, why=why_not))
 
     def goes_on(self, error: BaseException) -> GoesOn | None:
@@ -270,29 +293,40 @@ class FitSession(Session[FitKeeper]):
         if not is_peers or self.why_not_stay():
             return None
         leave_round.keeping()
-        if settings().rehearses:
-            if not isinstance(error, PeersLeft):
-                return None
-            keeper = mine = None
-        else:
-            keeper = self.keeper
-            mine = keeper.state(whole=False) if keeper else None
-        if keeper is not None and mine is None:  # in the middle of a step that cannot be undone
+        stayed = not settings().rehearses
+        if not stayed and not isinstance(error, PeersLeft):
             return None
-        stand = (self.number, -1, 0, 0, 0)
+        mine, stand = None, between_trainings.stand(self.number)._replace(stayed=stayed)
+        if stayed:
+            mine = self._state_here(whole=False)
+            if mine is None and self.keeper:  # in the middle of a step that cannot be undone
+                return None
         if mine is not None:
-            stand = (*mine.place, int(mine.values["began"]), int(mine.values["trained"]))
+            values = mine.values
+            stand = Stand(*mine.place, began=values["began"], trained=values["trained"])
+        stand = stand._replace(is_whole=not host_collective.made_alone())
+        steps, keep = self._iterations(), self.keep if stayed else leave_round.nothing_to_keep
         try:
-            state = next_round.enter(
-                self._strategy, stand, mine, self._whole_state, self._iterations(), self.keep
-            )
-        except share_snapshot.Apart:
-            self.keep()
-            raise PeersLeft from error
-        return GoesOn(number=self.number, state=state)
+            state = next_round.enter(self._strategy, stand, mine, self._whole_state, steps, keep)
+        except Apart:
+            keep()
+            raise PeersLeft from (error.__cause__ or error)
+        return GoesOn(number=self.number, state=state, stayed=stayed)
+
+    def _state_here(self, *, whole: bool = True) -> Snapshot | None:
+        """The newest whole state; None at the beginning, and where there is none."""
+        kept = self._kept
+        if kept is None:
+            return self.keeper.state(whole=whole) if self.keeper else None
+        if not whole or self._goes_on is None:
+            return kept
+        # What is to be given back, and what variables hold already.
+        missing = {n: v for n, v in self._saved().variables.items() if n not in kept.arrays}
+        held = zip(missing, variable_values.hold(list(missing.values())), strict=True)
+        return replace(kept, arrays={**{n: v.numpy() for n, v in held}, **kept.arrays})
 
     def _whole_state(self) -> Snapshot:
-        kept = self.keeper.state() if self.keeper else None
+        kept = self._state_here()
         assert kept is not None
         return kept
 
@@ -311,7 +345,9 @@ class FitSession(Session[FitKeeper]):
         """Takes back what `fit` was told."""
         self._meter.closes()
         super().close()
+        host_collective.make_alone(wanted=False)
         self._say_whether_it_stays("it is in no fit")
+        leave_round.can_stay(can=self._strategy is not None and may_stay())
         if self._progress:
             self._progress.other()
         self._model._initial_epoch = 0

@@ -31,6 +31,7 @@ from tfrun.state.snapshot import Place
 ROUND = "round"  # what an agent says to one that stays: its place in the next round
 GO_SECONDS = 1.0
 REST_SECONDS = 2.0  # so long the training's own thread has to notice by itself
+STAY_SECONDS = 9.0  # and so long where it then stays: the controller ends it a second later
 LOOK_SECONDS = 0.5  # from look to look at where it stands
 LOOKS = 4  # at a worker that is about to be ended
 
@@ -39,6 +40,7 @@ _keeping = 0  # calls of `fit` that catch what ends them
 # one that a peer's end has cut off, and what ends one.
 _kept_by: list[Callable[[], None]] = []  # keeps the state of one that waits for the next round
 _open: dict[Callable[[], None], Callable[[], None]] = {}
+_stays = False  # it can go on in another round, in a training or on its way to the next one
 _stand, _standing = Stand.TRAINS, threading.Lock()
 _keeps = threading.Event()  # of this round: the training's own thread keeps the state
 _placed = threading.Event()  # it has been given its place in the next round
@@ -113,6 +115,31 @@ def keeping() -> None:
     _keeps.set()
 
 
+def keeps() -> bool:
+    """Whether this worker is in a training, a `fit` or a loop, which keeps its state."""
+    return _keeping > 0 or bool(_open)
+
+
+def nothing_to_keep() -> None:
+    """Of a worker that is in no training: what earlier ones have left is kept already."""
+
+
+def can_stay(*, can: bool) -> None:
+    """Says whether this worker can go on in another round, in this training or the next."""
+    global _stays
+    _stays = can
+
+
+def leave_if_told() -> None:
+    """Called where a training waits for nobody: ends it when a peer has gone.
+
+    Raises:
+      UnavailableError: it has.
+    """
+    if _stand is Stand.TOLD:
+        raise tf.errors.UnavailableError(None, None, "a peer has left the round")
+
+
 def keep_state() -> bool:
     """Called when a peer's end has ended the script; False when it has no training open."""
     for keep in _open:
@@ -122,6 +149,7 @@ def keep_state() -> bool:
 
 def script_ended() -> None:
     """Called when the script has come to its end: what is open is over."""
+    can_stay(can=False)
     were_open = list(_open.values())
     for close in were_open:
         close()
@@ -175,7 +203,7 @@ def _leave() -> None:
             for keep in _kept_by:
                 keep()
             _end()
-        case Deed.LEAVE if _keeping or _open:
+        case Deed.LEAVE if _keeping or _open or _stays:
             name, keeps = "tfrun leaving", _keeps
             threading.Thread(target=_leave_at_rest, args=(keeps,), name=name, daemon=True).start()
             abort_collectives()
@@ -185,7 +213,8 @@ def _leave() -> None:
 
 def _leave_at_rest(keeps: threading.Event) -> None:
     """Keeps the state and leaves, where the training's own thread does not come to it."""
-    until, is_kept = time.monotonic() + REST_SECONDS, False
+    until = time.monotonic() + (STAY_SECONDS if _stays else REST_SECONDS)
+    is_kept = False
     while not keeps.wait(LOOK_SECONDS):
         # Sooner than it leaves: who has kept an earlier step may end those who are slow.
         is_kept = is_kept or _keep_aside()

@@ -61,10 +61,12 @@ class GoesOn:
     Attributes:
       number: of the training in the script.
       state: in which it does; None where it is at its beginning.
+      stayed: this process has trained in the round before; else it has rehearsed.
     """
 
     number: int
     state: Snapshot | None
+    stayed: bool
 
 
 class Session(Generic[K]):
@@ -238,10 +240,14 @@ class Session(Generic[K]):
         """A peer's end has cut the training off: writes the snapshot."""
         leave_round.keeping()
         if self._recovers:
-            kept = self.keeper.state() if self.keeper else None
+            kept = self._state_here()
             self._write(kept)
             if self._training is not None and kept is not None:
                 self._training.at_boundary(lambda: kept)
+
+    def _state_here(self) -> Snapshot | None:
+        """The newest whole state; None where there is none, or none is needed."""
+        return self.keeper.state() if self.keeper else None
 
     def _state_aside(self) -> Snapshot | None:
         return self.keeper.state_aside() if self.keeper and self._recovers else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,42 +47,95 @@ def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
     return mine
 
 
+class Stand(NamedTuple):
+    """How far a worker is that has its state in its process.
+
+    Attributes:
+      call: the number of its training in the script.
+      epoch: of that; -1 where it has no state of it: it is at its beginning, or before that.
+      step: of that; without a state what else tells two places of the script from each other.
+      began: the epoch has begun, for all callbacks.
+      trained: all steps of the epoch are done.
+      stayed: it has been in the round before; else it has rehearsed.
+      is_whole: its variables hold what those of all others do that are as far.
+    """
+
+    call: int
+    epoch: int = -1
+    step: int = 0
+    began: bool = False
+    trained: bool = False
+    stayed: bool = True
+    is_whole: bool = True
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """What tells which of two is further."""
+        return tuple(map(int, self[:5]))
+
+
+class Apart(Exception):
+    """Workers that stay are in different places of the script, where one cannot join the others."""
+
+
+class UnfitSuccessor(Exception):
+    """One of the workers has prepared for another place than that where the others are."""
+
+
+def source(stands: Sequence[Stand]) -> int | None:
+    """Decides whose state all go on from: a worker's number; None where each has it. Pure.
+
+    Raises:
+      Apart, UnfitSuccessor: see there.
+    """
+    stayed = [stand for stand in stands if stand.stayed]
+    newest = max(stayed, key=lambda stand: stand.place)
+    are_level = all(stand.place == newest.place and stand.is_whole for stand in stayed)
+    has_state = newest.epoch >= 0
+    if any(stand.call != newest.call for stand in stayed) or not (are_level or has_state):
+        raise Apart
+    if len(stayed) < len(stands):
+        fit = has_state and all(stand.call == newest.call for stand in stands)
+        if not fit:
+            raise UnfitSuccessor
+    elif are_level:
+        return None
+    return stands.index(newest)
+
+
 def level(
-    strategy: Any, stand: tuple[int, ...], mine: Snapshot | None, whole: Callable[[], Snapshot]
+    strategy: Any, mine: Stand, state: Snapshot | None, whole: Callable[[], Snapshot]
 ) -> Snapshot | None:
     """The state that all go on from, of those that workers hold in their processes; a collective.
 
     Args:
       strategy: that of the training.
-      stand: how far this worker is, the number of its training first; as long on all.
-      mine: what its variables do not hold of its state.
+      mine: how far this worker is.
+      state: what its variables do not hold of its state.
       whole: all of it.
 
     Returns:
-      `mine` where none is further.
+      `state` where none is further.
 
     Raises:
-      Apart: they are in different trainings.
+      Apart, UnfitSuccessor: as of `source`, on all workers.
     """
-    rows = [tuple(row) for row in _rows(strategy, np.array(stand, np.int64)).tolist()]
-    newest = max(rows)
-    if all(row == newest for row in rows):
-        return mine
-    if any(row[0] != newest[0] for row in rows):
-        raise Apart
-    is_source = world().rank == rows.index(newest)
+    rows = _rows(strategy, np.array(mine, np.int64)).tolist()
+    stands = [Stand(*row) for row in rows]
+    found = source(stands)
+    if found is None:
+        return state
+    is_source = world().rank == found
     blob = _given(strategy, snapshot.data_of(whole()) if is_source else None)
-    return mine if stand == newest else snapshot.parse(blob)
+    newest = stands[found]
+    has_it = all(stand.is_whole for stand in stands) and mine.place == newest.place and mine.stayed
+    return state if is_source or has_it else snapshot.parse(blob)
 
 
 def _given(strategy: Any, data: bytes | None) -> bytes:
     """What the one worker that has it gives to all; None on the others."""
     length = int(sum_over_workers(strategy, np.array([len(data or b"")], np.int64))[0])
     return bytes_from(strategy, data or b"", length, is_source=data is not None)
-
-
-class Apart(Exception):
-    """Workers that stay are in different trainings of the script."""
 
 
 def _leave(path: Path, blob: bytes) -> None:
