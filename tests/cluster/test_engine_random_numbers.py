@@ -14,7 +14,14 @@ OWN = [
     "keras.random",
     "tf.random",
     "tf.random with a seed",
+    "in a loop",
     "augmented",
+]
+FOR_ALL = [
+    "one of keras.random",
+    "one of keras.random.gamma",
+    "one of tf.random",
+    "one of tf.random.normal",
 ]
 STATED = ["keras.random with a number", "tf.random.stateless"]
 
@@ -23,12 +30,22 @@ STATED = ["keras.random with a number", "tf.random.stateless"]
 def test_replicas_draw_other_numbers_than_each_other(workers: int) -> None:
     alone = results_of("engine_random_numbers.py", 1)[0]["drawn"]
     drawn = [worker["drawn"] for worker in results_of("engine_random_numbers.py", workers)]
-    assert set(alone) == {*OWN, *STATED}
+    assert set(alone) == {*OWN, *FOR_ALL, *STATED}
     for name in OWN:
         assert drawn[0][name] == alone[name], "replica 0 draws what one worker draws"
         for one, other in itertools.combinations([mine[name] for mine in drawn], 2):
             assert all(a != b for a, b in zip(one, other, strict=True)), name
         assert all(a != b for a, b in itertools.pairwise(drawn[-1][name])), name
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_single_number_is_the_same_on_all(workers: int) -> None:
+    """What a step draws once for its whole batch, one worker draws for all."""
+    alone = results_of("engine_random_numbers.py", 1)[0]["drawn"]
+    for mine in (worker["drawn"] for worker in results_of("engine_random_numbers.py", workers)):
+        for name in FOR_ALL:
+            assert mine[name] == alone[name], name
+            assert len({str(number) for number in mine[name]}) == len(mine[name]), name
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

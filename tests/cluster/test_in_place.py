@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent / "scripts" / "in_place.py"
+SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPT = SCRIPTS / "in_place.py"
 OPTIONS = ("--threads-per-worker", 1, "--run-dir", "run")
 SECONDS = 300
 
@@ -64,3 +65,24 @@ def test_a_spare_that_is_ready_takes_the_place(jobs):
     assert of(events, "recovered")[0]["in_place"]
     states = [event["state"] for event in of(events, "successor")]
     assert states[:3] == ["started", "ready", "taken"]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(4 * SECONDS)
+def test_any_data_and_what_is_no_training(jobs):
+    """A worker dies in three trainings, between two calls, in an evaluation and a prediction."""
+
+    def bits(*options: object) -> str:
+        given = ("--replicas", 8, *OPTIONS, "--fresh", *options)
+        job = jobs.run(*given, timeout=SECONDS)
+        assert job.returncode == 0, job.stderr[-3000:]
+        return re.findall(r"BITS (.*)", job.stdout)[0]
+
+    script = SCRIPTS / "in_place_data.py"
+    wanted = bits("-n", 2, script, "lives")
+    assert bits("-n", 7, "--in-place", script, "dies") == wanted
+    lines = (jobs.directory / "run/events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    ends = [event for event in of(events, "worker_exited") if event["code"] == -9]
+    rounds = [event["number"] for event in of(events, "round") if event["state"] == "preparing"]
+    assert len(ends) == 6 and rounds == [0], (ends, rounds)  # no process but successors has begun

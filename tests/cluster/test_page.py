@@ -1,4 +1,7 @@
-"""The live page in a real Chromium: one job that trains, loses a worker, and fails in the end."""
+"""The live page in a real Chromium: one job that trains, loses a worker, and fails in the end.
+
+A spare takes the worker's place, and the other one stays in its process.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +144,8 @@ def test_a_job_is_watched_from_its_first_step_to_its_failure(jobs: Jobs) -> None
     files.mkdir()
     with chromium() as browser:
         job = jobs.start(
-            *("--page", "--tensorboard", "boards", "-n", 2, "--run-dir", "run", SCRIPT),
+            *("--page", "--tensorboard", "boards", "-n", 2, "--run-dir", "run"),
+            *("--replicas", 2, "--in-place", "--spares", 1, SCRIPT),
             env={"FILES": str(files), "TF_CPP_MIN_LOG_LEVEL": "1", "CUDA_VISIBLE_DEVICES": "-1"},
         )
         cable, output = None, Output(job)
@@ -191,6 +195,9 @@ def watch(browser: Browser, jobs: Jobs, files: Path, cable: Cable, key: str) -> 
     assert set(found) == {"worker-0.xplane.pb", "worker-1.xplane.pb"}
     assert all(b"/host:CPU" in data and len(data) > 10_000 for data in found.values())
 
+    spare = "a successor of worker 1 on "
+    browser.until(lambda: "is ready" in browser.text("#successors"), "a spare is ready", 120)
+    assert spare in browser.text("#successors") and "stayed" not in browser.text("#successors")
     # What happens while the page is cut off is there when it comes back.
     cable.pull()
     browser.until(lambda: "lost" in browser.text("#connection"), "the page notices")
@@ -203,7 +210,14 @@ def watch(browser: Browser, jobs: Jobs, files: Path, cable: Cable, key: str) -> 
     browser.until(lambda: browser.text("#connection") == "Live", "the page comes back")
     browser.until(lambda: "SIGKILL" in browser.text("#events"), "what was missed is shown")
     browser.until(lambda: step(browser) > before, "the training goes on")
-    assert "2 rounds" in browser.plots()["timeline"]["label"]
+    assert "2 rounds, 1 in place" in browser.plots()["timeline"]["label"]
+    said = browser.until(lambda: browser.text("#successors"), "who has stayed is shown")
+    assert said.startswith("1 of 1 change in place · 1 of 2 workers stayed in their processes")
+    hosts = browser.js(
+        "return [...document.querySelectorAll('.card .host')].map((h) => h.textContent)"
+    )
+    assert ["since round 0" in host for host in hosts] == [True, False]
+    browser.until(lambda: spare in browser.text("#successors"), "another one is on its way")
     (files / "fail").touch()
 
 
@@ -231,7 +245,9 @@ def check_afterwards(browser: Browser, jobs: Jobs) -> None:
         browser.until(lambda: "val_loss" in browser.text("#curves"), "the curves are there")
         browser.screen(1360, 900)
         check_plots(browser)
-        assert "tfrun_restarts_total 1" in get(f"http://127.0.0.1:{port}/metrics")
+        metrics = get(f"http://127.0.0.1:{port}/metrics")
+        assert "tfrun_restarts_total 1" in metrics
+        assert 'tfrun_round_changes_by_start_total{start="in_place"} 1.0' in metrics
     finally:
         serving.send_signal(signal.SIGINT)
         code = serving.wait(20)

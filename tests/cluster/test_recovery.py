@@ -34,6 +34,8 @@ KILLS = {
     # inside the third step of an execution that has four
     "steps that are counted": ["0:1:0:1:i6"],
 }
+# tests/deaths has each of these kinds at every place.
+LONG = ("dataset", "tf.data", "own step")
 OPTIONS = {
     "own step": {"TEST_STEP": "own"},
     "several optimizers": {"TEST_STEP": "gan"},
@@ -71,7 +73,14 @@ def undisturbed(variant: str) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(320)
-@pytest.mark.parametrize(("variant", "kills"), [(v, kills) for v in KILLS for kills in KILLS[v]])
+@pytest.mark.parametrize(
+    ("variant", "kills"),
+    [
+        pytest.param(v, kills, marks=[pytest.mark.thorough] * (v in LONG))
+        for v in KILLS
+        for kills in KILLS[v]
+    ],
+)
 def test_bit_for_bit(variant: str, kills: str) -> None:
     wanted = undisturbed(UNDISTURBED.get(variant, variant))
     found, table, shown = run(variant, kills, EXTRA.get(variant, {}))

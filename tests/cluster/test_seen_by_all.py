@@ -11,7 +11,7 @@ SEEN = ["one row", "33 rows", "total", "evaluated total", "logs of evaluate", "l
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", [*SEEN, "loop"])
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.thorough), 3])
 def test_all_workers_see_what_one_sees(workers: int, what: str) -> None:
     (one,) = results_of("seen_by_all.py", 1)
     for other in results_of("seen_by_all.py", workers):

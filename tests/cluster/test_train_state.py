@@ -33,7 +33,7 @@ KILLS = {
     "dataset commit": ["0:1:0:7:b 1:0:0:19:a 2:1:1:4:b"],
 }
 # `fit` goes on in such a pipeline, too, and a loop in one that it has distributed.
-LONG = ("tf.data steps",)
+LONG = ("tf.data steps", "dataset commit")
 SNAPSHOT_EVERY = 5  # steps; what is lost when nobody is left to write one
 
 

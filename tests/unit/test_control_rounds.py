@@ -126,14 +126,19 @@ def test_a_server_that_ends_by_itself_has_failed(code: int) -> None:
     assert round.root_cause is not None and round.root_cause.task == "ps:0"
 
 
-@pytest.mark.parametrize("event", [raised("worker:1"), exited("worker:1", 3), lost("b")])
-def test_a_failure_stops_the_others(event: Event) -> None:
+@pytest.mark.parametrize(
+    ("event", "is_scripts"),
+    [(raised("worker:1"), True), (exited("worker:1", 3), True), (lost("b"), False)],
+)
+def test_a_failure_stops_the_others(event: Event, is_scripts: bool) -> None:
+    """Where a script has failed, the others may come to the same end by themselves first."""
     round, actions = walk(*RUNNING, event)
     grace = round.timeouts.stop_grace
+    after = round.timeouts.own_end if is_scripts else 0.0
     assert round.state is State.STOPPING
     assert actions == (
-        StopRound(round=round.number, signal="SIGTERM", grace=grace),
-        SetTimer(state=State.STOPPING, seconds=grace + round.timeouts.agent_exit),
+        StopRound(round=round.number, signal="SIGTERM", grace=grace, after=after),
+        SetTimer(state=State.STOPPING, seconds=after + grace + round.timeouts.agent_exit),
     )
     assert len(round.failures) == 1
 

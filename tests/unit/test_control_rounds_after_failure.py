@@ -130,8 +130,9 @@ def test_the_machine_of_what_outlives_sigkill_counts_as_lost(*, spare: bool) -> 
 def test_the_scripts_own_failure_ends_the_job(before: tuple[Event, ...], event: Event) -> None:
     round, actions = walk(*before, event)
     assert round.state is State.STOPPING
+    times = round.timeouts
     assert actions[0] == StopRound(
-        round=round.number, signal="SIGTERM", grace=round.timeouts.stop_grace
+        round=round.number, signal="SIGTERM", grace=times.stop_grace, after=times.own_end
     )
     assert round.root_cause is not None and round.root_cause.task == "worker:0"
     for number in range(3):

@@ -158,8 +158,9 @@ def test_the_chief_is_waited_for_though_there_can_be_no_next_round(*, recovers: 
 def test_the_scripts_own_error_ends_the_job_as_always() -> None:
     round, actions = walk(*RUNNING, PREEMPT, raised(0))
     assert (round.state, round.preempted) == (State.STOPPING, False)
+    times = round.timeouts
     assert actions[0] == StopRound(
-        round=round.number, signal="SIGTERM", grace=round.timeouts.stop_grace
+        round=round.number, signal="SIGTERM", grace=times.stop_grace, after=times.own_end
     )
 
 

@@ -86,6 +86,10 @@ def mapped() -> tf.data.Dataset:
     return pipeline().unbatch().map(lambda x, y: (x + 1, y)).batch(BATCH)
 
 
+def sparse() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((tf.sparse.from_dense(X), Y)).batch(BATCH)
+
+
 def generator(batches: int = 6) -> Iterator[Any]:
     for number in range(batches):
         rows = 3 if number % 3 == 2 else BATCH
@@ -151,7 +155,12 @@ def leaves(strategy: Reading, iterator: Any) -> list[np.ndarray]:
     found = tf.nest.flatten(
         tf.nest.map_structure(strategy.experimental_local_results, read(iterator))
     )
-    return [leaf.numpy() for leaf in found if leaf is not None]
+    dense = (tf.sparse.to_dense(leaf) if is_sparse(leaf) else leaf for leaf in found)
+    return [leaf.numpy() for leaf in dense if leaf is not None]
+
+
+def is_sparse(leaf: Any) -> bool:
+    return isinstance(leaf, tf.SparseTensor)
 
 
 def read_here(iterator: Any) -> Any:
@@ -198,6 +207,14 @@ def test_the_pieces_make_up_each_batch(worker) -> None:
         assert all(map(np.array_equal, joined, [X[:BATCH], X[BATCH : 2 * BATCH], X[2 * BATCH :]]))
         assert len(steps) == 3
         assert [len(piece[0]) for piece in steps[-1]] == sizes
+
+
+@pytest.mark.parametrize(("size", "replicas"), [(4, 0), (1, 4), (3, 4)])
+def test_sparse_batches_are_divided_where_a_replica_has_no_row(size, replicas, worker) -> None:
+    for steps in of_all(worker, lambda: fit(x=sparse()), size, replicas):
+        joined = [np.concatenate([piece[0] for piece in step]) for step in steps]
+        assert all(map(np.array_equal, joined, [X[:BATCH], X[BATCH : 2 * BATCH], X[2 * BATCH :]]))
+        assert [len(piece[1]) for piece in steps[-1]] == [1, 1, 1, 0]
 
 
 @pytest.mark.parametrize("kind", ["arrays", "Dataset", "pipeline", "generator"])

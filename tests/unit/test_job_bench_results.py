@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tfrun.job import bench_results
 from tfrun.job.bench_results import BenchSettings, machines_of
-from tfrun.job.spec import JobSpec, Program
+from tfrun.job.spec import JobSpec, Program, WorkerRange
 
 SETTINGS = BenchSettings(
     communication="ring", small_bytes=32 << 10, pack_bytes=1 << 20, date="2026-11-22"
@@ -99,3 +100,14 @@ def test_a_job_uses_it_where_it_states_nothing_else() -> None:
     assert SETTINGS.used_by(spec()) == f"{said}ring, packs of 1 MiB"
     stated = spec(communication="host")
     assert SETTINGS.used_by(stated) == f"{said}host, in one exchange up to 32 KiB"
+
+
+def test_the_ring_is_not_used_for_what_only_the_host_collective_can() -> None:
+    for asks, way in (
+        ({"replicas": 2}, "ring"),
+        ({"replicas": 4}, "host"),
+        ({"replicas": 2, "in_place": True}, "host"),
+    ):
+        asking = replace(spec(), workers=WorkerRange(low=2, high=2), **asks)
+        assert SETTINGS.on(asking).preferred == way
+        assert f"--communication {way}" in SETTINGS.used_by(asking)

@@ -128,3 +128,20 @@ def test_somebody_elses_cluster_restarts_nothing() -> None:
             check(stated, elsewhere=False, external=True)
         nothing = job({option: type(value)("0")}, option)
         check(nothing, elsewhere=False, external=True)
+
+
+def test_nobody_stays_where_a_cluster_file_states_all_addresses() -> None:
+    stays = {"replicas": 4, "in_place": True, "spares": 1}
+    for option in ("in_place", "spares"):
+        stated = job(stays, option)
+        check(stated, elsewhere=True)
+        name = option.replace("_", "-")
+        with pytest.raises(UsageError, match=f"TFRUN-107: --{name} has no.*--cluster states"):
+            check(stated, elsewhere=True, fixed=True)
+    check(job(stays), elsewhere=True, fixed=True)  # said by variables
+
+
+def test_spares_are_refused_where_a_variable_asks_for_workers_that_cannot_stay() -> None:
+    for changes in ({"ps": 1}, {"communication": "ring", "replicas": 2}, {"max_restarts": 0}):
+        with pytest.raises(UsageError, match="TFRUN-107: --spares has no effect"):
+            check(job({"in_place": True, "spares": 1, **changes}, "spares"), elsewhere=False)

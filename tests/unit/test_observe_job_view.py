@@ -146,6 +146,44 @@ def test_a_round_that_fails_and_the_next_one(tmp_path: Path):
     assert levels["recovered at step 50 after 1.5 s"] == "info"
 
 
+def successor(events: EventLog, state: str, **more: Any) -> None:
+    one = {"successor": "successor:0", "agent": "local", "task": "worker:2", "state": state}
+    events.add("successor", **one, **more)
+
+
+def test_rounds_in_place_say_who_has_stayed_and_who_is_to_come(tmp_path: Path):
+    events, monitor = begun(tmp_path)
+    trained(monitor, range(10, 60, 10))
+    none = {"starting": 0, "ready": 0, "given_up": False, "each": []}
+    assert monitor.view()["successors"] == none
+    for number in range(1, 203):  # more than are shown in full
+        for state in ("leaving", "ended"):
+            events.add("round", number=number - 1, state=state)
+        events.add("round", number=number, state="running")
+        for rank, pid in enumerate((1, 2 if number < 202 else 77)):  # the chief has died
+            task = {"task": f"worker:{rank}", "agent": "local", "pid": pid}
+            events.add("worker_started", **task, round=number)
+        happened = {"step": 50, "lost_steps": 0, "seconds": 0.5, "in_place": True}
+        events.add("recovered", round=number, restarts=number, **happened)
+    successor(events, "started", pid=99)
+    view = monitor.view()
+    assert [task["since_round"] for task in view["tasks"]] == [0, 202]
+    assert len(view["rounds"]) == len(view["recoveries"]) == 200
+    assert all(round["in_place"] for round in view["rounds"])
+    assert view["changes"] == {
+        **{"recovered": 202, "grown": 0, "machine_preempted": 0, "in_place": 202, "afresh": 0},
+        **{"seconds": 101.0, "lost_steps": 0},
+    }
+    (waiting,) = view["successors"]["each"]
+    assert (waiting["task"], waiting["pid"], waiting["state"]) == ("worker:2", 99, "starting")
+    successor(events, "ready", seconds=3.0)
+    found = monitor.view()["successors"]
+    assert (found["starting"], found["ready"], found["each"][0]["pid"]) == (0, 1, 99)
+    successor(events, "ended", status="killed by SIGKILL")
+    events.add("successors_given_up", failed=4)
+    assert monitor.view()["successors"] == {**none, "given_up": True}
+
+
 def test_a_job_without_an_end_that_nobody_answers_for_is_lost(tmp_path: Path):
     _, monitor = begun(tmp_path)
     trained(monitor, range(10, 30, 10))

@@ -16,6 +16,7 @@ DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana" / "tfrun-job.json"
 DOCS = Path(__file__).parents[2] / "docs" / "observe.md"
 TASK = {
     **{"task": "worker:0", "host": 'a "quoted"\\host\n', "state": "running", "step": 17},
+    **{"round": 3, "since_round": 3},
     **{"step_seconds": 0.12, "own_seconds": 0.08, "samples_per_second": 500.0, "reported": 9.0},
     "network_seconds": 0.03,
     **{"rss_bytes": 1 << 30, "cpu_share": 1.7, "gpu_bytes": None},
@@ -25,18 +26,21 @@ VIEW: dict[str, Any] = {
     **{"name": "digits", "script": "examples/digits.py", "state": "training", "started": 1.5},
     **{"seconds": 12.5, "restarts": 2, "workers": {"up": 2, "down": 0, "low": 1, "high": 2}},
     "round": {"number": 3},
-    "tasks": [TASK, {**TASK, "task": "worker:1", "gpu_bytes": 5, "state": "gone"}],
+    "tasks": [
+        TASK,
+        {**TASK, "task": "worker:1", "gpu_bytes": 5, "state": "gone", "since_round": 0},
+    ],
     "training": {
         **{"epoch": 1, "epochs": 5, "step": 17, "done": 0.25, "seconds_left": None},
         **{"global_batch": 128, "samples_per_second": 900.0, "steps_per_second": 7.0},
         **{"step_seconds": 0.14, "split": TASK["split"], "staleness": [30, 4, 0, 1]},
         "logs": {"loss": "NaN", "accuracy": 0.5, "worst": "-Infinity", "flag": True},
     },
-    "recoveries": [
-        {"kind": "recovered", "seconds": 1.5, "lost_steps": 0},
-        {"kind": "recovered", "seconds": 0.5, "lost_steps": 3},
-        {"kind": "grown", "seconds": 1.0, "lost_steps": None},
-    ],
+    "changes": {
+        **{"recovered": 302, "grown": 1, "machine_preempted": 0, "in_place": 300, "afresh": 3},
+        **{"seconds": 33.5, "lost_steps": 3},
+    },
+    "successors": {"starting": 1, "ready": 2, "given_up": False, "each": []},
     "stragglers": [{"task": "worker:1", "until": None}, {"task": "worker:0", "until": 5.0}],
     "goodput": {"share": 0.8, "parts": {"training": 10.0, "start": 2.5}},
     "checkpoint": {"step": 10, "time": 8.0},
@@ -63,7 +67,7 @@ def test_all_of_a_job_is_there() -> None:
     plain = {name: next(iter(values.values())) for name, values in found.items() if () in values}
     assert plain["tfrun_job_run_seconds"] == 12.5
     assert plain["tfrun_restarts_total"] == 2
-    assert plain["tfrun_recovery_seconds_total"] == 3.0
+    assert plain["tfrun_recovery_seconds_total"] == 33.5
     assert plain["tfrun_lost_steps_total"] == 3
     assert plain["tfrun_step"] == 17
     assert plain["tfrun_goodput_ratio"] == 0.8
@@ -71,7 +75,11 @@ def test_all_of_a_job_is_there() -> None:
     assert "tfrun_remaining_seconds" not in found  # not known: no value, rather than a wrong one
     states = found["tfrun_job_state"]
     assert sum(states.values()) == 1 and states[(("state", "training"),)] == 1
-    assert found["tfrun_round_changes_total"][(("kind", "recovered"),)] == 2
+    assert found["tfrun_round_changes_total"][(("kind", "recovered"),)] == 302
+    assert found["tfrun_round_changes_by_start_total"][(("start", "in_place"),)] == 300
+    assert plain["tfrun_workers_stayed"] == 1
+    waiting = found["tfrun_successors"]
+    assert waiting == {(("state", "starting"),): 1, (("state", "ready"),): 2}
     first = (("host", TASK["host"]), ("task", "worker:0"))  # quotes, \ and line ends come back
     second = (("host", TASK["host"]), ("task", "worker:1"))
     assert found["tfrun_worker_resident_memory_bytes"][first] == 1 << 30

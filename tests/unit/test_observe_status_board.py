@@ -76,6 +76,22 @@ def test_those_that_stand_out_come_first_and_the_others_stay_where_they_are() ->
     assert found[-8:-5] == ["worker 3", "worker 17", "worker 0"]
 
 
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ({"starting": 1, "ready": 0}, " · 1 successor starting · "),
+        ({"starting": 0, "ready": 2}, " · 2 successors ready · "),
+        ({"starting": 1, "ready": 2}, " · 1 successor starting, 2 ready · "),
+        ({"starting": 0, "ready": 0}, ""),
+    ],
+)
+def test_it_says_who_is_to_take_a_place(found: dict[str, int], says: str) -> None:
+    head = drawn(200, None, {**status(), "successors": found, "seconds": 9.0})[0]
+    assert says in head and ("successor" in head) == bool(says)
+    over = {**status(), "successors": found, "ended": 9.0}
+    assert "successor" not in drawn(200, None, over)[0]
+
+
 def test_drawn_once_it_is_in_full() -> None:
     now = status(slow=17)
     once = "\n".join(drawn(80, None, now))

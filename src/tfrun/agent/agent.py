@@ -211,6 +211,7 @@ class Agent:
                 self._go_on_in_place(message)
                 return
             case messages.StartSuccessor():
+                self._successors.expect(message.successor)
                 self._later(self._start_successor(message))
             case messages.StopSuccessors():
                 self._successors.stop(message.successors)
@@ -242,7 +243,8 @@ class Agent:
                 )
             case messages.StopRound():
                 signum = signal.Signals[message.signal]
-                self._later(group.stop(signum, message.grace, message.tasks))
+                stop = group.stop(signum, message.grace, message.tasks, after=message.after)
+                self._later(stop)
 
     def _later(self, work: Any) -> None:
         task = asyncio.create_task(work)

@@ -249,17 +249,27 @@ class WorkerGroup:
             if reading and reading.phase is progress.Phase.WORKERS_START:
                 worker.signal(signal.SIGKILL)
 
-    async def stop(self, signum: signal.Signals, grace: float, names: Collection[str] = ()) -> None:
+    async def stop(
+        self,
+        signum: signal.Signals,
+        grace: float,
+        names: Collection[str] = (),
+        *,
+        after: float = 0.0,
+    ) -> None:
         """Signals the workers of these names, or all; SIGKILLs those still there after `grace`.
 
         Args:
           signum: the signal.
           grace: seconds.
           names: the workers' names; none means all.
+          after: seconds that their scripts have before that, to end by themselves.
         """
         workers = [self.workers[name] for name in names or self.workers if name in self.workers]
         if not names:
             self._told = signum
+        if after:
+            await self._wait_for([worker for worker in workers if not worker.serves], after)
         for worker in workers:
             # One that has raised is leaving by itself and still runs its exit handlers.
             if not worker.raised or signum is signal.SIGKILL:

@@ -34,4 +34,5 @@ def check(args: Sequence[str], environment: Mapping[str, str], *, external: str 
         what = " ".join(error.format_message().split()).rstrip(".")
         raise UsageError("TFRUN-105", what, where="what the job is told") from None
     job = options_of(context, context.params, environment).spec
-    options_without_effect.check(job, elsewhere=not external, external=bool(external))
+    fixed = context.params["cluster"] is not None
+    options_without_effect.check(job, elsewhere=not external, external=bool(external), fixed=fixed)

@@ -89,7 +89,10 @@ def run(options: Options, serving: Serving | None = None) -> int:
             spec = replace(spec, seed=external_seed(external))
         stands = replace(spec, workers=everyone, ps=servers)
     options_without_effect.check(
-        stands, elsewhere=bool(machines or place or serving), external=bool(external)
+        stands,
+        elsewhere=bool(machines or place or serving),
+        external=bool(external),
+        fixed=fixed is not None,
     )
     if spec.scale_batch and spec.strategy == "auto" and not stands.ps:
         spec = replace(spec, batch_times=stands.workers.high)

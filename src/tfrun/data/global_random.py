@@ -64,8 +64,8 @@ class Drawn:
         """Yields an epoch's batches, and notes what each draws. Called by the reading thread."""
         nothing = object()
         for number in itertools.count(self._first):
-            if number == self._stop:
-                self._goes_on.wait()
+            while (goes_on := self._goes_on) and number == self._stop:
+                goes_on.wait()
             before = take()
             batch = next(batches, nothing)
             if batch is nothing:
@@ -97,9 +97,14 @@ class Drawn:
     @contextmanager
     def stops_at(self, step: int) -> Iterator[None]:
         """While it lasts, the thread that reads makes no batch from this step on."""
-        self._stop, self._goes_on = self._first + step, threading.Event()
+        self.stop(step)
         try:
             yield
         finally:
-            self._stop = None
-            self._goes_on.set()
+            self.stop(None)
+
+    def stop(self, step: int | None) -> None:
+        """The thread that reads makes no batch of the epoch from this step on; None: it goes on."""
+        self._stop = None if step is None else self._first + step
+        before, self._goes_on = self._goes_on, threading.Event()
+        before.set()  # who waits looks again

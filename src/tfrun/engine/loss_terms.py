@@ -89,6 +89,9 @@ _PRODUCTS = {
 class Walk:
     """Finds the kinds of the tensors of one replica's step.
 
+    Attributes:
+      batch: see below.
+
     Args:
       reader: tells who computed a tensor.
       data: the tensors that the step was called with.
@@ -103,7 +106,7 @@ class Walk:
         batch: int | None,
         marked: Mapping[int, tuple[Any, Kind]],
     ) -> None:
-        self._reader, self._data, self._batch, self._marked = reader, data, batch, marked
+        self._reader, self._data, self.batch, self._marked = reader, data, batch, marked
         self._is_data = {id(tensor) for tensor in data}
         self._kinds: dict[int, tuple[Any, Kind]] = {}
         self._depends: dict[int, tuple[Any, bool]] = {}
@@ -197,7 +200,7 @@ class Walk:
         if Term.PAIRS in kinds or self._meets_number_of_all(op, kinds):
             return True
         rows = [t for t, kind in zip(op.inputs, kinds, strict=True) if kind is Term.ROWS]
-        if len(rows) < 2 or self._batch == 1 or any(t.shape.rank is None for t in rows):
+        if len(rows) < 2 or self.batch == 1 or any(t.shape.rank is None for t in rows):
             return False
         placed = [(t, axis) for t in rows if (axis := self.rows_axis(t)) is not None]
         if op.type in _BROADCASTS:
@@ -216,7 +219,7 @@ class Walk:
         found = zip(op.inputs, kinds, strict=True)
         numbers = [kind for tensor, kind in found if tensor.shape.rank == 0]
         is_there = any(kind in of_all or isinstance(kind, MeanOver) for kind in numbers)
-        return meets and is_there and self._batch != 1
+        return meets and is_there and self.batch != 1
 
     def _of_reduction(self, op: Op) -> Kind:
         reduced = op.inputs[0]
@@ -241,7 +244,7 @@ class Walk:
         if divides and kinds == [Term.SUM, Term.FIXED]:
             # Python's own `x.shape[0]` is a constant where batches have one size.
             divisor = known(inputs[1])
-            if divisor is not None and divisor.shape == () and divisor == self._batch != 1:
+            if divisor is not None and divisor.shape == () and divisor == self.batch != 1:
                 return Term.MEAN
         if divides and kinds[0] is Term.ROWS:
             if kinds[1] is Term.COUNT:
@@ -258,7 +261,7 @@ class Walk:
         pairs = list(zip(function.inputs, op.inputs, strict=False))
         data = [inner for inner, outer in pairs if self._depends_on_data(outer)]
         marked = {id(inner): (inner, self.kind(outer)) for inner, outer in pairs}
-        kind = Walk(self._reader, data, self._batch, marked).kind(function.outputs[place])
+        kind = Walk(self._reader, data, self.batch, marked).kind(function.outputs[place])
         # What counts inside of the function is not known outside.
         return kind if isinstance(kind, Term) and kind is not Term.MIXED else Term.UNKNOWN
 
@@ -308,7 +311,7 @@ class Walk:
         if tensor.shape.rank is None:
             return 0
         sizes = tensor.shape.as_list()
-        return next((i for i, size in enumerate(sizes) if size in (None, self._batch)), None)
+        return next((i for i, size in enumerate(sizes) if size in (None, self.batch)), None)
 
     def _chosen(self, tensor: Any, far: int = 20) -> Any:
         """`tensor`, if a mask has chosen its rows (`tf.boolean_mask`): then they are no batch."""

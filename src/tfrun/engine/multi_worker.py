@@ -335,6 +335,14 @@ def _refuse_replicas(workers: int) -> None:
     Raises:
       UsageError: TFRUN-107.
     """
+    if settings().in_place and "in_place" in settings().stated:
+        raise UsageError(
+            "TFRUN-107",
+            "--in-place has no effect here: workers stay in the host collective, and these "
+            f"{workers} use TensorFlow's",
+            where="--communication, the strategy's CommunicationOptions, or GPUs",
+            fix="Leave out --in-place; or use --communication host, for workers without GPUs",
+        )
     if fixed_replicas() not in (0, workers):
         raise UsageError(
             "TFRUN-107",

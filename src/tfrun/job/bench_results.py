@@ -50,14 +50,20 @@ class BenchSettings:
         """A job with these settings, wherever it does not state others."""
         return dataclasses.replace(
             spec,
-            preferred=self.communication,
+            preferred=self._way(spec),
             small_bytes=self.small_bytes,
             pack_bytes=self.pack_bytes,
         )
 
+    def _way(self, spec: JobSpec) -> str:
+        """What is used: what a job asks for, TensorFlow's ring may not have."""
+        least, most = spec.workers.low, spec.workers.high
+        one_each = not spec.replicas or least == most == spec.replicas
+        return self.communication if one_each and not spec.in_place else "host"
+
     def used_by(self, spec: JobSpec) -> str:
         """What a person is told."""
-        way = self.communication if spec.communication == "auto" else spec.communication
+        way = self._way(spec) if spec.communication == "auto" else spec.communication
         parts = [f"--communication {way}"]
         if way == "host" and self.small_bytes is not None:
             parts.append(f"in one exchange up to {self.small_bytes >> 10} KiB")

@@ -14,7 +14,7 @@ from tfrun.job.replicas import by_default
 from tfrun.job.spec import JobSpec
 
 
-def check(job: JobSpec, *, elsewhere: bool, external: bool = False) -> None:
+def check(job: JobSpec, *, elsewhere: bool, external: bool = False, fixed: bool = False) -> None:
     """Refuses options that contradict each other, or are stated and would have no effect.
 
     Args:
@@ -22,13 +22,14 @@ def check(job: JobSpec, *, elsewhere: bool, external: bool = False) -> None:
       elsewhere: it has, or may have, workers on other machines than the launcher's.
       external: a TF_CONFIG states its cluster; who wrote that starts its tasks, and starts them
         again.
+      fixed: its cluster file states the address of each task.
 
     Raises:
       UsageError: TFRUN-107.
     """
     for what, fix in _contradictions(job, external=external):
         raise UsageError("TFRUN-107", what, fix=fix)
-    found = _without_effect(job, elsewhere=elsewhere, external=external)
+    found = _without_effect(job, elsewhere=elsewhere, external=external, fixed=fixed)
     for option, why, fix in found:
         if option in job.stated:
             name = "--" + option.replace("_", "-")
@@ -73,7 +74,7 @@ def _unfit_replicas(job: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def _without_effect(
-    job: JobSpec, *, elsewhere: bool, external: bool
+    job: JobSpec, *, elsewhere: bool, external: bool, fixed: bool
 ) -> Iterator[tuple[str, str, str]]:
     """Yields options, why each has no effect, and what to do."""
     least, most = job.workers.low, job.workers.high
@@ -115,8 +116,10 @@ def _without_effect(
         why = "--strategy script leaves a script as it is, and what it does with its batches"
         yield "replicas", why, "Leave out one of them"
     if job.in_place:
-        for why, other in _nobody_stays(job, external=external):
+        for why, other in _nobody_stays(job, external=external, fixed=fixed):
             yield "in_place", why, f"Leave out --in-place, or {other}"
+            if job.spares:
+                yield "spares", why, f"Leave out --spares, or {other}"
     elif job.spares:
         why = "it joins workers that go on in their processes, and these all start again"
         yield "spares", why, "Leave out --spares, or add --in-place"
@@ -143,10 +146,13 @@ def _without_effect(
         yield "snapshot_every", why, "Leave out one of them"
 
 
-def _nobody_stays(job: JobSpec, *, external: bool) -> Iterator[tuple[str, str]]:
+def _nobody_stays(job: JobSpec, *, external: bool, fixed: bool) -> Iterator[tuple[str, str]]:
     """Yields why no worker could go on in its process when another dies, and what else to do."""
     if external:
         yield "a TF_CONFIG states this cluster, and its tasks", "unset TF_CONFIG"
+    if fixed:
+        why = "--cluster states where each task is, and who stays is another one from then on"
+        yield why, "write -n or -H instead of --cluster"
     if job.ps:
         yield "with --ps a worker's death costs the others nothing", "leave out --ps"
     elif job.workers.high == 1:

@@ -41,6 +41,8 @@ class Timeouts:
       settle: where a machine has come, others may follow for so long.
       grow_after: a round is not interrupted for more workers in its first seconds of training.
       interrupt_grace: from Ctrl-C (SIGINT to the workers) to SIGKILL.
+      own_end: how long a script that has failed on one worker may take to end on the others by
+        itself, before SIGTERM.
       stop_grace: from SIGTERM to SIGKILL when a peer has failed.
       leave_grace: how long the workers that are left may take, when one has died, to write a
         snapshot and leave, before they are killed for the next round.
@@ -65,6 +67,7 @@ class Timeouts:
     settle: float = 1.0
     grow_after: float = 5.0
     interrupt_grace: float = 2.0
+    own_end: float = 0.5
     stop_grace: float = 1.0
     leave_grace: float = 10.0
     straggler_grace: float = 2.0

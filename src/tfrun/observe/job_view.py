@@ -162,6 +162,7 @@ class JobView:
             "rounds": list(self.rounds.rounds),
             "events": list(self._events),
             "recoveries": list(self.rounds.recoveries),
+            "changes": self.rounds.changes,
             "successors": self.rounds.successors,
             "restarts": max(self.rounds.restarts, ended.get("restarts") or 0),
             "stragglers": list(self._stragglers),

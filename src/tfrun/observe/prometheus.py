@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from tfrun.observe.time_series import metric
+from tfrun.observe.view_rounds import KINDS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES = (
@@ -49,24 +50,23 @@ def _job(view: Mapping[str, Any]) -> Iterator[Metric]:
     yield _by("tfrun_workers_wanted", "Bounds of -n.", "bound", _only(workers, "low", "high"))
     yield _one("tfrun_round", "Number of the rendezvous round.", round.get("number"))
     yield _one("tfrun_restarts_total", "Recoveries from failures.", view.get("restarts"))
-    recoveries = view.get("recoveries") or []
-    kinds: dict[str, int] = dict.fromkeys(("recovered", "grown", "machine_preempted"), 0)
-    for recovery in recoveries:
-        kinds[recovery["kind"]] = kinds.get(recovery["kind"], 0) + 1
+    changes = view.get("changes") or {}
     rounds = "Rounds that followed another one, by why."
-    yield _by("tfrun_round_changes_total", rounds, "kind", kinds)
-    where = {"in_place": 0, "afresh": 0}
-    for recovery in recoveries:
-        where["in_place" if recovery.get("in_place") else "afresh"] += 1
-    changes = "The same, by whether workers that were left stayed in their processes."
-    yield _by("tfrun_round_changes_by_start_total", changes, "start", where)
+    yield _by("tfrun_round_changes_total", rounds, "kind", _only(changes, *KINDS))
+    stays = "The same, by whether workers that were left stayed in their processes."
+    starts = _only(changes, "in_place", "afresh")
+    yield _by("tfrun_round_changes_by_start_total", stays, "start", starts)
     waiting = "Processes that are to take the places of workers."
-    yield _by("tfrun_successors", waiting, "state", view.get("successors") or {})
+    successors = _only(view.get("successors") or {}, "starting", "ready")
+    yield _by("tfrun_successors", waiting, "state", successors)
+    stayed = sum(_has_stayed(task) for task in view.get("tasks") or [])
+    text = "Workers that have stayed in their processes since an earlier round."
+    yield _one("tfrun_workers_stayed", text, stayed)
     for name, key, text in (
         ("tfrun_recovery_seconds_total", "seconds", "Time between a loss and the next step."),
         ("tfrun_lost_steps_total", "lost_steps", "Steps that had to be done again."),
     ):
-        yield _one(name, text, sum(recovery.get(key) or 0 for recovery in recoveries))
+        yield _one(name, text, changes.get(key))
     goodput = view.get("goodput") or {}
     share = "Share of the time that produced kept steps, 0 to 1."
     yield _one("tfrun_goodput_ratio", share, goodput.get("share"))
@@ -130,6 +130,10 @@ def _tasks(tasks: list[dict[str, Any]], stragglers: list[dict[str, Any]]) -> Ite
         ((*who, part), s) for who, task in each for part, s in (task.get("split") or {}).items()
     ]
     yield _family("tfrun_worker_step_part_seconds", f"{PART}.", ("task", "host", "part"), parts)
+
+
+def _has_stayed(task: Mapping[str, Any]) -> bool:
+    return task.get("since_round", task.get("round")) != task.get("round")
 
 
 def _one(name: str, text: str, value: Any) -> Metric:

@@ -112,9 +112,20 @@ def _head(status: Status) -> Text:
         text.append(f" · {counted(count, 'worker')}")
     if status["restarts"]:
         text.append(f" · {counted(status['restarts'], 'restart')}")
+    if status["ended"] is None and (waiting := _successors(status.get("successors") or {})):
+        text.append(f" · {waiting}")
     if status["seconds"] is not None:
         text.append(f" · {duration(max(0, status['seconds']))}")
     return text
+
+
+def _successors(found: Mapping[str, Any]) -> str:
+    """Returns "1 successor starts, 1 is ready"."""
+    starts, ready = found.get("starting", 0), found.get("ready", 0)
+    if starts and ready:
+        return f"{counted(starts, 'successor')} starting, {ready} ready"
+    state = "starting" if starts else "ready"
+    return f"{counted(starts or ready, 'successor')} {state}" if starts or ready else ""
 
 
 def _bar(training: Mapping[str, Any]) -> RenderableType:

@@ -21,6 +21,7 @@ class TaskView:
     Attributes:
       state: "starting", "running" (it has made a step), "done", "failed" or "gone".
       since: when that began, in seconds since the epoch.
+      since_round: the round that its process was first in; an earlier one where it has stayed.
       status: how its process ended.
       slow_at: what it slows the others down with.
     """
@@ -31,6 +32,7 @@ class TaskView:
     round: int
     state: str
     since: float
+    since_round: int = 0
     status: str | None = None
     slow_at: str | None = None
 
@@ -43,6 +45,7 @@ class Workers:
     tasks: dict[str, TaskView] = field(default_factory=dict)
     _round: int = -1
     _names: list[str] | None = None
+    _processes: dict[tuple[str, int], int] = field(default_factory=dict)  # of the round before
 
     @property
     def names(self) -> list[str]:
@@ -83,15 +86,19 @@ class Workers:
     def _started(self, event: JobEvent) -> None:
         if self._round < event["round"]:
             # A new round: those without a place in it are no workers any more.
+            self._processes = {(t.agent, t.pid): t.since_round for t in self.tasks.values()}
             self._round, self.tasks = event["round"], {}
         self._names = None
+        agent = str(event.get("agent") or next(iter(self.agents), ""))
+        since = self._processes.get((agent, event["pid"]), int(event["round"]))
         self.tasks[event["task"]] = TaskView(
             task=event["task"],
-            agent=str(event.get("agent") or next(iter(self.agents), "")),
+            agent=agent,
             pid=event["pid"],
             round=event["round"],
             state="starting",
             since=event["time"],
+            since_round=since,
         )
 
     @property

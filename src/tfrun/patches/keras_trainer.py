@@ -75,6 +75,8 @@ def _build(original, model, iterator, data_batch):
     if strategy and iterator is not None and (is_repaired(strategy) or own):
         if feeds and _is_built_from(build, model, iterator.symbolic_batch(partly=True)):
             return
+        if feeds and (iterator.goes_on or iterator.is_given_again):
+            return  # it has been built from this data
         local = strategy.experimental_local_results
         read = next((next(batches, None) for *_, batches in iterator), None)
         if read is None:

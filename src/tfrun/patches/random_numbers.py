@@ -4,15 +4,20 @@ Keras's seed generators and TensorFlow's random ops give every replica the same 
 replicas would see one replica's dropout masks, latent vectors and augmentations N times. Here the
 replica's number goes into what a seed generator or TensorFlow's global seed *gives*; their state is
 the same on all replicas, as before, so a snapshot holds it once. Replica 0 draws what one worker
-draws. A seed that the script states as a number (`keras.random.normal(shape, seed=42)`,
-`tf.random.stateless_…`) is the script's own choice. `tf.random.Generator` does the same by itself.
+draws. What a step draws as a single number, such as a factor of its loss, is no sample's own: all
+replicas draw the same there. A seed that the script states as a number (`keras.random.normal(shape,
+seed=42)`, `tf.random.stateless_…`) is the script's own choice. `tf.random.Generator` does the same
+by itself.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
 
 import tensorflow as tf
 from keras.src.random.seed_generator import SeedGenerator
@@ -24,6 +29,7 @@ from tfrun.job.errors import TfrunError
 _APART = 0x9E3779B1
 _unseeded: dict[int, Callable[[int], int]] = {}  # by process: what draws there
 _TENSORFLOW_SEEDS = 2**31 - 1  # as tensorflow/python/framework/random_seed.py truncates them
+_for_all = ContextVar("what is drawn now is one number for all replicas", default=False)
 
 
 def _replica_number() -> int:
@@ -37,7 +43,7 @@ def draw_own_noise(original):
 
     def next(self, ordered=True):
         seed = original(self, ordered)
-        if not (tf.is_tensor(seed) and seed.dtype == tf.int64):
+        if _for_all.get() or not (tf.is_tensor(seed) and seed.dtype == tf.int64):
             return seed
         seed, run = _apart(seed), replica.current()
         if run is not None and run.losses is not None:
@@ -57,6 +63,37 @@ def _apart(seed: tf.Tensor) -> tf.Tensor:
         return seed
     # The first of both numbers tells generators apart, the second counts their draws.
     return seed + tf.constant([number * _APART, 0], tf.int64)
+
+
+def draw_one_for_all(original):
+    """What draws a single number in a step draws the same on all replicas."""
+
+    @functools.wraps(original)
+    def draw(shape, *args, **kwargs):
+        run = replica.current()
+        if run is None or not _is_one_number(shape, run):
+            return original(shape, *args, **kwargs)
+        token = _for_all.set(True)
+        try:
+            return original(shape, *args, **kwargs)
+        finally:
+            _for_all.reset(token)
+
+    return draw
+
+
+def _is_one_number(shape: Any, run: replica.ReplicaRun) -> bool:
+    """Whether what has this shape can be no sample's own.
+
+    In a loop of TensorFlow's (`tf.map_fn`) it can: one is drawn for each sample there.
+    """
+    sizes = shape.as_list() if isinstance(shape, tf.TensorShape) and shape.rank == 0 else shape
+    if not isinstance(sizes, list | tuple) or any(type(size) is not int for size in sizes):
+        return False
+    if getattr(tf.compat.v1.get_default_graph(), "is_control_flow_graph", False):
+        return False
+    has_one_sample = run.losses is None or run.losses.walk.batch == 1
+    return all(size == 1 for size in sizes) and not (sizes and has_one_sample)
 
 
 def draw_outside_of_functions(original):
@@ -92,7 +129,7 @@ def seed_ops_apart(original):
             return graph_seed, op_seed
         if tf.is_tensor(number):
             raise _seed_of_an_op()
-        if number == 0:
+        if number == 0 or _for_all.get():
             return graph_seed, op_seed
         return (graph_seed + number * _APART) % _TENSORFLOW_SEEDS, op_seed
 

@@ -36,6 +36,27 @@ RANDOM = (
         until="Keras's seed generators take the replica's number into account",
     ),
     Patch(
+        targets=each(
+            "keras.src.backend.tensorflow.random:",
+            "normal uniform randint truncated_normal gamma beta binomial",
+            "random_numbers:draw_one_for_all",
+        ),
+        issue="a number that a step draws for its whole batch is another one on each replica",
+        until="the patch before this one can go",
+        needed=False,
+    ),
+    Patch(
+        targets=each(
+            "tensorflow._api.v2.random:",
+            "normal uniform truncated_normal gamma poisson",
+            "random_numbers:draw_one_for_all",
+        ),
+        issue="a number that a step draws for its whole batch is another one on each replica",
+        until="the patch before these can go",
+        needed=False,
+        also=("tensorflow._api.v2.compat.v2.random",),
+    ),
+    Patch(
         targets={"numpy.random.bit_generator:randbits": "random_numbers:begin_alike"},
         issue="`np.random.default_rng()` begins with other numbers on each worker: their data, and "
         "the division of it for validation, differ",

@@ -11,6 +11,7 @@ from tfrun.data.keras import division, plain_pipelines
 from tfrun.data.keras.distributed import DistributedView
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import repeatable
+from tfrun.data.order.shards import Replicas
 from tfrun.engine import adoption
 from tfrun.job.world import fixed_replicas, world
 
@@ -40,12 +41,14 @@ def read_by_rows(original):
     def _create_cloned_datasets_from_dataset(
         self, dataset, input_context, input_workers, strategy, num_replicas_in_sync
     ):
-        found = here = None
-        if input_context is not None and fixed_replicas():
+        found, here, in_pieces = None, None, False
+        if input_context is not None:
+            here = Replicas.of(input_context)
+        if here is not None and fixed_replicas():
             whom = division.of_call(strategy, "strategy.experimental_distribute_dataset")
             here = division.mine(strategy, input_context, whom)
             num_replicas_in_sync = here.total
-            here = here if whom == "replicas" else None
+            in_pieces = whom == "replicas"
         on_servers = isinstance(strategy, tf.distribute.ParameterServerStrategy)
         if plain_pipelines.is_wanted() and not on_servers:
             found = plain_pipelines.by_numbers(dataset)
@@ -53,7 +56,9 @@ def read_by_rows(original):
             if found is None and strategy is adoption.given():
                 dataset = plain_pipelines.shared_by_batch(dataset)
             dataset = plain_pipelines.with_known_size(dataset, num_replicas_in_sync or 1)
-        if here is not None:
+        if here is not None and here.total > 1 and not in_pieces:
+            in_pieces = division.is_cut(dataset)
+        if here is not None and in_pieces:
             self._cloned_datasets = [division.pieces(dataset, here)]
         else:
             original(self, dataset, input_context, input_workers, strategy, num_replicas_in_sync)

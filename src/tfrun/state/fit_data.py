@@ -32,26 +32,68 @@ class FitData:
       arguments: those of `fit`.
       plan: what it is to do with its data.
       on_servers: parameter servers' workers read it, who have no passes in common.
+      stayed: this process has trained in the round before, and read its data so far.
     """
 
     def __init__(
-        self, model: Any, arguments: Mapping[str, Any], plan: FitPlan, *, on_servers: bool
+        self,
+        model: Any,
+        arguments: Mapping[str, Any],
+        plan: FitPlan,
+        *,
+        on_servers: bool,
+        stayed: bool = False,
     ) -> None:
         self._first_epoch: int = arguments.get("initial_epoch", 0)
         self._plan = plan
         if not on_servers:
             plan.sketches = alike.sketches(arguments)
-        self._validations = _Validations(model, arguments, on_servers=on_servers)
-        self._random = random_state.take()
+        self._validations = _Validations(model, arguments, plan, on_servers=on_servers)
+        self._random, self._stayed = random_state.take(), stayed
+
+    # --- in a process that stays ---------------------------------------------------------------
 
     def rehearse_validation(self) -> None:
         """Traces a step of its validation, whose result nobody wants."""
         self._validations.rehearse()
 
     @property
+    def is_exact(self) -> bool:
+        """Whether all that it reads can be read anew from any step on."""
+        iterator = self._plan.iterator
+        return iterator is not None and iterator.is_exact and not self._validations.has_memory
+
+    @property
     def why_not_again(self) -> str:
-        """Why its validation cannot begin anew in this process; "" if it can."""
-        return "" if self._validations.is_exact else "its validation data cannot be read anew"
+        """Why what it has read cannot be given again in this process; "" if it can."""
+        read = self._plan.iterator, self._plan.validation
+        return next((why for one in read if one and (why := one.why_not_again)), "")
+
+    @property
+    def draws_on(self) -> bool:
+        """Whether the data draws from the global random generators, and goes on doing so.
+
+        What this process has read ahead has drawn already: what the generators hold is not put
+        back.
+        """
+        return self._stayed and Drawn.any
+
+    def training_begins(self, kept: Snapshot | None) -> None:
+        """Callbacks are told that the training begins: in the middle of it where a state was kept.
+
+        Keras has just forgotten the validation data.
+        """
+        self._validations.goes_on(kept)
+
+    def validation_begins(self, epoch: int) -> None:
+        """The validation of an epoch begins."""
+        self._validations.begins(epoch)
+
+    def epoch_is_over(self) -> None:
+        """Nobody goes back before the end of the epoch any more."""
+        self._validations.is_over()
+
+    # -----------------------------------------------------------------------------------------
 
     @property
     def stand(self) -> Stand:
@@ -84,13 +126,13 @@ class FitData:
         )
         return at
 
-    def again(self, steps: int) -> Any:
+    def repeat(self, steps: int) -> Any:
         """Returns an iterator of the batches of the step that is being made, in another round.
 
         Args:
           steps: that it makes.
         """
-        return self._plan.iterator.again(steps)
+        return self._plan.iterator.repeat(steps)
 
     def random_is_put_back(self) -> None:
         """Called before it is: what is passed by draws from what the script has drawn from so far.
@@ -102,6 +144,9 @@ class FitData:
     @contextlib.contextmanager
     def _as_then(self) -> Iterator[None]:
         """While it lasts, what is passed by draws what it drew in the script's earlier run."""
+        if self.draws_on:
+            yield
+            return
         with random_state.instead(self._random):
             yield
             passed = random_state.take()
@@ -179,37 +224,62 @@ def stand_of(kept: Snapshot) -> Stand:
 class _Validations:
     """What one `fit` validates with, where that has a memory: a pipeline, a generator."""
 
-    def __init__(self, model: Any, arguments: Mapping[str, Any], *, on_servers: bool) -> None:
-        self._model, self._arguments = model, arguments
+    def __init__(
+        self, model: Any, arguments: Mapping[str, Any], plan: FitPlan, *, on_servers: bool
+    ) -> None:
+        self._model, self._arguments, self._plan = model, arguments, plan
         given = arguments.get("validation_data")
         self._data = data_adapter_utils.unpack_x_y_sample_weight(given) if given else (None,) * 3
         x = self._data[0]
         exact = x is None or isinstance(x, Dataset) or can_convert_arrays(self._data)
-        self._has_memory, self.is_exact = not (exact or on_servers), exact
+        self.has_memory = not (exact or on_servers)
 
     @property
     def stand(self) -> list[int] | None:
         """How often the data has been begun, see `Passes.stand`; None before it has."""
         iterator = getattr(self._model, "_eval_epoch_iterator", None)
-        return iterator.passes.stand if iterator is not None and self._has_memory else None
+        return iterator.passes.stand if iterator is not None and self.has_memory else None
 
     def pass_by(self, epoch: int) -> None:
         """Goes past the validation of an epoch that is done, in the way in which it was run."""
         model = self._model
-        if not self._has_memory or not model._should_eval(
+        if not self.has_memory or not model._should_eval(
             epoch, self._arguments.get("validation_freq", 1)
         ):
             return
         if getattr(model, "_eval_epoch_iterator", None) is None:
             model._eval_epoch_iterator = self._iterator()
         iterator = model._eval_epoch_iterator
+        if iterator.epoch == epoch:  # this process was in it
+            return
         model._maybe_symbolic_build(iterator=iterator)  # `evaluate` looks at a batch each time
         iterator.reset()
         iterator.pass_by()
+        self.begins(epoch)
+
+    def begins(self, epoch: int) -> None:
+        """The validation of an epoch begins, or was passed by."""
+        if self.has_memory:
+            self._plan.validation = self._model._eval_epoch_iterator
+            self._plan.validation.validates_in(epoch)
+
+    def goes_on(self, kept: Snapshot | None) -> None:
+        """Goes on with what this process has begun, if it has: see `FitData.training_begins`."""
+        if (iterator := self._plan.validation) is None:
+            return
+        self._model._eval_epoch_iterator = iterator
+        epoch = kept.place.epoch if kept is not None and kept.values["trained"] else None
+        iterator.again(wanted=epoch is not None and iterator.epoch == epoch)
+
+    def is_over(self) -> None:
+        """The validation that has begun last is not done again."""
+        if self._plan.validation is not None:
+            self._plan.validation.forget()
 
     def rehearse(self) -> None:
-        """Makes one step of it."""
-        if self._data[0] is None:
+        """Makes one step of it, unless that would take something away from it."""
+        x = self._data[0]
+        if x is None or (self.has_memory and not repeatable.gives_the_same(x)):
             return
         model = self._model
         model.make_test_function()
@@ -227,7 +297,7 @@ class _Validations:
           TfrunError: TFRUN-615.
         """
         iterator = getattr(self._model, "_eval_epoch_iterator", None)
-        if iterator is not None and self._has_memory:
+        if iterator is not None and self.has_memory:
             iterator.passes.check(expected, "the validation data")
 
     def _iterator(self) -> Any:

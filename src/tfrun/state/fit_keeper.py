@@ -131,7 +131,8 @@ class FitKeeper(Keeper):
 
     def state(self, *, whole: bool = True) -> Snapshot | None:
         held, place, totals = self._held, self.place, self._step_totals
-        random = self._held_random
+        # A worker that goes on in its process neither traces again, nor draws the epoch's order.
+        random = self._held_random if whole or not self._in_step else None
         if self._step_began is not None and self._commit is not None:
             done = self._count() - self._step_began
             steps = whole_steps(done, self._commit.per_run)

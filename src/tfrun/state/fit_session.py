@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
+import tensorflow as tf
 
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import commit as commits
-from tfrun.engine import variable_values
+from tfrun.engine import host_collective, variable_values
 from tfrun.engine.trained_model import build_first, resume_with_logs
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
@@ -20,7 +21,7 @@ from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import finished_calls, next_round, snapshot
+from tfrun.state import finished_calls, leave_round, snapshot
 from tfrun.state.callback_state import append_to_logs
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
@@ -58,7 +59,11 @@ class FitSession(StayingSession):
         self._model, self._plan = model, plan
         self._data = call.arguments.get("x")
         self._end: int = call.arguments.get("epochs") or 1
-        self._reads = FitData(model, call.arguments, plan, on_servers=self.on_servers)
+        stayed = goes_on is not None and goes_on.stayed
+        self._reads = FitData(
+            model, call.arguments, plan, on_servers=self.on_servers, stayed=stayed
+        )
+        self._kept = goes_on.state if goes_on else None  # the state, until it is given back
         self._together = 1  # steps of the last execution
         self._progress = None if self.on_servers else progress.own()
 
@@ -95,6 +100,7 @@ class FitSession(StayingSession):
           executed: gives the steps of the epoch that are done, of the number of the last one.
         """
         self._kept, self._callbacks = self.begin(), callbacks
+        host_collective.make_alone(wanted=not self.why_not_stay())
         if self._kept is not None:
             self._at = self._reads.go_on(self._kept)
             build_first(self._model, True)
@@ -133,6 +139,7 @@ class FitSession(StayingSession):
         if not settings().rehearses:
             self.watch_steps()
         kept = self._kept
+        self._reads.training_begins(kept)
         build_first(self._model, False)
         if kept is not None:
             self._model._initial_epoch = kept.place.epoch  # as BackupAndRestore does
@@ -158,7 +165,7 @@ class FitSession(StayingSession):
 
     def _go_on(self, keeper: FitKeeper, kept: Snapshot) -> None:
         self._reads.random_is_put_back()
-        keeper.restore(kept)
+        keeper.restore(kept, random=not self._reads.draws_on)
         keeper.goes_on(kept.place, self._at)
         keeper.begun = stand_of(kept)
         self._model.stop_training = kept.values.get("stopped", False)
@@ -166,7 +173,7 @@ class FitSession(StayingSession):
         self._kept = None
         self._count()
         if self._goes_on is not None:
-            next_round.join(self._strategy)
+            self.joins()
         self.resumed(kept, self._steps)
 
     def step_begins(self) -> None:
@@ -198,7 +205,9 @@ class FitSession(StayingSession):
             self._training.moves()
 
     def evaluation_begins(self) -> None:
+        assert self.keeper is not None
         self.epoch_trained()
+        self._reads.validation_begins(self.keeper.place.epoch)
         self._meter.evaluation_begins()
 
     def evaluation_ends(self) -> None:
@@ -212,6 +221,9 @@ class FitSession(StayingSession):
     def evaluation_step_returned(self) -> None:
         if self._progress:
             self._progress.step_returned()
+        if self._said == "" and (why := self._reads.why_not_again):
+            self._say_whether_it_stays(why)
+        leave_round.leave_if_told()  # a validation may need nobody for long
         self.save_if_wanted()
 
     def step_ended(self) -> None:
@@ -225,7 +237,8 @@ class FitSession(StayingSession):
         made, step = self._together, self._steps
         if settings().rehearses:
             self._reads.rehearse_validation()
-            raise PeersLeft  # all is traced
+            error = tf.errors.UnavailableError(None, None, "all is traced: others have its place")
+            raise PeersLeft from error
         try:
             self.after_steps(epoch=place.epoch, in_epoch=done, step=step, made=made, logs=logs)
         except PeersLeft as error:  # others come, or a machine goes
@@ -247,7 +260,11 @@ class FitSession(StayingSession):
         with self.changing:
             if not last:
                 self.keeper.begun = self._reads.stand
+                self._reads.epoch_is_over()
             self.keeper.epoch_ended(epoch, last=last)
+        leave_round.leave_if_told()
+        if self._said:
+            self._say_whether_it_stays(self.why_not_stay())
         self.save_if_due(self._steps, epoch_ended=True)
 
     def _saved_model(self) -> Saved:

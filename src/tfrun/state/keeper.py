@@ -80,8 +80,12 @@ class Keeper:
             return None if self._in_step else self.state()
         return commits.unless_updated(self._commit, self.state)
 
-    def restore(self, kept: Snapshot) -> None:
+    def restore(self, kept: Snapshot, *, random: bool = True) -> None:
         """Gives back a kept state, of the same place in the same script.
+
+        Args:
+          kept: the state.
+          random: the global random generators go on from it, too.
 
         Raises:
           TfrunError: TFRUN-507 where the script has made another model, or other metrics.
@@ -90,7 +94,7 @@ class Keeper:
         self._look_at_variables()
         _restore_variables(self._variables, kept)
         self._put_back(kept)
-        self._restore_others(kept)
+        self._restore_others(kept, random=random)
 
     def take_back(self, kept: Snapshot) -> None:
         """Undoes what a step has done that was cut off; nobody but the step has seen any of it.
@@ -99,12 +103,13 @@ class Keeper:
           kept: what the variables do not hold of the state before it, see `state`.
         """
         _restore_variables(self._variables, kept)
-        self._restore_others(kept)
+        self._restore_others(kept, random=True)
 
-    def _restore_others(self, kept: Snapshot) -> None:
+    def _restore_others(self, kept: Snapshot, *, random: bool) -> None:
         if "metrics" in kept.arrays:
             _restore_metrics(self._metric_variables, self._commit, kept)
-        random_state.put_back(kept.values["random"], kept.arrays)
+        if random:
+            random_state.put_back(kept.values["random"], kept.arrays)
 
     def _count(self) -> int:
         """How many updates this worker has made so far."""

@@ -22,15 +22,16 @@ import tensorflow as tf
 from tfrun.engine import host_collective
 from tfrun.job import reports
 from tfrun.job.settings import settings
-from tfrun.job.world import may_stay
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import save_on_preemption, snapshot
+from tfrun.state import leaving, save_on_preemption, snapshot
+from tfrun.state.leaving import Deed, Heard, Stand
 from tfrun.state.snapshot import Place
 
 ROUND = "round"  # what an agent says to one that stays: its place in the next round
 GO_SECONDS = 1.0
 REST_SECONDS = 2.0  # so long the training's own thread has to notice by itself
+STAY_SECONDS = 9.0  # and so long where it then stays: the controller ends it a second later
 LOOK_SECONDS = 0.5  # from look to look at where it stands
 LOOKS = 4  # at a worker that is about to be ended
 
@@ -39,10 +40,9 @@ _keeping = 0  # calls of `fit` that catch what ends them
 # one that a peer's end has cut off, and what ends one.
 _kept_by: list[Callable[[], None]] = []  # keeps the state of one that waits for the next round
 _open: dict[Callable[[], None], Callable[[], None]] = {}
-_told = False
-_waits = False  # out of its round, in this process, for the next one
-_leaves = 0  # how often it was told to leave this round
-_keeps = threading.Event()
+_stays = False  # it can go on in another round, in a training or on its way to the next one
+_stand, _standing = Stand.TRAINS, threading.Lock()
+_keeps = threading.Event()  # of this round: the training's own thread keeps the state
 _placed = threading.Event()  # it has been given its place in the next round
 _regroup_wanted = False
 
@@ -115,6 +115,31 @@ def keeping() -> None:
     _keeps.set()
 
 
+def keeps() -> bool:
+    """Whether this worker is in a training, a `fit` or a loop, which keeps its state."""
+    return _keeping > 0 or bool(_open)
+
+
+def nothing_to_keep() -> None:
+    """Of a worker that is in no training: what earlier ones have left is kept already."""
+
+
+def can_stay(*, can: bool) -> None:
+    """Says whether this worker can go on in another round, in this training or the next."""
+    global _stays
+    _stays = can
+
+
+def leave_if_told() -> None:
+    """Called where a training waits for nobody: ends it when a peer has gone.
+
+    Raises:
+      UnavailableError: it has.
+    """
+    if _stand is Stand.TOLD:
+        raise tf.errors.UnavailableError(None, None, "a peer has left the round")
+
+
 def keep_state() -> bool:
     """Called when a peer's end has ended the script; False when it has no training open."""
     for keep in _open:
@@ -124,10 +149,11 @@ def keep_state() -> bool:
 
 def script_ended() -> None:
     """Called when the script has come to its end: what is open is over."""
+    can_stay(can=False)
     were_open = list(_open.values())
     for close in were_open:
         close()
-    if were_open and _told and not (_keeping or _open):
+    if were_open and _stand is Stand.TOLD and not (_keeping or _open):
         _leave()  # now that nothing is lost by it
 
 
@@ -144,10 +170,9 @@ def wait_for_round(place: Place, step: int, keep: Callable[[], None]) -> str:
     Returns:
       Its place, as the agent says it.
     """
-    global _waits
     _placed.clear()
     _kept_by[:] = [keep]
-    _waits = True
+    _hear(Heard.STAYS)
     _keeps.set()
     rehearsed = settings().rehearses
     channel.emit(reports.Ready() if rehearsed else reports.Stayed(key=list(place), step=step))
@@ -155,42 +180,49 @@ def wait_for_round(place: Place, step: int, keep: Callable[[], None]) -> str:
     return channel.text_of(ROUND)
 
 
+def _hear(heard: Heard) -> Deed:
+    """Returns what is to be done; the training's thread asks, and the channel's."""
+    global _stand
+    with _standing:
+        _stand, deed = leaving.after(_stand, heard)
+    return deed
+
+
 def _take_place() -> None:
     """In the channel's own thread: what is heard after it is of the next round."""
-    global _told, _waits, _leaves, _regroup_wanted
-    _told = _waits = _regroup_wanted = False
-    _leaves = 0
-    _keeps.clear()
+    global _keeps, _regroup_wanted
+    _regroup_wanted = False
+    _keeps = threading.Event()  # who looks at the round before goes on to see its own set
     host_collective.begin_anew()
+    _hear(Heard.PLACED)
     _placed.set()
 
 
 def _leave() -> None:
-    global _told, _leaves
-    _told, _leaves = True, _leaves + 1
-    if _waits and _leaves > 1:
-        for keep in _kept_by:
-            keep()
-        _end()
-    if _waits:
-        return
-    if _keeping or _open:
-        threading.Thread(target=_leave_at_rest, name="tfrun leaving", daemon=True).start()
-        abort_collectives()
-        return
-    _end()
+    match _hear(Heard.LEAVE):
+        case Deed.KEEP_AND_END:
+            for keep in _kept_by:
+                keep()
+            _end()
+        case Deed.LEAVE if _keeping or _open or _stays:
+            name, keeps = "tfrun leaving", _keeps
+            threading.Thread(target=_leave_at_rest, args=(keeps,), name=name, daemon=True).start()
+            abort_collectives()
+        case Deed.LEAVE:
+            _end()
 
 
-def _leave_at_rest() -> None:
+def _leave_at_rest(keeps: threading.Event) -> None:
     """Keeps the state and leaves, where the training's own thread does not come to it."""
-    until, is_kept = time.monotonic() + REST_SECONDS, False
-    while not _keeps.wait(LOOK_SECONDS):
-        mine = progress.own() if may_stay() else None
+    until = time.monotonic() + (STAY_SECONDS if _stays else REST_SECONDS)
+    is_kept = False
+    while not keeps.wait(LOOK_SECONDS):
+        mine = progress.own() if _stays else None
         if mine is not None and mine.is_in_usual_step():
             continue  # it comes to a sum, which fails, and stays
         # Sooner than it leaves: who has kept an earlier step may end those who are slow.
         is_kept = is_kept or _keep_aside()
-        if is_kept and time.monotonic() >= until:
+        if is_kept and not keeps.is_set() and time.monotonic() >= until:
             _end()
 
 

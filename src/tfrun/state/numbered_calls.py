@@ -26,6 +26,11 @@ def begin() -> int:
     return number
 
 
+def next_number() -> int:
+    """The number of the training that the script begins next."""
+    return _begun
+
+
 def have_begun() -> bool:
     """Whether the script has begun a training that is numbered: `fit`, or a `TrainState`."""
     return _begun > 0
@@ -38,8 +43,8 @@ def before_next(action: Callable[[], None]) -> None:
 
 def target(strategy: Any | None, folder: Path, *, on_servers: bool = False) -> Place | None:
     """Where the script's earlier run had come to; None in a first run. A collective, once."""
-    if settings().rehearses:  # what its variables hold comes from the others
-        return Place(call=settings().rehearses_call)
+    if settings().rehearses and not _target:  # what its variables hold comes from the others
+        _target.append(Place(call=settings().rehearses_call))
     if not _target:
         durable_checkpoints.fetch_into(folder, rather_disk=on_servers)
         done = snapshot.last_call(folder)

@@ -62,10 +62,12 @@ class GoesOn:
       number: of the training in the script.
       state: in which it does; None where it is at its beginning.
       waits: it has no place yet: a successor that waits for one when all has been made.
+      stayed: this process has trained in the round before; else it has rehearsed.
     """
 
     number: int
     state: Snapshot | None
+    stayed: bool
     waits: bool = False
 
 
@@ -240,13 +242,13 @@ class Session(Generic[K]):
         """A peer's end has cut the training off: writes the snapshot."""
         leave_round.keeping()
         if self._recovers:
-            kept = self._state_now()
+            kept = self._state_here()
             self._write(kept)
             if self._training is not None and kept is not None:
                 self._training.at_boundary(lambda: kept)
 
-    def _state_now(self) -> Snapshot | None:
-        """The state that this worker holds; None where it holds none."""
+    def _state_here(self) -> Snapshot | None:
+        """The newest whole state; None where there is none, or none is needed."""
         return self.keeper.state() if self.keeper else None
 
     def _state_aside(self) -> Snapshot | None:

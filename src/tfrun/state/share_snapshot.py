@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,37 +49,95 @@ def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
     return mine
 
 
+class Stand(NamedTuple):
+    """How far a worker is that has its state in its process.
+
+    Attributes:
+      call: the number of its training in the script.
+      epoch: of that; -1 where it has no state of it: it is at its beginning, or before that.
+      step: of that; without a state what else tells two places of the script from each other.
+      began: the epoch has begun, for all callbacks.
+      trained: all steps of the epoch are done.
+      stayed: it has been in the round before; else it has rehearsed.
+      is_whole: its variables hold what those of all others do that are as far.
+    """
+
+    call: int
+    epoch: int = -1
+    step: int = 0
+    began: bool = False
+    trained: bool = False
+    stayed: bool = True
+    is_whole: bool = True
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """What tells which of two is further."""
+        return tuple(map(int, self[:5]))
+
+
+class Apart(Exception):
+    """Workers that stay are in different places of the script, where one cannot join the others."""
+
+
+class UnfitSuccessor(Exception):
+    """One of the workers has prepared for another place than that where the others are."""
+
+
+def source(stands: Sequence[Stand]) -> int | None:
+    """Decides whose state all go on from: a worker's number; None where each has it. Pure.
+
+    Raises:
+      Apart, UnfitSuccessor: see there.
+    """
+    stayed = [stand for stand in stands if stand.stayed]
+    newest = max(stayed, key=lambda stand: stand.place)
+    are_level = all(stand.place == newest.place and stand.is_whole for stand in stayed)
+    has_state = newest.epoch >= 0
+    if any(stand.call != newest.call for stand in stayed) or not (are_level or has_state):
+        raise Apart
+    if len(stayed) < len(stands):
+        fit = has_state and all(stand.call == newest.call for stand in stands)
+        if not fit:
+            raise UnfitSuccessor
+    elif are_level:
+        return None
+    return stands.index(newest)
+
+
 def level(
     strategy: Any,
-    stand: tuple[int, ...],
-    mine: Snapshot | None,
-    whole: Callable[[], Snapshot | None],
+    mine: Stand,
+    state: Snapshot | None,
+    whole: Callable[[], Snapshot],
 ) -> Snapshot | None:
     """The state that all go on from, of those that workers hold in their processes; a collective.
 
     Args:
       strategy: that of the training.
-      stand: how far this worker is, the number of its training first; as long on all.
-      mine: what its variables do not hold of its state.
+      mine: how far this worker is.
+      state: what its variables do not hold of its state.
       whole: all of it.
 
     Returns:
-      `mine` where none is further.
+      `state` where none is further.
 
     Raises:
-      Apart: they are in different trainings.
+      Apart, UnfitSuccessor: as of `source`, on all workers.
     """
-    rows = [tuple(row) for row in _rows(strategy, np.array(stand, np.int64)).tolist()]
-    newest = max(rows)
-    if all(row == newest for row in rows):
-        return mine
-    if any(row[0] != newest[0] for row in rows):
-        raise Apart
-    found = _given(strategy, whole, [row == newest for row in rows])
-    return mine if found is None else found
+    rows = _rows(strategy, np.array(mine, np.int64)).tolist()
+    stands = [Stand(*row) for row in rows]
+    found = source(stands)
+    if found is None:
+        return state
+    place, are_whole = stands[found].place, all(stand.is_whole for stand in stands)
+    has = [are_whole and stand.stayed and stand.place == place for stand in stands]
+    has[found] = True
+    given = _given(strategy, whole, has)
+    return state if given is None else given
 
 
-def _given(strategy: Any, whole: Callable[[], Snapshot | None], has: list[bool]) -> Snapshot | None:
+def _given(strategy: Any, whole: Callable[[], Snapshot], has: list[bool]) -> Snapshot | None:
     """The state that some workers hold, on one that lacks it, straight from their memory.
 
     Args:
@@ -91,7 +149,6 @@ def _given(strategy: Any, whole: Callable[[], Snapshot | None], has: list[bool])
     header, arrays = b"", {}
     if has[here] and neighbours(here, has)[1]:  # else nobody asks for its own
         kept = whole()
-        assert kept is not None
         arrays, dtypes = as_plain(kept.arrays)
         kinds = [[name, array.dtype.name, array.shape] for name, array in arrays.items()]
         header = json.dumps({**kept.meta, "arrays": kinds, "dtypes": dtypes}).encode()
@@ -103,10 +160,6 @@ def _given(strategy: Any, whole: Callable[[], Snapshot | None], has: list[bool])
         return Snapshot.of(meta, as_they_were(arrays, meta["dtypes"]))
     give(strategy, list(arrays.values()), has)
     return None
-
-
-class Apart(Exception):
-    """Workers that stay are in different trainings of the script."""
 
 
 def _leave(path: Path, blob: bytes) -> None:

@@ -14,19 +14,20 @@ from typing import Any
 
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.order.other_batches import ResumePoint
-from tfrun.engine import variable_values
+from tfrun.engine import host_collective, variable_values
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
 from tfrun.job.world import may_stay, world
 from tfrun.process import channel
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import leave_round, next_round, share_snapshot
+from tfrun.state import between_trainings, leave_round, next_round
 from tfrun.state.callback_state import append_to_logs
 from tfrun.state.durable_checkpoints import durable
 from tfrun.state.fit_data import FitData
 from tfrun.state.fit_keeper import FitKeeper
 from tfrun.state.session import GoesOn, Session
+from tfrun.state.share_snapshot import Apart, Stand
 from tfrun.state.snapshot import Snapshot
 
 
@@ -89,7 +90,7 @@ class StayingSession(Session[FitKeeper]):
 
     def watch_steps(self) -> None:
         """From now on the train function's steps are made again where they can be."""
-        if not self.why_not_stay() and self.take_part:
+        if not self.why_not_stay() and self.take_part and self._reads.is_exact:
             model = self._model
             model.train_function = MadeAgain(model.train_function, self._again)
 
@@ -97,18 +98,21 @@ class StayingSession(Session[FitKeeper]):
         super().close()
         if isinstance(made := self._model.train_function, MadeAgain):
             self._model.train_function = made.function
+        host_collective.make_alone(wanted=False)
         self._say_whether_it_stays("it is in no fit")
+        leave_round.can_stay(can=self._strategy is not None and may_stay())
 
     def why_not_stay(self) -> str:
         if self._strategy is None or not may_stay():
             return "the job does not say --in-place"
-        if (iterator := self._plan.iterator) is not None and not iterator.is_exact:
-            return "its data cannot be read anew from the middle of an epoch"
+        if host_collective.current() is None:
+            return "its workers use TensorFlow's collectives"
         return self._reads.why_not_again
 
     def _say_whether_it_stays(self, why_not: str) -> None:
         if self._strategy is not None and may_stay() and why_not != self._said:
             self._said = why_not
+            leave_round.can_stay(can=not why_not)
             channel.emit(reports.CanStay(can=not why_not, why=why_not))
 
     def _again(self, error: Exception) -> Any:
@@ -126,12 +130,12 @@ class StayingSession(Session[FitKeeper]):
         self.go_on_here(error)
         assert self.keeper is not None
         self.step_begins()
-        return self._reads.again(self.keeper.per_execution)
+        return self._reads.repeat(self.keeper.per_execution)
 
     def go_on_here(self, error: BaseException) -> None:
         """Enters the next round, and has `fit` go on where it is; raises as `_again`."""
         was_chief, take_part = world().is_chief, self.take_part
-        goes_on = self.goes_on(error) if take_part else None
+        goes_on = self.goes_on(error) if take_part and self._reads.is_exact else None
         if goes_on is None or take_part is None or self.keeper is None:
             raise error
         kept, is_new = goes_on.state, world().is_chief != was_chief
@@ -140,7 +144,6 @@ class StayingSession(Session[FitKeeper]):
             raise GoesElsewhere(goes_on) from error
         with self.changing:
             self.keeper.take_back(kept)
-        next_round.join(self._strategy)
         self._model._eval_epoch_iterator = None  # made for another division of the batches
         self._meter.rests()
         self._tells_step = True
@@ -161,55 +164,78 @@ class StayingSession(Session[FitKeeper]):
         if not is_peers or self._is_apart or self.why_not_stay():
             return None
         leave_round.keeping()
-        if settings().rehearses:
-            rehearsed = isinstance(error, PeersLeft)
-            return GoesOn(number=self.number, state=None, waits=True) if rehearsed else None
-        mine: Snapshot | None = None
-        if self._kept is not None:  # it has not been restored yet
-            mine = self._kept
-        elif self.keeper is not None:
-            mine = self.keeper.state(whole=False)
-            if mine is None:  # in the middle of a step that cannot be undone
-                return None
-        return GoesOn(number=self.number, state=self._enter(mine))
+        stayed = not settings().rehearses
+        if not stayed and not isinstance(error, PeersLeft):
+            return None
+        if not stayed and self._reads.is_exact:
+            return GoesOn(number=self.number, state=None, stayed=False, waits=True)
+        mine = self._state_here(whole=False) if stayed else None
+        if stayed and mine is None and self.keeper:  # in the midst of what cannot be undone
+            return None
+        state = self._enter(mine, error, stayed=stayed)
+        return GoesOn(number=self.number, state=state, stayed=stayed)
 
-    def _enter(self, mine: Snapshot | None) -> Snapshot | None:
+    def _enter(
+        self, mine: Snapshot | None, error: BaseException | None, *, stayed: bool
+    ) -> Snapshot | None:
         """Enters the next round with this state; returns that which all go on from.
 
         Raises:
-          PeersLeft: the others are in another training, and this one's state is kept.
+          PeersLeft: the others are elsewhere in the script, and this one's state is kept.
         """
-        stand = (self.number, -1, 0, 0, 0)
+        stand = between_trainings.stand(self.number)._replace(stayed=stayed)
         if mine is not None:
-            stand = (*mine.place, int(mine.values["began"]), int(mine.values["trained"]))
-        self._mine, step = mine, self.keeper.iterations() if self.keeper else 0
+            values = mine.values
+            stand = Stand(*mine.place, began=values["began"], trained=values["trained"])
+        stand = stand._replace(is_whole=not host_collective.made_alone())
+        step = self.keeper.iterations() if self.keeper else 0
+        keep = self.keep if stayed else leave_round.nothing_to_keep
+        self._mine = mine
         try:
-            return next_round.enter(self._strategy, stand, mine, self._state_now, step, self.keep)
-        except share_snapshot.Apart as error:
+            return next_round.enter(self._strategy, stand, mine, self._whole_state, step, keep)
+        except Apart as apart:
             self._is_apart = True
-            self.keep()
-            raise PeersLeft from error
+            keep()
+            raise PeersLeft from (error and (error.__cause__ or error)) or apart
+
+    def stands_apart(self) -> None:
+        """Until `joins`, what this worker calls is no collective: it comes to where others are."""
+        calls: Any = host_collective.calls_of(self._strategy)
+        calls.stand_apart()
+
+    def joins(self) -> None:
+        """This worker stands where the others stand."""
+        calls: Any = host_collective.calls_of(self._strategy)
+        calls.join()
 
     def _wait_for_a_place(self) -> None:
         """Of a successor: what a `fit` needs at its beginning has been made, and waits for others.
 
         Raises:
-          GoesElsewhere: they are at its beginning, too, or have agreed on something else.
+          GoesElsewhere: they have agreed on something else.
         """
         self._plan.iterator.get_ready()
-        kept = self._enter(None)
+        kept = self._enter(None, None, stayed=False)
         if kept is None or kept.values["agreed"] != self._plan.agreed:
-            raise GoesElsewhere(GoesOn(number=self.number, state=kept))
+            raise GoesElsewhere(GoesOn(number=self.number, state=kept, stayed=False))
+        self.stands_apart()
         self._kept, self._at = kept, self._reads.go_on(kept)
         self._plan.iterator.resume(self._plan.resume)
         append_to_logs(self._callbacks, kept.place.epoch)
 
-    def _state_now(self) -> Snapshot | None:
+    def _state_here(self, *, whole: bool = True) -> Snapshot | None:
+        """The newest whole state; None at the beginning, and where there is none."""
         kept = self._kept
         if kept is None:
-            return super()._state_now()
-        # It has come to this worker, and has not been restored yet.
-        found = variable_values.state_variables(self._model)
-        held = variable_values.hold(list(found.values()))
-        now = {name: value.numpy() for name, value in zip(found, held, strict=True)}
-        return replace(kept, arrays={**now, **kept.arrays})
+            return self.keeper.state(whole=whole) if self.keeper else None
+        if not whole or self._goes_on is None:
+            return kept
+        # What is to be given back, and what variables hold already.
+        missing = {n: v for n, v in self._saved().variables.items() if n not in kept.arrays}
+        held = zip(missing, variable_values.hold(list(missing.values())), strict=True)
+        return replace(kept, arrays={**{n: v.numpy() for n, v in held}, **kept.arrays})
+
+    def _whole_state(self) -> Snapshot:
+        kept = self._state_here()
+        assert kept is not None
+        return kept

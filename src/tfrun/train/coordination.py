@@ -109,11 +109,16 @@ class SharedStop(keras.callbacks.Callback):
 
 
 class Watched(keras.callbacks.Callback):
-    """Shows that an `evaluate` or `predict` goes on, batch by batch."""
+    """Shows that an `evaluate` or `predict` goes on, batch by batch.
 
-    def __init__(self, shown: Progress) -> None:
+    Args:
+      shown: where.
+      then: is called after each batch.
+    """
+
+    def __init__(self, shown: Progress, then: Callable[[], None]) -> None:
         super().__init__()
-        self._shown = shown
+        self._shown, self._then = shown, then
         shown.forget("loop")  # its first batch is traced
 
     def on_test_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -121,5 +126,6 @@ class Watched(keras.callbacks.Callback):
 
     def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._shown.step_returned()
+        self._then()
 
     on_predict_batch_begin, on_predict_batch_end = on_test_batch_begin, on_test_batch_end

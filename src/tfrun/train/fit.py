@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from tfrun.data import errors
-from tfrun.data.keras import global_batch
+from tfrun.data.keras import feed, global_batch
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.engine import own_steps, replica, step_clock
 from tfrun.engine.agree import check_same_call, mean_over_workers, multi_worker_strategy
@@ -26,8 +26,9 @@ from tfrun.job.world import may_stay, world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
 from tfrun.ps import server_strategy
+from tfrun.state import between_trainings
 from tfrun.state.fit_session import FitSession, SessionCallback
-from tfrun.state.leave_round import keeping_state
+from tfrun.state.leave_round import keeping_state, leave_if_told
 from tfrun.train import (
     callback_kinds,
     evaluator,
@@ -121,10 +122,12 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
             call.arguments.update(as_given)
             before = plan
             plan = _plan(model, call.arguments, on_servers)
-            plan.exact, plan.begins = before.exact, before.begins
-            plan.agreed = before.agreed if goes_on.waits else None
+            before.again(plan)
             if goes_on.state is not None:
                 plan.agreed = goes_on.state.values["agreed"]
+                session.stands_apart()
+            elif goes_on.waits:
+                plan.agreed = before.agreed
             model._eval_epoch_iterator = None
             meter, take_part = StepMeter(step_clock.of(strategy), fetches=True), session.take_part
             session = kind(model, strategy, call, plan, folder, meter, goes_on)
@@ -223,20 +226,44 @@ def run_evaluate(original: Method, model: keras.Model, args: tuple, kwargs: dict
     of_fit: Any = getattr(model, "_eval_epoch_iterator", None)
     if inside_fit and of_fit is not None:
         of_fit.validates = True
-    result, strategy = _run_loop(original, model, args, kwargs, callback_kinds.TEST_BATCH)
-    if strategy is not None and not inside_fit and own_steps.has_own(model, own_steps.LOGGING):
-        return mean_over_workers(strategy, result)
-    return result
+
+    def run() -> Any:
+        result, strategy = _run_loop(original, model, args, kwargs, callback_kinds.TEST_BATCH)
+        if strategy is not None and not inside_fit and own_steps.has_own(model, own_steps.LOGGING):
+            return mean_over_workers(strategy, result)
+        return result
+
+    return _again_when_peers_leave(original, model, args, kwargs, run)
 
 
 def run_predict(original: Method, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Runs `predict` on all workers, or in local mode on this one."""
-    try:
+
+    def run() -> Any:
         return _run_loop(original, model, args, kwargs, callback_kinds.PREDICT_BATCH)[0]
+
+    try:
+        return _again_when_peers_leave(original, model, args, kwargs, run)
     except UnboundLocalError as error:  # Keras's, where there was no batch
         if "batch_outputs" not in str(error):
             raise
         raise errors.empty("model.predict, x") from None
+
+
+def _again_when_peers_leave(
+    original: Method,
+    model: keras.Model,
+    args: tuple,
+    kwargs: dict[str, Any],
+    run: Callable[[], Any],
+) -> Any:
+    """Runs `evaluate` or `predict`, which workers that stay run again when one has gone."""
+    strategy = None if in_local_mode() else multi_worker_strategy(model)
+    if strategy is None:
+        return run()
+    given = inspect.signature(original).bind(model, *args, **kwargs).arguments
+    data = (given.get(name) for name in ("x", "y", "sample_weight"))
+    return between_trainings.stays(strategy, model, run, lambda: feed.reads_again(*data))
 
 
 def _run_loop(
@@ -266,7 +293,7 @@ def _run_loop(
     if verbose != 0 and not any(isinstance(c, keras.callbacks.ProgbarLogger) for c in given):
         callbacks.append(keras.callbacks.ProgbarLogger())
     if watched := progress.own():
-        callbacks.insert(0, Watched(watched))
+        callbacks.insert(0, Watched(watched, leave_if_told))
     if decides:
         flags = ("stop_evaluating", "stop_predicting")
         callbacks.append(SharedStop(strategy, flags, SampleCounter()))

@@ -47,6 +47,11 @@ class Noisy(keras.Model):
             "tf.random": tf.random.normal([8]),
             "tf.random with a seed": tf.random.uniform([8], seed=6),
             "tf.random.stateless": tf.random.stateless_normal([8], seed=(1, 2)),
+            "one of keras.random": keras.random.uniform((), seed=self.own),
+            "one of keras.random.gamma": keras.random.gamma((1,), 2.0),
+            "one of tf.random": tf.random.uniform(()),
+            "one of tf.random.normal": tf.random.normal(shape=[1, 1]),
+            "in a loop": tf.map_fn(lambda _: tf.random.uniform(()), tf.zeros([8])),
             "augmented": self.flip(tf.random.stateless_normal([4, 6, 6, 3], (1, 1)), training=True),
         }
         for name, values in drawn.items():

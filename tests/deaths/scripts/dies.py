@@ -4,7 +4,9 @@ KILLS: "rank:epoch:place" with spaces between, one for each round, in the order 
 A place is a hook of Keras's callbacks ("test_begin"), one with a step ("batch_end:0"), or
 "in_step:0", inside the forward pass. A loop of the script's own has "batch_begin", "in_step",
 "batch_end" and "epoch_end". With HOW=machine a worker only asks for its machine to be crashed, by a
-file "crash-ROUND" with the host's name, and stands still.
+file "crash-ROUND" with the host's name, and stands still. With IN_PLACE the workers that are left
+go on in their processes: the next one to die has the wanted rank among them, in a later round; of
+ranks "0,2" both do. There is another place then: "trace", where the first step is traced.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ import numpy as np
 import tensorflow as tf
 
 import tfrun
+from tfrun.job.settings import settings
 
 HERE, KIND = tfrun.world(), os.environ["KIND"]
 KILLS = [kill.split(":", 2) for kill in os.environ.get("KILLS", "").split()]
+IN_PLACE, FOLDER = "IN_PLACE" in os.environ, Path(os.environ["TEST_OUT"]).parent
 EPOCHS, STEPS, BATCH = int(os.environ.get("EPOCHS", "3")), 4, 12
 if KIND == "no strategy":
     strategy = tf.distribute.get_strategy()
@@ -35,7 +39,20 @@ X, Y = rng.rand(BATCH * STEPS, 6).astype("float32"), rng.randint(0, 3, BATCH * S
 VALID = X[:24], Y[:24]
 
 
-def die():
+def next_kill():
+    """Returns the number of the kill that comes in this round; None for none."""
+    number = here = tfrun.world().round
+    if IN_PLACE:
+        rounds = [int(path.read_text()) for path in sorted(FOLDER.glob("death-*"))]
+        number = rounds.index(here) if here in rounds else len(rounds)
+    return number if number < len(KILLS) and not settings().rehearses else None
+
+
+def die(number):
+    if IN_PLACE:
+        made = FOLDER / f".death-{number}-{os.getpid()}"
+        made.write_text(str(tfrun.world().round))
+        made.rename(FOLDER / f"death-{number}")
     if os.environ.get("HOW") == "machine":
         Path(f".crash-{HERE.round}").write_text(socket.gethostname())
         Path(f".crash-{HERE.round}").rename(f"crash-{HERE.round}")
@@ -49,10 +66,12 @@ class Where:
     epoch = step = 0
 
     def at(self, place):
-        if HERE.round < len(KILLS):
-            rank, epoch, wanted = KILLS[HERE.round]
-            if (HERE.rank, self.epoch, place) == (int(rank), int(epoch), wanted):
-                die()
+        number, here = next_kill(), tfrun.world()
+        if number is not None:
+            ranks, epoch, wanted = KILLS[number]
+            is_one = here.rank in {int(rank) % here.size for rank in ranks.split(",")}
+            if is_one and (self.epoch, place) == (int(epoch), wanted):
+                die(number)
 
     def in_step(self):
         self.at(f"in_step:{self.step}")
@@ -99,6 +118,7 @@ class Dense(keras.layers.Dense):
 
     def call(self, x, training=None):
         if training and KILLS:
+            where.at("trace")
             tf.numpy_function(where.in_step, [], [])
         return super().call(x)
 
@@ -274,7 +294,7 @@ def loop(model):
 with strategy.scope():
     network = model_of()
 found = loop(network) if KIND.startswith("loop") else fits(network)
-if HERE.is_chief:
+if tfrun.world().is_chief:
     digest = hashlib.sha256(b"".join(w.tobytes() for w in network.get_weights())).hexdigest()
     result = {"found": found, "weights": digest}
     Path(os.environ["TEST_OUT"]).write_text(json.dumps(result))

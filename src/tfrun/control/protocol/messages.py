@@ -360,15 +360,17 @@ class Profile(RoundMessage):
 
 
 class StopRound(RoundMessage):
-    """Send `signal` to workers now and SIGKILL to those still there `grace` seconds later.
+    """Send `signal` to workers, and SIGKILL to those still there `grace` seconds later.
 
-    `tasks` names the workers; none means all.
+    Scripts have `after` seconds before that to end by themselves. `tasks` names the workers; none
+    means all.
     """
 
     kind = "stop_round"
     signal: str
     grace: float
     tasks: list[str] = field(default_factory=list)
+    after: float = 0.0
 
 
 class Shutdown(Message):

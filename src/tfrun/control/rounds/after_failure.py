@@ -185,7 +185,7 @@ def fail(round: Round) -> Result:
     """A failure in a round that was running: into the next round, or to the end."""
     round = _with_hard_end(round)
     if not worth_leaving(round):
-        return stop(round, "SIGTERM", round.timeouts.stop_grace)
+        return _stop(round)
     round = replace(round, state=State.LEAVING)
     if round.has_servers:  # with one of them a part of the state is gone, and nobody has a copy
         return _kill(replace(round, killed=True))
@@ -193,6 +193,15 @@ def fail(round: Round) -> Result:
     killed = (kill(round, finished),) if finished else ()
     timer = SetTimer(state=State.LEAVING, seconds=_grace(round))
     return end_when_over(round, (messages.Leave(round=round.number), *killed, timer))
+
+
+def _stop(round: Round) -> Result:
+    """Ends the round; where a script has failed, the others mostly come to the same end.
+
+    The chief, a moment later than the first: what it says before that is for a person.
+    """
+    after = 0.0 if _is_infrastructure(round) else round.timeouts.own_end
+    return stop(round, "SIGTERM", round.timeouts.stop_grace, after=after)
 
 
 def regroup(round: Round, event: ChangeMachines) -> Result:
@@ -263,7 +272,7 @@ def _kill(round: Round) -> Result:
 def go_on_leaving(before: Round, round: Round) -> Result:
     round = _with_hard_end(round)
     if not worth_leaving(round):
-        return stop(round, "SIGTERM", round.timeouts.stop_grace)
+        return _stop(round)
     shorter = not round.killed and _grace(round) < _grace(before)
     timer = SetTimer(state=State.LEAVING, seconds=_grace(round))
     return end_when_over(round, (timer,) if shorter else ())

@@ -21,12 +21,20 @@ from tfrun.control.rounds.model import (
 )
 
 
-def stop(round: Round, signal: str, grace: float) -> Result:
-    """Ends all tasks by `signal`, and by SIGKILL `grace` seconds later."""
+def stop(round: Round, signal: str, grace: float, *, after: float = 0.0) -> Result:
+    """Ends all tasks by `signal`, and by SIGKILL `grace` seconds later.
+
+    Args:
+      round: the round.
+      signal: its name.
+      grace: see above.
+      after: for so many seconds their scripts may end by themselves first.
+    """
     not_started = round.state in (State.JOINING, State.PREPARING)
     round = replace(round, state=State.ENDED if not_started else State.STOPPING)
-    order = StopRound(round=round.number, signal=signal, grace=grace)
-    timer = SetTimer(state=State.STOPPING, seconds=grace + round.timeouts.agent_exit)
+    order = StopRound(round=round.number, signal=signal, grace=grace, after=after)
+    seconds = after + grace + round.timeouts.agent_exit
+    timer = SetTimer(state=State.STOPPING, seconds=seconds)
     return end_when_over(round, (order, timer))
 
 

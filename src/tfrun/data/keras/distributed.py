@@ -186,7 +186,7 @@ class Feed(DistributedView):
             place = divmod(number, self.dataset.steps_per_epoch)
             self._tape.taken(*place, self._skip_at(number))
 
-    def again(self, steps: int) -> Any:
+    def repeat(self, steps: int) -> Any:
         """Returns an iterator that stands before the execution that is being made, in a new round.
 
         Args:

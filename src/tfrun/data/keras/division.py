@@ -2,13 +2,14 @@
 
 `fit` and `evaluate` divide a batch among the replicas of the job, `predict` among its workers. A
 worker's iterator yields the pieces of its replicas one after the other: `per_step` elements a step.
-Where replicas may move between two steps (`--balance auto`), it yields those of all, of which each
-step takes its own, unless the data can be read anew from any step on.
+Where a worker may come to hold other replicas (`--balance auto`, `--in-place`), it yields those of
+all, of which each step takes its own, unless the data can be read anew from any step on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from tensorflow.python.data.experimental.ops import distribute
 from tensorflow.python.distribute import values
 
 from tfrun.data import errors
+from tfrun.data.order.repeatable import steps_of
 from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import map_in_this_thread
 from tfrun.job import holding
@@ -86,28 +88,38 @@ def per_step(strategy: Any, whom: Whom, *, anew: bool = False) -> int:
 
 
 def reads_all(strategy: Any, whom: Whom) -> bool:
-    """Whether this worker reads the pieces of all replicas: it may hold others in the next step.
+    """Whether this worker reads the pieces of all replicas: it may come to hold others.
 
     Args:
       strategy: that of the model.
       whom: among whom its batches are divided.
     """
-    return whom == "replicas" and _holds_several(strategy) and holding.may_move()
+    others_come = holding.may_move() or may_stay()
+    return whom == "replicas" and _holds_several(strategy) and others_come
 
 
 class AllPieces:
-    """An iterator over the pieces of all replicas.
+    """The pieces of all replicas, of one epoch's steps.
+
+    It can go back: to the first step of the newest execution, or as far as it is told to keep.
 
     Attributes:
       spec: of a piece.
+      keeps: it can go back to its first step.
+      bytes: of what it keeps, and has given.
 
     Args:
-      iterator: of them.
+      iterator: of them; it stands before the epoch's step `step`.
       spec: see above.
+      step: see above.
     """
 
-    def __init__(self, iterator: Any, spec: Any) -> None:
+    def __init__(self, iterator: Any, spec: Any, step: int = 0) -> None:
         self._iterator, self.spec = iterator, tf.nest.map_structure(_spec_here, spec)
+        self.keeps, self.bytes = False, 0
+        self._kept: list[list[Any]] = []  # of each step the pieces of all replicas
+        self._first = self._next = self._stop = step
+        self._is_over = False
 
     def __iter__(self) -> AllPieces:
         return self
@@ -115,11 +127,63 @@ class AllPieces:
     def __next__(self) -> Any:
         return element(self._iterator)
 
+    def execute(self, begin: int, end: int) -> AllPieces:
+        """From now on it gives the steps [begin, end], and then nothing."""
+        self._next, self._stop = begin, end + 1
+        if not self.keeps:
+            self.forget(begin)
+        return self
+
+    def forget(self, before: int) -> None:
+        """Nobody will go back before this step."""
+        count = min(max(before - self._first, 0), len(self._kept))
+        del self._kept[:count]
+        self._first += count
+
     def own(self) -> list[Any]:
-        """The pieces of the next step that are this worker's."""
-        held = holding.own()
-        pieces = [next(self) for _ in range(world().replicas)]
+        """The pieces of the next step that are this worker's.
+
+        Raises:
+          StopIteration: the data has come to its end, or the execution.
+        """
+        if self._next == self._stop:
+            raise StopIteration
+        self._read(self._next)
+        pieces, held = self._kept[self._next - self._first], holding.own()
+        self._next += 1
         return [tf.nest.map_structure(_here, piece) for piece in pieces[held.start : held.stop]]
+
+    def pass_by(self) -> None:
+        """Reads all of the steps that it is to give.
+
+        Raises:
+          StopIteration: the data has come to its end.
+        """
+        if self._next < self._stop:
+            self._read(self._stop - 1)
+
+    def _read(self, step: int) -> None:
+        while self._first + len(self._kept) <= step:
+            if self._is_over:
+                raise StopIteration
+            try:
+                pieces = [element(self._iterator) for _ in range(world().replicas)]
+            except (StopIteration, tf.errors.OutOfRangeError):
+                self._is_over = True
+                raise StopIteration from None
+            self._kept.append(pieces)
+            if self.keeps:
+                self.bytes += sum(map(_bytes_of, tf.nest.flatten(pieces)))
+            else:
+                self.forget(min(self._next, step))
+
+
+def _bytes_of(leaf: Any) -> int:
+    leaf = _here(leaf)
+    if leaf is None:
+        return 0
+    dense = getattr(leaf, "values", leaf)  # of what is sparse, or ragged
+    return int(tf.size(dense)) * max(getattr(dense.dtype, "size", 1), 1)
 
 
 def _here(leaf: Any) -> Any:
@@ -153,6 +217,8 @@ def pieces(dataset: tf.data.Dataset, here: Replicas) -> Any:
     policy = dataset.options().experimental_distribute.auto_shard_policy
     if policy not in (policies.AUTO, policies.DATA):
         raise errors.not_divided_by_batch(policy.name)
+    if _has_sparse(dataset):
+        return _cut(dataset, here).prefetch(here.count)
     made: Any = distribute._LegacyRebatchDataset(dataset, here.total)
     if here.count == 1:
         made = made.shard(here.total, here.first)
@@ -160,6 +226,76 @@ def pieces(dataset: tf.data.Dataset, here: Replicas) -> Any:
         made = made.enumerate().filter(lambda number, _: _is_of(number % here.total, here))
         made = map_in_this_thread(made, lambda _, element: element)
     return made.prefetch(here.count)
+
+
+def is_cut(dataset: Any) -> bool:
+    """Whether TensorFlow would divide the batches of a pipeline, and cannot: of sparse tensors.
+
+    It divides them by rows that it has serialized, and can make no tensor of none ("Serialized
+    sparse should have at least 1 serialized tensor").
+    """
+    policies = tf.data.experimental.AutoShardPolicy
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    by_batch = policy == policies.DATA or (policy == policies.AUTO and not _may_have_files(dataset))
+    return _has_sparse(dataset) and by_batch
+
+
+def _has_sparse(dataset: Any) -> bool:
+    leaves = tf.nest.flatten(dataset.element_spec)
+    return any(isinstance(leaf, tf.SparseTensorSpec) for leaf in leaves)
+
+
+def _may_have_files(dataset: Any) -> bool:
+    """Whether a pipeline may read files, which TensorFlow shares out instead of batches."""
+    for step in steps_of(dataset):
+        leaves = tf.nest.flatten(step.element_spec)
+        if any(getattr(leaf, "dtype", None) == tf.string for leaf in leaves):
+            return True
+    return False
+
+
+def _cut(dataset: tf.data.Dataset, here: Replicas) -> tf.data.Dataset:
+    """Returns the pieces of each batch, cut out as tensors of their own."""
+    spec: Any = dataset.element_spec
+
+    def piece(batch: Any, replica: Any) -> Any:
+        first = tf.nest.flatten(batch)[0]
+        begin, end = _share(_samples(first), replica, here.total)
+        return tf.nest.map_structure(lambda leaf: _rows(leaf, begin, end), batch)
+
+    def of_batch(*batch: Any) -> tf.data.Dataset:
+        packed: Any = batch if isinstance(spec, tuple) else batch[0]
+        numbers = tf.data.Dataset.range(here.first, here.first + here.count)
+        return numbers.map(functools.partial(piece, packed))
+
+    made, batches = dataset.flat_map(of_batch), int(dataset.cardinality())
+    if batches == tf.data.UNKNOWN_CARDINALITY:
+        return made
+    known = batches if batches == tf.data.INFINITE_CARDINALITY else batches * here.count
+    return made.apply(tf.data.experimental.assert_cardinality(known))
+
+
+def _samples(leaf: Any) -> Any:
+    if isinstance(leaf, tf.SparseTensor):
+        return leaf.dense_shape[0]
+    return leaf.nrows() if isinstance(leaf, tf.RaggedTensor) else tf.shape(leaf, tf.int64)[0]
+
+
+def _share(count: Any, replica: Any, total: int) -> tuple[Any, Any]:
+    """`share` of order/shards.py, of tensors."""
+    small, larger = count // total, count % total
+    begin = replica * small + tf.minimum(replica, larger)
+    return begin, begin + small + tf.cast(replica < larger, tf.int64)
+
+
+def _rows(leaf: Any, begin: Any, end: Any) -> Any:
+    if not isinstance(leaf, tf.SparseTensor):
+        return leaf[begin:end]
+    sizes = leaf.dense_shape[1:]
+    starts = tf.concat([[begin], tf.zeros_like(sizes)], 0)
+    rows = tf.sparse.slice(leaf, starts, tf.concat([[end - begin], sizes], 0))
+    rows.set_shape([None, *leaf.shape[1:]])
+    return rows
 
 
 def _is_of(replica: Any, here: Replicas) -> Any:

@@ -3,42 +3,47 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
+from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
 from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
 
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
-from tfrun.data.global_random import Drawn
 from tfrun.data.keras import arrays, division, fit_plan
 from tfrun.data.keras.distributed import Feed
+from tfrun.data.keras.epochs_in_sequence import EpochsInSequence
 from tfrun.data.keras.fit_plan import FitPlan, Resume
-from tfrun.data.keras.python_feed import FeedAdapter, PythonEpochIterator
+from tfrun.data.keras.python_feed import FeedAdapter
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order import repeatable
 from tfrun.job import holding
 from tfrun.job.world import world
 
-Execution = tuple[int, int, Iterator[Any]]  # its first and last step, and their batches
 
-
-class FeedEpochIterator(PythonEpochIterator):
+class FeedEpochIterator(EpochsInSequence):
     """Keras's own epoch iterator, but for a `tfrun.Dataset`.
 
     Attributes:
       passes: how often the data has been begun.
       validates: it is `fit`'s validation data.
+      goes_on: its `fit` does, in another round, and has not come to it yet.
     """
 
     def __new__(cls, distribute_strategy=None, *args: Any, **kwargs: Any) -> Any:
-        make = fit_plan.of_call().make_iterator
+        plan = fit_plan.of_call()
+        if plan.reads_on is not None and "class_weight" in kwargs:
+            return plan.reads_on
+        make = plan.make_iterator
         return (make and make(distribute_strategy, kwargs)) or super().__new__(cls)
 
     def __init__(self, distribute_strategy=None, *args: Any, **kwargs: Any) -> None:
+        if fit_plan.of_call().reads_on is self:  # made in an earlier round
+            self._goes_on_in(fit_plan.of_call())
+            return
+        self.goes_on = False
         dataset = kwargs.get("x")
         self._feed = None
         # Of fit, evaluate and predict only fit passes class weights, and it always does.
@@ -48,9 +53,7 @@ class FeedEpochIterator(PythonEpochIterator):
         self.passes.data = dataset
         if self._pace is not None:
             kwargs["steps_per_execution"] = 1  # they are put together here
-        self._armed: Resume | None = None
-        self._given, self._first_is_read, self._all_are_read = dataset, None, False
-        self._has_given = False  # a step has had a batch of it, in this run or an earlier one
+        self._given = dataset
         call = "fit" if self._training else "evaluate" if "y" in kwargs else "predict"
         self._argument = f"model.{call}, x"
         among: division.Whom = "workers" if call == "predict" else "replicas"
@@ -80,6 +83,12 @@ class FeedEpochIterator(PythonEpochIterator):
             super().__init__(distribute_strategy, *args, **kwargs)
         plan.drawn, self._plan = self.drawn, plan
 
+    def _goes_on_in(self, plan: FitPlan) -> None:
+        """The same call goes on in another round, in this process."""
+        plan.reads_on, plan.iterator, plan.drawn, self._plan = None, self, self.drawn, plan
+        self._resume, self._pace = plan.resume or Resume(), plan.pace
+        self.goes_on = True
+
     @property
     def is_exact(self) -> bool:
         """Whether it can be read anew, from any step on."""
@@ -95,21 +104,25 @@ class FeedEpochIterator(PythonEpochIterator):
         self._resume = done
         self.reset()
 
-    def again(self, steps: int) -> Any:
-        """As `Feed.again`."""
+    def repeat(self, steps: int) -> Any:
+        """As `Feed.repeat`."""
         assert self._feed is not None
-        return self._feed.again(steps)
+        return self._feed.repeat(steps)
+
+    @property
+    def why_not_again(self) -> str:
+        return "" if self.is_exact else super().why_not_again
 
     def _enumerate_iterator(self) -> Any:
-        steps, spec = self._executions(), None
-        if self._reads_all:
-            spec = self._distributed_dataset.element_spec
+        steps = self._executions()
         if self._pace is not None and self._is_counted:
             steps = fit_plan.together(steps, self.num_batches or 0, self._pace)
         for begin, end, iterator in steps:
             self._plan.ran_out = True
+            if self._feed is None:
+                iterator = self._batches_of(begin, end, iterator)
             # Where the data has ended nobody comes back here.
-            yield begin, end, iterator if spec is None else division.AllPieces(iterator, spec)
+            yield begin, end, iterator
             self._plan.ran_out, self._has_given = False, True
             if self._training:
                 holding.between_steps()
@@ -136,78 +149,23 @@ class FeedEpochIterator(PythonEpochIterator):
         return int(cardinality) == tf.data.INFINITE_CARDINALITY
 
     def _executions(self):
-        if self._feed is not None:
-            self.drawn.begins()
-            yield from self._feed.executions()
+        if self._feed is None:
+            yield from self._in_sequence()
             return
-        done, self._armed = self._armed, None
-        if done is None:
-            yield from super()._enumerate_iterator()
-            return
-        repeatable.warn_once(self._given)
-        executions = super()._enumerate_iterator()
-        with contextlib.ExitStack() as until_it_goes_on, done.passing():
-            self._pass_epochs(done)
-            if done.trained:
-                self.pass_by(done.steps if done.stopped else None)
-                return
-            until_it_goes_on.enter_context(self.drawn.stops_at(done.steps))
-            # Here too: the epoch's data draws its order with its first batch.
-            rest = _from_step(done.steps, executions, self._per_step)
-        yield from _of_one(rest, self._per_step)
-        yield from executions
-
-    def _get_iterator(self):
-        self.passes.begun += 1
-        return super()._get_iterator()
-
-    def _pass_epochs(self, done: Resume) -> None:
-        """Goes past the whole epochs, and to the same pass over the data."""
-        for epoch in range(done.epochs):
-            last = done.whole and epoch + 1 == done.epochs
-            self.pass_by(begun=done.begun[0] if last and done.begun else None)
-            done.after_epoch(epoch)
-        self.passes.check(done.begun, "the training data")
-
-    def pass_by(self, steps: int | None = None, *, begun: int | None = None) -> None:
-        """Goes past an epoch that is done, as Keras goes through one.
-
-        A `tf.data` pipeline that begins anew with each epoch draws the epoch's order when it
-        does, and need not be read, unless what comes later depends on that. A generator, or what
-        `fit` reads on over the ends of epochs, is read through.
-
-        Args:
-          steps: after how many steps the epoch was left; None where its data had come to its end.
-          begun: how often the data is to be begun, at most; None if nobody knows.
-        """
-        self._has_given = True
-        is_counted = self.data_adapter.num_batches is not None
-        reads = self.steps_per_epoch is not None or not is_counted or self._is_read()
-        reads = reads or Drawn.any
-        with self.catch_stop_iteration():
-            for begin, end, iterator in super()._enumerate_iterator():
-                for _ in range((end + 1 - begin) * self._per_step if reads else 0):
-                    division.element(iterator)
-                if steps is not None and end + 1 >= steps:
-                    return
-                if not reads and begun == self.passes.begun:  # left before its data had ended
-                    return
-
-    def _is_read(self) -> bool:
-        """Whether the next pass over a pipeline has to be read, too, to be passed."""
-        if self._first_is_read is None:
-            self._first_is_read = repeatable.has_cache(self._given)
-            self._all_are_read = repeatable.moves_while_read(self._given)
-        first, self._first_is_read = self._first_is_read, False
-        return first or self._all_are_read
+        self._is_complete = False
+        self.drawn.begins()
+        yield from self._feed.executions()
 
     def reset(self) -> None:
         # `fit` looks at a batch to build the model, resets, and then begins.
-        super().reset()
         self._plan.ran_out = False
         done, self._resume = self._resume, None
         if done is not None and (done.epochs or done.steps or done.trained):
             self._has_given = True
+        if self.goes_on:
+            self.goes_on, self._armed = False, done
+            return
+        super().reset()
         if self._feed is not None:
             self._feed.rewind()
             if done is not None and done.whole:
@@ -237,44 +195,12 @@ class FeedEpochIterator(PythonEpochIterator):
             yield
 
 
-def _from_step(step: int, executions: Iterator[Execution], per_step: int) -> Execution | None:
-    """Reads the batches of the steps before; returns what is left of the execution it ends in.
-
-    Args:
-      step: of the epoch, that comes next.
-      executions: of the epoch.
-      per_step: elements that make up a step.
-    """
-    while step:
-        found = next(executions, None)
-        if found is None:
-            return None
-        begin, end, iterator = found
-        for _ in range((min(end + 1, step) - begin) * per_step):
-            division.element(iterator)
-        if end + 1 >= step:
-            return step, end, iterator
-    return None
-
-
-def _of_one(execution: Execution | None, per_step: int) -> list[Execution]:
-    """What is left of an execution, with its batches, if there are any.
-
-    The state is one of within it: the rest of it makes no steps but its own.
-    """
-    if execution is None:
-        return []
-    step, end, iterator = execution
-    batches = list(itertools.islice(_elements(iterator), (end + 1 - step) * per_step))
-    return [(step, end, iter(batches))] if batches else []
-
-
-def _elements(iterator: Iterator[Any]) -> Iterator[Any]:
-    while True:
-        try:
-            yield division.element(iterator)
-        except StopIteration:
-            return
+def reads_again(x: Any, *others: Any) -> bool:
+    """Whether data that is passed to a call of Keras's can be read from its beginning again."""
+    others = tuple(other for other in others if other is not None)
+    if isinstance(x, Dataset) or can_convert_arrays((x, *others)):
+        return True
+    return repeatable.gives_the_same(x)
 
 
 def _feed(dataset: Dataset, strategy: Any, options: dict[str, Any], epochs: int | None) -> Feed:

@@ -148,6 +148,9 @@ class FitPlan:
         call goes on in another round.
       begins: the place in its `tfrun.Dataset` before the call, and whether somebody had set it.
       agreed: what the workers have agreed on before the call; None: they have not yet.
+      reads_on: the epoch iterator of its training data that goes on, where the call does so in
+        another round, in its process; None to make one.
+      validation: that of its validation data, once it has been begun, if it has a memory.
     """
 
     reads: Reads = NOTHING_KNOWN
@@ -163,6 +166,15 @@ class FitPlan:
     exact: Any = None
     begins: tuple[Any, bool] | None = None
     agreed: list[bool] | None = None
+    reads_on: Any = None
+    validation: Any = None
+
+    def again(self, plan: FitPlan) -> None:
+        """Makes `plan` one by which the same call goes on in another round, in this process."""
+        plan.exact, plan.begins, plan.validation = self.exact, self.begins, self.validation
+        iterator = self.iterator or self.reads_on
+        if iterator is not None and not iterator.is_exact:
+            plan.reads_on, plan.passes = iterator, self.passes
 
     @contextlib.contextmanager
     def runs(self) -> Iterator[None]:

@@ -60,13 +60,7 @@ def has_python(dataset: tf.data.Dataset) -> bool:
 
 def calls_python(dataset: Any) -> bool:
     """As `has_python`, by the functions of the pipeline's steps: no data is looked at."""
-    for node in steps_of(dataset):
-        for wrapped in node._functions():
-            graph = wrapped.function.graph.as_graph_def()
-            named = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
-            if any(op.op in PYTHON for op in named):
-                return True
-    return False
+    return any(op in PYTHON for op in _ops_of_functions(dataset))
 
 
 def has_cache(dataset: Any) -> bool:
@@ -94,6 +88,33 @@ def moves_while_read(dataset: Any) -> bool:
         or (repeats and _is_shuffle(op, attributes))
         for op, attributes in found
     )
+
+
+# What gives the same whenever it is begun, if the functions in it do; by TensorFlow's names.
+_SAME = {
+    *("_OptionsDataset", "_TensorDataset", "_TensorSliceDataset", "_RangeDataset"),
+    *("_BatchDataset", "_ParallelBatchDataset", "_PaddedBatchDataset", "_MapDataset"),
+    *("_ParallelMapDataset", "_FilterDataset", "_PrefetchDataset", "_TakeDataset", "_SkipDataset"),
+    *("_ZipDataset", "_ConcatenateDataset", "_EnumerateDataset", "_UnbatchDataset"),
+    *("_RebatchDataset", "_FlatMapDataset", "TFRecordDatasetV2", "_TFRecordDataset"),
+}
+
+
+def gives_the_same(dataset: Any) -> bool:
+    """Whether a pipeline gives the same elements whenever this process begins it; no data is read.
+
+    False also where that does not show.
+    """
+    if not isinstance(dataset, tf.data.Dataset) or dataset.options().deterministic is False:
+        return False
+    for node in steps_of(dataset):
+        name = type(node).__name__
+        shuffles_alike = name == "_ShuffleDataset" and not node._reshuffle_each_iteration
+        if name not in _SAME and not shuffles_alike:
+            return False
+        if getattr(node, "_deterministic", None) in (False, "false"):
+            return False
+    return not any(op in _RANDOM or op in PYTHON for op in _ops_of_functions(dataset))
 
 
 def shuffles_batches(dataset: tf.data.Dataset) -> bool:
@@ -154,6 +175,15 @@ def steps_of(dataset: Any) -> Iterator[Any]:
     while waiting:
         yield (node := waiting.pop())
         waiting += node._inputs()
+
+
+def _ops_of_functions(dataset: Any) -> Iterator[str]:
+    """Yields the ops of the functions of a pipeline's steps."""
+    for node in steps_of(dataset):
+        for wrapped in node._functions():
+            graph = wrapped.function.graph.as_graph_def()
+            yield from (op.op for op in graph.node)
+            yield from (op.op for function in graph.library.function for op in function.node_def)
 
 
 def _ops(dataset: Any) -> Iterator[tuple[str, Any]]:

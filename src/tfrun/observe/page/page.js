@@ -97,6 +97,18 @@ function showFailure({ failure }) {
   write("failure-rest", [failure.others_text, failure.log && `Log: ${failure.log}`].filter(Boolean).join(" · "));
 }
 
+// Who is about to take a worker's place, and whether those that were left keep theirs.
+function showSuccessors({ successors, changes = {}, tasks = [], ended }) {
+  const each = ended ? [] : successors?.each ?? [], kept = changes.in_place, all = kept + changes.afresh;
+  const texts = each.slice(0, 6).map((one) => `a successor of ${taskName(one.task)} on ${one.agent} ${one.state === "ready" ? "is ready" : "starts"}`);
+  if (each.length > 6) texts.push(`${count(each.length - 6)} more`);
+  if (successors?.given_up && !ended) texts.push("successors came to nothing, and no more are started");
+  const stayed = tasks.filter((task) => task.since_round < task.round).length;
+  if (kept) texts.unshift(`${count(kept)} of ${some(all, "change")} in place`, `${count(stayed)} of ${some(tasks.length, "worker")} stayed in their processes`);
+  $("successors").hidden = !texts.length;
+  write("successors", texts.join(" · "));
+}
+
 function showSlow({ stragglers = [] }) {
   const now = stragglers.filter((one) => one.until === null);
   $("slow").hidden = !now.length;
@@ -244,6 +256,7 @@ function render() {
   showHead(view);
   if (changed("failure")) showFailure(view);
   if (changed("stragglers")) showSlow(view);
+  if (changed("successors", "changes", "tasks", "ended")) showSuccessors(view);
   timeline.set(view);
   if (changed("series", "epochs", "recoveries")) showCurves(view);
   if (changed("series", "training")) showSpeed(view);

@@ -31,8 +31,9 @@ export class Timeline {
     if (this.events.length > MOST) this.events.splice(0, this.events.length - MOST);
     if (fresh.length) this.write();
     this.draw();
+    const kept = this.rounds.filter((round) => round.in_place).length;
     const bad = this.events.filter((event) => event.level === "error").length;
-    describe(this.canvas, `Timeline of ${duration(this.last - this.first)}: ${some(this.rounds.length, "round")}, ` +
+    describe(this.canvas, `Timeline of ${duration(this.last - this.first)}: ${some(this.rounds.length, "round")}${kept ? `, ${kept} in place` : ""}, ` +
       `${some(this.events.length, "event")}, ${some(bad, "error")}.`);
   }
 
@@ -78,7 +79,7 @@ export class Timeline {
       const from = this.x(round.began), wide = this.x(end) - from;
       context.fillStyle = colour("ground");
       context.fillRect(from - 1, TOP, 1, BAR);
-      const label = wide > 120 ? `round ${round.number} · ${some(round.workers ?? 0, "worker")}` : wide > 22 ? String(round.number) : "";
+      const label = wide > 120 ? `round ${round.number}${round.in_place ? " in place" : ""} · ${some(round.workers ?? 0, "worker")}` : wide > 22 ? String(round.number) : "";
       context.fillStyle = colour("raised");
       context.textAlign = "left";
       context.font = `600 ${context.font}`;

@@ -53,7 +53,7 @@ class Card {
     this.name.setAttribute("aria-label", `${taskName(task.task)}: show its log`);
     this.state.dataset.kind = this.root.dataset.kind = kind;
     write(this.stateText, task.state);
-    write(this.host, `${task.host ?? "?"}${task.pid ? ` · process ${task.pid}` : ""}`);
+    write(this.host, `${task.host ?? "?"}${task.pid ? ` · process ${task.pid}` : ""}${task.since_round < task.round ? ` · since round ${task.since_round}` : ""}`);
     this.root.dataset.slow = String(Boolean(task.slow_at));
     const split = task.split ?? {}, whole = PARTS.reduce((sum, part) => sum + (split[part] || 0), 0);
     PARTS.forEach((part, at) => {

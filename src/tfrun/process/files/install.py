@@ -20,10 +20,10 @@ from types import FrameType
 from typing import Any
 
 from tfrun.job.settings import settings
-from tfrun.job.world import place
+from tfrun.job.world import may_stay, place
 from tfrun.process.files.folders import DONE, Folders, around_lock
 from tfrun.process.files.journal import Journal
-from tfrun.process.files.opening import Opening
+from tfrun.process.files.opening import Opening, with_chief
 from tfrun.process.files.versions import Version
 
 # The names by which Python's modules know `open`; others look for it when they open something.
@@ -39,15 +39,17 @@ _installed: list[tuple[Opening, Folders]] = []
 def install() -> None:
     """Puts all in place, where several workers run this script."""
     here, mine = place(), settings()
-    if here.size < 2 or mine.state_path is None or not mine.task or not mine.state_path.is_dir():
+    if here.size < 2 and not may_stay():  # else others may come
+        return
+    if mine.state_path is None or not mine.task or not mine.state_path.is_dir():
         return
     path = mine.state_path / f"script-files-{here.round}"
     if mine.rehearses:  # that of those whom it joins, who may have begun theirs in an earlier round
         path = max(mine.state_path.glob("script-files-*"), key=_number_of, default=path)
-    # Ranks go through the machines one by one: this one is the chief's or not.
-    with_chief = here.is_chief or here.rank == here.local_rank
-    journal = Journal(path, mine.task, is_chief=here.is_chief, with_chief=with_chief)
-    opening, folders = Opening(journal, mine.task, here.size), Folders(journal, mine.task)
+    # A successor may be named after a worker that is there, or has been.
+    who = f"{mine.task}-{os.getpid()}" if mine.rehearses else mine.task
+    journal = Journal(path, who, is_chief=here.is_chief, with_chief=with_chief(here))
+    opening, folders = Opening(journal, who, here.size), Folders(journal, who)
     made = opening.replacement()
     functools.update_wrapper(made, open)
     for module, name in _NAMES:
@@ -64,6 +66,12 @@ def install() -> None:
     cleared = folders.around_rmtree(shutil.rmtree)
     shutil.rmtree = functools.update_wrapper(cleared, shutil.rmtree)
     _installed.append((opening, folders))
+
+
+def moved() -> None:
+    """Takes this process's place in another round, which it has stayed for."""
+    for opening, _ in _installed:
+        opening.moves(place())
 
 
 def _number_of(path: Path) -> int:

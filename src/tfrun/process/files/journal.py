@@ -1,7 +1,8 @@
-"""What the workers of a machine have done with files in this round, each told at once to all.
+"""What the workers of a machine have done with files, each told at once to all.
 
 A file in the job's directory in memory: a line for each deed, and the lock under which they are
-added. A worker that is killed leaves its lines; the kernel takes back its lock.
+added. A worker that is killed leaves its lines; the kernel takes back its lock. It is that of one
+round, and of those that follow in place, whose workers may have other places in the job.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tfrun.process.files.rules import Deed, Did
@@ -23,12 +25,15 @@ class Journal:
     """This process's view of it. Made before the script, it goes on in the script's forks.
 
     Attributes:
+      task: the worker's name, as long as it lives.
+      is_chief: whether it is the chief.
       with_chief: whether the chief is on this machine.
       since: when this was made, in nanoseconds.
     """
 
     def __init__(self, path: Path, task: str, *, is_chief: bool, with_chief: bool = True) -> None:
-        self._path, self._task, self._is_chief = path, task, is_chief
+        self._path, self.task, self.is_chief = path, task, is_chief
+        self._leads = set[str]()  # who has become the chief
         self.with_chief, self.since = with_chief, time.time_ns()
         self._read, self._deeds = 0, dict[str, dict[tuple[Did, str], Deed]]()
         self._counts: dict[tuple[Did, str], int] = {}
@@ -105,17 +110,30 @@ class Journal:
             raise FileNotFoundError(self._path)
         n = self._counts.get((did, path), 0) + 1 if n is None else n
         self._counts[did, path] = n
-        line = json.dumps([did, path, self._task, n, os.getpid(), self._is_chief]) + "\n"
+        line = json.dumps([did, path, self.task, n, os.getpid(), self.is_chief]) + "\n"
         os.write(self._file, line.encode())
         self._catch_up()
         self._last[path] = self._read
-        if (did, self._task) not in self._deeds.get(path, {}):
+        if (did, self.task) not in self._deeds.get(path, {}):
             raise OSError(errno.ENOSPC, "only a part of the line was written", str(self._path))
-        return self._deeds[path][did, self._task]
+        return self.as_now(self._deeds[path][did, self.task])
 
     def deeds(self, path: str) -> list[Deed]:
         """All workers' deeds with a path, the newest of each kind and worker."""
-        return list(self._deeds.get(path, {}).values())
+        return [self.as_now(deed) for deed in self._deeds.get(path, {}).values()]
+
+    def as_now(self, deed: Deed) -> Deed:
+        """A deed as it counts now: what the chief did before it became the chief is the chief's."""
+        return replace(deed, is_chief=True) if deed.task in self._leads else deed
+
+    def moves(self, *, is_chief: bool, with_chief: bool) -> bool:
+        """Takes note of this worker's place in another round; True where it becomes the chief."""
+        leads = is_chief and not self.is_chief
+        self.is_chief, self.with_chief = is_chief, with_chief
+        if leads:
+            with contextlib.suppress(OSError), self.held():
+                self.add(Did.LEADS, "")
+        return leads
 
     def tell_once(self, what: str) -> bool:
         """Whether this process is the first of the job on this machine that asks."""
@@ -149,3 +167,5 @@ class Journal:
                     at=at,
                 )
                 self._deeds.setdefault(path, {})[deed.did, task] = deed
+                if deed.did is Did.LEADS:
+                    self._leads.add(task)

@@ -6,6 +6,7 @@ Reading, and whatever is no regular file or would become another one unnoticed, 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -16,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from tfrun.job import reports
+from tfrun.job.world import World
 from tfrun.process import channel
 from tfrun.process.files.callers import Caller, caller
 from tfrun.process.files.journal import Journal
@@ -57,6 +59,11 @@ def key_of(path: Any) -> str:
     return os.path.join(os.path.realpath(folder), name) if name not in ("", ".", "..") else ""  # noqa: PTH118
 
 
+def with_chief(here: World) -> bool:
+    """Whether the chief is on this machine: ranks go through the machines one by one."""
+    return here.is_chief or here.rank == here.local_rank
+
+
 class Opening:
     """Opens files for one worker.
 
@@ -68,6 +75,15 @@ class Opening:
 
     def __init__(self, journal: Journal, task: str, size: int) -> None:
         self._journal, self._task, self._size = journal, task, size
+        self._kept: weakref.WeakSet[Lines] = weakref.WeakSet()
+
+    def moves(self, here: World) -> None:
+        """Takes this worker's place in another round, where it stays: it may be the chief there."""
+        if self._journal.moves(is_chief=here.is_chief, with_chief=with_chief(here)):
+            for lines in list(self._kept):
+                with contextlib.suppress(OSError):
+                    lines.lead()
+        self._size = here.size
 
     def replacement(self) -> Callable[..., Any]:
         """What takes the place of `builtins.open`."""
@@ -223,7 +239,11 @@ class Opening:
             deeds = self._journal.deeds(path)
         own = [deed for deed in deeds if deed.task == self._task]
         if is_chiefs(deeds) and not any(deed.is_chief for deed in own):
-            return Lines(file, "a", opener=lambda *_: os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+            flags = os.O_RDWR | os.O_CLOEXEC
+            lines = Lines(file, "a", opener=lambda *_: os.open(os.devnull, flags))
+            lines.kept_from = path
+            self._kept.add(lines)
+            return lines
         several = len({deed.task for deed in deeds if deed.did is Did.APPENDS}) > 1
         begun = any(deed.did is Did.OPENED for deed in deeds)
         if several and not begun and channel.is_open() and self._journal.tell_once("appended"):

@@ -23,6 +23,7 @@ class Did(str, enum.Enum):
     REMOVED = "remove"
     CLEARED = "rmtree"
     RENAMED = "rename"
+    LEADS = "leads"  # from now on it is the chief: one that stays, where the chief has died
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +31,9 @@ class Deed:
     """That a worker has done something for the `n`-th time, from 1, with the same path.
 
     Attributes:
-      task: the worker's name in the job.
+      task: the worker's name, that no other process of the journal has.
       pid: of its process.
-      is_chief: whether it is the chief.
+      is_chief: whether it is the chief, or was it when it did this.
       at: its place among all deeds of the machine; the later, the larger.
     """
 

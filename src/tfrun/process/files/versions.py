@@ -22,6 +22,7 @@ from tfrun.process.files.rules import Deed, Did, Name, takes, whole_lines
 
 KEPT = 16  # files that a worker may go on with: each holds its descriptor and its disk
 LONG_SECONDS = 30.0  # who writes text for longer writes a log, which is shown while it grows
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _SPECIAL = ("/dev/", "/proc/", "/sys/")
 # As they are without folders.py and opening.py.
 _replace, _remove, _python_open = os.replace, os.remove, open
@@ -47,16 +48,25 @@ class Inode:
           OSError: it cannot be, or it could not take the name: `open` knows better what to do.
         """
         self.path, self.hidden = path, ""
-        folder, name = os.path.split(path)
+        folder = os.path.dirname(path)  # noqa: PTH120
         mode = _mode_of(path, folder)
         try:
             self.fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
         except OSError:
-            self.hidden = os.path.join(folder, f".{name[:200]}.{task.replace(':', '-')}")  # noqa: PTH118
+            self.hidden = hidden_name(path, task)
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
             self.fd = os.open(self.hidden, flags, 0o666)
         if mode is not None:
             os.fchmod(self.fd, mode)
+
+    def clear_up(self, others: Iterable[Deed]) -> None:
+        """Removes what others that were killed have left of this file."""
+        opened = [deed for deed in others if self.hidden and deed.did is Did.OPENED]
+        left = alive(opened)
+        for deed in opened:
+            if deed.pid not in left:
+                with contextlib.suppress(OSError):
+                    _remove(hidden_name(self.path, deed.task))
 
     def take_name(self) -> None:
         """Replaces what has the name.
@@ -100,6 +110,12 @@ class Inode:
                 _remove(self.hidden)
 
 
+def hidden_name(path: str, task: str) -> str:
+    """The name that a worker's version of a file has until its time has come."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name[:200]}.{task.replace(':', '-')}")  # noqa: PTH118
+
+
 def _mode_of(path: str, folder: str) -> int | None:
     """The permissions of the file that has the name; None for no file.
 
@@ -133,13 +149,19 @@ class Version(io.FileIO):
         self.is_text = self.by_lines = self.begun = self.is_kept = False
         try:
             with journal.held():
-                self.mine = journal.add(Did.OPENED, path)
+                self._mine = journal.add(Did.OPENED, path)
+                inode.clear_up(d for d in journal.deeds(path) if d.task != task)
         except OSError:
             os.close(inode.fd)
             inode.forget()
             raise
         super().__init__(name, mode.replace("t", ""), opener=lambda *_: inode.fd)
         _open.add(self)
+
+    @property
+    def mine(self) -> Deed:
+        """What this worker has done by opening it."""
+        return self._journal.as_now(self._mine)
 
     def write(self, data: Any, /) -> int | None:
         self._written = True
@@ -276,9 +298,23 @@ class Text(io.TextIOWrapper):
 
 
 class Lines(io.FileIO):
-    """The raw file of text that is appended to one of several writers: by whole lines."""
+    """The raw file of text that is appended to one of several writers: by whole lines.
 
-    _held = b""
+    Attributes:
+      kept_from: the path that it is kept from, because only the chief appends there; "" for none.
+    """
+
+    _held, kept_from = b"", ""
+
+    def lead(self) -> None:
+        """Appends from now on what it was kept from: this worker has become the chief."""
+        if self.kept_from and not self.closed:
+            file = os.open(self.kept_from, APPEND, 0o666)
+            try:
+                os.dup2(file, self.fileno(), inheritable=False)
+            finally:
+                os.close(file)
+            self.kept_from = ""
 
     def write(self, data: Any, /) -> int:
         data = self._held + bytes(data)
