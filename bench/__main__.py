@@ -7,6 +7,7 @@ import command_line
 import data
 import data_memory
 import executions
+import in_place
 import limits
 import overhead
 import page
@@ -24,7 +25,7 @@ import watching
 for benchmark in (
     *(command_line, agents, page, start, limits, all_reduce, seed_cnn, executions, balance),
     *(overhead, peers, data, data_memory),
-    *(recovery, random_kills, recovery_cost, watching, parameter_server),
+    *(recovery, in_place, random_kills, recovery_cost, watching, parameter_server),
 ):
     benchmark.main()
 tables.main()

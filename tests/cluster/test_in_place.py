@@ -8,19 +8,21 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent / "scripts" / "in_place.py"
+SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPT = SCRIPTS / "in_place.py"
 OPTIONS = ("--threads-per-worker", 1, "--run-dir", "run")
 SECONDS = 300
 
 
 def trained(jobs, workers: int, victim: int, step: int, *options: object):
-    """The bits, and the events."""
+    """The bits, the events, and how often `fit` has begun on the worker that is the last chief."""
     given = ("-n", workers, *OPTIONS, *options)
     job = jobs.run(*given, SCRIPT, victim, step, timeout=SECONDS)
     assert job.returncode == 0, job.stderr[-3000:]
     (bits,) = re.findall(r"BITS (.*)", job.stdout)
+    (begun,) = re.findall(r"BEGUN (.*)", job.stdout)
     lines = (jobs.directory / "run/events.jsonl").read_text().splitlines()
-    return bits, [json.loads(line) for line in lines]
+    return bits, [json.loads(line) for line in lines], int(begun)
 
 
 def of(events: list[dict], kind: str) -> list[dict]:
@@ -28,10 +30,11 @@ def of(events: list[dict], kind: str) -> list[dict]:
 
 
 def check(jobs, workers: int, victim: int, step: int, *replicas: object) -> None:
-    wanted, _ = trained(jobs, workers, -1, 0, *replicas)
+    wanted, _, _ = trained(jobs, workers, -1, 0, *replicas)
     options = (*replicas, "--in-place", "--fresh", "--ledger")
-    bits, events = trained(jobs, workers, victim, step, *options)
+    bits, events, begun = trained(jobs, workers, victim, step, *options)
     assert bits == wanted
+    assert begun == 1 or step % 4 == 0  # at the end of an epoch others may be further
     (recovered,), (grown,) = of(events, "recovered"), of(events, "grown")
     assert recovered["in_place"] and grown["in_place"] and not recovered["lost_steps"]
     assert [event["state"] for event in of(events, "successor")] == ["started", "ready", "taken"]
@@ -59,9 +62,30 @@ def test_one_of_three_dies_after_the_first_step(jobs):
 
 @pytest.mark.timeout(4 * SECONDS)
 def test_a_spare_that_is_ready_takes_the_place(jobs):
-    wanted, _ = trained(jobs, 2, -1, 0)
-    bits, events = trained(jobs, 2, 1, 60, "--in-place", "--spares", 1, "--fresh")
+    wanted, _, _ = trained(jobs, 2, -1, 0)
+    bits, events, _ = trained(jobs, 2, 1, 60, "--in-place", "--spares", 1, "--fresh")
     assert bits == wanted
     assert of(events, "recovered")[0]["in_place"]
     states = [event["state"] for event in of(events, "successor")]
     assert states[:3] == ["started", "ready", "taken"]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(4 * SECONDS)
+def test_any_data_and_what_is_no_training(jobs):
+    """A worker dies in three trainings, between two calls, in an evaluation and a prediction."""
+
+    def bits(*options: object) -> str:
+        given = ("--replicas", 8, *OPTIONS, "--fresh", *options)
+        job = jobs.run(*given, timeout=SECONDS)
+        assert job.returncode == 0, job.stderr[-3000:]
+        return re.findall(r"BITS (.*)", job.stdout)[0]
+
+    script = SCRIPTS / "in_place_data.py"
+    wanted = bits("-n", 2, script, "lives")
+    assert bits("-n", 7, "--in-place", script, "dies") == wanted
+    lines = (jobs.directory / "run/events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    ends = [event for event in of(events, "worker_exited") if event["code"] == -9]
+    rounds = [event["number"] for event in of(events, "round") if event["state"] == "preparing"]
+    assert len(ends) == 6 and rounds == [0], (ends, rounds)  # no process but successors has begun

@@ -144,7 +144,7 @@ def test_what_comes_out_is_what_comes_out_undisturbed(kind, kills, request):
     if not in_share(request.node.callspec.id, of=8):
         pytest.skip("another day's turn; make test-deaths runs it")
     found, shown, where = run(kind, kills)
-    assert not any(where), (kills, shown)
+    assert not any(where) and shown.count("killed by") == len(kills), (kills, shown)
     compare(kind, kills, found, undisturbed(kind), shown)
 
 
@@ -179,7 +179,8 @@ def compare(
 ) -> None:
     """Fails where what came out is not what was to come out, or somebody did not die."""
     restarts = re.search(r"finished in .* (\d+) restart", shown)
-    assert restarts is not None and int(restarts[1]) == len(kills), (kills, shown)
+    # A successor that comes when the job is in its next `fit` leaves again, which is one more.
+    assert restarts is not None and int(restarts[1]) >= len(kills), (kills, shown)
     places = {kill.split(":", 2)[2] for kill in kills}
     lacks = kind == "own step" and bool(places - set(BEFORE_A_STEP))
     assert ("metrics of this epoch lack" in shown) == lacks, shown

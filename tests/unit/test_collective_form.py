@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import socket
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,35 @@ def test_who_does_not_reach_its_caller_is_not_formed_with_it() -> None:
     for group in groups:
         group.close()
     for listener in listeners:
+        listener.close()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("early", [True, False])
+def test_nobody_is_waited_for_once_one_has_gone(rank: int, early: bool) -> None:
+    """Whether it calls or is called; and whether it waits already, or not yet."""
+    listener = PeerListener(rank, 2, "secret", "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = closed.getsockname()
+    places = [nowhere, nowhere]
+    ending = threading.Timer(0.0 if early else 0.3, listener.abort, ["a peer has left"])
+    ending.start()
+    if early:
+        ending.join(10)
+    began = time.monotonic()
+    with pytest.raises(PeerGone, match="a peer has left"):
+        form(listener, rank, 2, places, seconds=60.0)
+    assert time.monotonic() - began < 10  # and not a minute
+    ending.join(10)
+
+
+def test_what_has_been_formed_ends_too() -> None:
+    with collectives(2) as groups:
+        listener = PeerListener(0, 2, "secret", "127.0.0.1")
+        listener.abort("a peer has left")
+        listener.forms(groups[0])
+        with pytest.raises(PeerGone, match="a peer has left"):
+            groups[0].all_reduce([np.zeros(3)])
         listener.close()
 
 

@@ -216,6 +216,20 @@ def test_broadcasts_bit_for_bit(worlds: dict, world: int, size: int) -> None:
         assert all(mine.tobytes() == values[root].tobytes() for mine in found)
 
 
+@pytest.mark.parametrize("lacking", [(1,), (0, 2), (3,), (0, 1, 2)])
+def test_who_lacks_something_is_given_it(worlds: dict, lacking: tuple[int, ...]) -> None:
+    has = [rank not in lacking for rank in range(4)]
+    wanted = [np.arange(700_000.0), np.array(7, ml_dtypes.bfloat16), np.zeros(0), np.ones((3, 5))]
+
+    def give(rank: int) -> list[np.ndarray]:
+        mine = wanted if has[rank] else [np.full_like(array, 3) for array in wanted]
+        worlds[4][rank].give(mine, has)
+        return mine
+
+    for mine in at_once([lambda r=r: give(r) for r in range(4)]):
+        assert [array.tobytes() for array in mine] == [array.tobytes() for array in wanted]
+
+
 def test_a_result_is_nobody_elses_while_it_is_held(worlds: dict) -> None:
     def twenty(r: int) -> list[float]:
         held = [worlds[3][r].all_reduce([np.full(9000, i, np.float32)])[0] for i in range(20)]

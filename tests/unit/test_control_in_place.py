@@ -24,6 +24,7 @@ def spec(workers: str = "4", **changes) -> JobSpec:
 
 
 SITES = [Site(agent=name, host=f"h{name}", slots=slots) for name, slots in (("a", 2), ("b", 2))]
+HERE = {"leaving": (), "there": ("a", "b"), "more": True}
 ON = {"worker:0": "a", "worker:1": "a", "worker:2": "b", "worker:3": "b"}
 
 
@@ -43,7 +44,7 @@ def chosen(
     stays: list[Waiting], ready: Sequence[Waiting] = (), workers: str = "4", **given
 ) -> InPlace | None:
     job, plan = spec(workers), make_plan(spec(workers), SITES)
-    return next_round(job, plan, stays, ready, **{"leaving": (), "more": True, **given})
+    return next_round(job, plan, stays, ready, **{**HERE, **given})
 
 
 def who(found: InPlace | None) -> list[str]:
@@ -73,8 +74,12 @@ def test_a_successor_is_a_neighbour_of_its_machines_workers() -> None:
 def test_those_on_machines_with_room_come_first() -> None:
     found = chosen(stay(0, 1, 2), [new("a", 0), new("b", 1)])
     assert who(found) == ["worker:0", "worker:1", "worker:2", "successor:1"]
-    found = chosen(stay(0, 1, 2), [new("a", 0)])  # better than none
-    assert who(found) == ["worker:0", "worker:1", "successor:0", "worker:2"]
+    # Another one is about to come to the machine that has room.
+    assert who(chosen(stay(0, 1, 2), [new("a", 0)])) == ["worker:0", "worker:1", "worker:2"]
+    found = chosen(stay(0, 1), [new("a", 0), new("a", 1)], there={"a"})  # better than none
+    assert who(found) == ["worker:0", "worker:1", "successor:0", "successor:1"]
+    found = chosen(stay(0, 1), [new("a", 0), new("a", 1)], "2:4", there={"a"})
+    assert who(found) == ["worker:0", "worker:1"]  # the job does not need them
 
 
 def test_no_more_than_the_job_may_have() -> None:
@@ -86,7 +91,7 @@ def test_no_more_than_the_job_may_have() -> None:
 def test_fewer_than_it_needs_only_where_others_come(workers: str, more: bool, goes: bool) -> None:
     assert (chosen(stay(0, 1), [], workers, more=more) is not None) == goes
     assert chosen(stay(0, 1), [], "2:4", more=more) is not None
-    assert chosen(stay(0, 1), [new("b", 0), new("b", 1)], workers, more=more) is not None
+    assert len(who(chosen(stay(0, 1), [new("b", 0), new("b", 1)], workers, more=more))) == 4
 
 
 def test_without_one_that_has_the_state_there_is_none() -> None:
@@ -94,8 +99,8 @@ def test_without_one_that_has_the_state_there_is_none() -> None:
 
 
 def test_a_machine_that_is_preempted_has_no_place_unless_it_alone_has_the_state() -> None:
-    found = chosen(stay(0, 1, 2), [new("b"), new("a", 1)], "1:4", leaving={"b"})
-    assert who(found) == ["worker:0", "worker:1", "successor:1"]
+    found = chosen(stay(0, 2), [new("b"), new("a", 1)], "1:4", leaving={"b"})
+    assert who(found) == ["worker:0", "successor:1"]
     assert who(chosen(stay(2, 3), [new("a")], "1:4", leaving={"b"})) == [
         *("worker:2", "worker:3", "successor:0")
     ]
@@ -103,16 +108,16 @@ def test_a_machine_that_is_preempted_has_no_place_unless_it_alone_has_the_state(
 
 def test_who_cannot_be_given_another_place() -> None:
     plan = make_plan(spec(), SITES)
-    given = {"leaving": (), "more": True}
-    assert next_round(spec(ps=1), make_plan(spec(ps=1), SITES), stay(0), [], **given) is None
+    plan_ps = make_plan(spec(ps=1), SITES)
+    assert next_round(spec(ps=1), plan_ps, stay(0), [], **HERE) is None
     cluster = ClusterSpec.of({"worker": [parse_address(f"h{n}:1", where="") for n in "ab"]})
-    assert next_round(spec(), replace(plan, fixed=cluster), stay(0), [], **given) is None
-    assert next_round(spec(), replace(plan, external="{}"), stay(0), [], **given) is None
+    assert next_round(spec(), replace(plan, fixed=cluster), stay(0), [], **HERE) is None
+    assert next_round(spec(), replace(plan, external="{}"), stay(0), [], **HERE) is None
 
 
 def test_the_evaluator_starts_anew() -> None:
     job = spec(evaluator=True)
-    found = next_round(job, make_plan(job, SITES), stay(0, 2), [], leaving=(), more=True)
+    found = next_round(job, make_plan(job, SITES), stay(0, 2), [], **HERE)
     assert found is not None
     assert list(found.plan.tasks) == ["worker:0", "worker:1", "evaluator:0"]
     assert "evaluator:0" not in found.takes

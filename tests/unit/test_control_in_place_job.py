@@ -194,6 +194,23 @@ def test_a_machine_that_is_lost_and_one_that_is_preempted(tmp_path: Path) -> Non
     run_job(tmp_path, test, workers="1:3", slots={"a": 1, "b": 1, "c": 1})
 
 
+def test_a_spare_that_leaves_with_its_machine_is_replaced_elsewhere(tmp_path: Path) -> None:
+    async def test(job: ToyJob) -> None:
+        await job.runs(2, 0)
+        (spare,) = await job.until(lambda: job.of("successor", state="ready"))
+        assert spare["agent"] == "b"  # which is the emptier one
+        job.agents["b"].terminate()
+        await job.until(lambda: job.of("let_go", agent="b"))
+        await job.until(lambda: job.of("successor", state="ready", agent="a"))
+        assert job.runner.round.number == 0  # nobody has left a round for it
+        job.kill("worker:1")
+        await job.runs(2, 1)
+        assert job.of("recovered")[-1]["in_place"]
+        await job.finish()
+
+    run_job(tmp_path, test, workers="1:2", slots={"a": 2, "b": 1}, spares=1)
+
+
 def test_ctrl_c_leaves_nothing_running(tmp_path: Path) -> None:
     async def test(job: ToyJob) -> None:
         (job.folder / "slow").write_text("30")

@@ -31,7 +31,7 @@ def left(job: JobSpec, *agents: str) -> Plan:
         Waiting(name=f"worker:{rank}", agent=agent, port=1, stayed=True)
         for rank, agent in enumerate(agents)
     ]
-    found = next_round(job, make_plan(job, SITES), stay, [], leaving=(), more=True)
+    found = next_round(job, make_plan(job, SITES), stay, [], leaving=(), there="ab", more=True)
     assert isinstance(found, InPlace)
     return found.plan
 
@@ -83,15 +83,20 @@ def test_they_are_named_after_the_places_that_are_free() -> None:
 def test_they_are_taken_in_together_where_that_takes_no_time() -> None:
     job = spec()
     plan = left(job, "a", "b")
-    given = {"leaving": (), "now": 5.5}
+    given = {"leaving": (), "there": "ab", "now": 5.5}
     assert due(job, plan, some("a", "b"), **given) == set()
     assert due(job, plan, some("a", "b", ready=2), **given) == {"a", "b"}
     one = some("a", "b", ready=1)
     assert due(job, plan, one, **given) == set()
-    assert due(job, plan, one, leaving=(), now=6.5) == {"a"}
+    assert due(job, plan, one, **{**given, "now": 6.5}) == {"a"}
     assert due(job, plan, some("a", ready=1), **given) == {"a"}
-    assert due(job, plan, some("a", ready=1), leaving={"a"}, now=9.0) == set()
+    assert due(job, plan, some("a", ready=1), **{**given, "leaving": {"a"}, "now": 9.0}) == set()
     assert due(job, left(job, *"aabb"), some("a", ready=1), **given) == set()
+    # A spare on a full machine waits where another one has room.
+    assert due(job, left(job, *"aab"), some("a", ready=1), **given) == set()
+    alone = {**given, "there": "a"}
+    assert due(job, left(job, *"aa"), some("a", ready=1), **alone) == {"a"}
+    assert due(spec("2:4"), left(job, *"aa"), some("a", ready=1), **alone) == set()
 
 
 def test_what_fails_again_and_again_is_given_up() -> None:

@@ -209,6 +209,9 @@ def test_a_validation_is_done_again_from_its_beginning(kind: str, worker) -> Non
     assert (kind == "plain") == same(wanted[0], wanted[1])
     cut = iterator_of()
     assert same(validate(cut, 0), wanted[0])
+    cut.reset()
+    cut.validates_in(1)  # and a peer goes before its first batch
+    cut.again(wanted=True)
     for step in (1, 0):
         with pytest.raises(Cut):
             validate(cut, 1, (1, step))

@@ -8,6 +8,7 @@ import pytest
 
 from tfrun.process import channel
 from tfrun.state import share_snapshot
+from tfrun.state.share_snapshot import Stand
 
 
 def test_it_is_left_to_the_successors(tmp_path: Path) -> None:
@@ -27,3 +28,39 @@ def test_without_room_nothing_is_left_behind_and_it_is_said(
     share_snapshot._leave(path, b"state")
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == [".no-room"]
     assert len(said) == 1 and "TFRUN-702" in said[0]
+
+
+IN_STEP = Stand(call=1, epoch=2, step=3, began=True)
+AT_START = Stand(call=1, step=4)  # behind so many calls of `evaluate` and `predict`
+SUCCESSOR = Stand(call=1, stayed=False)
+
+
+def test_all_go_on_from_the_state_of_one_that_is_furthest() -> None:
+    further = IN_STEP._replace(step=4)
+    ended = IN_STEP._replace(trained=True)
+    assert share_snapshot.source([IN_STEP, IN_STEP]) is None
+    assert share_snapshot.source([IN_STEP, further, IN_STEP]) == 1
+    assert share_snapshot.source([IN_STEP, ended]) == 1
+    assert share_snapshot.source([AT_START, IN_STEP]) == 1  # it has begun already
+    assert share_snapshot.source([SUCCESSOR, IN_STEP, further]) == 2
+    assert share_snapshot.source([SUCCESSOR, IN_STEP, IN_STEP]) == 1
+
+
+def test_who_made_variables_alone_goes_on_from_those_of_one() -> None:
+    alone = IN_STEP._replace(is_whole=False)
+    assert share_snapshot.source([alone, alone]) == 0
+    with pytest.raises(share_snapshot.Apart):
+        share_snapshot.source([AT_START._replace(is_whole=False), AT_START])
+
+
+def test_where_nobody_has_a_state_all_have_to_be_in_the_same_place() -> None:
+    assert share_snapshot.source([AT_START, AT_START]) is None
+    for other in (AT_START._replace(step=5), IN_STEP._replace(call=2), AT_START._replace(call=0)):
+        with pytest.raises(share_snapshot.Apart):
+            share_snapshot.source([AT_START, other])
+
+
+def test_a_successor_that_has_prepared_for_another_training_does_not_fit() -> None:
+    for stayed in (AT_START, IN_STEP._replace(call=2)):
+        with pytest.raises(share_snapshot.UnfitSuccessor):
+            share_snapshot.source([stayed, stayed, SUCCESSOR])

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,6 @@ from tfrun.job.timeouts import Timeouts
 from tfrun.observe.events import EventLog, read_events
 from tfrun.observe.terminal import Terminal
 
-TOKEN = "the-token"
 SECONDS = 60.0
 AGENT = Path(__file__).with_name("toy_agent.py")
 QUICK = Timeouts(
@@ -67,6 +67,7 @@ class ToyJob:
     log: Path
     folder: Path
     told: Told
+    token: str
     slots: dict[str, int]
     agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -77,7 +78,7 @@ class ToyJob:
     def start_agent(self, name: str) -> None:
         settings = AgentSettings(
             spec=self.spec,
-            token=TOKEN,
+            token=self.token,
             agent=name,
             workers=self.slots[name],
             url=f"http://127.0.0.1:{self.control.port}",
@@ -200,11 +201,13 @@ def run_job(
         events, told = EventLog(directory / "events.jsonl"), Told(plan.chief)
         known = Whereabouts(expected=set(slots))
         controller = Controller(RoundRunner(spec, plan, events, told, known))
-        control = ControlServer(controller, TOKEN)
+        token = uuid.uuid4().hex  # whose agents share no memory with those of another test
+        control = ControlServer(controller, token)
         await control.start("127.0.0.1")
         controller.start()
         job = ToyJob(
             **{"controller": controller, "control": control, "spec": spec, "told": told},
+            token=token,
             **{"log": directory / "events.jsonl", "folder": directory / "toy", "slots": slots},
         )
         try:

@@ -211,6 +211,7 @@ class Agent:
                 self._go_on_in_place(message)
                 return
             case messages.StartSuccessor():
+                self._successors.expect(message.successor)
                 self._later(self._start_successor(message))
             case messages.StopSuccessors():
                 self._successors.stop(message.successors)

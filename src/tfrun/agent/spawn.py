@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -69,7 +70,8 @@ class ZygoteSpawner:
         self._ours.setblocking(False)
         self._sending = asyncio.Lock()
         self._ready: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        self._forks: dict[int, asyncio.Future[int]] = {}
+        self._forks: dict[int, asyncio.Future[int]] = {}  # those that are on their way
+        self._requests = itertools.count()
         self._closing = False
         self.pid: int | None = self._process.pid
         loop = asyncio.get_running_loop()
@@ -80,13 +82,13 @@ class ZygoteSpawner:
 
     async def spawn(self, task: Mapping[str, Any], fds: tuple[int, int, int]) -> int:
         loop = asyncio.get_running_loop()
-        request = len(self._forks)
-        self._forks[request] = loop.create_future()
+        request = next(self._requests)
+        fork = self._forks[request] = loop.create_future()
         data = json.dumps({"id": request, "task": task}).encode()
         async with self._sending:
             socket.send_fds(self._ours, [len(data).to_bytes(4, "big")], list(fds))
             await loop.sock_sendall(self._ours, data)
-        return await self._forks[request]
+        return await fork
 
     async def close(self) -> None:
         self._closing = True
@@ -129,7 +131,9 @@ class ZygoteSpawner:
         elif "failed" in message:
             self._fail(_import_error(message["failed"]))
         elif "id" in message:
-            self._forks[message["id"]].set_result(message["pid"])
+            fork = self._forks.pop(message["id"])
+            if not fork.done():  # nobody waits for it any more
+                fork.set_result(message["pid"])
         else:
             self.on_exit(message["pid"], message["status"])
 

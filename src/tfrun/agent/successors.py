@@ -41,8 +41,13 @@ class Successors:
         self._spec, self._logs, self._workers, self._send = spec, logs, workers, send
         self._each: dict[str, WorkerProcess] = {}
         self._ports: dict[str, PortReservation] = {}
+        self._expected: set[str] = set()  # about to be started
         self._unwanted: set[str] = set()  # stopped, also those that are just being started
         self._state = Path()
+
+    def expect(self, name: str) -> None:
+        """Takes note of one that is about to be started, and may be stopped before."""
+        self._expected.add(name)
 
     async def start(
         self,
@@ -66,6 +71,9 @@ class Successors:
           environment: likewise.
           others: the variables that say which GPUs the workers here see.
         """
+        self._expected.discard(name)
+        if name in self._unwanted:
+            return self._unwanted.discard(name)
         log = self._logs / f"{task.task.replace(':', '-')}.log"
         worker = WorkerProcess(name, log, self, title=f"--- {name.replace(':', ' ')} ---")
         self._each[name], self._state = worker, Path(settings.state_dir)
@@ -73,8 +81,9 @@ class Successors:
         start = task_process.new_process(task, self._spec, settings, environment, worker.gpus)
         try:
             await worker.start(spawner, start, show=False, terminal=None)
-        except TfrunError as error:
+        except (TfrunError, OSError) as error:  # no descriptors are left, and the like
             self._each.pop(name, None)
+            self._unwanted.discard(name)
             return self._tell_end(name, ExitStatus(code=1), str(error))
         assert worker.pid is not None
         self._send(messages.SuccessorStarted(successor=name, pid=worker.pid))
@@ -95,7 +104,8 @@ class Successors:
 
     def stop(self, names: Collection[str] = ()) -> None:
         """Ends these at once, or all."""
-        for name in names or tuple(self._each):
+        here = {*self._each, *self._expected}
+        for name in here & set(names) if names else here:
             self._unwanted.add(name)
             if worker := self._each.get(name):
                 worker.signal(signal.SIGKILL)

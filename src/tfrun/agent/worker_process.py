@@ -142,6 +142,8 @@ class WorkerProcess:
         for pump, stream in zip(self._pumps, ("stdout", "stderr"), strict=True):
             pump.turn(self._log, functools.partial(self._show, stream) if show else None)
         before.close()
+        if self.end:  # it has gone already, and leaves nothing more to be closed
+            self._log.close()
 
     def signal(self, signum: int) -> None:
         """Signals the worker and all that it started."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tfrun.collective import stamps
 from tfrun.collective.compress import Compressed, Residuals
 from tfrun.collective.duplex_transfer import Own, Pump
-from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
+from tfrun.collective.errors import PeerAbsent, PeerGone, again
 from tfrun.collective.links import Link, Patience
 from tfrun.collective.packing import Blocks, Packer, PackingReader, layout_of
 from tfrun.collective.shared_memory_sums import Shared
@@ -170,10 +170,23 @@ class Collective:
 
     def broadcast(self, tensor: NDArray, root: int = 0) -> NDArray:
         """Gives every worker the root's tensor, bit for bit; shape and dtype are equal on all."""
-        # A sum of bit patterns with zeros.
-        mine = np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)
-        bits = mine if self.rank == root else np.zeros_like(mine)
-        return self.all_reduce([bits])[0].view(tensor.dtype).reshape(tensor.shape)
+        made = np.array(tensor, order="C")
+        self.give([made], [rank == root for rank in range(self.world)])
+        return made
+
+    def give(self, arrays: Sequence[NDArray], has: Sequence[bool]) -> None:
+        """Gives arrays to those workers that lack them, which write them over their own.
+
+        Args:
+          arrays: contiguous; dtypes and shapes are equal on all workers.
+          has: whether each worker has them already, by rank.
+        """
+        blocks = [array.reshape(-1).view(np.uint8) for array in arrays]
+        checksum = checksum_of((array.dtype, array.shape) for array in arrays)
+        with self._one_at_a_time():
+            mark = self._stamp(checksum, sum(map(len, blocks)))
+            if not all(has):
+                self._flat.give(blocks, has, mark)
 
     def share(self, shared: Shared | None, links: Iterable[Link]) -> None:
         """From now on large sums go through the machine's memory; all workers call this.
@@ -255,14 +268,14 @@ class Collective:
                 if self._last is not None and self.counts.collectives > self._last:
                     self._over = PeerAbsent(self._absent)
             if self._over is not None:
-                raise _again(self._over)
+                raise again(self._over)
             try:
                 yield
             except BaseException as error:
                 ended = self._over
                 self._end(error)  # the peers must not wait for what does not come
                 if ended is not None and isinstance(error, PeerGone):
-                    raise _again(ended) from None
+                    raise again(ended) from None
                 raise
 
     def _end(self, error: BaseException) -> None:
@@ -385,11 +398,3 @@ class Collective:
         self._marks += 1
         self._mark = stamp(self.counts.collectives, checksum, size)
         return self._mark
-
-
-def _again(error: BaseException) -> BaseException:
-    if isinstance(error, PeerGone):
-        return PeerGone(error.rank, str(error).partition(f"rank {error.rank} ")[2])
-    if isinstance(error, Disagreement | PeerAbsent):
-        return type(error)(str(error))
-    return PeerGone(-1, f"of an earlier failure: {error!r}")

@@ -22,3 +22,12 @@ class PeerAbsent(RuntimeError):
 
 class Disagreement(RuntimeError):
     """Two workers stand at different collectives: their scripts do not do the same."""
+
+
+def again(error: BaseException) -> BaseException:
+    """The same error once more, for who comes later."""
+    if isinstance(error, PeerGone):
+        return PeerGone(error.rank, str(error).partition(f"rank {error.rank} ")[2])
+    if isinstance(error, Disagreement | PeerAbsent):
+        return type(error)(str(error))
+    return PeerGone(-1, f"of an earlier failure: {error!r}")

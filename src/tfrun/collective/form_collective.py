@@ -81,6 +81,7 @@ def form(
         undo.callback(listener.close)
         group = Collective(rank, connect(partners(rank, world)), world, patience)
         undo.callback(group.close)
+        listener.forms(group)
         _share(group, folder, connect, Pump(patience), (compress, small_bytes))
         group.small_bytes = small_bytes
         if compress:

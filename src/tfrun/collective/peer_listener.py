@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from tfrun.collective import handshake
+from tfrun.collective.collective import Collective
 from tfrun.collective.errors import PeerGone
 from tfrun.collective.key_value_store import RemoteStore, Store
 from tfrun.collective.links import Link
@@ -23,6 +24,7 @@ STORE_SECONDS = 2.0  # to connect with the store of a worker that has been there
 CALL_SECONDS = 10.0  # for one attempt to connect: the kernel's own takes two minutes
 AT_ONCE = 64  # handshakes; more callers than that wait, and the oldest are hung up on for them
 PATIENCE_SECONDS = 1.0  # with a handshake, when others wait: two messages each way
+FIRST_RETRY_SECONDS = 0.002  # workers that begin a round together are late by this much
 RETRY_SECONDS = 0.05
 SELDOM_SECONDS = 0.5  # between two calls to one who has not come for a while
 CALLS = 3  # to a peer that hangs up: it may have been in a hurry
@@ -48,6 +50,8 @@ class PeerListener:
         self._changed = threading.Condition()
         self._came: dict[int, socket.socket] = {}
         self._closed = self._complete = False
+        self._ended = ""  # why nobody is waited for any more
+        self._group: Collective | None = None
         threading.Thread(target=self._accept, name="tfrun peer listener", daemon=True).start()
 
     @property
@@ -75,8 +79,12 @@ class PeerListener:
             with self._changed:
                 for peer in sorted(peer for peer in peers if peer < self._me):
                     left = deadline - time.monotonic()
-                    if not self._changed.wait_for(lambda p=peer: p in self._came, max(0.0, left)):
-                        raise PeerGone(peer, f"has not connected within {seconds:g} s")
+                    self._changed.wait_for(
+                        lambda p=peer: p in self._came or self._ended, max(0.0, left)
+                    )
+                    if self._ended or peer not in self._came:
+                        reason = self._ended or f"has not connected within {seconds:g} s"
+                        raise PeerGone(peer, reason)
                     found[peer] = self._came.pop(peer)
             return {rank: Link(rank, connection) for rank, connection in found.items()}
         except BaseException:
@@ -112,6 +120,21 @@ class PeerListener:
                 connection.close()
             self._came.clear()
 
+    def forms(self, group: Collective) -> None:
+        """From now on `abort` ends this one, too, which these connections are for."""
+        with self._changed:
+            self._group = group
+        if self._ended:
+            group.abort(self._ended)
+
+    def abort(self, reason: str) -> None:
+        """Waits for no peer any more, and makes all fail that has been formed; from any thread."""
+        with self._changed:
+            self._ended, group = self._ended or reason, self._group
+            self._changed.notify_all()
+        if group is not None:
+            group.abort(reason)
+
     def close(self) -> None:
         """Listens no more, and hangs up on who is not needed."""
         self._closed = True
@@ -127,7 +150,7 @@ class PeerListener:
     def _call(
         self, peer: int, address: tuple[str, int], deadline: float, use: bytes = handshake.LINK
     ) -> socket.socket:
-        hung_up, pause = 0, RETRY_SECONDS
+        hung_up, pause = 0, FIRST_RETRY_SECONDS
         while True:
             left = deadline - time.monotonic()
             try:
@@ -150,8 +173,11 @@ class PeerListener:
                 if not again or left < RETRY_SECONDS:
                     where = f"{address[0]}:{address[1]}"
                     raise PeerGone(peer, f"is not to be reached at {where}: {error}") from None
-                time.sleep(pause)
-                pause = min(SELDOM_SECONDS, 1.1 * pause)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ended, pause)
+                if self._ended and use != handshake.STORE:
+                    raise PeerGone(peer, self._ended) from None
+                pause = min(SELDOM_SECONDS, (1.5 if pause < RETRY_SECONDS else 1.1) * pause)
 
     def _accept(self) -> None:
         while not self._closed:

@@ -19,6 +19,7 @@ from tfrun.collective.buffers import Buffers
 from tfrun.collective.compress import Coded, Compressed
 from tfrun.collective.duplex_transfer import Inlet, Own, Pump
 from tfrun.collective.exchange import BLOCK_BYTES, Exchange
+from tfrun.collective.handing_on import hand_on
 from tfrun.collective.links import Link
 from tfrun.collective.packing import ALIGNMENT, KEPT_BYTES
 from tfrun.collective.stamps import agree
@@ -110,6 +111,10 @@ class Flat:
             messages, told, came, self._rounds, strict=True
         ):
             self._pump.run(self.links[to], [message[sent:]], self.links[heard], inlets)
+
+    def give(self, blocks: Sequence[NDArray[np.uint8]], has: Sequence[bool], stamp: bytes) -> None:
+        """Gives what some members have to those that lack it, see `handing_on.hand_on`."""
+        hand_on(blocks, self.me, has, self.links, self._pump, stamp)
 
     def sum_small(
         self, out: NDArray, owns: Sequence[Own], nodes: Sequence[Sequence[Node]], stamp: bytes

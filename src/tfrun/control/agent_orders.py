@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -174,7 +175,8 @@ def _cluster(
     free = {agent: iter(numbers) for agent, numbers in ports.items()}
     sites = [plan.sites[task.host_index] for task in tasks]
     hosts = [addresses.get(site.agent, site.host) for site in sites]
-    numbers = [next(free.get(site.agent, iter(())), NO_PORT) for site in sites]
+    nowhere = itertools.count(NO_PORT)  # each has a place of its own in a cluster
+    numbers = [next(free.get(site.agent, iter(())), None) or next(nowhere) for site in sites]
     return cluster_of(tasks, [Address(host=h, port=p) for h, p in zip(hosts, numbers, strict=True)])
 
 

@@ -65,6 +65,44 @@ def allows(spec: JobSpec, plan: Plan) -> bool:
     return not spec.ps and not plan.external and not plan.fixed
 
 
+def with_places(
+    spec: JobSpec,
+    plan: Plan,
+    stay: Sequence[str],
+    ready: Sequence[Waiting],
+    *,
+    leaving: Collection[str],
+    there: Collection[str],
+) -> list[Waiting]:
+    """Returns which of the successors that are ready get a place.
+
+    Those for whom there is room on their machines; others only where the job needs them, and
+    nobody can come to a machine that has room. Else what is a spare here would take the place of
+    one that is about to come there, for good.
+
+    Args:
+      spec: the job.
+      plan: a plan that knows the machines.
+      stay: the agent of each worker that is there already.
+      ready: the successors that are ready, those first that have come first.
+      leaving: the agents whose machines are being preempted.
+      there: the agents that are connected.
+    """
+    able = set(there) - set(leaving)
+    room = Counter({site.agent: site.slots for site in plan.sites if site.agent in able})
+    room.subtract(agent for agent in stay if agent in room)
+    ready, new = [one for one in ready if one.agent in able], list[Waiting]()
+    for one in ready:
+        if room[one.agent] > 0 and len(stay) + len(new) < spec.workers.high:
+            new.append(one)
+            room[one.agent] -= 1
+    elsewhere = sum(max(0, left) for left in room.values())
+    for one in ready:
+        if one not in new and len(stay) + len(new) + elsewhere < spec.workers.low:
+            new.append(one)
+    return new
+
+
 def next_round(
     spec: JobSpec,
     plan: Plan,
@@ -72,6 +110,7 @@ def next_round(
     ready: Sequence[Waiting],
     *,
     leaving: Collection[str],
+    there: Collection[str],
     more: bool,
 ) -> InPlace | None:
     """Returns the round in place that follows; None when it has to be one of fresh processes.
@@ -82,21 +121,15 @@ def next_round(
       stay: those that stayed, in rank order.
       ready: the successors that are ready, those first that have come first.
       leaving: the agents whose machines are being preempted.
+      there: the agents that are connected.
       more: others may be on their way, if these are too few.
     """
     # Who leaves passes on what it has only if nobody else has it.
     stay = [one for one in stay if one.agent not in leaving] or list(stay)
     if not stay or not allows(spec, plan):
         return None
-    room = Counter({site.agent: site.slots for site in plan.sites})
-    room.subtract(one.agent for one in stay)
-    new: list[Waiting] = []
-    for has_room in (True, False):  # one that has no room of its own is better than none
-        for one in ready:
-            fits = room[one.agent] > 0 if has_room else one not in new
-            if fits and one.agent not in leaving and len(stay) + len(new) < spec.workers.high:
-                new.append(one)
-                room[one.agent] -= 1
+    agents = [one.agent for one in stay]
+    new = with_places(spec, plan, agents, ready, leaving=leaving, there=there)
     if len(stay) + len(new) < spec.workers.low and not more:
         return None
     return _of(spec, plan, _in_order(stay, new))

@@ -268,6 +268,7 @@ class RoundRunner:
             assert member is not None
             self.events.add("let_go", agent=agent)
             self.members.remove(member)
+            self.succession.lost(agent)
             self.recovery = self.recovery.lost(agent)
             member.send(messages.Shutdown(preempted=True))
         return gone

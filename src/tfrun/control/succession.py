@@ -194,7 +194,8 @@ class Succession:
             self._start(plan, round, recovery.call, without, now)
         if not self._stepped or self._cannot_since is not None:
             return None
-        new = successors.due(self._spec, plan, self._known, without, now)
+        here = self._members.names
+        new = successors.due(self._spec, plan, self._known, without, here, now)
         return ChangeMachines(agents=new) if new else None
 
     def _drop_late(self, call: int, now: float) -> None:
@@ -251,4 +252,7 @@ class Succession:
             return None
         stay, ready = in_place.stayers(round), self._known.waiting
         more = more and not self._known.given_up
-        return in_place.next_round(self._spec, plan, stay, ready, leaving=leaving, more=more)
+        here = self._members.names
+        return in_place.next_round(
+            self._spec, plan, stay, ready, leaving=leaving, there=here, more=more
+        )

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from tfrun.control.in_place import Waiting
+from tfrun.control.in_place import Waiting, with_places
 from tfrun.control.placement import Plan
 from tfrun.job.spec import JobSpec
 
@@ -158,7 +158,12 @@ def wanted(
 
 
 def due(
-    spec: JobSpec, plan: Plan, known: Successors, leaving: Collection[str], now: float
+    spec: JobSpec,
+    plan: Plan,
+    known: Successors,
+    leaving: Collection[str],
+    there: Collection[str],
+    now: float,
 ) -> frozenset[str]:
     """Returns the machines of the successors that are to be taken in now; empty for not now.
 
@@ -169,15 +174,15 @@ def due(
       plan: the running round's.
       known: the successors.
       leaving: the agents whose machines are being preempted.
+      there: the agents that are connected.
       now: the time.
     """
     missing = spec.workers.high - plan.workers
-    ready = [
-        one for one in known.each.values() if one.ready is not None and one.agent not in leaving
-    ]
-    if missing <= 0 or not ready:
+    agents = [task.agent for task in plan.planned if not task.is_aside]
+    new = with_places(spec, plan, agents, known.waiting, leaving=leaving, there=there)
+    if not new:
         return frozenset()
-    first = min(one.ready for one in ready if one.ready is not None)
-    if len(ready) < missing and known.rehearsing and now - first < spec.timeouts.settle:
+    first = min(known.each[one.name].ready or 0.0 for one in new)
+    if len(new) < missing and known.rehearsing and now - first < spec.timeouts.settle:
         return frozenset()
-    return frozenset(one.agent for one in ready[:missing])
+    return frozenset(one.agent for one in new)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
+from tensorflow.python.data.ops import dataset_ops
+from tensorflow.python.ops import gen_dataset_ops
 
 from tfrun.data.batch_reader import BatchReader
 from tfrun.data.order.reading_plan import ReadingPlan, Stage
@@ -15,10 +20,87 @@ from tfrun.data.sources.stream import StreamSource
 from tfrun.process.python import usable_cores
 
 FOREVER = 1 << 62
+READERS = 8  # of pipelines over one plan that may be read at the same time
+
+
+class Traced:
+    """What pipelines over one plan have in common, so that only the first one takes long to make.
+
+    To trace what reads the groups, and to make the zeros behind the data, takes fifteen times as
+    long as all the rest.
+    """
+
+    def __init__(self) -> None:
+        self._readers: dict[int, BatchReader] = {}  # the newest ones, by number
+        self._count = 0
+        self._over: Any = None  # the first dataset, whose function reads for all
+        self._zeros: Any = None
+
+    def groups(self, numbers: tf.data.Dataset, reader: BatchReader, read_and_split: Any) -> Any:
+        """Returns the batches of groups.
+
+        Args:
+          numbers: the groups'.
+          reader: reads them.
+          read_and_split: makes a dataset of a group's batches, of its number and of what reads it.
+        """
+        which = tf.constant(self._count, tf.int64)
+        self._readers[self._count] = reader
+        self._readers.pop(self._count - READERS, None)
+        self._count += 1
+        if self._over is None:
+            read = tf.autograph.experimental.do_not_convert(
+                lambda number: read_and_split(self._read, number, which)
+            )
+            self._over = numbers.flat_map(read)
+            captured = self._over._map_func.function.captured_inputs
+            if [id(tensor) for tensor in captured] != [id(which)]:
+                self._over, made = None, self._over  # it depends on something else, too
+                return made
+            return self._over
+        return _SameFlatMap(numbers, self._over, [which])
+
+    def _read(self, number: np.int64, which: np.int64) -> list[NDArray]:
+        return self._readers[int(which)].read(number)
+
+    def zeros(self, spec: Any) -> tf.data.Dataset:
+        """Batches without samples, for ever."""
+        if self._zeros is None:
+            self._zeros = _zeros(spec).repeat()
+        return self._zeros
+
+
+class _SameFlatMap(dataset_ops.UnaryDataset):
+    """A `flat_map` by the function of another one (tensorflow/python/data/ops/flat_map_op.py).
+
+    Args:
+      numbers: its input.
+      other: the other one.
+      captured: what the function captures in this one.
+    """
+
+    def __init__(self, numbers: Any, other: Any, captured: Sequence[tf.Tensor]) -> None:
+        self._map_func, self._structure, self._name = other._map_func, other._structure, None
+        variant = gen_dataset_ops.flat_map_dataset(
+            numbers._variant_tensor, captured, f=self._map_func.function, **self._common_args
+        )
+        super().__init__(numbers, variant)
+
+    def _functions(self) -> list[Any]:
+        return [self._map_func]
+
+    @property
+    def element_spec(self) -> Any:
+        return self._structure
 
 
 def batches(
-    plan: ReadingPlan, replicas: Replicas, start: int, stop: int, skip: int = 0
+    plan: ReadingPlan,
+    replicas: Replicas,
+    start: int,
+    stop: int,
+    skip: int = 0,
+    traced: Traced | None = None,
 ) -> tf.data.Dataset:
     """Returns the batches of these replicas for the steps [start, stop), counted over epochs.
 
@@ -29,18 +111,26 @@ def batches(
       start: first step, epoch * steps of an epoch + step in the epoch.
       stop: the step before which to end; `FOREVER` for a stream without an end.
       skip: samples at the beginning of the first step's batch that are left out.
+      traced: what other pipelines over this plan have made already.
     """
     if skip:
         made = _batches(plan, replicas, start, start + 1, skip)
         if stop > start + 1:
             made = made.concatenate(_batches(plan, replicas, start + 1, stop))
     else:
-        made = _batches(plan, replicas, start, stop)
+        made = _batches(plan, replicas, start, stop, traced=traced)
     made = made.prefetch(plan.prefetch) if plan.prefetch else made
     return made.with_options(_options())
 
 
-def _batches(plan: ReadingPlan, replicas: Replicas, start: int, stop: int, skip: int = 0) -> Any:
+def _batches(
+    plan: ReadingPlan,
+    replicas: Replicas,
+    start: int,
+    stop: int,
+    skip: int = 0,
+    traced: Traced | None = None,
+) -> Any:
     varies = bool(skip) or isinstance(plan.source, Tolerant | FileShards)
     size = None if varies else constant_share(plan.order.samples, plan.batch, replicas.total)
     spec = batch_spec(plan.source.spec, size)
@@ -50,28 +140,28 @@ def _batches(plan: ReadingPlan, replicas: Replicas, start: int, stop: int, skip:
     elif isinstance(plan.source, FileShards):
         made = _of_files(plan, replicas, reader, start, stop)
     else:
-        made = _of_groups(plan, reader, spec)
+        made = _of_groups(plan, reader, spec, traced or Traced())
     return _map_samples(made, plan, size) if plan.stages else made
 
 
-def as_endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def as_endless(dataset: tf.data.Dataset, traced: Traced) -> tf.data.Dataset:
     """Adds batches without samples for ever, for a reader that knows itself when to stop.
 
     TensorFlow's distributed iterators ask all workers before each step of finite data whether
     any has some left: a collective in each step, for what every worker knows here.
     """
-    return dataset.concatenate(_zeros(dataset.element_spec).repeat())
+    return dataset.concatenate(traced.zeros(dataset.element_spec))
 
 
-def _of_groups(plan: ReadingPlan, reader: BatchReader, spec: Any) -> Any:
+def _of_groups(plan: ReadingPlan, reader: BatchReader, spec: Any, traced: Traced) -> Any:
     """The batches; with stages, tuples of a batch and, if one is random, its samples' seeds."""
     begin, end = reader.numbers
     numbers = tf.data.Dataset.range(begin, min(end, FOREVER))
     specs: list[tf.TensorSpec] = tf.nest.flatten(spec)
 
     @tf.autograph.experimental.do_not_convert
-    def read(number):
-        leaves = tf.numpy_function(reader.read, [number], reader.dtypes)
+    def read(number, of=reader.read, *which):
+        leaves = tf.numpy_function(of, [number, *which], reader.dtypes)
         for leaf, leaf_spec in zip(leaves, specs, strict=False):
             leaf.set_shape([None, *leaf_spec.shape])
         batches = tf.nest.pack_sequence_as(spec, leaves[: len(specs)])
@@ -85,12 +175,11 @@ def _of_groups(plan: ReadingPlan, reader: BatchReader, spec: Any) -> Any:
         ahead = _ahead()
         return numbers.map(read, num_parallel_calls=ahead, deterministic=True).unbatch()
 
-    @tf.autograph.experimental.do_not_convert
-    def read_and_split(number):
+    def read_and_split(of, number, *which):
         # Rows of a tensor, if aligned as ours mostly are, share its memory.
-        return tf.data.Dataset.from_tensor_slices(read(number))
+        return tf.data.Dataset.from_tensor_slices(read(number, of, *which))
 
-    return numbers.flat_map(read_and_split)
+    return traced.groups(numbers, reader, read_and_split)
 
 
 def _of_stream(

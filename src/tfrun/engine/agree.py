@@ -156,27 +156,68 @@ def mean_of(sums: Sequence[float], count: int) -> float:
     return float(sum(map(fractions.Fraction, sums)) / count)
 
 
-def bytes_from(strategy: Any, blob: bytes, length: int, *, is_source: bool) -> bytes:
-    """Returns the source's `length` bytes on every worker; the others' do not matter."""
-    # The others add zeros: a sum of 32-bit patterns with zeros is a broadcast.
+def bytes_given(strategy: Any, data: bytes | None, has: Sequence[bool]) -> bytes:
+    """Returns what some workers have on those that lack it, and its own on who has it.
+
+    Args:
+      strategy: the multi-worker strategy.
+      data: what this worker has.
+      has: whether each worker has it, by rank; equal on all.
+    """
+    source = world().rank == list(has).index(True)
+    mine = data if has[world().rank] else None
+    size = np.array([len(mine or b"")], np.int64)
+    if host_collective.calls_of(strategy) is None:
+        (length,) = sum_over_workers(strategy, size if source else 0 * size).tolist()
+        made = _summed(strategy, (mine or b"") if source else b"", length)
+        return made if mine is None else mine
+    give(strategy, [size], has)
+    block = np.empty(size, np.uint8) if mine is None else np.frombuffer(mine, np.uint8)
+    give(strategy, [block], has)
+    return block.tobytes() if mine is None else mine
+
+
+def give(strategy: Any, arrays: Sequence[np.ndarray], has: Sequence[bool]) -> None:
+    """Gives arrays to those workers that lack them, which write them over their own.
+
+    Args:
+      strategy: one whose workers talk through the host collective.
+      arrays: contiguous; dtypes and shapes are equal on all workers.
+      has: whether each worker has them already, by rank; equal on all.
+    """
+    calls: Any = host_collective.calls_of(strategy)
+    began = time.perf_counter()
+    try:
+        with progress.in_collective():
+            calls.give(arrays, has)
+    finally:
+        waited.seconds += time.perf_counter() - began
+
+
+def _summed(strategy: Any, blob: bytes, length: int) -> bytes:
+    """The bytes of the one worker that has any: the others add zeros."""
     data = np.frombuffer(blob.ljust(length + -length % 4, b"\0"), np.int32)
     parts = []
     for start in range(0, len(data), _CHUNK // 4):
         part = data[start : start + _CHUNK // 4]
-        parts.append(sum_over_workers(strategy, part if is_source else np.zeros_like(part)))
+        parts.append(sum_over_workers(strategy, part))
     return b"".join(part.tobytes() for part in parts)[:length]
 
 
-def from_chief(strategy: Any, values: Sequence[np.ndarray], *, is_chief: bool) -> list[np.ndarray]:
+def from_chief(strategy: Any, values: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Returns the chief's arrays on every worker, bit for bit, whatever their dtypes.
 
     Args:
       strategy: the multi-worker strategy.
       values: arrays; shapes and dtypes are equal on all workers, contents matter on the chief.
-      is_chief: True on the chief.
     """
+    has = [rank == 0 for rank in range(world().size)]
+    if host_collective.calls_of(strategy) is not None:
+        made = [np.array(value, order="C") for value in values]
+        give(strategy, made, has)
+        return made
     mine = b"".join(value.tobytes() for value in values)
-    blob, result, start = bytes_from(strategy, mine, len(mine), is_source=is_chief), [], 0
+    blob, result, start = bytes_given(strategy, mine, has), [], 0
     for value in values:
         raw = blob[start : start + value.nbytes]
         result.append(np.frombuffer(raw, value.dtype).reshape(value.shape))

@@ -95,6 +95,14 @@ def made_for(optimizers: Sequence[Any], metrics: Sequence[Any]) -> tuple[Commit,
     return made, True
 
 
+def of_model(model: Any) -> Commit:
+    """The commit of a Keras model, with a train function that is traced with it."""
+    made, is_new = made_for(variable_values.optimizers_of(model), model.metrics_variables)
+    if is_new:
+        model.make_train_function(force=True)
+    return made
+
+
 def local_totals(run: replica.ReplicaRun, optimizer: Any) -> list[tf.Tensor]:
     """This replica's metric variables, shape [rows, n]; empty when nobody wants to know."""
     commit = of(optimizer)

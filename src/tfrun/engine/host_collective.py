@@ -48,6 +48,8 @@ ALIVE_SECONDS, ANSWER_SECONDS = 2.0, 10.0
 COME_SECONDS = 3600.0
 _calls: Calls | None = None
 _store: Store | RemoteStore | None = None
+_listener: PeerListener | None = None
+_ended = ""  # why nothing of this round counts any more
 _when_it_waits: list[Callable[[], None]] = []
 _makes_alone = False  # variables, when a peer has gone
 _made_alone = False  # it has made some
@@ -55,12 +57,33 @@ _made_alone = False  # it has made some
 
 def current() -> Collective | None:
     """This process's collective, once a strategy uses it."""
-    return _calls.group if _calls else None
+    return (_calls.joins or _calls.group) if _calls else None
 
 
 def store() -> Store | RemoteStore | None:
     """The strings that this round's workers share, once a strategy uses the host collective."""
     return _store
+
+
+def abort(reason: str) -> bool:
+    """Makes this round's collectives fail, also while they are being formed; from any thread.
+
+    Returns:
+      False where there is nothing of them.
+    """
+    global _ended
+    _ended = reason
+    if _listener is not None:
+        _listener.abort(reason)
+    if group := current():
+        group.abort(reason)
+    return not (_listener is None and group is None)
+
+
+def begin_anew() -> None:
+    """What is ended from now on is of another round, whose workers `rejoin` connects with."""
+    global _ended
+    _ended = ""
 
 
 def calls_of(strategy: Any) -> Calls | None:
@@ -133,7 +156,10 @@ def rejoin(strategy: Any, cluster_resolver: Any, compress: str) -> None:
       tf.errors.UnavailableError: one of them has gone meanwhile.
     """
     calls: Any = calls_of(strategy)
+    calls.join()
     calls.group.close()
+    if _listener is not None:
+        _listener.close()
     strategy.extended.move(cluster_resolver)
     with as_tensorflow_fails():
         calls.group = _connect(strategy.extended, compress)
@@ -180,13 +206,15 @@ def made_alone() -> bool:
 
 def _connect(extended: Any, compress: str) -> Collective:
     """Connects with the workers at the addresses of the cluster."""
-    global _store
+    global _store, _listener
     if extended._num_workers == 1:
         return Collective(0, {}, 1)
     rank, size, own = extended._id_in_cluster, extended._num_workers, settings()
     addresses = [_address(text) for text in _addresses(extended._cluster_spec)]
     key = own.collective_key or _shared_key(addresses)
-    listener = PeerListener(rank, size, key, *addresses[rank])
+    listener = _listener = PeerListener(rank, size, key, *addresses[rank])
+    if _ended:  # before there was anybody to be told
+        listener.abort(_ended)
     collective = form(
         listener,
         rank,

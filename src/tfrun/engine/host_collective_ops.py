@@ -96,15 +96,30 @@ class Calls:
     Args:
       members: the workers.
       overlaps: sums begin before all that is to be summed is there, see overlap.py.
+
+    Attributes:
+      group: the workers; this one alone, while it stands apart.
+      joins: the workers that it joins then; None while it is with them.
     """
 
     def __init__(self, members: collective.Collective, *, overlaps: bool = False) -> None:
         self.group = members
+        self.joins: collective.Collective | None = None
         self._thread = OneThread() if overlaps else None
         self._begun: list[Future[list[np.ndarray]]] = []
         with tf.init_scope(), tf.device("CPU:0"):
             # Past the strategy, as TensorFlow's own ordering tokens.
             self._order = resource_variable_ops.ResourceVariable(0)
+
+    def stand_apart(self) -> None:
+        """Until `join`, what this worker calls is no collective: the others do not call it."""
+        self.joins = self.joins or self.group
+        self.group = collective.Collective(0, {}, 1)
+
+    def join(self) -> None:
+        """From now on it calls what the others call."""
+        if self.joins is not None:
+            self.group, self.joins = self.joins, None
 
     def all_reduce(self, wanted: Sum, before: Callable[[], None] = lambda: None) -> list[tf.Tensor]:
         """Sums each tensor over the workers, and returns the sums.
@@ -163,6 +178,16 @@ class Calls:
         (value,) = self._call(send, [tensor], [tensor.dtype])
         value.set_shape(tensor.shape)
         return value
+
+    def give(self, arrays: Sequence[np.ndarray], has: Sequence[bool]) -> None:
+        """As `Collective.give`, at once."""
+
+        def give(found: list[np.ndarray]) -> list[np.ndarray]:
+            self.group.give(found, has)
+            return found
+
+        with as_tensorflow_fails():
+            self._in_order(give)(list(arrays))
 
     def _begin(self, wanted: Sum, number: int) -> tf.Tensor:
         """Hands a sum to the thread, as the step's `number`th; what this returns says that it is.

@@ -77,6 +77,8 @@ class OwnCopies:
             [self._chosen(tensor) for tensor in function.captured_inputs]
         )
         self._ready[id(function)] = function
+        if self.count > 1:
+            self.begin_step()  # here, where a step is traced: it takes long the first time
         return True
 
     def _copy(self, variable: Any) -> None:

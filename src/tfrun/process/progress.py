@@ -27,6 +27,7 @@ LOOK = "look"  # what an agent says to a worker whose loop it wonders about
 # When (monotonic seconds), phase, usual step (seconds), steps of the training that are done.
 _FORMAT = struct.Struct("dqdq")
 _TRACED_PART = 0.3  # of the first step's time counts as usual: other shapes are traced later
+LONG = 3.0  # times what a step takes usually
 _BUSY = 0.05  # of a processor; what waits uses far less
 
 
@@ -128,6 +129,13 @@ class Progress:
         self._usual[kind] = usual
         self._phase, self._since = Phase.BETWEEN, now
         _FORMAT.pack_into(self._memory, 0, now, Phase.BETWEEN, usual, self._step)
+
+    def is_in_usual_step(self) -> bool:
+        """Whether a step runs that has been traced, and has not taken much longer than others."""
+        usual = self._usual.get(self._kind)
+        if self._phase is not Phase.STEP or usual is None:
+            return False
+        return time.monotonic() - self._began < LONG * usual
 
     @contextlib.contextmanager
     def meanwhile(self, phase: Phase) -> Iterator[None]:

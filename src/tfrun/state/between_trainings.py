@@ -13,19 +13,17 @@ from tfrun.engine import variable_values
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
 from tfrun.job.world import may_stay
-from tfrun.state import leave_round, next_round, numbered_calls, share_snapshot
+from tfrun.state import leave_round, next_round, numbered_calls
+from tfrun.state.share_snapshot import Apart, Stand
 
 T = TypeVar("T")
 
 _made = 0  # such calls
 
 
-def stand(number: int) -> tuple[int, ...]:
-    """How far a worker is that has nothing of the script's training `number`.
-
-    See `share_snapshot.level`. A successor has not even what the training begins with.
-    """
-    return number, -2 if settings().rehearses else -1, _made, 0, 0
+def stand(number: int) -> Stand:
+    """How far a worker is that has no state of the script's training `number`."""
+    return Stand(call=number, step=_made)
 
 
 def stays(strategy: Any, model: Any, call: Callable[[], T], reads_again: Callable[[], bool]) -> T:
@@ -63,10 +61,9 @@ def _enter(strategy: Any, error: Exception) -> None:
     number = numbered_calls.next_number()
     with leave_round.keeping_state():
         try:
-            next_round.enter(
-                strategy, stand(number), None, _no_state, 0, leave_round.nothing_to_keep
-            )
-        except share_snapshot.Apart:
+            nothing = leave_round.nothing_to_keep
+            next_round.enter(strategy, stand(number), None, _no_state, 0, nothing)
+        except Apart:
             raise error from None
 
 

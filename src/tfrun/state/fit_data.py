@@ -58,6 +58,12 @@ class FitData:
         self._validations.rehearse()
 
     @property
+    def is_exact(self) -> bool:
+        """Whether all that it reads can be read anew from any step on."""
+        iterator = self._plan.iterator
+        return iterator is not None and iterator.is_exact and not self._validations.has_memory
+
+    @property
     def why_not_again(self) -> str:
         """Why what it has read cannot be given again in this process; "" if it can."""
         read = self._plan.iterator, self._plan.validation
@@ -119,6 +125,14 @@ class FitData:
             pipeline=tuple(values.get("pipeline", ())),
         )
         return at
+
+    def repeat(self, steps: int) -> Any:
+        """Returns an iterator of the batches of the step that is being made, in another round.
+
+        Args:
+          steps: that it makes.
+        """
+        return self._plan.iterator.repeat(steps)
 
     def random_is_put_back(self) -> None:
         """Called before it is: what is passed by draws from what the script has drawn from so far.
@@ -218,18 +232,18 @@ class _Validations:
         self._data = data_adapter_utils.unpack_x_y_sample_weight(given) if given else (None,) * 3
         x = self._data[0]
         exact = x is None or isinstance(x, Dataset) or can_convert_arrays(self._data)
-        self._has_memory = not (exact or on_servers)
+        self.has_memory = not (exact or on_servers)
 
     @property
     def stand(self) -> list[int] | None:
         """How often the data has been begun, see `Passes.stand`; None before it has."""
         iterator = getattr(self._model, "_eval_epoch_iterator", None)
-        return iterator.passes.stand if iterator is not None and self._has_memory else None
+        return iterator.passes.stand if iterator is not None and self.has_memory else None
 
     def pass_by(self, epoch: int) -> None:
         """Goes past the validation of an epoch that is done, in the way in which it was run."""
         model = self._model
-        if not self._has_memory or not model._should_eval(
+        if not self.has_memory or not model._should_eval(
             epoch, self._arguments.get("validation_freq", 1)
         ):
             return
@@ -245,7 +259,7 @@ class _Validations:
 
     def begins(self, epoch: int) -> None:
         """The validation of an epoch begins, or was passed by."""
-        if self._has_memory:
+        if self.has_memory:
             self._plan.validation = self._model._eval_epoch_iterator
             self._plan.validation.validates_in(epoch)
 
@@ -265,7 +279,7 @@ class _Validations:
     def rehearse(self) -> None:
         """Makes one step of it, unless that would take something away from it."""
         x = self._data[0]
-        if x is None or (self._has_memory and not repeatable.gives_the_same(x)):
+        if x is None or (self.has_memory and not repeatable.gives_the_same(x)):
             return
         model = self._model
         model.make_test_function()
@@ -283,7 +297,7 @@ class _Validations:
           TfrunError: TFRUN-615.
         """
         iterator = getattr(self._model, "_eval_epoch_iterator", None)
-        if iterator is not None and self._has_memory:
+        if iterator is not None and self.has_memory:
             iterator.passes.check(expected, "the validation data")
 
     def _iterator(self) -> Any:

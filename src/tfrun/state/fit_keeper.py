@@ -161,6 +161,7 @@ class FitKeeper(Keeper):
             "optimizers": self._trained,
             "callbacks": callbacks,
             "draws": Drawn.any,
+            "agreed": self._plan.agreed,
             "logs": snapshot.encode(_plain(self.logs), arrays, "logs"),
         }
         if self._plan.sketches is not None:

@@ -4,38 +4,31 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
+import tensorflow as tf
 
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.ledger import writer as ledger
-from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
 from tfrun.engine import host_collective, variable_values
 from tfrun.engine.trained_model import build_first, resume_with_logs
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
-from tfrun.job.world import may_stay, world
+from tfrun.job.world import world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import (
-    between_trainings,
-    finished_calls,
-    leave_round,
-    next_round,
-    share_snapshot,
-    snapshot,
-)
+from tfrun.state import finished_calls, leave_round, snapshot
 from tfrun.state.callback_state import append_to_logs
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
 from tfrun.state.fit_keeper import FitKeeper, iterations_of
-from tfrun.state.session import GoesOn, Meter, Session
+from tfrun.state.session import GoesOn, Meter
 from tfrun.state.snapshot import Snapshot
+from tfrun.state.staying_session import StayingSession
 
 _PAST = (
     "the state that fit goes on from has {} epochs behind it, and fit is to end after {}: its "
@@ -47,7 +40,7 @@ class SessionCallback(keras.callbacks.LambdaCallback):
     """Tells a session what happens in its `fit`."""
 
 
-class FitSession(Session[FitKeeper]):
+class FitSession(StayingSession):
     """What recovery has to do with one `fit`."""
 
     keeps: ClassVar[type[FitKeeper]] = FitKeeper
@@ -70,13 +63,9 @@ class FitSession(Session[FitKeeper]):
         self._reads = FitData(
             model, call.arguments, plan, on_servers=self.on_servers, stayed=stayed
         )
-        self._callbacks: Sequence[Any] = ()
         self._kept = goes_on.state if goes_on else None  # the state, until it is given back
-        self._at = ResumePoint(0)  # the place of `_kept` in the data
-        self._steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
         self._together = 1  # steps of the last execution
         self._progress = None if self.on_servers else progress.own()
-        self._said: str | None = None  # why it could not stay
 
     # --- calls that are done -----------------------------------------------------------------
 
@@ -136,12 +125,19 @@ class FitSession(Session[FitKeeper]):
 
     def train_begins(self) -> None:
         """The model is built, and its metrics; its train function is not traced yet."""
-        model, commit = self._model, None if self._strategy is None else _commit(self._model)
+        if self._goes_on is not None and self._goes_on.waits:
+            self._wait_for_a_place()
+        model, commit = (
+            self._model,
+            None if self._strategy is None else commits.of_model(self._model),
+        )
         self.keeper = self.keeps(model, commit, self._callbacks, self._plan, call=self.number)
         if self._progress:
             self._progress.begins()
         self._count()
         self._say_whether_it_stays(self.why_not_stay())
+        if not settings().rehearses:
+            self.watch_steps()
         kept = self._kept
         self._reads.training_begins(kept)
         build_first(self._model, False)
@@ -176,6 +172,8 @@ class FitSession(Session[FitKeeper]):
         keeper.logs = snapshot.decode(kept.values["logs"], kept.arrays)
         self._kept = None
         self._count()
+        if self._goes_on is not None:
+            self.joins()
         self.resumed(kept, self._steps)
 
     def step_begins(self) -> None:
@@ -190,9 +188,11 @@ class FitSession(Session[FitKeeper]):
         if self._progress:
             self._progress.step_begins()
         self._meter.begins()
+        self._in_step = True
 
     def step_returned(self, done: int, logs: dict[str, Any] | None) -> None:
         assert self.keeper is not None and self._training is not None
+        self._in_step = False
         self._together = done + self.keeper.ahead - self.keeper.place.step
         self._meter.returned(self._together)
         self._steps += self._together
@@ -230,14 +230,19 @@ class FitSession(Session[FitKeeper]):
         """All callbacks have seen the step end."""
         assert self.keeper is not None
         place, logs = self.keeper.place, self.keeper.logs
-        if not self.has_stepped and not settings().rehearses:
+        if (self._tells_step or not self.has_stepped) and not settings().rehearses:
+            self._tells_step = False
             self.first_steps(place, self._iterations(), self._together)
         done = place.step - self.keeper.ahead
         made, step = self._together, self._steps
         if settings().rehearses:
             self._reads.rehearse_validation()
-            raise PeersLeft  # all is traced
-        self.after_steps(epoch=place.epoch, in_epoch=done, step=step, made=made, logs=logs)
+            error = tf.errors.UnavailableError(None, None, "all is traced: others have its place")
+            raise PeersLeft from error
+        try:
+            self.after_steps(epoch=place.epoch, in_epoch=done, step=step, made=made, logs=logs)
+        except PeersLeft as error:  # others come, or a machine goes
+            self.go_on_here(error)
 
     def epoch_trained(self) -> None:
         """The epoch's steps are done; what comes has its own time."""
@@ -268,71 +273,6 @@ class FitSession(Session[FitKeeper]):
         optimizer = getattr(model, "optimizer", None)
         return Saved(model=model, optimizer=optimizer, variables=found)
 
-    def why_not_stay(self) -> str:
-        if self._strategy is None or not may_stay():
-            return "the job does not say --in-place"
-        if host_collective.current() is None:
-            return "its workers use TensorFlow's collectives"
-        return self._reads.why_not_again
-
-    def _say_whether_it_stays(self, why_not: str) -> None:
-        if self._strategy is not None and may_stay() and why_not != self._said:
-            self._said = why_not
-            channel.emit(reports.CanStay(can=not why_not, why=why_not))
-
-    def goes_on(self, error: BaseException) -> GoesOn | None:
-        """Takes this training into the job's next round, in this process.
-
-        Returns:
-          Where it goes on; None where it cannot.
-        """
-        is_peers = isinstance(error, PeersLeft) or is_peer_error(type(error).__name__, str(error))
-        if not is_peers or self.why_not_stay():
-            return None
-        leave_round.keeping()
-        stayed = not settings().rehearses
-        if not stayed and not isinstance(error, PeersLeft):
-            return None
-        mine, stand = None, between_trainings.stand(self.number)
-        if stayed:
-            mine = self._state_here(whole=False)
-            if mine is None and self.keeper:  # in the middle of a step that cannot be undone
-                return None
-        if mine is not None:
-            stand = (*mine.place, int(mine.values["began"]), int(mine.values["trained"]))
-        is_whole = not host_collective.made_alone()
-        try:
-            state = next_round.enter(
-                self._strategy,
-                stand,
-                mine,
-                self._whole_state,
-                self._iterations(),
-                self.keep,
-                is_whole=is_whole,
-            )
-        except share_snapshot.Apart:
-            self.keep()
-            raise PeersLeft from error
-        return GoesOn(number=self.number, state=state, stayed=stayed)
-
-    def _state_here(self, *, whole: bool = True) -> Snapshot | None:
-        """The newest whole state; None at the beginning, and where there is none."""
-        kept = self._kept
-        if kept is None:
-            return self.keeper.state(whole=whole) if self.keeper else None
-        if not whole or self._goes_on is None:
-            return kept
-        # What is to be given back, and what variables hold already.
-        missing = {n: v for n, v in self._saved().variables.items() if n not in kept.arrays}
-        held = zip(missing, variable_values.hold(list(missing.values())), strict=True)
-        return replace(kept, arrays={**{n: v.numpy() for n, v in held}, **kept.arrays})
-
-    def _whole_state(self) -> Snapshot:
-        kept = self._state_here()
-        assert kept is not None
-        return kept
-
     def failed(self, error: BaseException) -> None:
         """Keeps the state when a peer's end has cut the call off.
 
@@ -348,9 +288,6 @@ class FitSession(Session[FitKeeper]):
         """Takes back what `fit` was told."""
         self._meter.closes()
         super().close()
-        host_collective.make_alone(wanted=False)
-        self._say_whether_it_stays("it is in no fit")
-        leave_round.between_trainings(stays=self._strategy is not None and may_stay())
         if self._progress:
             self._progress.other()
         self._model._initial_epoch = 0
@@ -363,11 +300,3 @@ class FitSession(Session[FitKeeper]):
 
     def _iterations(self) -> int:
         return self.keeper.iterations() if self.keeper else 0
-
-
-def _commit(model: Any) -> commits.Commit:
-    """The model's commit, with a train function that is traced with it."""
-    made, is_new = commits.made_for(variable_values.optimizers_of(model), model.metrics_variables)
-    if is_new:
-        model.make_train_function(force=True)
-    return made

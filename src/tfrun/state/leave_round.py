@@ -22,7 +22,7 @@ import tensorflow as tf
 from tfrun.engine import host_collective
 from tfrun.job import reports
 from tfrun.job.settings import settings
-from tfrun.process import channel
+from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
 from tfrun.state import leaving, save_on_preemption, snapshot
 from tfrun.state.leaving import Deed, Heard, Stand
@@ -31,6 +31,7 @@ from tfrun.state.snapshot import Place
 ROUND = "round"  # what an agent says to one that stays: its place in the next round
 GO_SECONDS = 1.0
 REST_SECONDS = 2.0  # so long the training's own thread has to notice by itself
+STAY_SECONDS = 9.0  # and so long where it then stays: the controller ends it a second later
 LOOK_SECONDS = 0.5  # from look to look at where it stands
 LOOKS = 4  # at a worker that is about to be ended
 
@@ -39,7 +40,7 @@ _keeping = 0  # calls of `fit` that catch what ends them
 # one that a peer's end has cut off, and what ends one.
 _kept_by: list[Callable[[], None]] = []  # keeps the state of one that waits for the next round
 _open: dict[Callable[[], None], Callable[[], None]] = {}
-_between = False  # two trainings; it can come to the second one in another round
+_stays = False  # it can go on in another round, in a training or on its way to the next one
 _stand, _standing = Stand.TRAINS, threading.Lock()
 _keeps = threading.Event()  # of this round: the training's own thread keeps the state
 _placed = threading.Event()  # it has been given its place in the next round
@@ -115,18 +116,18 @@ def keeping() -> None:
 
 
 def keeps() -> bool:
-    """Whether a call of this worker catches what ends it."""
-    return _keeping > 0
+    """Whether this worker is in a training, a `fit` or a loop, which keeps its state."""
+    return _keeping > 0 or bool(_open)
 
 
 def nothing_to_keep() -> None:
     """Of a worker that is in no training: what earlier ones have left is kept already."""
 
 
-def between_trainings(*, stays: bool) -> None:
-    """The script has ended a training; with `stays` it goes on to the next one in this process."""
-    global _between
-    _between = stays
+def can_stay(*, can: bool) -> None:
+    """Says whether this worker can go on in another round, in this training or the next."""
+    global _stays
+    _stays = can
 
 
 def leave_if_told() -> None:
@@ -148,7 +149,7 @@ def keep_state() -> bool:
 
 def script_ended() -> None:
     """Called when the script has come to its end: what is open is over."""
-    between_trainings(stays=False)
+    can_stay(can=False)
     were_open = list(_open.values())
     for close in were_open:
         close()
@@ -192,6 +193,7 @@ def _take_place() -> None:
     global _keeps, _regroup_wanted
     _regroup_wanted = False
     _keeps = threading.Event()  # who looks at the round before goes on to see its own set
+    host_collective.begin_anew()
     _hear(Heard.PLACED)
     _placed.set()
 
@@ -202,7 +204,7 @@ def _leave() -> None:
             for keep in _kept_by:
                 keep()
             _end()
-        case Deed.LEAVE if _keeping or _open or _between:
+        case Deed.LEAVE if _keeping or _open or _stays:
             name, keeps = "tfrun leaving", _keeps
             threading.Thread(target=_leave_at_rest, args=(keeps,), name=name, daemon=True).start()
             abort_collectives()
@@ -212,8 +214,12 @@ def _leave() -> None:
 
 def _leave_at_rest(keeps: threading.Event) -> None:
     """Keeps the state and leaves, where the training's own thread does not come to it."""
-    until, is_kept = time.monotonic() + REST_SECONDS, False
+    until = time.monotonic() + (STAY_SECONDS if _stays else REST_SECONDS)
+    is_kept = False
     while not keeps.wait(LOOK_SECONDS):
+        mine = progress.own() if _stays else None
+        if mine is not None and mine.is_in_usual_step():
+            continue  # it comes to a sum, which fails, and stays
         # Sooner than it leaves: who has kept an earlier step may end those who are slow.
         is_kept = is_kept or _keep_aside()
         if is_kept and not keeps.is_set() and time.monotonic() >= until:
@@ -257,8 +263,7 @@ def abort_collectives() -> None:
     """
     from tensorflow.python.eager import context
 
-    if group := host_collective.current():
-        group.abort("a peer has left the round")
+    if host_collective.abort("a peer has left the round"):
         return  # TensorFlow's own are not used, and stay aborted
     here: Any = context.context()
     here.abort_collective_ops(

@@ -6,13 +6,15 @@ round, and connects with the workers of that; all go on from the state of the on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from tfrun.collective import stamps
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import compression, host_collective, multi_worker
 from tfrun.job import holding, world
@@ -21,47 +23,58 @@ from tfrun.job.settings import VARIABLE, settings
 from tfrun.process import progress
 from tfrun.process.files import install as files
 from tfrun.state import durable_checkpoints, leave_round, share_snapshot
+from tfrun.state.share_snapshot import Apart, Stand, UnfitSuccessor
 from tfrun.state.snapshot import Place, Snapshot
 
 
 def enter(
     strategy: Any,
-    stand: tuple[int, ...],
+    stand: Stand,
     mine: Snapshot | None,
     whole: Callable[[], Snapshot],
     step: int,
     keep: Callable[[], None],
-    *,
-    is_whole: bool = True,
 ) -> Snapshot | None:
     """Waits for the next round and connects with its workers.
 
     Args:
       strategy: that of the training.
-      stand: how far it is, see `share_snapshot.level`.
-      mine: what the variables do not hold of its state; None at its beginning.
+      stand: how far it is.
+      mine: what the variables do not hold of its state; None where it has none.
       whole: all of its state.
       step: of the training, in all.
       keep: writes the state to the machine's memory.
-      is_whole: see `share_snapshot.level`.
 
     Returns:
-      The state to go on from: variables that it lacks hold it already. None at the beginning.
+      The state to go on from: variables that it lacks hold it already. None where nobody has any.
 
     Raises:
-      Apart: the others are in another training.
+      Apart: the others are elsewhere in the script, or all are apart.
     """
-    place = mine.place if mine else Place(call=stand[0])
+    place = mine.place if mine else Place(call=stand.call)
     while True:
         _move(leave_round.wait_for_round(place, step, keep))
         try:
-            with progress.pausing():
+            with progress.pausing(), _in_no_call():
                 resolver = multi_worker.resolver()
                 host_collective.rejoin(strategy, resolver, compression.wanted())
-                return share_snapshot.level(strategy, stand, mine, whole, is_whole=is_whole)
+                return share_snapshot.level(strategy, stand, mine, whole)
+        except UnfitSuccessor:  # it leaves, and the others go on without
+            if not stand.stayed:
+                raise Apart from None
         except tf.errors.OpError as error:  # another one has gone meanwhile
             if not is_peer_error(type(error).__name__, str(error)):
                 raise
+
+
+@contextlib.contextmanager
+def _in_no_call() -> Iterator[None]:
+    """While it lasts, workers may be in different calls of the script: they are about to ask."""
+    before = stamps.stand(stamps.ScriptPlace())
+    try:
+        yield
+    finally:
+        stamps.stand(before)
 
 
 def _move(said: str) -> None:

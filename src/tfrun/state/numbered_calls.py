@@ -43,8 +43,8 @@ def before_next(action: Callable[[], None]) -> None:
 
 def target(strategy: Any | None, folder: Path, *, on_servers: bool = False) -> Place | None:
     """Where the script's earlier run had come to; None in a first run. A collective, once."""
-    if settings().rehearses:  # what its variables hold comes from the others
-        return Place(call=settings().rehearses_call)
+    if settings().rehearses and not _target:  # what its variables hold comes from the others
+        _target.append(Place(call=settings().rehearses_call))
     if not _target:
         durable_checkpoints.fetch_into(folder, rather_disk=on_servers)
         done = snapshot.last_call(folder)

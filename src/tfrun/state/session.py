@@ -61,12 +61,14 @@ class GoesOn:
     Attributes:
       number: of the training in the script.
       state: in which it does; None where it is at its beginning.
+      waits: it has no place yet: a successor that waits for one when all has been made.
       stayed: this process has trained in the round before; else it has rehearsed.
     """
 
     number: int
     state: Snapshot | None
     stayed: bool
+    waits: bool = False
 
 
 class Session(Generic[K]):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfrun.engine.agree import bytes_from, sum_over_workers
+from tfrun.checkpoint.side_files import as_plain, as_they_were
+from tfrun.collective.handing_on import neighbours
+from tfrun.engine.agree import bytes_given, give, sum_over_workers
 from tfrun.job import files
 from tfrun.job.world import world
 from tfrun.state import no_room, snapshot
@@ -39,59 +42,124 @@ def fetch(strategy: Any | None, path: Path, *, has: bool) -> Snapshot | None:
     having = _rows(strategy, np.array([mine is not None], np.int64))[:, 0]
     if having.all() or not having.any():
         return mine
-    is_source = world().rank == int(np.argmax(having))
-    blob = _given(strategy, path.read_bytes() if is_source else None)
+    blob = bytes_given(strategy, path.read_bytes() if mine else None, having.astype(bool).tolist())
     if mine is None:
         _leave(path, blob)
         mine = snapshot.parse(blob)
     return mine
 
 
+class Stand(NamedTuple):
+    """How far a worker is that has its state in its process.
+
+    Attributes:
+      call: the number of its training in the script.
+      epoch: of that; -1 where it has no state of it: it is at its beginning, or before that.
+      step: of that; without a state what else tells two places of the script from each other.
+      began: the epoch has begun, for all callbacks.
+      trained: all steps of the epoch are done.
+      stayed: it has been in the round before; else it has rehearsed.
+      is_whole: its variables hold what those of all others do that are as far.
+    """
+
+    call: int
+    epoch: int = -1
+    step: int = 0
+    began: bool = False
+    trained: bool = False
+    stayed: bool = True
+    is_whole: bool = True
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """What tells which of two is further."""
+        return tuple(map(int, self[:5]))
+
+
+class Apart(Exception):
+    """Workers that stay are in different places of the script, where one cannot join the others."""
+
+
+class UnfitSuccessor(Exception):
+    """One of the workers has prepared for another place than that where the others are."""
+
+
+def source(stands: Sequence[Stand]) -> int | None:
+    """Decides whose state all go on from: a worker's number; None where each has it. Pure.
+
+    Raises:
+      Apart, UnfitSuccessor: see there.
+    """
+    stayed = [stand for stand in stands if stand.stayed]
+    newest = max(stayed, key=lambda stand: stand.place)
+    are_level = all(stand.place == newest.place and stand.is_whole for stand in stayed)
+    has_state = newest.epoch >= 0
+    if any(stand.call != newest.call for stand in stayed) or not (are_level or has_state):
+        raise Apart
+    if len(stayed) < len(stands):
+        fit = has_state and all(stand.call == newest.call for stand in stands)
+        if not fit:
+            raise UnfitSuccessor
+    elif are_level:
+        return None
+    return stands.index(newest)
+
+
 def level(
     strategy: Any,
-    stand: tuple[int, ...],
-    mine: Snapshot | None,
+    mine: Stand,
+    state: Snapshot | None,
     whole: Callable[[], Snapshot],
-    *,
-    is_whole: bool,
 ) -> Snapshot | None:
     """The state that all go on from, of those that workers hold in their processes; a collective.
 
     Args:
       strategy: that of the training.
-      stand: how far this worker is, the number of its training first, then its epoch, below zero
-        where it has no state; as long on all.
-      mine: what its variables do not hold of its state.
+      mine: how far this worker is.
+      state: what its variables do not hold of its state.
       whole: all of it.
-      is_whole: its variables hold what all others' do that are as far.
 
     Returns:
-      `mine` where none is further.
+      `state` where none is further.
 
     Raises:
-      Apart: they are in different trainings, or at the beginning of one that some cannot begin.
+      Apart, UnfitSuccessor: as of `source`, on all workers.
     """
-    told = _rows(strategy, np.array((*stand, is_whole), np.int64)).tolist()
-    rows = [tuple(row[:-1]) for row in told]
-    newest, are_whole = max(rows), all(row[-1] for row in told)
-    if are_whole and all(row == newest for row in rows):
-        return mine
-    if newest[1] < 0 or any(row[0] != newest[0] for row in rows):
-        raise Apart
-    is_source = world().rank == rows.index(newest)
-    blob = _given(strategy, snapshot.data_of(whole()) if is_source else None)
-    has_it = is_source or (are_whole and stand == newest)
-    return mine if has_it else snapshot.parse(blob)
+    rows = _rows(strategy, np.array(mine, np.int64)).tolist()
+    stands = [Stand(*row) for row in rows]
+    found = source(stands)
+    if found is None:
+        return state
+    place, are_whole = stands[found].place, all(stand.is_whole for stand in stands)
+    has = [are_whole and stand.stayed and stand.place == place for stand in stands]
+    has[found] = True
+    given = _given(strategy, whole, has)
+    return state if given is None else given
 
 
-def _given(strategy: Any, data: bytes | None) -> bytes:
-    """What the one worker that has it gives to all; None on the others."""
-    length = int(sum_over_workers(strategy, np.array([len(data or b"")], np.int64))[0])
-    return bytes_from(strategy, data or b"", length, is_source=data is not None)
+def _given(strategy: Any, whole: Callable[[], Snapshot], has: list[bool]) -> Snapshot | None:
+    """The state that some workers hold, on one that lacks it, straight from their memory.
 
-
-class Apart(Exception):
-    """Workers that stay are in different trainings of the script."""
+    Args:
+      strategy: that of the training.
+      whole: the state, where this worker holds it.
+      has: whether each worker does, by rank.
+    """
+    here = world().rank
+    header, arrays = b"", {}
+    if has[here] and neighbours(here, has)[1]:  # else nobody asks for its own
+        kept = whole()
+        arrays, dtypes = as_plain(kept.arrays)
+        kinds = [[name, array.dtype.name, array.shape] for name, array in arrays.items()]
+        header = json.dumps({**kept.meta, "arrays": kinds, "dtypes": dtypes}).encode()
+    header = bytes_given(strategy, header, has)
+    if not has[here]:
+        meta = json.loads(header)
+        arrays = {name: np.empty(shape, dtype) for name, dtype, shape in meta["arrays"]}
+        give(strategy, list(arrays.values()), has)
+        return Snapshot.of(meta, as_they_were(arrays, meta["dtypes"]))
+    give(strategy, list(arrays.values()), has)
+    return None
 
 
 def _leave(path: Path, blob: bytes) -> None:

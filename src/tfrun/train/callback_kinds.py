@@ -63,6 +63,29 @@ def for_this_worker(callback: Any) -> Any:
     return callback
 
 
+def take_chiefs_part(callbacks: Iterable[Any], verbose: Any) -> bool:
+    """Has callbacks do what the chief's do, of a worker that has become it in the midst of a `fit`.
+
+    Args:
+      callbacks: all of them.
+      verbose: what `fit` was given.
+
+    Returns:
+      False where one of them has to begin anew for that: it may have a file to open.
+    """
+    callbacks = list(callbacks)
+    writers = [one for one in callbacks if isinstance(one, ChiefOnly)]
+    if not all(isinstance(one.callback, keras.callbacks.ModelCheckpoint) for one in writers):
+        return False
+    for one in writers:
+        one.take_part()
+    for one in callbacks:
+        if isinstance(one, keras.callbacks.ProgbarLogger):
+            one.set_params({"verbose": verbose, "epochs": one.epochs, "steps": one.target})
+            one.progbar = None  # it shows nothing
+    return True
+
+
 def acts_on_batches(callbacks: Iterable[Any], hooks: tuple[str, ...]) -> bool:
     """True when code other than Keras's passive callbacks runs in one of `hooks`.
 

@@ -59,6 +59,10 @@ class ChiefOnly(StandIn):
         self._live = {"set_model", *filter(self._has_own, _HOOKS)}
         self._call("set_model", model)
 
+    def take_part(self) -> None:
+        """From now on this worker is the chief."""
+        self._here = True
+
     def _has_own(self, hook: str) -> bool:
         """True when the callback does something in `hook`: entering local mode costs a step."""
         names = (hook, hook.replace("on_train_batch", "on_batch"))  # Keras's base calls the other
@@ -132,11 +136,11 @@ class RestoreEverywhere(ChiefOnly):
         model: Any = self.model
         found = self._here and tf.io.gfile.exists(self.callback.backup_dir)
         plan = np.array([found, model._initial_epoch or 0], np.int64)
-        (plan,) = from_chief(self._strategy, [plan], is_chief=self._here)
+        (plan,) = from_chief(self._strategy, [plan])
         if not plan[0]:
             return
         variables = [*model.variables, *(model.optimizer.variables if model.optimizer else ())]
-        values = from_chief(self._strategy, [v.numpy() for v in variables], is_chief=self._here)
+        values = from_chief(self._strategy, [v.numpy() for v in variables])
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
         model._initial_epoch = int(plan[1])

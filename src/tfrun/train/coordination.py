@@ -52,10 +52,19 @@ class SharedStop(keras.callbacks.Callback):
       flags: of the model, those that some callback of some worker may set at single batches:
         "stop_training", "stop_evaluating", "stop_predicting".
       counter: counts this worker's samples of an epoch.
+      go_on: is called when the others cannot be asked after a step, as one has gone; raises where
+        `fit` cannot go on after that. They are asked again after the next step.
     """
 
-    def __init__(self, strategy: Any, flags: Collection[str], counter: SampleCounter) -> None:
+    def __init__(
+        self,
+        strategy: Any,
+        flags: Collection[str],
+        counter: SampleCounter,
+        go_on: Callable[[Exception], None] | None = None,
+    ) -> None:
         super().__init__()
+        self._go_on, self._asks_again = go_on, False
         self._strategy, self._flags, self._counter = strategy, flags, counter
         self._wanted = False
         self.samples = 0.0  # of the last epoch, on all workers
@@ -64,10 +73,18 @@ class SharedStop(keras.callbacks.Callback):
         self._wanted = False
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if "stop_training" in self._flags:
-            self._agree("stop_training")
-            return
         model: Any = self.model
+        if "stop_training" in self._flags:
+            wanted = model.stop_training = model.stop_training or self._asks_again
+            self._asks_again = False
+            try:
+                self._agree("stop_training")
+            except Exception as error:
+                if self._go_on is None:
+                    raise
+                self._go_on(error)
+                self._asks_again, model.stop_training = wanted, False
+            return
         if model.stop_training:
             self._wanted, model.stop_training = True, False
 

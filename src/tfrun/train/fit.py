@@ -22,7 +22,7 @@ from tfrun.engine.local_mode import (
     refused,
 )
 from tfrun.job.settings import settings
-from tfrun.job.world import world
+from tfrun.job.world import may_stay, world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
 from tfrun.ps import server_strategy
@@ -86,6 +86,9 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
     if on_servers:
         from tfrun.ps.server_session import ServerSession as kind  # most jobs have no servers
     session = kind(model, strategy, call, plan, folder, meter)
+    verbose = call.arguments.get("verbose", "auto")
+    if trial is None:
+        session.take_part = functools.partial(callback_kinds.take_chiefs_part, verbose=verbose)
     given = _flat(call.arguments.get("callbacks"))
     if session.is_done:
         history = session.replay(given, functools.partial(_build, original, call, plan))
@@ -102,7 +105,8 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
         as_given = dict(call.arguments)
         while True:
             try:
-                history = _fit(original, model, call, plan, strategy, arrange)
+                go_on = session.go_on_here
+                history = _fit(original, model, call, plan, strategy, arrange, go_on)
                 session.keep_result(history, given)
                 return history
             except (Exception, PeersLeft) as error:
@@ -119,10 +123,15 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
             before = plan
             plan = _plan(model, call.arguments, on_servers)
             before.again(plan)
+            if goes_on.state is not None:
+                plan.agreed = goes_on.state.values["agreed"]
+                session.stands_apart()
+            elif goes_on.waits:
+                plan.agreed = before.agreed
             model._eval_epoch_iterator = None
-            meter = StepMeter(step_clock.of(strategy), fetches=True)
+            meter, take_part = StepMeter(step_clock.of(strategy), fetches=True), session.take_part
             session = kind(model, strategy, call, plan, folder, meter, goes_on)
-            arrange = session.arrange
+            session.take_part, arrange = take_part, session.arrange
 
 
 def _plan(model: keras.Model, arguments: Mapping[str, Any], on_servers: bool) -> FitPlan:
@@ -149,6 +158,7 @@ def _fit(
     plan: FitPlan,
     strategy: Any | None,
     arrange: Callable[[list[Any], Callable[[int], int]], list[Any]],
+    go_on: Callable[[Exception], None] | None = None,
 ) -> Any:
     """Runs Keras's `fit` with the callbacks arranged so that all workers stay together."""
     given = _flat(call.arguments.get("callbacks"))
@@ -165,32 +175,33 @@ def _fit(
         reads |= callback_kinds.acts_on_batches(given, callback_kinds.TEST_BATCH)
         with plan.runs(), _logs_of_replicas(model, reads, "train_function", "test_function"):
             return original(*call.args, **call.kwargs)
-    train, test, global_logs, sees_steps, has_loaded = before_call(
-        strategy,
-        call,
-        [
-            callback_kinds.acts_on_batches(given, callback_kinds.TRAIN_BATCH),
-            callback_kinds.acts_on_batches(given, callback_kinds.TEST_BATCH),
-            callback_kinds.reads_batch_logs(given),
-            steps_per_execution.sees_every_step(given),
-            loading.weights_were_noted(),
-        ],
-    )
-    if has_loaded:
+    mine = [
+        callback_kinds.acts_on_batches(given, callback_kinds.TRAIN_BATCH),
+        callback_kinds.acts_on_batches(given, callback_kinds.TEST_BATCH),
+        callback_kinds.reads_batch_logs(given),
+        steps_per_execution.sees_every_step(given),
+        loading.weights_were_noted(),
+    ]
+    is_new = plan.agreed is None  # else it goes on, and others of its workers are in it already
+    plan.agreed = plan.agreed or before_call(strategy, call, mine)
+    train, test, global_logs, sees_steps, has_loaded = plan.agreed
+    if has_loaded and is_new:
         loading.check_weights(strategy, model)
     plan.pace = steps_per_execution.pace_of(model, strategy, sees_steps=sees_steps)
+    wanted = call.arguments.get("verbose", "auto")
     verbose = _verbose(call)
     counter, steps = SampleCounter(), StepCounter()
     flags = {"stop_training": train, "stop_evaluating": test}
-    stop = SharedStop(strategy, [flag for flag, acts in flags.items() if acts], counter)
+    stop = SharedStop(strategy, [flag for flag, acts in flags.items() if acts], counter, go_on)
     callbacks: list[Any] = [callback_kinds.for_this_worker(callback) for callback in given]
-    callbacks += _defaults(given, verbose)
+    # Whoever may become the chief in the midst of the call has what that needs.
+    callbacks += _defaults(given, wanted if may_stay() else verbose)
     if own_steps.has_own(model, own_steps.LOGGING):
         callbacks.insert(0, SharedLogs(strategy))
     if every := settings().sync_check:
         callbacks.append(sync_checks.SyncCheck(every))
     callbacks += [counter, steps, stop]
-    if channel.is_open() and world().is_chief:
+    if channel.is_open() and (world().is_chief or may_stay()):
         callbacks.append(FitReport(lambda: stop.samples, steps))
     _set_callbacks(call, arrange(callbacks, steps.executed))
     forget_functions(model)

@@ -111,7 +111,7 @@ def tracked_samples(model: Any) -> float:
 
 
 class FitReport(keras.callbacks.Callback):
-    """Sends "fit_begin", "epoch_end" and "fit_end" up the worker's channel.
+    """Sends "fit_begin", "epoch_end" and "fit_end" up the chief's channel.
 
     Args:
       samples: returns the samples of the epoch that just ended, over all workers.
@@ -140,7 +140,7 @@ class FitReport(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._start = time.perf_counter()
         params = self.params or {}
-        channel.emit(reports.FitBegin(epochs=params.get("epochs"), steps=params.get("steps")))
+        _tell(reports.FitBegin(epochs=params.get("epochs"), steps=params.get("steps")))
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch_start, self._epoch_steps = time.perf_counter(), 0
@@ -154,12 +154,17 @@ class FitReport(keras.callbacks.Callback):
         self._steps += self._epoch_steps
         self._samples += samples
         fields = _rates(self._epoch_steps, samples, seconds)
-        channel.emit(reports.EpochEnd(epoch=epoch, **fields, logs=dict(logs or {})))
+        _tell(reports.EpochEnd(epoch=epoch, **fields, logs=dict(logs or {})))
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         seconds = time.perf_counter() - self._start
         fields = _rates(self._steps, self._samples, seconds)
-        channel.emit(reports.FitEnd(**fields, logs=dict(logs or {})))
+        _tell(reports.FitEnd(**fields, logs=dict(logs or {})))
+
+
+def _tell(report: reports.Report) -> None:
+    if world().is_chief:
+        channel.emit(report)
 
 
 def _rates(steps: int, samples: int, seconds: float) -> dict[str, Any]:

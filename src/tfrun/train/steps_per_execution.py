@@ -22,7 +22,6 @@ from tfrun.engine.local_mode import in_local_mode
 from tfrun.engine.multi_step_function import Executions
 from tfrun.engine.scopes import default_strategy
 from tfrun.job.settings import WorkerSettings, settings
-from tfrun.job.world import world
 from tfrun.ps import server_strategy
 from tfrun.state.callback_state import inner
 from tfrun.train import callback_kinds, trial
@@ -129,7 +128,7 @@ class FitPace:
             step, graph = (statistics.median(row[i] for row in rows) for i in (0, 1))
             steps = np.array([chosen(step, step - graph)], np.int64)
             if self._strategy is not None:
-                (steps,) = from_chief(self._strategy, [steps], is_chief=world().is_chief)
+                (steps,) = from_chief(self._strategy, [steps])
             self._steps = int(steps[0])
 
 

@@ -17,7 +17,7 @@ import tfrun
 
 EPOCHS, WAITS_AT, SECONDS = 20, 12, 120
 victim, step = map(int, sys.argv[1:3])
-began = tfrun.world()
+began, begun = tfrun.world(), []
 keras.utils.set_random_seed(1)
 random = np.random.default_rng(0)
 x = random.normal(size=(96, 8)).astype("float32")
@@ -40,6 +40,9 @@ class Dies(keras.callbacks.Callback):
         super().__init__()
         self.made = 0
 
+    def on_train_begin(self, logs=None):
+        begun.append(began.rank)  # a callback gets back what it has remembered
+
     def on_train_batch_end(self, batch, logs=None):
         self.made += 1
         if self.made == step and began.rank == victim and began.round == 0:
@@ -59,3 +62,4 @@ history = model.fit(
 )  # fmt: skip
 weights = b"".join(np.ascontiguousarray(w).tobytes() for w in model.get_weights())
 print("BITS", hashlib.sha256(weights).hexdigest(), sorted(history.history.items()), flush=True)
+print("BEGUN", len(begun), flush=True)

@@ -13,8 +13,9 @@ from tfrun.data.keras.fit_plan import Resume
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.position import Position
 from tfrun.data.order.shards import Replicas
-from tfrun.data.pipeline import FOREVER, as_endless, batches
+from tfrun.data.pipeline import FOREVER, Traced, as_endless, batches
 from tfrun.job import holding
+from tfrun.job.world import world
 
 
 class DistributedView(tf.distribute.DistributedDataset):
@@ -28,7 +29,7 @@ class DistributedView(tf.distribute.DistributedDataset):
     """
 
     def __init__(self, dataset: Dataset, strategy: tf.distribute.Strategy) -> None:
-        self.dataset, self.strategy = dataset, strategy
+        self.dataset, self.strategy, self._traced = dataset, strategy, Traced()
         self._among: division.Whom = division.of_call(strategy, "a distributed tfrun.Dataset")
 
     def __iter__(self) -> Iterator[Any]:
@@ -64,7 +65,7 @@ class DistributedView(tf.distribute.DistributedDataset):
         def of_this_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
             here = division.mine(self.strategy, context, self._among, anew=True)
             replicas.append(here)
-            return wrap(batches(self.dataset.plan, here, start, stop, skip))
+            return wrap(batches(self.dataset.plan, here, start, stop, skip, self._traced))
 
         made = self.strategy.distribute_datasets_from_function(of_this_worker)
         return made, replicas[0]
@@ -107,7 +108,10 @@ class Feed(DistributedView):
         self._iterator: Any = None
         self._tape = ledger.Tape()
         self._moves = holding.moves  # of replicas, before the iterator was made
+        self._round = world().round  # likewise
         self._next = -1  # the step that the iterator will give next
+        self._count = 1  # steps of the execution that was given last
+        self._stop = 0  # the step after the epoch's last one
         self._begin, self._sought, self._resumes = Position(), False, False
         self._pass_by = False  # the whole of the next epoch
         self._looks = looks_first
@@ -129,6 +133,10 @@ class Feed(DistributedView):
             self._iterator, self._resumes, self._looks = None, self._sought, False
             self.dataset.advance(self._begin)
 
+    def get_ready(self) -> None:
+        """Traces what `_at` needs, wherever that will be."""
+        self._distributed(0, 1, self._wrapped)
+
     def passed(self) -> None:
         """Notes that this whole `fit` was done in an earlier round."""
         ledger.open_tape(self.dataset, self._begin, how="passed")
@@ -147,7 +155,7 @@ class Feed(DistributedView):
     def goes_on(self) -> None:
         """Notes that all before the place where this feed begins is in the state of the job."""
         ledger.open_tape(self.dataset, self._begin, how="resumed")
-        self._how, self._left = "next", self._begin
+        self._how, self._left, self._round = "next", self._begin, world().round
 
     def executions(self) -> Iterator[tuple[int, int, Any]]:
         """Yields (first step, last step, iterator) for each execution of one Keras epoch."""
@@ -158,29 +166,45 @@ class Feed(DistributedView):
         done = self.dataset.position.count(steps) if self.training else 0
         first = done % self.epoch_steps if self._resumes else 0
         self._resumes = False
-        iterator, tape = self._at(done, done + self.epoch_steps - first)
-        skip = self._skip_at(done)  # of this step alone
+        self._stop = done + self.epoch_steps - first
+        self._at(done, self._stop)
         for step in range(first, self.epoch_steps, size):
             if self._moves != holding.moves:
-                iterator, tape = self._at(done, done + self.epoch_steps - step)
-            count = min(size, self.epoch_steps - step)
-            self._next = done + count
+                self._at(done, self._stop)
+            self._count = min(size, self.epoch_steps - step)
+            self._take(done, self._count)
             if self.training:
-                self.dataset.advance(Position.of(done + count, steps))
-                for number in range(done, done + count):
-                    tape.taken(*divmod(number, steps), skip)
-                    skip = 0
-            yield step, step + size - 1, iterator
-            done += count
-        tape.settle()
+                self.dataset.advance(Position.of(self._next, steps))
+            yield step, step + size - 1, self._iterator
+            done += self._count
+        self._tape.settle()
+
+    def _take(self, done: int, count: int) -> None:
+        """Notes that so many steps are about to be trained, after `done` ones."""
+        self._next = done + count
+        for number in range(done, self._next) if self.training else ():
+            place = divmod(number, self.dataset.steps_per_epoch)
+            self._tape.taken(*place, self._skip_at(number))
+
+    def repeat(self, steps: int) -> Any:
+        """Returns an iterator that stands before the execution that is being made, in a new round.
+
+        Args:
+          steps: that it makes, where those are put together of single ones.
+        """
+        count = steps if self._per_execution == 1 else self._count
+        done = self._next - count
+        self._at(done, self._stop)
+        self._take(done, count)
+        return self._iterator
 
     def _skip_at(self, count: int) -> int:
         """What the batch after `count` steps lacks: the first one of all may lack something."""
         first = self._begin.count(self.dataset.steps_per_epoch) if self.training else -1
         return self._begin.skip if count == first else 0
 
-    def _at(self, start: int, stop: int) -> tuple[Any, ledger.Tape]:
-        """Returns an iterator that stands before the step `start`, and the pass's tape."""
+    def _at(self, start: int, stop: int) -> None:
+        """Has the iterator stand before the step `start`, and the tape be its pass's."""
         # An execution of several steps takes what there is: the data has to end with the epoch.
         endless = self.training and self.epoch_steps % self._per_execution == 0
         assert not endless or stop <= self._end, (start, stop, self._end)  # behind it are zeros
@@ -190,16 +214,19 @@ class Feed(DistributedView):
             made, replicas = self._distributed(start, end, self._wrapped, skip)
             self._iterator, self._next = iter(made), start
             place = Position.of(start, self.dataset.steps_per_epoch, skip)
-            if moved:
+            number = world().round
+            if number != self._round and self.training and not self._looks:
+                ledger.open_tape(self.dataset, place, how="resumed")
+                self._how, self._left = "next", place
+            elif moved:
                 self._tape.settle()
-            self._tape = ledger.Tape()
+            self._round, self._tape = number, ledger.Tape()
             if self.training and not self._looks:
                 how, left = self._how, self._left
                 self._tape = ledger.open_tape(self.dataset, place, replicas, how=how, left=left)
                 self._how, self._left = "next", None
-        return self._iterator, self._tape
 
     def _wrapped(self, made: tf.data.Dataset) -> tf.data.Dataset:
         if self._batch_function is not None:
             made = made.map(self._batch_function)
-        return made if self.epoch_steps % self._per_execution else as_endless(made)
+        return made if self.epoch_steps % self._per_execution else as_endless(made, self._traced)

@@ -77,7 +77,8 @@ class EpochsInSequence(PythonEpochIterator):
             yield execution
 
     def reset(self) -> None:
-        if self._again:
+        if self._again:  # what has been begun is given again; and this has been done
+            self._again = self._at >= 0
             return
         super().reset()
         self._at, self._open, self._is_complete = -1, iter(()), True

@@ -94,6 +94,21 @@ class FeedEpochIterator(EpochsInSequence):
         """Whether it can be read anew, from any step on."""
         return self._feed is not None
 
+    def get_ready(self) -> None:
+        """As `Feed.get_ready`."""
+        assert self._feed is not None
+        self._feed.get_ready()
+
+    def resume(self, done: Resume) -> None:
+        """Goes on behind what is done, before anything has been read."""
+        self._resume = done
+        self.reset()
+
+    def repeat(self, steps: int) -> Any:
+        """As `Feed.repeat`."""
+        assert self._feed is not None
+        return self._feed.repeat(steps)
+
     @property
     def why_not_again(self) -> str:
         return "" if self.is_exact else super().why_not_again

@@ -147,6 +147,7 @@ class FitPlan:
       exact: the `tfrun.Dataset` that its arrays have been made, which is the same one where the
         call goes on in another round.
       begins: the place in its `tfrun.Dataset` before the call, and whether somebody had set it.
+      agreed: what the workers have agreed on before the call; None: they have not yet.
       reads_on: the epoch iterator of its training data that goes on, where the call does so in
         another round, in its process; None to make one.
       validation: that of its validation data, once it has been begun, if it has a memory.
@@ -164,6 +165,7 @@ class FitPlan:
     sketches: tuple[Any, Any] | None = None
     exact: Any = None
     begins: tuple[Any, bool] | None = None
+    agreed: list[bool] | None = None
     reads_on: Any = None
     validation: Any = None
 

@@ -65,7 +65,7 @@ class _File:
         self._end, self._fd, self.passes, self.notes = 0, -1, 0, set[str]()
         self._lock = threading.Lock()  # samples are left out by the threads that read
         self._waiting: dict[int, bytes] = {}  # by place: an epoch has about two lines
-        self._path, self._reason = path, ""
+        self._path, self._reason, self._is_closed = path, "", False
         self.add(_fill(json.dumps({LACKS: ""})))  # its place is there when there is room no more
 
     def add(self, line: bytes) -> int:
@@ -79,6 +79,8 @@ class _File:
     def put(self, line: bytes, place: int) -> None:
         """Writes a line at its place, after those that wait for room."""
         with self._lock:
+            if self._is_closed:
+                return
             self._waiting[place] = line
             try:
                 if self._fd < 0:
@@ -94,6 +96,7 @@ class _File:
 
     def close(self) -> None:
         """Nothing is written any more."""
+        self._is_closed = True
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1

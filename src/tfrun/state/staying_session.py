@@ -1,0 +1,241 @@
+"""Takes one `fit` from round to round in its process, as far as that can be in the midst of it.
+
+A step that a peer's end has cut off is made again, with others. Keras's `fit` does not notice: it
+calls its train function once, between the same two callbacks, and what it calls enters the job's
+next round when the step fails, and makes the step there. Between two steps it does the same where
+others come. A successor waits at the beginning of a `fit`, when all has been made that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tfrun.data.keras.fit_plan import FitPlan
+from tfrun.data.order.other_batches import ResumePoint
+from tfrun.engine import host_collective, variable_values
+from tfrun.job import reports
+from tfrun.job.first_failure import is_peer_error
+from tfrun.job.settings import settings
+from tfrun.job.world import may_stay, world
+from tfrun.process import channel
+from tfrun.process.peers_left import PeersLeft
+from tfrun.state import between_trainings, leave_round, next_round
+from tfrun.state.callback_state import append_to_logs
+from tfrun.state.durable_checkpoints import durable
+from tfrun.state.fit_data import FitData
+from tfrun.state.fit_keeper import FitKeeper
+from tfrun.state.session import GoesOn, Session
+from tfrun.state.share_snapshot import Apart, Stand
+from tfrun.state.snapshot import Snapshot
+
+
+class GoesElsewhere(PeersLeft):
+    """This worker is in the next round, and its `fit` has to begin anew to stand where others do.
+
+    Attributes:
+      goes_on: where that is, see `session.GoesOn`.
+    """
+
+    def __init__(self, goes_on: Any) -> None:
+        super().__init__("the training goes on elsewhere")
+        self.goes_on = goes_on
+
+
+class MadeAgain:
+    """A train function whose step is made again where it can be.
+
+    Args:
+      function: the train function.
+      again: is given the error; returns an iterator with the step's batches, or raises.
+
+    Attributes:
+      function: see above.
+    """
+
+    def __init__(self, function: Any, again: Callable[[Exception], Any]) -> None:
+        self.function, self._again = function, again
+
+    def __call__(self, iterator: Any) -> Any:
+        while True:
+            try:
+                return self.function(iterator)
+            except Exception as error:
+                iterator = self._again(error)
+
+
+class StayingSession(Session[FitKeeper]):
+    """What recovery has to do with one `fit` in a process that lives through several rounds.
+
+    Attributes:
+      take_part: has callbacks do what those of the chief do, in the midst of the `fit`; False where
+        they cannot. None: it does not go on without beginning anew.
+    """
+
+    _model: Any
+    _plan: FitPlan
+    _reads: FitData
+    _callbacks: Sequence[Any] = ()
+    _kept: Snapshot | None = None
+    _at: ResumePoint = ResumePoint(0)  # the place of `_kept` in the data
+    _steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
+    _said: str | None = None  # why it could not stay
+    _in_step = _tells_step = _is_apart = False
+    _mine: Snapshot | None = None  # with which it has entered the newest round
+    take_part: Callable[[Sequence[Any]], bool] | None = None
+
+    def step_begins(self) -> None:
+        raise NotImplementedError
+
+    def watch_steps(self) -> None:
+        """From now on the train function's steps are made again where they can be."""
+        if not self.why_not_stay() and self.take_part and self._reads.is_exact:
+            model = self._model
+            model.train_function = MadeAgain(model.train_function, self._again)
+
+    def close(self) -> None:
+        super().close()
+        if isinstance(made := self._model.train_function, MadeAgain):
+            self._model.train_function = made.function
+        host_collective.make_alone(wanted=False)
+        self._say_whether_it_stays("it is in no fit")
+        leave_round.can_stay(can=self._strategy is not None and may_stay())
+
+    def why_not_stay(self) -> str:
+        if self._strategy is None or not may_stay():
+            return "the job does not say --in-place"
+        if host_collective.current() is None:
+            return "its workers use TensorFlow's collectives"
+        return self._reads.why_not_again
+
+    def _say_whether_it_stays(self, why_not: str) -> None:
+        if self._strategy is not None and may_stay() and why_not != self._said:
+            self._said = why_not
+            leave_round.can_stay(can=not why_not)
+            channel.emit(reports.CanStay(can=not why_not, why=why_not))
+
+    def _again(self, error: Exception) -> Any:
+        """Takes the training into the next round, where the step that has failed is made again.
+
+        Returns:
+          An iterator with its batches.
+
+        Raises:
+          error: it cannot be.
+          GoesElsewhere: the others have made it already, or something of `fit` has to begin anew.
+        """
+        if not self._in_step:  # it was no step of this `fit`
+            raise error
+        self.go_on_here(error)
+        assert self.keeper is not None
+        self.step_begins()
+        return self._reads.repeat(self.keeper.per_execution)
+
+    def go_on_here(self, error: BaseException) -> None:
+        """Enters the next round, and has `fit` go on where it is; raises as `_again`."""
+        was_chief, take_part = world().is_chief, self.take_part
+        goes_on = self.goes_on(error) if take_part and self._reads.is_exact else None
+        if goes_on is None or take_part is None or self.keeper is None:
+            raise error
+        kept, is_new = goes_on.state, world().is_chief != was_chief
+        stays = kept is not None and kept is self._mine and kept.place == self.keeper.place
+        if kept is None or not stays or (is_new and not take_part(self._callbacks)):
+            raise GoesElsewhere(goes_on) from error
+        with self.changing:
+            self.keeper.take_back(kept)
+        self._model._eval_epoch_iterator = None  # made for another division of the batches
+        self._meter.rests()
+        self._tells_step = True
+        if is_new and (saving := durable()) is not None:
+            saving.prepare(self._saved())
+            saving.resumes(self.number, self._steps)
+        channel.emit(reports.Resumed(key=list(kept.place), step=self._steps))
+
+    def goes_on(self, error: BaseException) -> GoesOn | None:
+        """Takes this training into the job's next round, in this process.
+
+        Returns:
+          Where it goes on; None where it cannot.
+        """
+        if isinstance(error, GoesElsewhere):
+            return error.goes_on
+        is_peers = isinstance(error, PeersLeft) or is_peer_error(type(error).__name__, str(error))
+        if not is_peers or self._is_apart or self.why_not_stay():
+            return None
+        leave_round.keeping()
+        stayed = not settings().rehearses
+        if not stayed and not isinstance(error, PeersLeft):
+            return None
+        if not stayed and self._reads.is_exact:
+            return GoesOn(number=self.number, state=None, stayed=False, waits=True)
+        mine = self._state_here(whole=False) if stayed else None
+        if stayed and mine is None and self.keeper:  # in the midst of what cannot be undone
+            return None
+        state = self._enter(mine, error, stayed=stayed)
+        return GoesOn(number=self.number, state=state, stayed=stayed)
+
+    def _enter(
+        self, mine: Snapshot | None, error: BaseException | None, *, stayed: bool
+    ) -> Snapshot | None:
+        """Enters the next round with this state; returns that which all go on from.
+
+        Raises:
+          PeersLeft: the others are elsewhere in the script, and this one's state is kept.
+        """
+        stand = between_trainings.stand(self.number)._replace(stayed=stayed)
+        if mine is not None:
+            values = mine.values
+            stand = Stand(*mine.place, began=values["began"], trained=values["trained"])
+        stand = stand._replace(is_whole=not host_collective.made_alone())
+        step = self.keeper.iterations() if self.keeper else 0
+        keep = self.keep if stayed else leave_round.nothing_to_keep
+        self._mine = mine
+        try:
+            return next_round.enter(self._strategy, stand, mine, self._whole_state, step, keep)
+        except Apart as apart:
+            self._is_apart = True
+            keep()
+            raise PeersLeft from (error and (error.__cause__ or error)) or apart
+
+    def stands_apart(self) -> None:
+        """Until `joins`, what this worker calls is no collective: it comes to where others are."""
+        calls: Any = host_collective.calls_of(self._strategy)
+        calls.stand_apart()
+
+    def joins(self) -> None:
+        """This worker stands where the others stand."""
+        calls: Any = host_collective.calls_of(self._strategy)
+        calls.join()
+
+    def _wait_for_a_place(self) -> None:
+        """Of a successor: what a `fit` needs at its beginning has been made, and waits for others.
+
+        Raises:
+          GoesElsewhere: they have agreed on something else.
+        """
+        self._plan.iterator.get_ready()
+        kept = self._enter(None, None, stayed=False)
+        if kept is None or kept.values["agreed"] != self._plan.agreed:
+            raise GoesElsewhere(GoesOn(number=self.number, state=kept, stayed=False))
+        self.stands_apart()
+        self._kept, self._at = kept, self._reads.go_on(kept)
+        self._plan.iterator.resume(self._plan.resume)
+        append_to_logs(self._callbacks, kept.place.epoch)
+
+    def _state_here(self, *, whole: bool = True) -> Snapshot | None:
+        """The newest whole state; None at the beginning, and where there is none."""
+        kept = self._kept
+        if kept is None:
+            return self.keeper.state(whole=whole) if self.keeper else None
+        if not whole or self._goes_on is None:
+            return kept
+        # What is to be given back, and what variables hold already.
+        missing = {n: v for n, v in self._saved().variables.items() if n not in kept.arrays}
+        held = zip(missing, variable_values.hold(list(missing.values())), strict=True)
+        return replace(kept, arrays={**{n: v.numpy() for n, v in held}, **kept.arrays})
+
+    def _whole_state(self) -> Snapshot:
+        kept = self._state_here()
+        assert kept is not None
+        return kept
