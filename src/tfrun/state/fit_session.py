@@ -305,7 +305,10 @@ class FitSession(Session[FitKeeper]):
             values = mine.values
             stand = Stand(*mine.place, began=values["began"], trained=values["trained"])
         stand = stand._replace(is_whole=not host_collective.made_alone())
-        steps, keep = self._iterations(), self.keep if stayed else leave_round.nothing_to_keep
+        steps, keep = (
+            iterations_of(self._model),
+            self.keep if stayed else leave_round.nothing_to_keep,
+        )
         try:
             state = next_round.enter(self._strategy, stand, mine, self._whole_state, steps, keep)
         except Apart:
