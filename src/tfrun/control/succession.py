@@ -188,8 +188,9 @@ class Succession:
         if self._is_short(plan, now):
             return ChangeMachines(agents=plan.agents)
         if self._call != recovery.call:
+            self._overtake(recovery.call, now - self._call_since)
             self._call, self._call_since = recovery.call, now
-        self._drop_late(recovery.call, now)
+        self._drop_late(now)
         # The first step belongs to those that make it.
         since = now - self._began
         begun = self._stepped or (self._in_place and since >= self._spec.timeouts.settle)
@@ -201,18 +202,21 @@ class Succession:
         new = successors.due(self._spec, plan, self._known, without, here, now)
         return ChangeMachines(agents=new) if new else None
 
-    def _drop_late(self, call: int, now: float) -> None:
+    def _overtake(self, call: int, lasted: float) -> None:
+        """Ends the successors for the call before."""
+        if overtaken := self._known.overtaken(call):
+            how = "the job is in another fit by now"
+            self._end(overtaken, how)
+            self._known = self._known.without_overtaken(call, lasted)
+            text = f"a successor is of no use: {how}"
+            if wait := self._known.patience:
+                text += f"; another one starts in a fit that lasts longer than {wait:.1f} s"
+            self._view.notice(text)
+
+    def _drop_late(self, now: float) -> None:
         timeouts = self._spec.timeouts
         seconds = timeouts.join_timeout + timeouts.trace_timeout
-        if not self._stepped:
-            return
-        overtaken, how = self._known.overtaken(call), "the job is in another fit by now"
-        if overtaken:
-            self._end(overtaken, how)
-            self._known = self._known.without_overtaken(call, now)
-            wait = f"another one starts once a fit lasts {self._known.patience:.1f} s"
-            self._view.notice(f"a successor is of no use: {how}; {wait}")
-        if late := self._known.late(now, seconds):
+        if self._stepped and (late := self._known.late(now, seconds)):
             how = f"not ready in {seconds:.0f} s"
             self._end(late, how)
             self._fails(late, how)

@@ -49,7 +49,7 @@ class Successors:
       count: how many there were.
       failed: how many have ended in a row.
       patience: how long a call of `fit` has to have lasted before another one is started, in
-        seconds: so long the last one had run when the job was in the next call.
+        seconds: one that lasted so long was over before a successor was ready.
     """
 
     limit: int
@@ -118,11 +118,17 @@ class Successors:
         """The names of those that have traced the step of another call than the job is in."""
         return [one.name for one in self.each.values() if one.call != call]
 
-    def without_overtaken(self, call: int, now: float) -> Successors:
-        """Returns these without those: it is not their failure, but the next one has to wait."""
+    def without_overtaken(self, call: int, lasted: float) -> Successors:
+        """Returns these without those: it is not their failure, but the next one has to wait.
+
+        Args:
+          call: the one that the job is in.
+          lasted: for how many seconds it was in the one before.
+        """
         names = self.overtaken(call)
-        ran = [(self.each[name].ready or now) - self.each[name].began for name in names]
-        return replace(self.without(names), patience=max([*ran, self.patience]))
+        is_short = any(self.each[name].ready is None for name in names)
+        patience = max(lasted, self.patience) if is_short else self.patience
+        return replace(self.without(names), patience=patience)
 
 
 def wanted(
