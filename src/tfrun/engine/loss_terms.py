@@ -89,13 +89,10 @@ _PRODUCTS = {
 class Walk:
     """Finds the kinds of the tensors of one replica's step.
 
-    Attributes:
-      batch: see below.
-
     Args:
       reader: tells who computed a tensor.
       data: the tensors that the step was called with.
-      batch: this replica's number of samples where it is known beforehand.
+      batch: this replica's number of samples where it is known beforehand; also an attribute.
       marked: the kinds of tensors whose maker has said them, by `id`.
     """
 
@@ -225,7 +222,8 @@ class Walk:
         reduced = op.inputs[0]
         kind = self.kind(reduced)
         if kind is not Term.ROWS and not isinstance(kind, LossParts):
-            return _combined(op.type, [kind])
+            is_number = reduced.shape.rank == 0 and op.type in ("Mean", "Sum")  # and stays one
+            return kind if is_number else _combined(op.type, [kind])
         axis, rank = self.rows_axis(reduced) or 0, reduced.shape.rank
         axes = known(op.inputs[1]) if len(op.inputs) > 1 else None
         if axes is not None and rank and axis not in [int(a) % rank for a in axes.flat]:

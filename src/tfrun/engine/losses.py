@@ -44,22 +44,6 @@ class Formula:
     linear: bool
 
 
-def share_of(run: replica.ReplicaRun, before: Sequence[Any], dtype: tf.DType) -> tf.Tensor:
-    """A replica's share of the samples; what waits for the others' counts is measured.
-
-    Args:
-      run: a training step that knows its samples.
-      before: what this worker has to compute before it waits.
-      dtype: of what the share is for.
-    """
-    over = []
-    if not run.reduced:  # the others' counts may not be there yet; after that they are
-        since = step_clock.waiting(run, [run.samples, *before])
-        over = step_clock.waited(run, since, [run.all_samples])
-    with tf.control_dependencies(over):  # before backpropagation, which follows from the share
-        return run.share(dtype)
-
-
 class Losses:
     """Knows the losses of one replica's step.
 
@@ -78,6 +62,7 @@ class Losses:
       count: has the run count its samples, see there.
       states_replicas: the script asks in this step how many replicas there are: it weighs its
         losses itself.
+      is_unseen: what is computed now is none of the script's.
       keeps_own: the step has assigned what is this replica's own to a variable of this worker.
     """
 
@@ -89,7 +74,7 @@ class Losses:
         self._shares: dict[tf.DType, Any] = {}
         self.alone = alone
         self.states_replicas = False
-        self.keeps_own = False
+        self.keeps_own = self.is_unseen = False
         self.batch: dict[int, Any] = {}
         self.count: Callable[[], None] = lambda: None
         self._run = run
@@ -149,7 +134,9 @@ class Losses:
         if not self.can_sum():
             return run.share(exact)
         if exact not in self._shares:
-            self._shares[exact] = share_of(run, [], exact) if self.trains else run.share(exact)
+            self._shares[exact] = (
+                step_clock.share_of(run, [], exact) if self.trains else run.share(exact)
+            )
         return tf.cast(self._shares[exact], dtype)
 
     def gradient(self, differentiate: Any, targets: Sequence[Any], above: Sequence[Any]) -> Any:
@@ -216,15 +203,20 @@ class Losses:
 
     def remember_unweighed(self, targets: Sequence[Any], gradients: Sequence[Any]) -> None:
         """Has gradients weighed when an optimizer gets them: another tape is still watching."""
+        weight = self.weight_of(targets)
+        for gradient in gradients:
+            if gradient is not None:
+                self._unweighed[id(gradient)] = (gradient, weight)
+
+    def weight_of(self, targets: Sequence[Any]) -> Any:
+        """The weight that all these losses have, as far as there is one."""
         with self.unseen():
             weights = [self._one_weight(self._formula(target)) for target in targets]
             weight = weights[0]
             if weight is None or any(other is not weight for other in weights):
                 self.tell(targets[0])
                 weight = self.share(targets[0].dtype)
-        for gradient in gradients:
-            if gradient is not None:
-                self._unweighed[id(gradient)] = (gradient, weight)
+        return weight
 
     def weighed(self, gradient: Any) -> Any:
         """`gradient`, as an optimizer has to have it."""
@@ -269,9 +261,13 @@ class Losses:
 
     @contextlib.contextmanager
     def unseen(self) -> Iterator[None]:
-        """Records nothing of what the block computes."""
-        with self._recorder.pauses() if self._recorder else contextlib.nullcontext():
-            yield
+        """Records nothing of what the block computes, and takes its gradients as they are."""
+        before, self.is_unseen = self.is_unseen, True
+        try:
+            with self._recorder.pauses() if self._recorder else contextlib.nullcontext():
+                yield
+        finally:
+            self.is_unseen = before
 
     @contextlib.contextmanager
     def _own_additions(self) -> Iterator[None]:

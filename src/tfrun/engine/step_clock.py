@@ -187,3 +187,19 @@ def now() -> tf.Tensor:
         told = tf.numpy_function(lambda: np.float64(time.time()), [], tf.float64)
         told.set_shape([])
         return told
+
+
+def share_of(run: replica.ReplicaRun, before: Sequence[Any], dtype: tf.DType) -> tf.Tensor:
+    """A replica's share of the samples; what waits for the others' counts is measured.
+
+    Args:
+      run: a training step that knows its samples.
+      before: what this worker has to compute before it waits.
+      dtype: of what the share is for.
+    """
+    over = []
+    if not run.reduced:  # the others' counts may not be there yet; after that they are
+        since = waiting(run, [run.samples, *before])
+        over = waited(run, since, [run.all_samples])
+    with tf.control_dependencies(over):  # before backpropagation, which follows from the share
+        return run.share(dtype)

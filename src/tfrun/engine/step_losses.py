@@ -19,6 +19,7 @@ from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from tfrun.engine import commit, own_steps, replica, whole_values
+from tfrun.engine.loss_terms import Term
 from tfrun.engine.losses import Losses
 
 _LIBRARIES = ("keras", "tensorflow", "tfrun")
@@ -51,6 +52,33 @@ def of_step(run: replica.ReplicaRun, step: Any, args: tuple[Any, ...]) -> Iterat
     run.losses.count = functools.partial(_count_samples, run, args)
     with run.losses.watched():
         yield
+
+
+def by_data(known: Losses, targets: list[Any], sources: list[Any], gradients: Any) -> Any:
+    """Gradients by what is no variable, as those of one worker's loss: by the samples, mostly.
+
+    Args:
+      known: the losses of this replica's step.
+      targets: those of which gradients were taken, which are added up.
+      sources: by which.
+      gradients: of this replica's losses, as the tape gives them.
+    """
+    weight = known.weight_of(targets)
+    if isinstance(weight, float) and weight == 1.0:
+        return gradients
+
+    def weighed(source: Any, gradient: Any) -> Any:
+        if not tf.is_tensor(gradient):
+            return gradient
+        with known.unseen():
+            value = gradient * tf.cast(weight, gradient.dtype)
+        kind = known.kind(source)
+        if kind in (Term.FIXED, Term.ROWS):
+            known.mark(value, Term.SUM if kind is Term.FIXED else kind)
+        return value
+
+    flat = map(weighed, sources, tree.flatten(gradients))
+    return tree.pack_sequence_as(gradients, list(flat))
 
 
 def note_who_asks(module: str) -> None:

@@ -21,8 +21,8 @@ from tensorflow.python import pywrap_tfe
 
 from tfrun.engine import replica
 from tfrun.engine.loss_terms import MeanOver, Term
-from tfrun.engine.losses import share_of
-from tfrun.engine.step_losses import is_number
+from tfrun.engine.step_clock import share_of
+from tfrun.engine.step_losses import by_data, is_number
 
 
 def weigh(original):
@@ -173,6 +173,10 @@ def weigh_gradients(original):
         known = run.losses if run is not None else None
         targets = tf.nest.flatten(target)
         weighs = known is not None and any(map(_is_variable, tree.flatten(sources)))
+        is_scripts = known is not None and known.alone and not known.is_unseen
+        if is_scripts and not weighs and all(map(is_number, targets)):
+            gradients = original(self, target, sources, output_gradients, *more, **options)
+            return by_data(known, targets, tree.flatten(sources), gradients)
         if known is None or not weighs or not all(map(tf.is_tensor, targets)):
             return original(self, target, sources, output_gradients, *more, **options)
         if not known.alone:  # what it is the gradient of has its weight

@@ -54,20 +54,26 @@ def arrays_of(data: Any) -> list[NDArray]:
 
 
 def _behind(dataset: tf.data.Dataset) -> list[NDArray]:
-    """What `from_tensor_slices` was given; of texts their ends: folders may be a machine's own.
+    """What `from_tensor_slices` was given, and the seeds of `shuffle`.
 
-    tensorflow/python/data/ops/from_tensor_slices_op.py keeps it in a private attribute.
+    Of texts their ends: folders may be a machine's own. TensorFlow keeps both in private attributes
+    (tensorflow/python/data/ops/from_tensor_slices_op.py, shuffle_op.py).
     """
     policy = dataset.options().experimental_distribute.auto_shard_policy
     if policy == tf.data.experimental.AutoShardPolicy.OFF:  # each worker has its own
         return []
-    return [
-        array
-        for step in steps_of(dataset)
-        if isinstance(step, from_tensor_slices_op._TensorSliceDataset)
-        for tensor in step._tensors
-        for array in (_names(tensor) if tensor.dtype == tf.string else _values(tensor))
-    ]
+    return [array for step in steps_of(dataset) for array in _of_step(step)]
+
+
+def _of_step(step: Any) -> list[NDArray]:
+    if isinstance(step, from_tensor_slices_op._TensorSliceDataset):
+        tensors = step._tensors
+        found = (_names(t) if t.dtype == tf.string else _values(t) for t in tensors)
+        return [array for arrays in found for array in arrays]
+    if type(step).__name__ == "_ShuffleDataset":  # another TensorFlow may have no such class
+        seeds = (getattr(step, name, None) for name in ("_seed", "_seed2"))
+        return [array for seed in seeds for array in _values(seed)]
+    return []
 
 
 def _names(tensor: Any) -> list[NDArray]:
