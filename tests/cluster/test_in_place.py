@@ -76,7 +76,7 @@ def test_any_data_and_what_is_no_training(jobs):
     """A worker dies in three trainings, between two calls, in an evaluation and a prediction."""
 
     def bits(*options: object) -> str:
-        given = ("--replicas", 8, *OPTIONS, "--fresh", *options)
+        given = ("--replicas", 8, "--max-restarts", 9, *OPTIONS, "--fresh", *options)
         job = jobs.run(*given, timeout=SECONDS)
         assert job.returncode == 0, job.stderr[-3000:]
         return re.findall(r"BITS (.*)", job.stdout)[0]

@@ -131,5 +131,7 @@ def test_those_that_are_ready_first_come_first() -> None:
     known = some("a", "b")
     known = known.is_ready("successor:1", 9001, 3.0).is_ready("successor:0", 9000, 4.0)
     assert [one.name for one in known.waiting] == ["successor:1", "successor:0"]
+    assert known.waiting_for(known.each["successor:0"].call) == known.waiting
+    assert not known.waiting_for(known.each["successor:0"].call + 1)
     assert known.is_ready("successor:7", 1, 1.0) == known
     assert known.here(["b"]) == ["successor:1"] and not known.rehearsing

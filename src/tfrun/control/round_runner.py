@@ -202,9 +202,9 @@ class RoundRunner:
         may = may and (not leaving or self._preempted.leave_enough(self.plan, round))
         verdict = self.rendezvous.decide(self.plan, number + 1, self.recovery)
         more = not isinstance(verdict, membership.GiveUp)
-        self._next = (
-            self.succession.next_round(self.plan, round, leaving, more=more) if may else None
-        )
+        call = (self.recovery.stayed or (self.recovery.call,))[0]
+        given = self.plan, round, leaving
+        self._next = self.succession.next_round(*given, call=call, more=more) if may else None
         self.feed(model.StayDecided(in_place=self._next is not None))
 
     def _new_round(self, number: int) -> model.Round:

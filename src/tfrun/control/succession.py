@@ -238,7 +238,7 @@ class Succession:
         return bool(self.short)
 
     def next_round(
-        self, plan: Plan, round: Round, leaving: Collection[str], *, more: bool
+        self, plan: Plan, round: Round, leaving: Collection[str], *, call: int, more: bool
     ) -> InPlace | None:
         """Returns the round in place that follows; None when it has to be one of fresh processes.
 
@@ -246,11 +246,12 @@ class Succession:
           plan: the plan of the round before.
           round: that round, all of whose tasks are out of it.
           leaving: the agents whose machines are being preempted.
+          call: the `fit` call that those are in that stayed, or come to next.
           more: others may be on their way.
         """
         if self.short or round.preempting:
             return None
-        stay, ready = in_place.stayers(round), self._known.waiting
+        stay, ready = in_place.stayers(round), self._known.waiting_for(call)
         more = more and not self._known.given_up
         here = self._members.names
         return in_place.next_round(

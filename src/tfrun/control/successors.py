@@ -69,6 +69,10 @@ class Successors:
             for one in sorted(ready, key=lambda one: one.ready or 0.0)
         ]
 
+    def waiting_for(self, call: int) -> list[Waiting]:
+        """Those of them that have traced the step of this `fit` call."""
+        return [one for one in self.waiting if self.each[one.name].call == call]
+
     @property
     def rehearsing(self) -> list[Successor]:
         """Those that are not ready yet."""

@@ -14,6 +14,7 @@ from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
 from tfrun.job.world import may_stay
 from tfrun.state import leave_round, next_round, numbered_calls
+from tfrun.state.fit_keeper import iterations_of
 from tfrun.state.share_snapshot import Apart, Stand
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ def stays(strategy: Any, model: Any, call: Callable[[], T], reads_again: Callabl
             is_peers = is_peer_error(type(error).__name__, str(error))
             if settings().rehearses or not is_peers:
                 raise
-            _enter(strategy, error)
+            _enter(strategy, error, iterations_of(model))
         else:
             _made += 1
             return result
@@ -57,12 +58,12 @@ def stays(strategy: Any, model: Any, call: Callable[[], T], reads_again: Callabl
             variable_values.assign(variable, value.numpy())
 
 
-def _enter(strategy: Any, error: Exception) -> None:
+def _enter(strategy: Any, error: Exception, step: int) -> None:
     number = numbered_calls.next_number()
     with leave_round.keeping_state():
         try:
             nothing = leave_round.nothing_to_keep
-            next_round.enter(strategy, stand(number), None, _no_state, 0, nothing)
+            next_round.enter(strategy, stand(number), None, _no_state, step, nothing)
         except Apart:
             raise error from None
 

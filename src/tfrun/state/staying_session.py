@@ -25,7 +25,7 @@ from tfrun.state import between_trainings, leave_round, next_round
 from tfrun.state.callback_state import append_to_logs
 from tfrun.state.durable_checkpoints import durable
 from tfrun.state.fit_data import FitData
-from tfrun.state.fit_keeper import FitKeeper
+from tfrun.state.fit_keeper import FitKeeper, iterations_of
 from tfrun.state.session import GoesOn, Session
 from tfrun.state.share_snapshot import Apart, Stand
 from tfrun.state.snapshot import Snapshot
@@ -188,7 +188,7 @@ class StayingSession(Session[FitKeeper]):
             values = mine.values
             stand = Stand(*mine.place, began=values["began"], trained=values["trained"])
         stand = stand._replace(is_whole=not host_collective.made_alone())
-        step = self.keeper.iterations() if self.keeper else 0
+        step = iterations_of(self._model)
         keep = self.keep if stayed else leave_round.nothing_to_keep
         self._mine = mine
         try:

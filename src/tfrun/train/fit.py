@@ -240,6 +240,10 @@ def run_predict(original: Method, model: keras.Model, args: tuple, kwargs: dict[
     """Runs `predict` on all workers, or in local mode on this one."""
 
     def run() -> Any:
+        workers = world().size  # whose parts are joined where it is traced
+        if getattr(model, "_tfrun_predicts_on", workers) != workers:
+            model.predict_function = None
+        model._tfrun_predicts_on = workers
         return _run_loop(original, model, args, kwargs, callback_kinds.PREDICT_BATCH)[0]
 
     try:
