@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from pathlib import Path
 
 import psutil
-from toy_job import ToyJob, run_job
+from toy_job import QUICK, ToyJob, run_job
 
 from tfrun.job.timeouts import Timeouts
 
@@ -148,7 +151,7 @@ def test_spares_are_ready_before_anybody_needs_them(tmp_path: Path) -> None:
         assert job.runner.round.number == 0
         job.kill("worker:1")
         await job.runs(2, 1)  # at once, without a round of fewer
-        assert job.of("recovered")[-1]["in_place"]
+        assert (await job.until(lambda: job.of("recovered")))[-1]["in_place"]
         await job.until(lambda: len(job.of("successor", state="ready")) == 2)
         await job.finish()
         assert starts(job) == [False, False, True, True]
@@ -194,18 +197,41 @@ def test_a_machine_that_is_lost_and_one_that_is_preempted(tmp_path: Path) -> Non
     run_job(tmp_path, test, workers="1:3", slots={"a": 1, "b": 1, "c": 1})
 
 
+def test_many_short_fits_do_not_give_up_successors(tmp_path: Path) -> None:
+    async def test(job: ToyJob) -> None:
+        (job.folder / "slow").write_text("1.0")
+        await job.runs(2, 0)
+        job.kill("worker:1")
+        await job.until(lambda: job.life("begins", rehearses=True))
+        for call in range(1, 8):  # more than may fail
+            (job.folder / "call").write_text(str(call))
+            await job.until(lambda: job.runner.recovery.call == call)  # noqa: B023
+            await asyncio.sleep(0.3)
+        assert len(job.of("successor", state="started")) <= 4
+        await job.runs(2)  # a longer one
+        assert not job.of("successors_given_up") and not job.told.shown.count("again")
+        assert starts(job).count(False) == 2
+        await job.finish()
+
+    run_job(tmp_path, test, max_restarts=2)
+
+
 def test_a_spare_that_leaves_with_its_machine_is_replaced_elsewhere(tmp_path: Path) -> None:
     async def test(job: ToyJob) -> None:
         await job.runs(2, 0)
-        (spare,) = await job.until(lambda: job.of("successor", state="ready"))
-        assert spare["agent"] == "b"  # which is the emptier one
+        await job.until(lambda: job.of("standing_by", agent="b"))
+        await asyncio.sleep(2 * QUICK.settle)  # then it is the emptier one
+        (spare,) = await job.until(lambda: job.of("successor", state="started"))
+        if spare["agent"] == "a":
+            os.kill(spare["pid"], signal.SIGKILL)
+        await job.until(lambda: job.of("successor", state="ready", agent="b"))
         job.agents["b"].terminate()
         await job.until(lambda: job.of("let_go", agent="b"))
         await job.until(lambda: job.of("successor", state="ready", agent="a"))
         assert job.runner.round.number == 0  # nobody has left a round for it
         job.kill("worker:1")
         await job.runs(2, 1)
-        assert job.of("recovered")[-1]["in_place"]
+        assert (await job.until(lambda: job.of("recovered")))[-1]["in_place"]
         await job.finish()
 
     run_job(tmp_path, test, workers="1:2", slots={"a": 2, "b": 1}, spares=1)

@@ -69,14 +69,14 @@ def test_as_many_as_are_missing_and_the_spares(
     workers: str, spares: int, here: str, there: str, known: str, expected: str
 ) -> None:
     job = spec(workers, spares)
-    found = wanted(job, left(job, *here), set(there), some(*known))
+    found = wanted(job, left(job, *here), set(there), some(*known), 0.0)
     assert sorted(agent for agent, _ in found) == sorted(expected)
     high = job.workers.high
     assert all(0 <= int(task.removeprefix("worker:")) < high for _, task in found)
 
 
 def test_they_are_named_after_the_places_that_are_free() -> None:
-    found = wanted(spec(), left(spec(), "a", "b"), {"a", "b"}, NONE)
+    found = wanted(spec(), left(spec(), "a", "b"), {"a", "b"}, NONE, 0.0)
     assert found == [("a", "worker:2"), ("b", "worker:3")]
 
 
@@ -107,7 +107,7 @@ def test_what_fails_again_and_again_is_given_up() -> None:
         known = some("a", known=known)
         known = known.ended(list(known.each))
         assert known.failed == failed
-    assert known.given_up and wanted(job, plan, {"a", "b"}, known) == []
+    assert known.given_up and wanted(job, plan, {"a", "b"}, known, 0.0) == []
     assert not known.afresh().given_up
     names = list(some("a", known=known).each)
     assert not some("a", known=known).taken(names).given_up
@@ -122,9 +122,24 @@ def test_names_are_given_once() -> None:
 
 def test_those_of_another_call_and_those_that_take_too_long_are_late() -> None:
     known = some("a", "b", ready=1)
-    assert known.late(0, 10.0, 20.0) == []
-    assert known.late(1, 10.0, 20.0) == ["successor:0", "successor:1"]
-    assert known.late(0, 30.0, 20.0) == ["successor:1"]  # the other one is ready
+    assert known.late(10.0, 20.0) == [] and known.overtaken(0) == []
+    assert known.overtaken(1) == ["successor:0", "successor:1"]
+    assert known.late(30.0, 20.0) == ["successor:1"]  # the other one is ready
+
+
+def test_what_a_short_fit_overtakes_is_no_failure_but_the_next_one_waits() -> None:
+    job, plan = spec(), left(spec(), *"aab")
+    for _ in range(5):  # many short fits
+        known = some("b", began=100.0).without_overtaken(1, 3.0)
+        assert (known.failed, known.patience, known.each) == (0, 3.0, {})
+    for in_call, agents in ((0.0, []), (2.9, []), (3.0, ["b"])):
+        found = wanted(job, plan, {"a", "b"}, known, in_call)
+        assert [agent for agent, _ in found] == agents
+    ready = some("b", ready=1, began=100.0).without_overtaken(1, 900.0)
+    assert ready.patience == 0.0  # such a `fit` is long enough
+    assert known.without_overtaken(1, 200.0).patience == 3.0  # nobody was there
+    again = some("b", known=known)
+    assert again.taken(list(again.each)).patience == 0.0
 
 
 def test_those_that_are_ready_first_come_first() -> None:

@@ -22,9 +22,9 @@ GOOD = Row(
 )
 
 
-def shown(*rows: Row) -> str:
+def shown(*rows: Row, width: int = 100) -> str:
     text = io.StringIO()
-    print_report(report(*rows), Console(file=text, width=100))
+    print_report(report(*rows), Console(file=text, width=width))
     return text.getvalue()
 
 
@@ -46,6 +46,14 @@ def test_a_good_row() -> None:
     ]
     line = shown(dataclasses.replace(GOOD, samples_lost=0, samples_repeated=3)).splitlines()[-1]
     assert [cell.strip() for cell in line.split("│")][4] == "0/3"
+
+
+def test_who_has_stayed_is_said_where_anybody_has() -> None:
+    assert "in place" not in shown(GOOD)
+    stayed = dataclasses.replace(GOOD, recoveries=12, in_place=11)
+    head, _, *lines = shown(stayed, GOOD, width=140).splitlines()
+    assert "in place" in head
+    assert [line.split("│")[-2].strip() for line in lines] == ["11 of 12", "0 of 0"]
 
 
 def test_what_was_not_tried_is_said_and_not_ok() -> None:

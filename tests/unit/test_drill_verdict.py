@@ -85,6 +85,15 @@ def test_what_the_events_say() -> None:
     assert reading.weights(KILLED) == WANTED
 
 
+def test_who_stays_is_who_it_is_in_the_newest_round() -> None:
+    """Worker 0 has died, and worker 1 stays in its process: it is worker 0 from then on."""
+    begun = [*started(1, 0, 100, 101), exited(10.1, "worker:0", -9), *started(10.2, 1, 101)]
+    assert reading.running(begun) == {"worker:0": WorkerRun(task="worker:0", pid=101, round=1)}
+    assert reading.recoveries([recovered(1), {**recovered(2), "in_place": True}]) == (2, 1)
+    found = row([*without("recovered"), {**recovered(11.4), "in_place": True}])
+    assert (found.recoveries, found.in_place) == (1, 1)
+
+
 def test_a_kept_promise() -> None:
     found = row()
     assert found.ok and not found.broken

@@ -1,7 +1,8 @@
 """A worker without TensorFlow that stays when a peer goes: it speaks the channel, and counts steps.
 
 `python toy_worker.py FD PARENT`. What it does is in files of $TOY: `life` is what each process has
-come to, a line each; `steps` is where training is; `finish` ends it. `cannot` has workers leave,
+come to, a line each; `steps` is where training is; `call` is the number of the `fit`; `finish` ends
+it. `cannot` has workers leave,
 `fails` has successors end, `slow` are the seconds that one needs.
 """
 
@@ -38,7 +39,7 @@ class Worker:
         self.words: queue.Queue[str] = queue.Queue()
         for word in ("leave", "regroup", "round", "release", "save"):
             channel.when(word, lambda word=word: self.words.put(word))
-        self.step, self.leaves, self.made = 0, 0, 0
+        self.step, self.leaves, self.made, self.call = 0, 0, 0, 0
         own = progress.own()
         assert own is not None
         self.progress = own
@@ -85,10 +86,13 @@ class Worker:
             self.wait()
 
     def make_step(self) -> None:
+        if (TOY / "call").exists() and self.call != (now := int((TOY / "call").read_text() or 0)):
+            self.call, self.made = now, 0
         self.step, self.made = self.step + 1, self.made + 1
         self.progress.step_returned(self.step)
         if self.made == 1:
-            channel.emit(reports.FirstStep(key=[0, 0, self.step], step=self.step))
+            key = [self.call, 0, self.step]
+            channel.emit(reports.FirstStep(key=key, step=self.step))
             note("steps", step=self.step)
             print(f"{os.getpid()} steps", flush=True)
 

@@ -38,6 +38,7 @@ class Succession:
         self._cannot_since: float | None = 0.0
         self._began, self._stepped = time.monotonic(), False
         self._in_place = False
+        self._call, self._call_since = 0, time.monotonic()
         self.short = ""
 
     @property
@@ -186,7 +187,10 @@ class Succession:
         now = time.monotonic()
         if self._is_short(plan, now):
             return ChangeMachines(agents=plan.agents)
-        self._drop_late(recovery.call, now)
+        if self._call != recovery.call:
+            self._overtake(recovery.call, now - self._call_since)
+            self._call, self._call_since = recovery.call, now
+        self._drop_late(now)
         # The first step belongs to those that make it.
         since = now - self._began
         begun = self._stepped or (self._in_place and since >= self._spec.timeouts.settle)
@@ -198,24 +202,38 @@ class Succession:
         new = successors.due(self._spec, plan, self._known, without, here, now)
         return ChangeMachines(agents=new) if new else None
 
-    def _drop_late(self, call: int, now: float) -> None:
+    def _overtake(self, call: int, lasted: float) -> None:
+        """Ends the successors for the call before."""
+        if overtaken := self._known.overtaken(call):
+            how = "the job is in another fit by now"
+            self._end(overtaken, how)
+            self._known = self._known.without_overtaken(call, lasted)
+            text = f"a successor is of no use: {how}"
+            if wait := self._known.patience:
+                text += f"; another one starts in a fit that lasts longer than {wait:.1f} s"
+            self._view.notice(text)
+
+    def _drop_late(self, now: float) -> None:
         timeouts = self._spec.timeouts
         seconds = timeouts.join_timeout + timeouts.trace_timeout
-        if self._stepped and (late := self._known.late(call, now, seconds)):
-            self._members.broadcast(messages.StopSuccessors(successors=late))
-            moved = any(self._known.each[name].call != call for name in late)
-            how = "the job is in another fit by now" if moved else f"not ready in {seconds:.0f} s"
-            for name in late:
-                one = self._known.each[name]
-                self._tell(name, one.agent, one.task, "ended", status=how)
+        if self._stepped and (late := self._known.late(now, seconds)):
+            how = f"not ready in {seconds:.0f} s"
+            self._end(late, how)
             self._fails(late, how)
+
+    def _end(self, names: Collection[str], how: str) -> None:
+        self._members.broadcast(messages.StopSuccessors(successors=list(names)))
+        for name in names:
+            one = self._known.each[name]
+            self._tell(name, one.agent, one.task, "ended", status=how)
 
     def _start(
         self, plan: Plan, round: Round, call: int, without: Collection[str], now: float
     ) -> None:
         others = self._members.standing_by(plan.agents | set(without), now)
         there = (plan.agents - set(without)) | steady(self._spec, others)
-        for agent, task in successors.wanted(self._spec, plan, there, self._known):
+        in_call = now - self._call_since
+        for agent, task in successors.wanted(self._spec, plan, there, self._known, in_call):
             self._known, new = self._known.started(agent, task, call, now)
             self._orders.start_successor(plan, round, new)
 

@@ -48,12 +48,15 @@ class Successors:
       each: those that are there, by name, in the order in which they came.
       count: how many there were.
       failed: how many have ended in a row.
+      patience: how long a call of `fit` has to have lasted before another one is started, in
+        seconds: one that lasted so long was over before a successor was ready.
     """
 
     limit: int
     each: Mapping[str, Successor] = field(default_factory=dict)
     count: int = 0
     failed: int = 0
+    patience: float = 0.0
 
     @property
     def given_up(self) -> bool:
@@ -96,7 +99,7 @@ class Successors:
 
     def taken(self, names: Collection[str]) -> Successors:
         """Returns these without some that have a place: it works."""
-        return replace(self.without(names), failed=0) if names else self
+        return replace(self.without(names), failed=0, patience=0.0) if names else self
 
     def ended(self, names: Collection[str]) -> Successors:
         """Returns these without some that have come to nothing."""
@@ -110,23 +113,30 @@ class Successors:
         """The names of those on these machines."""
         return [one.name for one in self.each.values() if one.agent in agents]
 
-    def late(self, call: int, now: float, seconds: float) -> list[str]:
-        """The names of those that come to nothing.
+    def late(self, now: float, seconds: float) -> list[str]:
+        """The names of those that come to nothing: they take longer than so many seconds."""
+        each = self.each.values()
+        return [one.name for one in each if one.ready is None and now - one.began > seconds]
+
+    def overtaken(self, call: int) -> list[str]:
+        """The names of those that have traced the step of another call than the job is in."""
+        return [one.name for one in self.each.values() if one.call != call]
+
+    def without_overtaken(self, call: int, lasted: float) -> Successors:
+        """Returns these without those: it is not their failure, but the next one has to wait.
 
         Args:
-          call: the `fit` call that the job is in; who has traced another one's step is of no use.
-          now: the time.
-          seconds: how long it may take.
+          call: the one that the job is in.
+          lasted: for how many seconds it was in the one before.
         """
-        return [
-            one.name
-            for one in self.each.values()
-            if one.call != call or (one.ready is None and now - one.began > seconds)
-        ]
+        names = self.overtaken(call)
+        is_short = any(self.each[name].ready is None for name in names)
+        patience = max(lasted, self.patience) if is_short else self.patience
+        return replace(self.without(names), patience=patience)
 
 
 def wanted(
-    spec: JobSpec, plan: Plan, there: Collection[str], known: Successors
+    spec: JobSpec, plan: Plan, there: Collection[str], known: Successors, in_call: float
 ) -> list[tuple[str, str]]:
     """Returns which successors are to be started now: the agent and the task of each.
 
@@ -138,8 +148,9 @@ def wanted(
       plan: the running round's.
       there: the agents that can have workers.
       known: those that are there already.
+      in_call: for how many seconds the job has been in its call of `fit`.
     """
-    if known.given_up:
+    if known.given_up or in_call < known.patience:
         return []
     slots = Counter({site.agent: site.slots for site in plan.sites if site.agent in there})
     load = Counter(task.agent for task in plan.planned if not task.is_aside)

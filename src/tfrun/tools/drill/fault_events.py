@@ -37,9 +37,12 @@ class Lost:
 def running(events: Sequence[JobEvent]) -> dict[str, WorkerRun]:
     """Returns the workers that have started and not ended, by task."""
     workers: dict[str, WorkerRun] = {}
+    newest = 0
     for event in events:
         if event["event"] == "worker_started":
             task = event["task"]
+            if event["round"] > newest:  # whoever has stayed is told of in this one, too
+                newest, workers = event["round"], {}
             workers[task] = WorkerRun(task=task, pid=event["pid"], round=event["round"])
         elif event["event"] == "worker_exited":
             workers.pop(event["task"], None)
@@ -95,6 +98,12 @@ def saved_at(events: Sequence[JobEvent], since: float) -> tuple[float, int | Non
             case reports.StateSaved(step=step):
                 return event["time"], step
     return None
+
+
+def recoveries(events: Sequence[JobEvent]) -> tuple[int, int]:
+    """Returns how often the job has recovered, and how often of these in place."""
+    found = [bool(e.get("in_place")) for e in events if e["event"] == "recovered"]
+    return len(found), sum(found)
 
 
 def resumed_step(events: Sequence[JobEvent], since: float) -> int | None:

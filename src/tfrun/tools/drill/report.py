@@ -43,9 +43,14 @@ def print_report(report: DrillReport, console: Console) -> None:
     for name in ("noticed (s)", "first new step (s)", "steps lost", "samples lost/repeated"):
         table.add_column(name, justify="right")
     table.add_column("weights")
+    stays = any(row.in_place for row in report.rows)
+    if stays:
+        table.add_column("in place", justify="right")
     table.add_column("ok")
     for row in report.rows:
-        table.add_row(*_cells(row))
+        *cells, verdict = _cells(row)
+        kept = [f"{row.in_place} of {row.recoveries}"] if stays else []
+        table.add_row(*cells, *kept, verdict)
     console.print(table)
     for row in report.rows:
         if row.skipped:

@@ -69,6 +69,8 @@ class Row:
       first_steps: the same for each time that it came; None where no step followed.
       steps_lost: steps that had to be done again.
       steps_lost_exact: False when they may be more, because nobody who knew the last one was left.
+      recoveries: how often the job has recovered.
+      in_place: how often of these the workers that were left stayed in their processes.
       weights_equal: after each `fit` the bits are those of the undisturbed run; None when the
         script has reported none.
       samples_lost, samples_repeated: by the job's ledger; None when it has none.
@@ -85,6 +87,8 @@ class Row:
     first_steps: tuple[float | None, ...] = ()
     steps_lost: int = 0
     steps_lost_exact: bool = True
+    recoveries: int = 0
+    in_place: int = 0
     weights_equal: bool | None = None
     samples_lost: int | None = None
     samples_repeated: int | None = None
@@ -145,7 +149,10 @@ def judge(
 
 def _row(fault: str, run: EndedRun, broken: Sequence[str], **found: Any) -> Row:
     counted = run.samples
+    recovered, in_place = reading.recoveries(run.events)
     return Row(
+        recoveries=recovered,
+        in_place=in_place,
         fault=fault,
         run_dir=run.run_dir,
         samples_lost=counted.lost if counted else None,
