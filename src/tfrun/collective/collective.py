@@ -241,10 +241,12 @@ class Collective:
             self.end(reason)
 
     def close(self) -> None:
-        """Ends the connections."""
-        self._over = self._over or PeerGone(self.rank, "has left")
+        """Ends the connections, and lets go of the memory that the workers share."""
+        # As a new error: an old one holds what was on the stack, and that memory with it.
+        self._over = _again(self._over or PeerGone(self.rank, "has left"))
         for link in self._links.values():
             link.close()
+        self._shared = None
 
     @contextlib.contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
