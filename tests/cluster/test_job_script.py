@@ -197,6 +197,16 @@ def test_plain_python_and_tfrun_agree_on_exit_codes(jobs: Jobs) -> None:
         assert jobs.run("train.py").returncode == plain.returncode, end
 
 
+def test_the_chiefs_last_words_are_shown_where_another_worker_ends_first(jobs: Jobs) -> None:
+    jobs.script(
+        "import os, sys, time\n"
+        "time.sleep(0.2 * (os.environ['RANK'] == '0'))\n"
+        "print('too few samples')\nsys.exit(3)\n"
+    )
+    result = jobs.run("-n", 3, "train.py")
+    assert (result.returncode, result.stdout) == (3, "too few samples\n"), result.stderr
+
+
 # What a job of workers alone on this machine can be told, by variables; another value than the
 # default. What else there is says which machines or roles, or how to show the job.
 TOLD = {

@@ -8,7 +8,7 @@ from workers import SCRIPTS, results_of
 
 WORKERS = [2, pytest.param(3, marks=pytest.mark.thorough)]
 CHANGED = ["Clip", "ClipEach", "ClipValue", "AGC", "SAM", "Manual", "Norm", "Center2", "Skip"]
-CHANGED += ["Noise", "Masked"]
+CHANGED += ["Noise", "Masked", "Moved", "Factor"]
 KEPT = ["Queue", "Codebook", "Counter", "Centers", "Accumulate", "Renamed"]
 
 

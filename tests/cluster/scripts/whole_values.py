@@ -281,6 +281,33 @@ class Masked(Base):  # a part of the gradients, drawn anew for each step
         return {"kept": tf.reduce_mean(tf.cast(kept, "float64"))}
 
 
+class Moved(Base):  # the samples, along the gradient of the loss
+    def use(self, x, y, loss, g):
+        with tf.GradientTape() as tape:
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                before = tf.reduce_mean((self.d(x) - y) ** 2)
+            slope = inner.gradient(before, x)
+            moved = tf.reduce_mean((self.d(x + 0.3 * tf.stop_gradient(slope)) - y) ** 2)
+            moved += 0.1 * tf.reduce_sum(slope**2)
+        weights = self.d.trainable_variables
+        self.optimizer.apply(tape.gradient(moved, weights), weights)
+        return {"moved": moved}
+
+
+class Factor(Base):  # numbers that are drawn for the whole batch
+    def make(self):
+        self.seed = keras.random.SeedGenerator(5)
+
+    def use(self, x, y, loss, g):
+        a = keras.random.uniform((), dtype="float64", seed=self.seed)
+        b = keras.random.uniform((1, 1), dtype="float64", seed=self.seed)
+        with tf.GradientTape() as tape:
+            loss = a * tf.reduce_mean((self.d(x * b) - y) ** 2)
+        weights = self.d.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+
+
 class Drawn(Base):
     """Noise by operations of TensorFlow's: other numbers on N workers, the same on each."""
 
