@@ -173,8 +173,8 @@ def weigh_gradients(original):
         known = run.losses if run is not None else None
         targets = tf.nest.flatten(target)
         weighs = known is not None and any(map(_is_variable, tree.flatten(sources)))
-        is_scripts = known is not None and known.alone and not known.is_unseen
-        if is_scripts and not weighs and all(map(is_number, targets)):
+        by_others = not weighs and all(map(is_number, targets))
+        if known is not None and known.alone and not known.is_unseen and by_others:
             gradients = original(self, target, sources, output_gradients, *more, **options)
             return by_data(known, targets, tree.flatten(sources), gradients)
         if known is None or not weighs or not all(map(tf.is_tensor, targets)):
