@@ -26,7 +26,7 @@ from tfrun.engine.script_lines import line_of
 
 _log = logging.getLogger("tfrun")
 _warned: set[str] = set()
-_AS_IT_IS = (Term.SUM, Term.ROWS, Term.COUNT)
+_AS_IT_IS = (Term.SUM, Term.ROWS, Term.PAIRS, Term.COUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +295,7 @@ class Losses:
         linear = self._take_apart(target, parts)
         formula = Formula(target=target, parts=list(parts.values()), linear=linear)
         kinds = [kind for _, kind in formula.parts]
-        if Term.UNKNOWN in kinds or (not linear and not self.can_sum()):
+        if {Term.UNKNOWN, Term.PAIRS} & {*kinds} or (not linear and not self.can_sum()):
             self.tell(target)
             if not linear:
                 return Formula(target=target, parts=[(target, Term.UNKNOWN)], linear=True)

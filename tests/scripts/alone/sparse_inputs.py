@@ -6,7 +6,7 @@ import tensorflow as tf
 
 keras.utils.set_random_seed(3)
 rng = np.random.default_rng(3)
-words = (rng.random((48, 20)) > 0.85).astype("float64")
+words = (rng.random((49, 20)) > 0.85).astype("float64")  # the last batch has one row
 words[:, 0] = 1.0
 labels = words @ rng.normal(size=20)
 pairs = tf.sparse.from_dense(words)
