@@ -188,7 +188,8 @@ def test_a_machine_that_is_lost_and_one_that_is_preempted(tmp_path: Path) -> Non
         job.agents["b"].terminate()  # SIGTERM: its machine is being preempted
         await job.runs(1, 2)
         assert job.pid("worker:0") == stays
-        assert len(job.of("let_go")) == 1 and job.of("machine_preempted")[0]["in_place"]
+        (preempted,) = await job.until(lambda: job.of("machine_preempted"))
+        assert len(job.of("let_go")) == 1 and preempted["in_place"]
         job.start_agent("c")
         await job.runs(2, 3)
         await job.finish()

@@ -138,7 +138,11 @@ class ToyJob:
         def do() -> bool:
             now = self.runner.round.number if number is None else number
             stepped = {one["rank"] for one in self.life("steps", round=now, size=workers)}
-            return self.runner.round.number == now and len(stepped) == workers
+            told = self.of(
+                "worker_started", round=now
+            )  # which may come later than what is in files
+            here = self.runner.round.number == now
+            return here and len(stepped) == workers and len(told) >= workers
 
         await self.until(do)
 
