@@ -65,8 +65,7 @@ class Agent:
         settings: what the launcher tells it.
         zygote: one that runs already, in the environment of the workers here.
         """
-        self.name, self.spec = settings.agent, settings.spec
-        self._settings = settings
+        self.name, self.spec, self._settings = settings.agent, settings.spec, settings
         self._logs = Path(self.spec.run_dir, "logs")
         self._remote_logs = RemoteLogs(self._logs, settings.token)
         self._outbox: asyncio.Queue[wire.Message] = asyncio.Queue()
