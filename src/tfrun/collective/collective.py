@@ -182,11 +182,9 @@ class Collective:
           has: whether each worker has them already, by rank.
         """
         blocks = [array.reshape(-1).view(np.uint8) for array in arrays]
-        checksum = checksum_of((array.dtype, array.shape) for array in arrays)
+        kinds, size = checksum_of((a.dtype, a.shape) for a in arrays), sum(map(len, blocks))
         with self._one_at_a_time():
-            mark = self._stamp(checksum, sum(map(len, blocks)))
-            if not all(has):
-                self._flat.give(blocks, has, mark)
+            self._flat.give(blocks, has, self._stamp(kinds, size))
 
     def share(self, shared: Shared | None, links: Iterable[Link]) -> None:
         """From now on large sums go through the machine's memory; all workers call this.

@@ -23,7 +23,7 @@ def neighbours(rank: int, has: Sequence[bool]) -> tuple[int | None, list[int]]:
 
     Args:
       rank: the worker's.
-      has: whether each worker has it already, by rank; at least one has.
+      has: whether each worker has it already, by rank; at least one has, or all.
     """
     count, root = len(has), list(has).index(True)
     place = (rank - root) % count
