@@ -173,8 +173,7 @@ def weigh_gradients(original):
         known = run.losses if run is not None else None
         targets = tf.nest.flatten(target)
         weighs = known is not None and any(map(_is_variable, tree.flatten(sources)))
-        by_others = not weighs and all(map(is_number, targets))
-        if known is not None and known.alone and not known.is_unseen and by_others:
+        if known is not None and _is_by_data(known, targets) and not weighs:
             gradients = original(self, target, sources, output_gradients, *more, **options)
             return by_data(known, targets, tree.flatten(sources), gradients)
         if known is None or not weighs or not all(map(tf.is_tensor, targets)):
@@ -198,6 +197,11 @@ def weigh_gradients(original):
         return known.mark_gradients(gradients)
 
     return gradient
+
+
+def _is_by_data(known: Any, targets: list[Any]) -> bool:
+    """Whether the script takes gradients of losses, in a step that is written for one machine."""
+    return known.alone and not known.is_unseen and all(map(is_number, targets))
 
 
 def _is_variable(source: Any) -> bool:

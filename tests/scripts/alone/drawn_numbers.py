@@ -27,8 +27,8 @@ class StochasticDepth(layers.Layer):
 class Mixed(keras.Model):
     def train_step(self, data):
         x, y = data
-        beta = keras.random.beta((), 0.8, 0.8, seed=seeds)
-        weight = keras.random.uniform((), seed=seeds, dtype=x.dtype)
+        beta = keras.random.beta((), 0.8, 0.8, seed=self.seeds)
+        weight = keras.random.uniform((), seed=self.seeds, dtype=x.dtype)
         noisy = tf.cast(beta, x.dtype) * x + (1 - tf.cast(beta, x.dtype)) * tf.sin(x)
         with tf.GradientTape() as tape:
             p = self(noisy, training=True)
@@ -38,9 +38,9 @@ class Mixed(keras.Model):
 
 
 keras.utils.set_random_seed(9)
-seeds = keras.random.SeedGenerator(5)
 inputs = keras.Input((4,))
 model = Mixed(inputs, layers.Dense(1)(StochasticDepth(0.3)(layers.Dense(6, "tanh")(inputs))))
+model.seeds = keras.random.SeedGenerator(5)
 model.compile(keras.optimizers.SGD(0.05))
 model.fit(x, y, batch_size=16, epochs=2, verbose=0, shuffle=False)
 print("weights =", float(sum(np.abs(w).sum() for w in model.get_weights())))
