@@ -63,7 +63,8 @@ class AgentOrders:
     def start_successor(self, plan: Plan, round: Round, successor: Successor) -> None:
         """Has a successor started, with the environment of the task that it is to become."""
         known = self.known.addresses
-        task = successor_task(plan, round, successor, known)
+        replicas = 0 if self.one_replica_each else by_default(self.spec)
+        task = successor_task(plan, round, successor, replicas, known)
         self.members.send(
             successor.agent, messages.StartSuccessor(successor=successor.name, task=vars(task))
         )
@@ -181,7 +182,11 @@ def _cluster(
 
 
 def successor_task(
-    plan: Plan, round: Round, successor: Successor, addresses: Mapping[str, str] | None = None
+    plan: Plan,
+    round: Round,
+    successor: Successor,
+    replicas: int = 0,
+    addresses: Mapping[str, str] | None = None,
 ) -> messages.StartTask:
     """Returns the task that a successor is to become, in a world as large as the next one.
 
@@ -191,6 +196,7 @@ def successor_task(
       plan: the running round's plan.
       round: that round.
       successor: the successor.
+      replicas: of the job, where nobody states how many.
       addresses: `Whereabouts.addresses`.
     """
     index = {site.agent: number for number, site in enumerate(plan.sites)}
@@ -199,6 +205,7 @@ def successor_task(
     agents += [successor.agent] * (number + 1 - len(agents))
     tasks = tasks_on([(index[agent], plan.sites[index[agent]].host) for agent in agents])
     cluster = _cluster(plan, tasks, round.ports, addresses or {})
+    own: OwnSettings = {"default_replicas": replicas} if replicas else {}
     return messages.StartTask(
         task=successor.task,
         runs="script",
@@ -208,7 +215,7 @@ def successor_task(
         called=successor.task.replace(":", " "),
         awaits=[],
         environment=environment_for(tasks[number], cluster, round.number, len(tasks)),
-        settings={"rehearses": True, "rehearses_call": successor.call},
+        settings={**own, "rehearses": True, "rehearses_call": successor.call},
     )
 
 
