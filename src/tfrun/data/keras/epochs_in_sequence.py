@@ -149,21 +149,22 @@ class EpochsInSequence(PythonEpochIterator):
                 return []
             until_it_goes_on.enter_context(self.drawn.stops_at(done.steps))
             # Here too: the epoch's data draws its order with its first batch.
-            return self._from_step(done.steps)
+            is_there = self._read_to(done.steps)
+        return self._left(done.steps) if is_there else []
 
-    def _from_step(self, step: int) -> list[Execution]:
-        """Reads the batches of the steps before; returns what is left of what was asked for.
-
-        Args:
-          step: of the epoch, that comes next.
-        """
+    def _read_to(self, step: int) -> bool:
+        """Reads the batches of the epoch's steps before; False where it has ended before."""
         while (self._asked[-1][1] if self._asked else -1) + 1 < step:
             found = next(self._open, None)
             if found is None:
-                return []
+                return False
             begin, end, iterator = found
             self._asked.append(found)
             self._read(begin, min(end + 1, step) - 1, iterator)
+        return True
+
+    def _left(self, step: int) -> list[Execution]:
+        """What is left, from a step on, of the executions that Keras was asked for."""
         left = [(max(b, step), e, iterator) for b, e, iterator in self._asked if e >= step]
         if self._reads_all or not left:
             return left
