@@ -40,7 +40,7 @@ test-deaths: $(VENV)/.installed-test
 
 test-hosts: $(VENV)/.installed-test
 	TFRUN_HOST_TESTS=1 $(BIN)/pytest tests/hosts tests/drills tests/cluster/test_preemption.py $(ARGS)
-	TFRUN_HOST_TESTS=1 $(BIN)/pytest -m thorough tests/cluster $(ARGS)
+	TFRUN_HOST_TESTS=1 $(BIN)/pytest -m thorough tests/unit tests/cluster tests/deaths $(ARGS)
 
 test-scripts: $(VENV)/.installed-test
 	TFRUN_TEST_SHARE=all $(BIN)/pytest -n $(PARALLEL) tests/scripts $(ARGS)

@@ -125,7 +125,7 @@ def victims(job: Watched, turn: int, chance: random.Random) -> Iterator[tuple[fl
         yield 0.0, chance.choice(others)
 
 
-@pytest.mark.net
+@pytest.mark.thorough
 @pytest.mark.timeout(2 * SECONDS)
 def test_deaths_in_a_row_change_no_bit_and_nothing_grows(jobs: Jobs) -> None:
     plain = jobs.run("-n", 1, "--replicas", 3, *OPTIONS[-2:], SCRIPT, env=TOLD, timeout=SECONDS)

@@ -154,6 +154,7 @@ def at_once() -> list[list[str]]:
     return [[f"{epoch},3:{epoch}:{place}"] for epoch, place in zip(epochs, FIT, strict=False)]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import psutil
+import pytest
 from toy_job import QUICK, ToyJob, run_job
 
 from tfrun.job.timeouts import Timeouts
@@ -71,6 +72,7 @@ def test_one_that_dies_while_it_waits_and_one_while_the_next_round_forms(tmp_pat
         stays = job.pid("worker:0")
         (first,) = job.kill("worker:2")
         await job.until(lambda: job.life("placed", round=1))
+        await job.until(lambda: job.of("worker_started", task="worker:1", round=1))
         job.kill("worker:1")  # perhaps before it has made a step
         await job.runs(3)
         assert job.pid("worker:0") == stays and first not in job.processes()
@@ -198,6 +200,7 @@ def test_a_machine_that_is_lost_and_one_that_is_preempted(tmp_path: Path) -> Non
     run_job(tmp_path, test, workers="1:3", slots={"a": 1, "b": 1, "c": 1})
 
 
+@pytest.mark.thorough
 def test_many_short_fits_do_not_give_up_successors(tmp_path: Path) -> None:
     async def test(job: ToyJob) -> None:
         (job.folder / "slow").write_text("1.0")
@@ -217,6 +220,7 @@ def test_many_short_fits_do_not_give_up_successors(tmp_path: Path) -> None:
     run_job(tmp_path, test, max_restarts=2)
 
 
+@pytest.mark.thorough
 def test_a_spare_that_leaves_with_its_machine_is_replaced_elsewhere(tmp_path: Path) -> None:
     async def test(job: ToyJob) -> None:
         await job.runs(2, 0)

@@ -166,6 +166,7 @@ def check(job: ToyJob) -> None:
     assert not [one for one in begun if psutil.pid_exists(one["pid"])]
 
 
+@pytest.mark.thorough
 def test_deaths_of_all_kinds(tmp_path: Path) -> None:
     async def test(job: ToyJob) -> None:
         await happen(job, int(os.environ.get("TFRUN_TEST_TURNS", "8")), USUAL)
@@ -174,7 +175,7 @@ def test_deaths_of_all_kinds(tmp_path: Path) -> None:
     check(run_job(tmp_path, test, workers="4", slots=slots, max_restarts=5))
 
 
-@pytest.mark.net
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_hundreds_of_deaths_of_all_kinds(tmp_path: Path) -> None:
     async def test(job: ToyJob) -> None:

@@ -8,6 +8,12 @@ import tensorflow as tf
 from tfrun.data.order.repeatable import has_cache, warn_once, why_not
 
 
+@pytest.fixture(autouse=True)
+def no_seed() -> None:
+    """Another test of this process may have stated one, of which TensorFlow then warns here."""
+    tf.random.set_seed(None)
+
+
 def base():
     return tf.data.Dataset.range(20)
 

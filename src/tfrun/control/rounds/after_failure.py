@@ -248,6 +248,8 @@ def saved_while_leaving(round: Round, event: Reported[reports.SnapshotTaken]) ->
 
 def done_while_leaving(round: Round, event: Reported[reports.Done]) -> Result:
     """It would wait for a release that does not come: the next round runs its script again."""
+    if event.task in round.waiting:
+        return round, ()
     round, actions = go_on_leaving(round, replace(round, done=round.done | {event.task}))
     return round, (kill(round, [event.task]), *actions) if round.state is State.LEAVING else actions
 
@@ -260,6 +262,8 @@ def leave_timed_out(round: Round, event: TimedOut) -> Result:
     if round.killed:  # some processes outlive even SIGKILL: no round has room on their machines
         left = (task.agent for task in round.tasks if task.name in round.awaited)
         return round, (GiveUpAgents(agents=frozenset(left)),)
+    if round.waiting and not round.awaited:  # all are out; it is just being decided what follows
+        return round, (SetTimer(state=State.LEAVING, seconds=round.timeouts.leave_grace),)
     return _kill(replace(with_silent(round), killed=True))
 
 

@@ -49,7 +49,7 @@ def decided(round: Round, event: StayDecided) -> Result:
     """All are out of the round, and some wait."""
     if not round.waiting or round.awaited:
         return round, ()  # another one has gone since
-    if event.in_place:
+    if event.in_place and round.recovers and not round.interrupted:
         return replace(round, state=State.ENDED, recoverable=True, in_place=True), ()
     round = replace(round, afresh=True, stayed={}, killed=False)
     timer = SetTimer(state=State.LEAVING, seconds=round.timeouts.leave_grace)
