@@ -131,6 +131,8 @@ class CallsInTurn(Calls):
         return total / self.turns.total
 
     def _sum_of(self, arrays: Sequence[np.ndarray]) -> tf.Tensor:
+        if self.joins is not None:  # it stands apart, with some of the replicas: nobody adds theirs
+            return tf.constant(sum(arrays[1:], start=arrays[0]))
         adder = Adder(self.turns.total)
         for number, array in zip(self.turns.held, arrays, strict=True):
             adder.add(number, [array])
