@@ -168,23 +168,20 @@ class Feed(DistributedView):
         self._resumes = False
         self._stop = done + self.epoch_steps - first
         self._at(done, self._stop)
+        skip = self._skip_at(done)  # of this step alone
         for step in range(first, self.epoch_steps, size):
             if self._moves != holding.moves:
                 self._at(done, self._stop)
             self._count = min(size, self.epoch_steps - step)
-            self._take(done, self._count)
+            self._next = done + self._count
             if self.training:
                 self.dataset.advance(Position.of(self._next, steps))
+                for number in range(done, self._next):
+                    self._tape.taken(*divmod(number, steps), skip)
+                    skip = 0
             yield step, step + size - 1, self._iterator
             done += self._count
         self._tape.settle()
-
-    def _take(self, done: int, count: int) -> None:
-        """Notes that so many steps are about to be trained, after `done` ones."""
-        self._next = done + count
-        for number in range(done, self._next) if self.training else ():
-            place = divmod(number, self.dataset.steps_per_epoch)
-            self._tape.taken(*place, self._skip_at(number))
 
     def repeat(self, steps: int) -> Any:
         """Returns an iterator that stands before the execution that is being made, in a new round.
@@ -192,10 +189,14 @@ class Feed(DistributedView):
         Args:
           steps: that it makes, where those are put together of single ones.
         """
-        count = steps if self._per_execution == 1 else self._count
-        done = self._next - count
+        end = self._next
+        done = end - (steps if self._per_execution == 1 else self._count)
         self._at(done, self._stop)
-        self._take(done, count)
+        self._next = end
+        if self.training:
+            for number in range(done, end):
+                place = divmod(number, self.dataset.steps_per_epoch)
+                self._tape.taken(*place, self._skip_at(number))
         return self._iterator
 
     def _skip_at(self, count: int) -> int:
