@@ -205,7 +205,6 @@ def successor_task(
     agents += [successor.agent] * (number + 1 - len(agents))
     tasks = tasks_on([(index[agent], plan.sites[index[agent]].host) for agent in agents])
     cluster = _cluster(plan, tasks, round.ports, addresses or {})
-    own: OwnSettings = {"default_replicas": replicas} if replicas else {}
     return messages.StartTask(
         task=successor.task,
         runs="script",
@@ -215,7 +214,7 @@ def successor_task(
         called=successor.task.replace(":", " "),
         awaits=[],
         environment=environment_for(tasks[number], cluster, round.number, len(tasks)),
-        settings={**own, "rehearses": True, "rehearses_call": successor.call},
+        settings={**_of_all(replicas), "rehearses": True, "rehearses_call": successor.call},
     )
 
 
@@ -223,7 +222,7 @@ def _own_settings(
     planned: PlannedTask, key: TaskKey, plan: Plan, spec: JobSpec, replicas: int
 ) -> OwnSettings:
     """Returns in which settings a worker differs from the others of its machine."""
-    own: OwnSettings = {"default_replicas": replicas} if replicas else {}
+    own = _of_all(replicas)
     if key.type == "evaluator":  # keeps nothing for a successor, and shows no progress
         own |= {"state_dir": "", "ledger": 0}
     if plan.external:  # each task is a job, with a secret that the others do not know
@@ -231,3 +230,8 @@ def _own_settings(
         if planned.runs == "server":  # nobody here hears of the chief's end
             own["await_chief"] = spec.timeouts.join_timeout
     return own
+
+
+def _of_all(replicas: int) -> OwnSettings:
+    """What all workers of a job are told of its replicas; nothing where each has one."""
+    return {"default_replicas": replicas} if replicas else {}

@@ -127,10 +127,8 @@ class FitSession(StayingSession):
         """The model is built, and its metrics; its train function is not traced yet."""
         if self._goes_on is not None and self._goes_on.waits:
             self._wait_for_a_place()
-        model, commit = (
-            self._model,
-            None if self._strategy is None else commits.of_model(self._model),
-        )
+        model = self._model
+        commit = None if self._strategy is None else commits.of_model(model)
         self.keeper = self.keeps(model, commit, self._callbacks, self._plan, call=self.number)
         if self._progress:
             self._progress.begins()

@@ -109,16 +109,15 @@ class AllPieces:
       bytes: of what it keeps, and has given.
 
     Args:
-      iterator: of them; it stands before the epoch's step `step`.
+      iterator: of them; it stands before the epoch's first step.
       spec: see above.
-      step: see above.
     """
 
-    def __init__(self, iterator: Any, spec: Any, step: int = 0) -> None:
+    def __init__(self, iterator: Any, spec: Any) -> None:
         self._iterator, self.spec = iterator, tf.nest.map_structure(_spec_here, spec)
         self.keeps, self.bytes = False, 0
         self._kept: list[list[Any]] = []  # of each step the pieces of all replicas
-        self._first = self._next = self._stop = step
+        self._first = self._next = self._stop = 0
         self._is_over = False
 
     def __iter__(self) -> AllPieces:
