@@ -22,6 +22,7 @@ def line_of(end: str) -> int:
 
 
 SCRIPTS_OWN = ("--strategy", "script")
+BY_HAND = line_of("# by hand")
 FIT, LOOP = line_of("verbose=0)  # here"), line_of("strict=True))  # here")
 
 
@@ -66,6 +67,7 @@ def test_what_cannot_be_shared_is_refused(kind: str, code: str, tmp_path: Path) 
         ("none", 3, FIT, "this script makes no strategy", SCRIPTS_OWN),
         ("loop", 2, LOOP, "this script makes no strategy", SCRIPTS_OWN),
         ("mirrored", 2, FIT, "MirroredStrategy is a strategy of one process", SCRIPTS_OWN),
+        ("no model", 2, BY_HAND, "this script makes no strategy; have `strategy.run` of", ()),
         ("removed", 2, FIT, "the script has taken TF_CONFIG out of its environment", ()),
     ],
 )
@@ -87,7 +89,10 @@ def test_strict_ends_the_job_with_a_code_of_its_own(kind: str, tmp_path: Path) -
     assert "2 workers each train the whole job alone" in text
 
 
-@pytest.mark.parametrize(("kind", "n"), [("nothing", 2), ("predicts", 2), ("none", 1)])
+@pytest.mark.parametrize(
+    ("kind", "n"),
+    [("nothing", 2), ("looks at gradients", 2), ("predicts", 2), ("none", 1), ("no model", 1)],
+)
 def test_what_is_no_such_training_is_not_meant(kind: str, n: int, tmp_path: Path) -> None:
     options = SCRIPTS_OWN if n > 1 else ()
     assert "TFRUN-511" not in shown(kind, tmp_path, *options, "--strict", n=n)

@@ -247,6 +247,9 @@ def _start(
         agent = AgentProcess(ALONE, spec, slots) if slots else None
         if agent:
             stack.enter_context(contextlib.closing(agent))
+        backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+        if backend != "tensorflow":
+            notices.append(f"KERAS_BACKEND={backend} has no effect: Keras runs on TensorFlow here")
         if measured:
             notices.append(f"{measured.used_by(spec)}; --no-measured does without it")
         if saved and saves and not options.fresh:

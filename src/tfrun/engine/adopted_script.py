@@ -95,6 +95,10 @@ def _given(why: str = "this script names no strategy") -> Any | None:
         those = f"{here.size} workers" if here.size > 1 else "1 worker"
         among = f"{here.replicas} replicas on {those}" if fixed_replicas() else those
         tell(f"adopted: {why}; its batches are shared out among {among}")
+        # That of the environment the launcher has told of, and set to what it is here.
+        backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+        if backend != "tensorflow":
+            tell(f"the script's KERAS_BACKEND={backend} has no effect: Keras runs on TensorFlow")
     return given()
 
 

@@ -8,6 +8,7 @@ is done as a run of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +18,9 @@ from tfrun.engine import adoption
 from tfrun.engine.local_mode import in_local_mode
 from tfrun.engine.script_lines import script_line
 from tfrun.job.errors import TfrunError
+
+# Called when a script that shares nothing yet takes the first gradients by variables itself.
+at_first_gradient: list[Callable[[], None]] = []
 
 
 class OutsideRunError(TfrunError, ValueError):
@@ -78,3 +82,16 @@ def strategy_to_run_in(optimizer: Any, variables: Any) -> Any | None:
     if here and not owner.extended._use_merge_call():
         return None  # of gradients that the script has summed itself
     raise outside_run(f"the optimizer {optimizer.name!r} updates weights")
+
+
+def look_at_gradients(sources: Any) -> None:
+    """Notes that gradients are taken; no optimizer need follow that anybody knows.
+
+    Args:
+      sources: what they are taken by; a step of training takes them by variables.
+    """
+    if not at_first_gradient or is_inside() or adoption.given() is not None:
+        return
+    if any(getattr(one, "trainable", False) for one in tf.nest.flatten(sources)):
+        while at_first_gradient:
+            at_first_gradient.pop()()

@@ -148,12 +148,13 @@ LOSSES = (
                 "keras_losses:log_whole_losses"
             ),
             "tensorflow.python.eager.backprop:GradientTape.gradient": (
-                "keras_losses:weigh_gradients tf_variables:differentiate_shards"
+                "keras_losses:weigh_gradients tf_variables:differentiate_shards "
+                "tf_variables:look_at_gradients"
             ),
         },
         issue="only a `keras.losses` object multiplies its loss by 1 / replicas: short batches, "
         "`add_loss`, masks and a script's own steps get a wrong weight. The tape also accepts "
-        "variables that are split over parameter servers",
+        "variables that are split over parameter servers, and tells who trains alone",
         until=f"{_UPSTREAM}::test_keras_still",
     ),
     Patch(

@@ -63,6 +63,16 @@ def look_at_assignments(original):
     return assign
 
 
+def look_at_gradients(original):
+    """The first gradients that a script takes for itself may be a training of this worker's own."""
+
+    def gradient(self, target, sources, *args, **kwargs):
+        outside_run.look_at_gradients(sources)
+        return original(self, target, sources, *args, **kwargs)
+
+    return gradient
+
+
 def differentiate_shards(original):
     """`tf.GradientTape.gradient` takes sharded Keras variables: a gradient for each shard."""
 

@@ -1,4 +1,7 @@
-"""Finds workers that train alone, and options without effect, at an optimizer's first update.
+"""Finds workers that train alone, and options without effect, at the first update of a training.
+
+That is an optimizer's of Keras, or the first gradients by variables where a script updates them
+itself.
 
 A script that makes no strategy, or one of a single process, trains the whole job on each worker
 under `-n 2`: the same training twice, the same files twice, and nothing is faster. Who shares a
@@ -16,7 +19,7 @@ import os
 
 import tensorflow as tf
 
-from tfrun.engine import script_calls
+from tfrun.engine import outside_run, script_calls
 from tfrun.engine.gradient_sums import at_first_update
 from tfrun.job import reports
 from tfrun.job.settings import settings
@@ -40,26 +43,30 @@ def watch() -> None:
     config = os.environ.get("TF_CONFIG", "")
     if here.size > 1 and not json.loads(config or "{}").get("cluster", {}).get("ps"):
         at_first_update.append(lambda: _tell_alone(here.size, config))
+        outside_run.at_first_gradient.append(
+            lambda: _tell_alone(here.size, config, by_optimizer=False)
+        )
     stated = settings().stated
     if without := [option for option in OPTIONS if option in stated]:
         at_first_update.append(lambda: _tell_own_loop(without))
 
 
-def _tell_alone(size: int, config: str) -> None:
+def _tell_alone(size: int, config: str, *, by_optimizer: bool = True) -> None:
     if script_calls.last_collective() is not None:
         return  # it has met the others: what it trains alone is its own affair
     changed = os.environ.get("TF_CONFIG", "") != config
-    text = (
-        f"{size} workers each train the whole job alone{_where()}: {_why(changed)}; {_fix(changed)}"
-    )
+    fix = _fix(changed, by_optimizer=by_optimizer)
+    text = f"{size} workers each train the whole job alone{_where()}: {_why(changed)}; {fix}"
     channel.emit(reports.DoubtRaised(code=ALONE, text=text))
 
 
-def _fix(changed: bool) -> str:
+def _fix(changed: bool, *, by_optimizer: bool) -> str:
     if changed:
         return "leave TF_CONFIG as it is"
     if settings().strategy == "script":
         return "leave out --strategy script, and it gets the job's"
+    if not by_optimizer:
+        return "have `strategy.run` of a `tfrun.strategy()` make the step, or train by model.fit"
     return "write `with tfrun.strategy().scope():` around the model, its optimizer and compile"
 
 
