@@ -55,6 +55,12 @@ def test_a_death_changes_no_bit(jobs):
     assert died == undisturbed
 
 
+def test_who_states_no_threads_is_told_what_the_bits_depend_on(jobs):
+    script = jobs.script("print('hello')\n")
+    told = [jobs.run("-n", 1, *options, script).stderr for options in (OPTIONS[:2], OPTIONS)]
+    assert ["state --threads-per-worker" in text for text in told] == [True, False], told
+
+
 REFUSED = {
     "a worker's own batch": ("", "model.compile('sgd', 'mse')\nmodel.train_on_batch(x, x)"),
     "eagerly": ("model.compile('sgd', 'mse', run_eagerly=True)", "model.fit(x, x, verbose=0)"),

@@ -73,7 +73,11 @@ class Agent:
         self._round = -1
         self._preparing = asyncio.Lock()
         self._working: set[asyncio.Task[None]] = set()
-        self._environment = self._environment_of(settings.workers)
+        # It stays what it is when workers of a lost machine come here: with another number of
+        # threads TensorFlow adds up in another order.
+        self._environment = worker_environment(
+            os.environ, self.spec, workers_here=settings.workers, cores=usable_cores()
+        )
         self.preempted, self.lost = False, True
         self._is_let_go = False
         self._own_state: StateDir | None = None
@@ -88,9 +92,6 @@ class Agent:
         self._memory = Memory(Path(state), self.spec, self.name)
         self._successors = Successors(self.spec, self._logs, settings.workers, self._send)
         self._spawner = self._new_spawner(zygote)
-
-    def _environment_of(self, workers: int) -> dict[str, str]:
-        return worker_environment(os.environ, self.spec, workers_here=workers, cores=usable_cores())
 
     def _new_spawner(self, zygote: Zygote | None = None) -> Spawner:
         self._spawner_died, self._ends = False, ProcessEnds()
@@ -274,9 +275,6 @@ class Agent:
     async def _make_ready(self, message: messages.Prepare) -> tuple[list[int], float]:
         await self._clear()
         await self._memory.claim(self._tell)
-        if message.ports > self._settings.workers and not self.spec.ps:
-            # Workers of a machine that was lost come here: more share the cores.
-            self._environment |= self._environment_of(message.ports)
         group = self._group = self._new_group(message.round)
         group.ports.append(reserved := PortReservation(message.ports))
         for port in message.stated:

@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 
     MakeJob = Callable[[JobSpec, AgentProcess | None], Job]
 
+THREADS = (
+    "--replicas gives the same bits on another number of workers if these have as many threads "
+    "each: state --threads-per-worker"
+)
+
 
 def run(options: Options, serving: Serving | None = None) -> int:
     """Runs the job and returns its exit code."""
@@ -247,6 +252,8 @@ def _start(
         agent = AgentProcess(ALONE, spec, slots) if slots else None
         if agent:
             stack.enter_context(contextlib.closing(agent))
+        if spec.replicas and spec.threads_per_worker is None:
+            notices.append(THREADS)
         backend = os.environ.get("KERAS_BACKEND", "tensorflow")
         if backend != "tensorflow":
             notices.append(f"KERAS_BACKEND={backend} has no effect: Keras runs on TensorFlow here")
