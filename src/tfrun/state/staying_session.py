@@ -144,6 +144,8 @@ class StayingSession(Session[FitKeeper]):
             raise GoesElsewhere(goes_on) from error
         with self.changing:
             self.keeper.take_back(kept)
+            if not kept.place.step:
+                self._reset_metrics()
         self._model._eval_epoch_iterator = None  # made for another division of the batches
         self._meter.rests()
         self._tells_step = True
@@ -151,6 +153,15 @@ class StayingSession(Session[FitKeeper]):
             saving.prepare(self._saved())
             saving.resumes(self.number, self._steps)
         channel.emit(reports.Resumed(key=list(kept.place), step=self._steps))
+
+    def _reset_metrics(self) -> None:
+        """As Keras has at the beginning of the epoch: the step that was cut off has added to some.
+
+        For TensorFlow to assign them is to read them from all workers.
+        """
+        self.stands_apart()
+        self._model.reset_metrics()
+        self.joins()
 
     def goes_on(self, error: BaseException) -> GoesOn | None:
         """Takes this training into the job's next round, in this process.
