@@ -51,7 +51,7 @@ class Worker:
             self.rehearse()
         elif (TOY / "steps").exists():
             self.step = int((TOY / "steps").read_text())
-            channel.emit(reports.Resumed(key=[0, 0, self.step], step=self.step))
+            channel.emit(reports.Resumed(key=[self.call, 0, self.step], step=self.step))
         self.progress.begins()
         can = not (TOY / "cannot").exists()
         channel.emit(reports.CanStay(can=can, why="" if can else "it was told so"))
@@ -62,6 +62,7 @@ class Worker:
         if (TOY / "fails").exists():
             print("it was told to fail", file=sys.stderr, flush=True)
             os._exit(3)
+        self.call = settings().rehearses_call
         slow = TOY / "slow"
         time.sleep(float(slow.read_text()) if slow.exists() else 0.1)
         channel.emit(reports.Ready())
@@ -82,12 +83,13 @@ class Worker:
         if word in ("leave", "regroup"):
             if (TOY / "cannot").exists():
                 self.leave()
-            channel.emit(reports.Stayed(key=[0, 0, self.step], step=self.step))
+            channel.emit(reports.Stayed(key=[self.call, 0, self.step], step=self.step))
             self.wait()
 
     def make_step(self) -> None:
-        if (TOY / "call").exists() and self.call != (now := int((TOY / "call").read_text() or 0)):
-            self.call, self.made = now, 0
+        said = (TOY / "call").read_text() if (TOY / "call").exists() else ""
+        if said and self.call != int(said):  # nothing: it is just being written
+            self.call, self.made = int(said), 0
         self.step, self.made = self.step + 1, self.made + 1
         self.progress.step_returned(self.step)
         if self.made == 1:
@@ -117,7 +119,7 @@ class Worker:
     def leave(self) -> NoReturn:
         (TOY / "steps").write_text(str(self.step))
         note("leaves", step=self.step)
-        channel.emit(reports.SnapshotTaken(key=[0, 0, self.step], step=self.step))
+        channel.emit(reports.SnapshotTaken(key=[self.call, 0, self.step], step=self.step))
         channel.emit(reports.Error(type="UnavailableError", message="a peer has left"))
         os._exit(1)
 
