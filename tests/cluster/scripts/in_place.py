@@ -1,6 +1,7 @@
 """A training in which one worker dies, and another waits then until a successor is ready.
 
-in_place.py VICTIM STEP: the rank that dies, after so many steps; -1 for nobody.
+in_place.py VICTIM STEP [begins]: the rank that dies, after so many steps, or where the next one
+begins; -1 for nobody.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ import tfrun
 
 EPOCHS, WAITS_AT, SECONDS = 20, 12, 120
 victim, step = map(int, sys.argv[1:3])
+at_begin = "begins" in sys.argv
 began, begun = tfrun.world(), []
 keras.utils.set_random_seed(1)
 random = np.random.default_rng(0)
@@ -43,10 +45,18 @@ class Dies(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         begun.append(began.rank)  # a callback gets back what it has remembered
 
-    def on_train_batch_end(self, batch, logs=None):
-        self.made += 1
+    def die_if_wanted(self):
         if self.made == step and began.rank == victim and began.round == 0:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if at_begin:
+            self.die_if_wanted()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.made += 1
+        if not at_begin:
+            self.die_if_wanted()
 
     def on_epoch_end(self, epoch, logs=None):
         if victim >= 0 and epoch == WAITS_AT:

@@ -6,7 +6,8 @@ A place is a hook of Keras's callbacks ("test_begin"), one with a step ("batch_e
 "batch_end" and "epoch_end". With HOW=machine a worker only asks for its machine to be crashed, by a
 file "crash-ROUND" with the host's name, and stands still. With IN_PLACE the workers that are left
 go on in their processes: the next one to die has the wanted rank among them, in a later round; of
-ranks "0,2" both do. There is another place then: "trace", where the first step is traced.
+ranks "0,2" both do. There is another place then: "trace", where the first step is traced. Each
+death leaves a file then, "death-NUMBER" with the round.
 """
 
 from __future__ import annotations
@@ -39,12 +40,19 @@ X, Y = rng.rand(BATCH * STEPS, 6).astype("float32"), rng.randint(0, 3, BATCH * S
 VALID = X[:24], Y[:24]
 
 
-def next_kill():
-    """Returns the number of the kill that comes in this round; None for none."""
+def next_kill(epoch):
+    """Returns the number of the kill that comes in this round and epoch; None for none.
+
+    Workers that stay do not come to every place again: a kill at one that they have passed is
+    passed over when its epoch is over.
+    """
     number = here = tfrun.world().round
     if IN_PLACE:
-        rounds = [int(path.read_text()) for path in sorted(FOLDER.glob("death-*"))]
-        number = rounds.index(here) if here in rounds else len(rounds)
+        made = {int(path.name[6:]): int(path.read_text()) for path in FOLDER.glob("death-*")}
+        now = [number for number, round in made.items() if round == here]
+        number = now[0] if now else max(made, default=-1) + 1
+        while not now and number < len(KILLS) and int(KILLS[number][1]) < epoch:
+            number += 1
     return number if number < len(KILLS) and not settings().rehearses else None
 
 
@@ -66,7 +74,7 @@ class Where:
     epoch = step = 0
 
     def at(self, place):
-        number, here = next_kill(), tfrun.world()
+        number, here = next_kill(self.epoch), tfrun.world()
         if number is not None:
             ranks, epoch, wanted = KILLS[number]
             is_one = here.rank in {int(rank) % here.size for rank in ranks.split(",")}
