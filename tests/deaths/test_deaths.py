@@ -39,7 +39,7 @@ LOOP = (
 KINDS = (
     *("arrays", "dataset", "seeded", "unseeded", "map", "cache", "repeat", "repeat inside"),
     *("filter", "shared shuffle", "generator", "from_generator", "pydataset", "layers", "stops"),
-    *("drawn", "drawn pydataset", "noise", "own step"),
+    *("drawn", "drawn pydataset", "noise", "own step", "outside", "augmented"),
     *("no strategy", "loop", "loop, tf.data"),
 )
 # What is not reached again when the round goes on behind it. What a loop does after an epoch is

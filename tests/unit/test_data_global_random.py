@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfrun.data import global_random
 from tfrun.data.global_random import Drawn
@@ -77,3 +78,14 @@ def test_states_differ_when_either_generator_has_drawn(other) -> None:
     assert global_random.are_equal(before, global_random.take())
     other()
     assert not global_random.are_equal(before, global_random.take())
+
+
+def test_the_seeds_of_tensorflow_go_on() -> None:
+    tf.random.set_seed(3)
+    tf.random.uniform([])
+    state = global_random.take()
+    expected = float(tf.random.uniform([]))
+    assert not global_random.are_equal(state, global_random.take())
+    global_random.give(state)
+    assert float(tf.random.uniform([])) == expected
+    global_random.give(state[:2])  # of an earlier version

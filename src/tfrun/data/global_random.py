@@ -1,4 +1,7 @@
-"""Python's and numpy's global random generators: what they hold, and what data ahead has drawn.
+"""The global random generators: what they hold, and what data that is made ahead has drawn.
+
+They are Python's, numpy's, and that which gives TensorFlow's `tf.random.…` its seeds outside of
+functions: in a callback, or in a generator.
 
 A script's generator may draw from them. TensorFlow runs it some batches ahead of the step that
 trains, another number of them on each worker, so what the generators hold now is not what the
@@ -16,27 +19,41 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
+from tensorflow.python.eager import context
 
-State = tuple[Any, Any]
+State = tuple[Any, ...]  # of each; a state of an earlier version may lack the last ones
 
 
 def take() -> State:
-    """What both generators hold now."""
-    return random.getstate(), np.random.get_state()
+    """What the generators hold now."""
+    python, numpy = random.getstate(), np.random.get_state()
+    seeds = _seeds_of_tensorflow()
+    return (python, numpy) if seeds is None else (python, numpy, seeds.getstate())
 
 
 def give(state: State) -> None:
-    """Has both generators go on from `state`."""
-    python, numpy = state
+    """Has the generators go on from `state`."""
+    python, numpy, *rest = state
     random.setstate(python)
     np.random.set_state(numpy)
+    seeds = _seeds_of_tensorflow()
+    if rest and seeds is not None and seeds.getstate() != rest[0]:
+        seeds.setstate(rest[0])
+        # An op that has drawn by one of these seeds would go on from there: as in `set_seed`.
+        eager: Any = context.context()
+        eager.clear_kernel_cache()
 
 
 def are_equal(one: State, other: State) -> bool:
     """Whether both draw the same from there on."""
-    if one[0] != other[0]:
+    if one[0] != other[0] or one[2:] != other[2:]:
         return False
     return all(np.array_equal(a, b) for a, b in zip(one[1], other[1], strict=True))
+
+
+def _seeds_of_tensorflow() -> random.Random | None:
+    """What `tf.random.set_seed` seeds; None where another TensorFlow keeps it elsewhere."""
+    return getattr(context.context(), "_rng", None)
 
 
 class Drawn:

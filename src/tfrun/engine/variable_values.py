@@ -13,7 +13,7 @@ from keras.src.backend.common import global_state
 from keras.src.random import seed_generator
 from numpy.typing import NDArray
 
-from tfrun.engine import own_copies
+from tfrun.engine import own_copies, script_state
 from tfrun.job.errors import TfrunError
 
 GLOBAL_SEED = "model/global_seed"
@@ -37,6 +37,22 @@ def optimizers_of(model: Any) -> list[Any]:
 def state_variables(model: Any) -> dict[str, Any]:
     """All Keras variables that training changes, but for metrics, by a name for each."""
     return named(model.variables, optimizers_of(model))
+
+
+def all_variables(model: Any) -> dict[str, Any]:
+    """As `state_variables`, and what the script keeps in variables of its own."""
+    found = state_variables(model)
+    return {**found, **of_script(model, found)}
+
+
+def of_script(model: Any, of_model: dict[str, Any]) -> dict[str, Any]:
+    """What the script keeps in variables that are neither the model's nor its optimizers'.
+
+    Args:
+      model: the model.
+      of_model: its `state_variables`.
+    """
+    return script_state.found([*of_model.values(), *model.metrics_variables])
 
 
 def named(variables: Sequence[Any], optimizers: Sequence[Any]) -> dict[str, Any]:

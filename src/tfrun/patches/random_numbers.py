@@ -22,7 +22,7 @@ from typing import Any
 import tensorflow as tf
 from keras.src.random.seed_generator import SeedGenerator
 
-from tfrun.engine import replica
+from tfrun.engine import replica, script_state
 from tfrun.job.errors import TfrunError
 
 # Of the golden ratio: multiples of it, modulo any power of two, lie far from each other.
@@ -63,6 +63,17 @@ def _apart(seed: tf.Tensor) -> tf.Tensor:
         return seed
     # The first of both numbers tells generators apart, the second counts their draws.
     return seed + tf.constant([number * _APART, 0], tf.int64)
+
+
+def note_what_is_made(original):
+    """A generator that no model holds belongs to the state of a training, too."""
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        script_state.note_seeds(self)
+
+    return __init__
 
 
 def draw_one_for_all(original):
@@ -124,6 +135,8 @@ def seed_ops_apart(original):
 
     def get_seed(op_seed):
         graph_seed, op_seed = original(op_seed)
+        if replica.current() is not None and not tf.executing_eagerly():
+            script_state.note_stateful_op()
         number = _replica_number()
         if graph_seed is None:  # TensorFlow takes a random one
             return graph_seed, op_seed
@@ -134,6 +147,16 @@ def seed_ops_apart(original):
         return (graph_seed + number * _APART) % _TENSORFLOW_SEEDS, op_seed
 
     return get_seed
+
+
+def number_the_replica(original):
+    """A `tf.random.Generator` gives replicas other numbers, whichever worker holds them."""
+
+    def get_replica_id():
+        run = replica.current()
+        return original() if run is None else run.number
+
+    return get_replica_id
 
 
 def begin_alike(original):

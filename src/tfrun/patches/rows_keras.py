@@ -36,6 +36,17 @@ RANDOM = (
         until="Keras's seed generators take the replica's number into account",
     ),
     Patch(
+        targets={
+            f"{_SEEDS}:SeedGenerator.__init__": "random_numbers:note_what_is_made",
+            "tensorflow.python.ops.stateful_random_ops:Generator.__init__": (
+                "random_numbers:note_what_is_made"
+            ),
+        },
+        issue="what a seed generator that no model holds gives after a death begins anew",
+        until="never: nobody else keeps the state of a script's own objects",
+        needed=False,
+    ),
+    Patch(
         targets=each(
             "keras.src.backend.tensorflow.random:",
             "normal uniform randint truncated_normal gamma beta binomial",
@@ -55,6 +66,17 @@ RANDOM = (
         until="the patch before these can go",
         needed=False,
         also=("tensorflow._api.v2.compat.v2.random",),
+    ),
+    Patch(
+        targets={
+            "tensorflow.python.ops.stateful_random_ops:get_replica_id": (
+                "random_numbers:number_the_replica"
+            ),
+        },
+        issue="with --replicas, a `tf.random.Generator` gives the replicas of one worker the same "
+        "numbers, and other ones when another worker holds them",
+        until="never: TensorFlow knows one replica on each device",
+        needed=False,
     ),
     Patch(
         targets={"numpy.random.bit_generator:randbits": "random_numbers:begin_alike"},

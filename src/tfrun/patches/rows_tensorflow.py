@@ -104,6 +104,15 @@ STRATEGIES = (
         adds=True,
     ),
     Patch(
+        targets={
+            "tensorflow.python.ops.variables:VariableMetaclass.__call__": "tf_variables:note_own",
+            "keras.src.backend:Variable.__init__": "tf_variables:note_own",
+        },
+        issue="a variable that a script makes outside of its models begins anew after a death",
+        until="never: nobody else keeps the state of a script's own objects",
+        needed=False,
+    ),
+    Patch(
         targets=each(
             f"{_RESOURCE}.", "assign assign_add assign_sub", "tf_variables:look_at_assignments"
         ),

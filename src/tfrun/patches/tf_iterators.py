@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.distribute import device_util
 
+from tfrun.data.order import repeatable
 from tfrun.engine import step_clock
 
 
@@ -42,8 +43,10 @@ def read_directly(original):
         if not _is_direct(tuple(self._devices)):
             return original(self)
         with tf.device(self._worker):
-            # The detour read a batch ahead too.
-            self._iterator = iter(self._dataset.prefetch(1))
+            # The detour read a batch ahead too. Where reading draws from a layer's seeds that is
+            # seen: TensorFlow's own rebatching is a batch ahead, which is what plain Keras is.
+            draws = repeatable.draws_from_layers(self._dataset)
+            self._iterator = iter(self._dataset if draws else self._dataset.prefetch(1))
         return None
 
     return _make_iterator

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
-from tfrun.engine import outside_run, own_variables
+from tfrun.engine import outside_run, own_variables, script_state
 from tfrun.ps import variables
 from tfrun.ps.variables import joined
 
@@ -52,10 +54,34 @@ def name_the_handle(original):
     return handle
 
 
+def note_own(original):
+    """A variable that a line of the script makes belongs to the state of a training.
+
+    TensorFlow's `tf.Variable(…)` is a call of the class, Keras's `keras.Variable(…)` an `__init__`.
+    """
+    if original.__name__ == "__init__":
+
+        @functools.wraps(original)
+        def __init__(self, *args, **kwargs):
+            original(self, *args, **kwargs)
+            script_state.note_variable(self)
+
+        return __init__
+
+    @functools.wraps(original)
+    def __call__(cls, *args, **kwargs):
+        made = original(cls, *args, **kwargs)
+        script_state.note_variable(made)
+        return made
+
+    return __call__
+
+
 def look_at_assignments(original):
     """An assignment in a step tells, when it is traced, that a variable will differ on workers."""
 
     def assign(self, value, *args, **kwargs):
+        script_state.note_assigned(self)
         if not tf.executing_eagerly():
             own_variables.look(self, value)
         return original(self, value, *args, **kwargs)

@@ -33,6 +33,13 @@ def inner(callback: Any) -> Any:
     return inner(callback.callback) if isinstance(callback, StandIn) else callback
 
 
+def acts_before_steps(callback: Any) -> bool:
+    """Whether a callback of the script's own sees each step begin, and may draw or count there."""
+    callback = inner(callback)
+    found = (getattr(callback, name) for name in ("on_train_batch_begin", "on_batch_begin"))
+    return any(not getattr(one, "__module__", "").startswith(("keras.", "tfrun.")) for one in found)
+
+
 def take(callbacks: Iterable[Any], arrays: dict[str, NDArray]) -> list[Any]:
     """Returns what each callback remembers, as JSON; arrays go into `arrays`."""
     return [

@@ -22,7 +22,14 @@ from tfrun.engine import variable_values
 from tfrun.job import reports
 from tfrun.job.settings import settings
 from tfrun.process import channel
-from tfrun.state import callback_state, fit_keeper, no_room, random_state, snapshot
+from tfrun.state import (
+    callback_state,
+    fit_keeper,
+    kept_outside,
+    no_room,
+    random_state,
+    snapshot,
+)
 from tfrun.state.snapshot import Place, Snapshot
 
 BUDGET = 1 << 30  # bytes of shared memory for the models of all calls
@@ -37,7 +44,7 @@ def of_fit(
     """
     arrays: dict[str, NDArray] = {
         name: variable_values.read(variable_values.copies(variable)[0]).numpy()
-        for name, variable in variable_values.state_variables(model).items()
+        for name, variable in variable_values.all_variables(model).items()
     }
     position = data.position if isinstance(data, Dataset) else None
     try:
@@ -91,9 +98,11 @@ def replay(
     """
     build()
     fit_keeper.build_what_steps_make(model, done)
-    for name, variable in variable_values.state_variables(model).items():
+    there = variable_values.all_variables(model)
+    for name, variable in there.items():
         if name in done.arrays:
             variable_values.assign(variable, done.arrays[name])
+    kept_outside.tell_missing(there, done)
     callback_state.put_back(callbacks, done.values["callbacks"], done.arrays)
     if isinstance(data, Dataset) and done.values["position"]:
         epoch, step = done.values["position"]

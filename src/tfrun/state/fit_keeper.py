@@ -6,7 +6,7 @@ Keras's callbacks belong to that state: at the end of an epoch some of them may 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -16,10 +16,24 @@ from tfrun.data.global_random import Drawn
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
-from tfrun.engine import empty_step, variable_values
+from tfrun.engine import empty_step, script_state, variable_values
 from tfrun.state import callback_state, random_state, snapshot
 from tfrun.state.keeper import Keeper
 from tfrun.state.snapshot import Place, Snapshot
+
+
+class Before(NamedTuple):
+    """What stood before callbacks have seen a step begin: a step that is made again has them again.
+
+    Attributes:
+      random: what the global random generators held.
+      callbacks: what callbacks remembered, and the arrays of that.
+      held: what variables held that callbacks may draw from or set, by name.
+    """
+
+    random: random_state.State
+    callbacks: tuple[list[Any], dict[str, NDArray]]
+    held: dict[str, tf.Tensor]
 
 
 class FitKeeper(Keeper):
@@ -58,8 +72,10 @@ class FitKeeper(Keeper):
         self._held_callbacks: tuple[list[Any], dict[str, NDArray]] | None = None
         self._held_metrics: NDArray | None = None
         self._step_totals: tf.Tensor | None = None  # of the metrics, when a step began
+        self._before: Before | None = None
         # From before an epoch's first step, or from before what comes after its last one.
         self._held_random: random_state.State | None = None
+        self._noted = 0  # how many variables the script had made of its own
         self._unbuilt: list[Any] = []  # optimizers that their first step builds
 
     def goes_on(self, place: Place, at: ResumePoint) -> None:
@@ -84,6 +100,16 @@ class FitKeeper(Keeper):
         self._held_random = random_state.take()
         self._look_at_variables()
 
+    def callbacks_see_step(self) -> None:
+        """Callbacks are about to see the next execution begin; some of the script's own do."""
+        self._look_at_what_is_new()
+        numbers = {n: v for n, v in self._variables.items() if v.shape == ()}
+        chosen = {**numbers, **self._ungated}
+        held = dict(zip(chosen, variable_values.hold(list(chosen.values())), strict=True))
+        arrays: dict[str, NDArray] = {}
+        callbacks = callback_state.take(self._callbacks, arrays), arrays
+        self._before = Before(random=random_state.take(), callbacks=callbacks, held=held)
+
     def step_begins(self) -> None:
         """The next execution of the train function is about to run."""
         self._in_step = True
@@ -101,7 +127,7 @@ class FitKeeper(Keeper):
     def step_returned(self, steps_done: int, logs: dict[str, Any] | None) -> None:
         """The execution is over; callbacks come, which may take any time."""
         self._step_began, self._in_step = None, False
-        self._held_random = None
+        self._held_random = self._before = None
         self._held, self._step_totals = {}, None
         self.logs = logs or {}
         self.place = self.place._replace(step=steps_done + self.ahead)
@@ -131,6 +157,8 @@ class FitKeeper(Keeper):
 
     def state(self, *, whole: bool = True) -> Snapshot | None:
         held, place, totals = self._held, self.place, self._step_totals
+        # In a process that stays the step is made again, and callbacks have seen it begin.
+        before = self._before if whole else None
         # A worker that goes on in its process neither traces again, nor draws the epoch's order.
         random = self._held_random if whole or not self._in_step else None
         if self._step_began is not None and self._commit is not None:
@@ -138,15 +166,18 @@ class FitKeeper(Keeper):
             steps = whole_steps(done, self._commit.per_run)
             if steps and (steps == self.per_execution or not self._ungated):
                 held, place, totals = {}, place._replace(step=place.step + steps), None
-                random = None
+                random = before = None
                 self._look_at_what_is_new()
             elif done and len(held) < len(self._variables):
                 return None
         else:
             self._look_at_what_is_new()
         arrays: dict[str, NDArray] = {}
-        if self._held_callbacks is not None:
-            callbacks, extra = self._held_callbacks
+        if before is not None:
+            held = {**held, **before.held}
+        held_callbacks = before.callbacks if before is not None else self._held_callbacks
+        if held_callbacks is not None:
+            callbacks, extra = held_callbacks
             arrays.update(extra)
         else:
             callbacks = callback_state.take(self._callbacks, arrays)
@@ -166,15 +197,16 @@ class FitKeeper(Keeper):
         }
         if self._plan.sketches is not None:
             arrays["data exact"], arrays["data values"] = self._plan.sketches
-        random = random or self._random(place.step)
+        random = random or self._random(place.step, before)
         done = self.iterations()
         return self._whole(
             place, values, arrays, held=held, random=random, iterations=done, whole=whole
         )
 
-    def _random(self, step: int) -> random_state.State:
+    def _random(self, step: int, before: Before | None = None) -> random_state.State:
         """What the global generators held when these steps of the epoch had their batches."""
-        return self._plan.drawn.before(step - self.ahead) or random_state.take()
+        drawn = self._plan.drawn.before(step - self.ahead)
+        return drawn or (before.random if before is not None else random_state.take())
 
     def iterations(self) -> int:
         """Steps of the optimizer, for people."""
@@ -200,6 +232,8 @@ class FitKeeper(Keeper):
     def _look_at_variables(self) -> None:
         optimizers = variable_values.optimizers_of(self._model)
         self._variables = variable_values.named(self._model.variables, optimizers)
+        of_script = variable_values.of_script(self._model, self._variables)
+        self._noted = len(script_state.made)
         self._trained = variable_values.trained(self._model.variables, optimizers)
         self._unbuilt = [optimizer for optimizer in optimizers if not optimizer.built]
         gated = {id(v) for optimizer in optimizers for v in variable_values.trained_by(optimizer)}
@@ -208,13 +242,16 @@ class FitKeeper(Keeper):
             for name, v in self._variables.items()
             if name.startswith("model/") and id(v) not in gated
         }
+        self._variables |= of_script
+        self._ungated |= of_script
 
     def _look_at_what_is_new(self) -> None:
         has_new_seed = (
             variable_values.GLOBAL_SEED not in self._variables
             and variable_values.global_seed() is not None
         )
-        if has_new_seed or any(optimizer.built for optimizer in self._unbuilt):
+        is_new = has_new_seed or len(script_state.made) != self._noted
+        if is_new or any(optimizer.built for optimizer in self._unbuilt):
             self._look_at_variables()
 
     def _hold_everything(self) -> None:

@@ -21,8 +21,8 @@ from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import finished_calls, leave_round, snapshot
-from tfrun.state.callback_state import append_to_logs
+from tfrun.state import finished_calls, kept_outside, leave_round, snapshot
+from tfrun.state.callback_state import acts_before_steps, append_to_logs
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
 from tfrun.state.fit_keeper import FitKeeper, iterations_of
@@ -65,6 +65,7 @@ class FitSession(StayingSession):
         )
         self._kept = goes_on.state if goes_on else None  # the state, until it is given back
         self._together = 1  # steps of the last execution
+        self._was_restored = False  # the state that it goes on from is that of another process
         self._progress = None if self.on_servers else progress.own()
 
     # --- calls that are done -----------------------------------------------------------------
@@ -105,7 +106,11 @@ class FitSession(StayingSession):
             self._at = self._reads.go_on(self._kept)
             build_first(self._model, True)
             append_to_logs(callbacks, self._kept.place.epoch)
+        watched = {}
+        if any(map(acts_before_steps, callbacks)):
+            watched["on_train_batch_begin"] = lambda batch, logs=None: self.callbacks_see_step()
         first = SessionCallback(
+            **watched,
             on_epoch_begin=lambda epoch, logs=None: self.epoch_begins(epoch, before=True),
             on_train_batch_end=lambda batch, logs=None: self.step_returned(executed(batch), logs),
             on_test_begin=lambda logs=None: self.evaluation_begins(),
@@ -162,6 +167,7 @@ class FitSession(StayingSession):
                 keeper.epoch_begins(epoch, kept.place.step if kept and began else 0)
 
     def _go_on(self, keeper: FitKeeper, kept: Snapshot) -> None:
+        self._was_restored = self._goes_on is None or not self._goes_on.stayed
         self._reads.random_is_put_back()
         keeper.restore(kept, random=not self._reads.draws_on)
         keeper.goes_on(kept.place, self._at)
@@ -173,6 +179,12 @@ class FitSession(StayingSession):
         if self._goes_on is not None:
             self.joins()
         self.resumed(kept, self._steps)
+
+    def callbacks_see_step(self) -> None:
+        """Callbacks of the script's own are about to see the next step begin."""
+        if self._recovers and self.keeper is not None:
+            with self.changing:
+                self.keeper.callbacks_see_step()
 
     def step_begins(self) -> None:
         assert self.keeper is not None and self._training is not None
@@ -231,6 +243,8 @@ class FitSession(StayingSession):
         if (self._tells_step or not self.has_stepped) and not settings().rehearses:
             self._tells_step = False
             self.first_steps(place, self._iterations(), self._together)
+            if self._was_restored:
+                kept_outside.tell_drawing()
         done = place.step - self.keeper.ahead
         made, step = self._together, self._steps
         if settings().rehearses:

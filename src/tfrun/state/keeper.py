@@ -20,7 +20,7 @@ from tfrun.engine.replica import turns_of
 from tfrun.job import reports
 from tfrun.job.world import world
 from tfrun.process import channel
-from tfrun.state import random_state, snapshot
+from tfrun.state import kept_outside, random_state, snapshot
 from tfrun.state.snapshot import Place, Snapshot
 
 _LATE = (
@@ -93,6 +93,7 @@ class Keeper:
         self._build(kept)
         self._look_at_variables()
         _restore_variables(self._variables, kept)
+        kept_outside.tell_missing(self._variables, kept)
         self._put_back(kept)
         self._restore_others(kept, random=random)
 

@@ -1,4 +1,4 @@
-"""Saves the state of Python's and numpy's random generators in a snapshot."""
+"""Saves the state of the global random generators in a snapshot."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def encode(state: State, arrays: dict[str, NDArray]) -> Any:
 
 
 def put_back(encoded: Any, arrays: dict[str, NDArray]) -> None:
-    """Has both generators go on from an encoded state."""
+    """Has the generators go on from an encoded state."""
     global_random.give(snapshot.decode(encoded, arrays))
 
 
 @contextlib.contextmanager
 def instead(state: State) -> Iterator[None]:
-    """Has both generators go on from `state` for a while, and then from where they stand now."""
+    """Has the generators go on from `state` for a while, and then from where they stand now."""
     now = take()
     global_random.give(state)
     try:

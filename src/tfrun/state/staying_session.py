@@ -242,7 +242,8 @@ class StayingSession(Session[FitKeeper]):
         if not whole or self._goes_on is None:
             return kept
         # What is to be given back, and what variables hold already.
-        missing = {n: v for n, v in self._saved().variables.items() if n not in kept.arrays}
+        every = variable_values.all_variables(self._model)
+        missing = {n: v for n, v in every.items() if n not in kept.arrays}
         held = zip(missing, variable_values.hold(list(missing.values())), strict=True)
         return replace(kept, arrays={**{n: v.numpy() for n, v in held}, **kept.arrays})
 

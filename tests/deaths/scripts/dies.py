@@ -39,6 +39,11 @@ rng = np.random.RandomState(0)
 X, Y = rng.rand(BATCH * STEPS, 6).astype("float32"), rng.randint(0, 3, BATCH * STEPS)
 VALID = X[:24], Y[:24]
 
+if KIND == "outside":
+    with strategy.scope():
+        SEEDS, GENERATOR = keras.random.SeedGenerator(11), tf.random.Generator.from_seed(5)
+        COUNT = tf.Variable(0.0, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+
 
 def next_kill(epoch):
     """Returns the number of the kill that comes in this round and epoch; None for none.
@@ -138,6 +143,29 @@ class Noise(keras.layers.Layer):
         return x + 0.1 * keras.random.normal(keras.ops.shape(x)) if training else x
 
 
+class Outside(keras.layers.Layer):
+    """Draws from what no model holds, and counts in it."""
+
+    def call(self, x, training=None):
+        if not training:
+            return x
+        COUNT.assign_add(1.0)
+        noise = 0.1 * keras.random.normal(keras.ops.shape(x), seed=SEEDS)
+        return x + noise + 0.1 * GENERATOR.uniform([]) + 0.01 * COUNT
+
+
+class DrawsRate(keras.callbacks.Callback):
+    """Changes the learning rate by what it draws, what it was, and how often it was called."""
+
+    called = 0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.called += 1
+        drawn = tf.random.uniform([]) + keras.random.uniform((), seed=SEEDS) + np.random.rand()
+        rate = self.model.optimizer.learning_rate
+        rate.assign(0.9 * rate + 0.001 * drawn * self.called)
+
+
 class OwnStep(keras.Model):
     """Updates its metrics when the weights are updated already."""
 
@@ -209,6 +237,10 @@ def data():
             return plain.shuffle(99).batch(BATCH, drop_remainder=True), {}, VALID
         case "map":
             return plain.shuffle(99).map(noisy).batch(BATCH), {}, VALID
+        case "augmented":
+            noise = keras.layers.GaussianNoise(0.2, seed=4)
+            shuffled = plain.shuffle(99, seed=3).batch(BATCH)
+            return shuffled.map(lambda x, y: (noise(x, training=True), y)), {}, VALID
         case "cache":
             return plain.map(noisy).cache().shuffle(99).batch(BATCH).prefetch(2), {}, VALID
         case "repeat":
@@ -243,6 +275,8 @@ def model_of():
     hidden = Dense(8, activation="relu")(inputs)
     if KIND == "layers":
         hidden = keras.layers.Dropout(0.3)(keras.layers.BatchNormalization()(hidden))
+    if KIND == "outside":
+        hidden = Outside()(hidden)
     if KIND == "noise":
         hidden = Noise()(hidden)
     cls = OwnStep if KIND == "own step" else keras.Model
@@ -255,8 +289,9 @@ def fits(model):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     with strategy.scope():
         model.compile(keras.optimizers.Adam(0.02), loss, metrics=["accuracy"])
+    callbacks = [DrawsRate(), Dies()] if KIND == "outside" else [Dies()]
     first = model.fit(
-        x, y, epochs=EPOCHS, verbose=0, validation_data=valid, callbacks=[Dies()], **more
+        x, y, epochs=EPOCHS, verbose=0, validation_data=valid, callbacks=callbacks, **more
     )
     if KIND == "unseeded":  # made when a training is done: its seed is the same again
         x = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(99).batch(BATCH)

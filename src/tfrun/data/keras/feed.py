@@ -51,6 +51,9 @@ class FeedEpochIterator(EpochsInSequence):
         plan = fit_plan.of_training(self) if self._training else FitPlan()
         self._resume, self._pace, self.passes = plan.resume, plan.pace, plan.passes
         self.passes.data = dataset
+        is_again = repeatable.note_assigned(dataset)
+        if is_again and self._training and kwargs.get("steps_per_epoch"):
+            repeatable.tell_of_reading_ahead()
         if self._pace is not None:
             kwargs["steps_per_execution"] = 1  # they are put together here
         self._given = dataset

@@ -15,9 +15,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfrun.job import reports
 from tfrun.job.settings import settings
 from tfrun.job.world import world
+from tfrun.process import channel
 
+_told: list[bool] = []  # in this process
 _log = logging.getLogger("tfrun")
 
 # Ops with a random state of their own, which moves on with every element that is made.
@@ -26,6 +29,9 @@ _RANDOM = {
     *("RandomShuffle", "RandomGamma", "RandomPoissonV2", "ParameterizedTruncatedNormal"),
     *("Multinomial", "RandomCrop", "SampleDistortedBoundingBoxV2"),
 }
+# By these a function changes a variable: the seeds of a layer of Keras's that it calls.
+_ASSIGN = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
+_OF_DATA = "_tfrun_of_data"  # marks such a variable
 _IGNORE_STATE = 1  # tensorflow/core/framework/dataset_options.proto, ExternalStatePolicy
 PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
@@ -50,7 +56,41 @@ def why_not(dataset: Any) -> list[str]:
             found.append(f"a step in it does not keep the order (sloppy in {op})")
         elif op.startswith("DataServiceDataset"):
             found.append("the tf.data service gives out its elements")
+    if draws_in_parallel(dataset):
+        found.append(
+            "a layer in it draws random numbers for several elements at a time (num_parallel_calls)"
+        )
     return list(dict.fromkeys(found))
+
+
+def note_assigned(dataset: Any) -> bool:
+    """Notes which variables a pipeline's functions change: they come to be where they were.
+
+    What is passed by after a failure is made again, and changes them again.
+
+    Returns:
+      Whether some have been noted before: it is begun once more.
+    """
+    found = [v for _, function in _assigning(dataset) for v in function.graph.variables]
+    is_again = any(map(is_of_data, found))
+    for variable in found:
+        setattr(variable, _OF_DATA, True)
+    return is_again
+
+
+def is_of_data(variable: Any) -> bool:
+    """Whether a pipeline of the script changes this variable of TensorFlow's."""
+    return hasattr(variable, _OF_DATA)
+
+
+def draws_from_layers(dataset: Any) -> bool:
+    """Whether layers of Keras's that a pipeline calls draw random numbers, or count."""
+    return any(True for _ in _assigning(dataset))
+
+
+def draws_in_parallel(dataset: Any) -> bool:
+    """As `draws_from_layers`, for several elements at a time: which draws first is a race."""
+    return any("Parallel" in type(node).__name__ for node, _ in _assigning(dataset))
 
 
 def has_python(dataset: tf.data.Dataset) -> bool:
@@ -70,7 +110,9 @@ def has_cache(dataset: Any) -> bool:
 
 def draws(dataset: Any) -> bool:
     """Whether a pipeline draws a new order when it is read again."""
-    return any(_is_shuffle(op, attributes) for op, attributes in _ops(dataset))
+    return draws_from_layers(dataset) or any(
+        _is_shuffle(op, attributes) for op, attributes in _ops(dataset)
+    )
 
 
 def moves_while_read(dataset: Any) -> bool:
@@ -87,7 +129,7 @@ def moves_while_read(dataset: Any) -> bool:
         or op.startswith("ShuffleAndRepeatDataset")
         or (repeats and _is_shuffle(op, attributes))
         for op, attributes in found
-    )
+    ) or draws_from_layers(dataset)
 
 
 # What gives the same whenever it is begun, if the functions in it do; by TensorFlow's names.
@@ -114,7 +156,8 @@ def gives_the_same(dataset: Any) -> bool:
             return False
         if getattr(node, "_deterministic", None) in (False, "false"):
             return False
-    return not any(op in _RANDOM or op in PYTHON for op in _ops_of_functions(dataset))
+    changes = (*_RANDOM, *PYTHON, *_ASSIGN)
+    return not any(op in changes for op in _ops_of_functions(dataset))
 
 
 def shuffles_batches(dataset: tf.data.Dataset) -> bool:
@@ -158,6 +201,19 @@ def warn_of_draws() -> None:
         )
 
 
+def tell_of_reading_ahead() -> None:
+    """Says that what a layer in a pipeline draws next depends on how far that was read ahead."""
+    if world().is_chief and world().size > 1 and not _told:
+        _told.append(True)
+        text = (
+            "a layer in the tf.data pipeline draws its random numbers when batches are read, and "
+            "some are read beyond the last step of the `fit` before: how many is a matter of time "
+            "in plain Keras, too, so the numbers from here on may be others than `python` gives; "
+            "for the same ones every time, have the model call the layer"
+        )
+        channel.emit(reports.WorkerNotice(text=text))
+
+
 def _warn_once(text: str, *parts: str) -> None:
     if folder := settings().state_path:
         try:
@@ -181,9 +237,21 @@ def _ops_of_functions(dataset: Any) -> Iterator[str]:
     """Yields the ops of the functions of a pipeline's steps."""
     for node in steps_of(dataset):
         for wrapped in node._functions():
-            graph = wrapped.function.graph.as_graph_def()
-            yield from (op.op for op in graph.node)
-            yield from (op.op for function in graph.library.function for op in function.node_def)
+            yield from _ops_of(wrapped.function)
+
+
+def _ops_of(function: Any) -> Iterator[str]:
+    graph = function.graph.as_graph_def()
+    yield from (op.op for op in graph.node)
+    yield from (op.op for inner in graph.library.function for op in inner.node_def)
+
+
+def _assigning(dataset: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields the steps of a pipeline whose functions change variables, with the function."""
+    for node in steps_of(dataset):
+        for wrapped in node._functions():
+            if any(op in _ASSIGN for op in _ops_of(wrapped.function)):
+                yield node, wrapped.function
 
 
 def _ops(dataset: Any) -> Iterator[tuple[str, Any]]:
