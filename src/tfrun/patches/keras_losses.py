@@ -145,6 +145,31 @@ def _weighed(run: replica.ReplicaRun, value: Any) -> Any:
     return whole
 
 
+def weigh_own_calls(original):
+    """What a loss class with a `__call__` of its own returns, Keras does not weigh at all."""
+
+    def build(self, y_true, y_pred):
+        original(self, y_true, y_pred)
+        # Keras calls these as they stand in here, and asks them for nothing else.
+        self._flat_losses = [
+            each._replace(loss=functools.partial(_weighed_call, each.loss))
+            if type(each.loss).__call__ is not losses.Loss.__call__
+            else each
+            for each in self._flat_losses
+        ]
+
+    return build
+
+
+def _weighed_call(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> Any:
+    value = loss(y_true, y_pred, sample_weight)
+    run = replica.current()
+    known = run.losses if run is not None else None
+    if run is None or known is None or known.alone or not is_number(value):
+        return value
+    return value if known.is_weighed(value) else _weighed(run, value)
+
+
 def weigh_once(original):
     """What `add_loss` was given is weighed by what it is: a `keras.losses` object has done so."""
 
