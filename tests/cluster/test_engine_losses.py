@@ -106,6 +106,9 @@ IN_ONE_PROCESS = [
 ]
 
 
+TOLD = [("regularizer", 1), ("contrastive", 1), ("centered", 1), ("none", 0)]
+
+
 def results(workers: int) -> list[dict]:
     cases = " ".join({1: CASES, 2: EVEN, 3: UNEVEN}[workers])
     return results_of("engine_losses.py", workers, timeout=580, TEST_CASES=cases)
@@ -141,7 +144,7 @@ def test_two_devices_are_one(name: str) -> None:
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(("case", "times"), [("regularizer", 1), ("contrastive", 1), ("none", 0)])
+@pytest.mark.parametrize(("case", "times"), TOLD)
 def test_a_loss_that_compares_samples_is_told(jobs, case: str, times: int) -> None:
     done = jobs.run("-n", 2, SCRIPTS / "losses_of_pairs.py", env={"TEST_CASE": case})
     assert done.returncode == 0, done.stderr

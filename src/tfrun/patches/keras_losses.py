@@ -19,7 +19,7 @@ from keras.src.losses import loss as losses
 from keras.src.trainers.trainer import Trainer
 from tensorflow.python import pywrap_tfe
 
-from tfrun.engine import replica
+from tfrun.engine import batch_statistics, replica
 from tfrun.engine.loss_terms import MeanOver, Term
 from tfrun.engine.step_clock import share_of
 from tfrun.engine.step_losses import by_data, is_number
@@ -198,6 +198,8 @@ def weigh_gradients(original):
         known = run.losses if run is not None else None
         targets = tf.nest.flatten(target)
         weighs = known is not None and any(map(_is_variable, tree.flatten(sources)))
+        if known is not None and weighs:
+            batch_statistics.tell(known, targets)
         if known is not None and _is_by_data(known, targets) and not weighs:
             gradients = original(self, target, sources, output_gradients, *more, **options)
             return by_data(known, targets, tree.flatten(sources), gradients)
@@ -252,6 +254,7 @@ def log_whole_losses(original):
         whole = tf.math.divide_no_nan(known.whole(values), share)
         if sample_weight is None and run.samples is not None:
             sample_weight = share
+            known.ones.add(id(share))
         return original(self, whole, sample_weight)
 
     return update_state
