@@ -52,6 +52,8 @@ CASES = [
     "add_loss_rows",
     "add_loss_sum_eagerly",
     "regularized",
+    "loss_called",
+    "loss_called_super",
     "loss_number",
     "loss_number_sum",
     "loss_dice",
@@ -82,6 +84,7 @@ UNEVEN = [
     "super_compute_loss",
     "endpoint",
     "add_loss_rows",
+    "loss_called",
     "loss_number",
     "loss_dice",
     "loss_object_none",
@@ -101,6 +104,9 @@ IN_ONE_PROCESS = [
     "masked_sequences",
     "several_outputs",
 ]
+
+
+TOLD = [("regularizer", 1), ("contrastive", 1), ("centered", 1), ("none", 0)]
 
 
 def results(workers: int) -> list[dict]:
@@ -138,7 +144,7 @@ def test_two_devices_are_one(name: str) -> None:
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(("case", "times"), [("regularizer", 1), ("contrastive", 1), ("none", 0)])
+@pytest.mark.parametrize(("case", "times"), TOLD)
 def test_a_loss_that_compares_samples_is_told(jobs, case: str, times: int) -> None:
     done = jobs.run("-n", 2, SCRIPTS / "losses_of_pairs.py", env={"TEST_CASE": case})
     assert done.returncode == 0, done.stderr

@@ -47,7 +47,7 @@ def test_a_step_draws_once_for_the_whole_batch() -> None:
 @pytest.mark.parametrize(
     ("case", "eager", "times"),
     [
-        *[("Unknown", False, 2), ("Clip", False, 0), ("Nested", False, 2)],
+        *[("Unknown", False, 2), ("Largest", False, 2), ("Clip", False, 0), ("Nested", False, 2)],
         *[("Nested", True, 2), ("Scaled", True, 2), ("Guard", True, 0)],
     ],
 )

@@ -2,9 +2,10 @@
 
 Where nobody knows how many batches an epoch has, Keras calls the train function once more than
 there are. That fails for want of data; but TensorFlow has done by then what depends on none: the
-optimizer has counted a step and decayed the weights. On many workers all updates wait for the sums
-of all gradients, so nothing of that happens. A script that names no strategy is to end with the
-same weights on many workers as on one.
+optimizer has counted a step and decayed the weights, and where batches have a fixed size
+(`drop_remainder=True`) means have counted a batch. On many workers all updates wait for the sums of
+all gradients, so nothing of that happens. A script that names no strategy is to end with the same
+weights and logs on many workers as on one.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfrun.engine import adoption, variable_values
+from tfrun.engine import adoption, replica, variable_values
 from tfrun.engine.commit import Commit
+
+_COUNTED = "_tfrun_counted"
 
 
 def make(model: Any, commit: Commit | None) -> None:
@@ -35,6 +38,67 @@ def make(model: Any, commit: Commit | None) -> None:
     for optimizer in commit.updated:
         if not optimizer.gradient_accumulation_steps:
             _without_gradients(optimizer)
+
+
+def note_counted(run: replica.ReplicaRun, variable: Any, value: Any) -> None:
+    """Remembers which of the metrics' variables a step counts up without having seen its data.
+
+    Args:
+      run: the step's.
+      variable: of a metric.
+      value: what it is assigned.
+    """
+    known = run.losses
+    if known is None or tf.executing_eagerly() or not tf.is_tensor(value):
+        return
+    counted = known.model.__dict__.setdefault(_COUNTED, {})
+    key = known.trains, id(variable)
+    _, others = counted.get(key, (variable, frozenset()))
+    counted[key] = variable, others | {_adds(known, variable, value)}
+
+
+def count_batch(model: Any, steps: int, *, trains: bool, fixed: bool) -> None:
+    """Counts the batch that there is not where plain Keras does so; all workers must call this.
+
+    Args:
+      model: whose pass over its data has run out of it.
+      steps: how many there were.
+      trains: whether it was one of `fit`.
+      fixed: the data says of what size each batch is.
+    """
+    if steps < 1 or model.distribute_strategy is not adoption.given() or not _is_plain(model):
+        return
+    before_data = {"a constant", "a size"} if fixed else {"a constant"}
+    for (of_training, _), (variable, adds) in model.__dict__.get(_COUNTED, {}).items():
+        if adds <= before_data and of_training is trains:
+            for copy in variable_values.copies(variable):
+                of_each = tf.cast(copy.read_value(), tf.float64) / steps
+                copy.assign_add(tf.cast(of_each, copy.dtype), read_value=False)
+
+
+def _adds(known: Any, variable: Any, value: Any) -> str:
+    """What `value` is more than what the variable held: "a constant", "a size", or ""."""
+    handles = {id(copy.handle) for copy in variable_values.copies(variable)}
+    op = known.op(value)
+    if op is None or op.type not in ("Add", "AddV2"):
+        return ""
+    reads, what, left = 0, "a constant", list(op.inputs)
+    while left:
+        here = left.pop()
+        op = known.op(here)
+        if id(here) in known.ones:
+            continue
+        if op is None:
+            return ""
+        if op.type in ("Shape", "Size"):
+            what = "a size"
+        elif op.type == "ReadVariableOp" and id(known.walk.source(op.inputs[0])) in handles:
+            reads += 1
+        elif op.inputs:
+            left += op.inputs
+        elif op.type != "Const":
+            return ""
+    return what if reads == 1 else ""
 
 
 def _is_plain(model: Any) -> bool:

@@ -64,6 +64,7 @@ class Losses:
         losses itself.
       is_unseen: what is computed now is none of the script's.
       keeps_own: the step has assigned what is this replica's own to a variable of this worker.
+      ones: this replica's parts of what is a one for each batch on one worker, by `id`.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Losses:
         self.states_replicas = False
         self.keeps_own = self.is_unseen = False
         self.batch: dict[int, Any] = {}
+        self.ones: set[int] = set()
         self.count: Callable[[], None] = lambda: None
         self._run = run
         self._marked: dict[int, tuple[Any, Kind]] = {}

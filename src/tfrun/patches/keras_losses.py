@@ -19,7 +19,7 @@ from keras.src.losses import loss as losses
 from keras.src.trainers.trainer import Trainer
 from tensorflow.python import pywrap_tfe
 
-from tfrun.engine import replica
+from tfrun.engine import batch_statistics, replica
 from tfrun.engine.loss_terms import MeanOver, Term
 from tfrun.engine.step_clock import share_of
 from tfrun.engine.step_losses import by_data, is_number
@@ -145,6 +145,31 @@ def _weighed(run: replica.ReplicaRun, value: Any) -> Any:
     return whole
 
 
+def weigh_own_calls(original):
+    """What a loss class with a `__call__` of its own returns, Keras does not weigh at all."""
+
+    def build(self, y_true, y_pred):
+        original(self, y_true, y_pred)
+        # Keras calls these as they stand in here, and asks them for nothing else.
+        self._flat_losses = [
+            each._replace(loss=functools.partial(_weighed_call, each.loss))
+            if type(each.loss).__call__ is not losses.Loss.__call__
+            else each
+            for each in self._flat_losses
+        ]
+
+    return build
+
+
+def _weighed_call(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> Any:
+    value = loss(y_true, y_pred, sample_weight)
+    run = replica.current()
+    known = run.losses if run is not None else None
+    if run is None or known is None or known.alone or not is_number(value):
+        return value
+    return value if known.is_weighed(value) else _weighed(run, value)
+
+
 def weigh_once(original):
     """What `add_loss` was given is weighed by what it is: a `keras.losses` object has done so."""
 
@@ -173,6 +198,8 @@ def weigh_gradients(original):
         known = run.losses if run is not None else None
         targets = tf.nest.flatten(target)
         weighs = known is not None and any(map(_is_variable, tree.flatten(sources)))
+        if known is not None and weighs:
+            batch_statistics.tell(known, targets)
         if known is not None and _is_by_data(known, targets) and not weighs:
             gradients = original(self, target, sources, output_gradients, *more, **options)
             return by_data(known, targets, tree.flatten(sources), gradients)
@@ -227,6 +254,7 @@ def log_whole_losses(original):
         whole = tf.math.divide_no_nan(known.whole(values), share)
         if sample_weight is None and run.samples is not None:
             sample_weight = share
+            known.ones.add(id(share))
         return original(self, whole, sample_weight)
 
     return update_state

@@ -18,6 +18,7 @@ from tfrun.data.keras import feed
 from tfrun.engine import (
     adopted_script,
     adoption,
+    empty_step,
     multi_step_function,
     own_steps,
     replica,
@@ -51,6 +52,9 @@ def build_from_local_batch(original):
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         feeds = isinstance(iterator, feed.FeedEpochIterator)
+        if feeds:
+            counts = functools.partial(empty_step.count_batch, self, trains=iterator.trains)
+            iterator.when_out = counts
         with iterator.coded_errors() if feeds else contextlib.nullcontext():
             _build(functools.partial(original, self), self, iterator, data_batch)
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import tensorflow as tf
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 
-from tfrun.engine import commit, keras_state, own_steps, replica, whole_values
+from tfrun.engine import (
+    commit,
+    empty_step,
+    keras_state,
+    own_metrics,
+    own_steps,
+    replica,
+    whole_values,
+)
 from tfrun.engine.local_mode import note_assignment
 from tfrun.engine.scopes import default_strategy
 from tfrun.ps import variables
@@ -24,6 +32,9 @@ def remember_assignments(original):
             return result
         if run.updating:
             return keras_state.assign_here(run, self, value)
+        if own_metrics.is_counted(self):
+            empty_step.note_counted(run, self, value)
+            value = own_metrics.to_count(run, self, value)
         value, is_whole = whole_values.to_keep(run, self, value)
         original(self, value)
         commit.note_assignment(run, self)

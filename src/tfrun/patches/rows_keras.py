@@ -166,6 +166,7 @@ LOSSES = (
             f"{_LOSS}:unscale_loss_for_distribution": "keras_losses:unweigh",
             f"{_LOSS}:reduce_weighted_values": "keras_losses:weigh_by_mask",
             f"{_BASE}._aggregate_additional_loss": "keras_losses:weigh_once",
+            f"{_KERAS}.trainers.compile_utils:CompileLoss.build": "keras_losses:weigh_own_calls",
             f"{_KERAS}.metrics.reduction_metrics:Mean.update_state": (
                 "keras_losses:log_whole_losses"
             ),

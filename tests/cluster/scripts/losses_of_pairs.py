@@ -19,6 +19,13 @@ def orthogonal(x):
     return ops.sum(0.001 * ops.square(products - ops.eye(2)))
 
 
+class Centered(layers.Layer):
+    """Takes the mean of the batch from each sample, as the loss of Barlow Twins does."""
+
+    def call(self, x):
+        return x - ops.mean(x, axis=0, keepdims=True)
+
+
 class Contrastive(keras.Model):
     """Compares the samples in a step of its own."""
 
@@ -40,8 +47,11 @@ if os.environ["TEST_CASE"] == "regularizer":
 elif os.environ["TEST_CASE"] == "contrastive":
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model = Contrastive(inputs, layers.Dense(3)(inputs))
+elif os.environ["TEST_CASE"] == "centered":
+    model, loss = keras.Model(inputs, layers.Dense(4)(Centered()(inputs))), "mse"
 else:
-    attended = layers.MultiHeadAttention(1, 2)(*[layers.Reshape((2, 2))(inputs)] * 2)
+    normal = layers.BatchNormalization()(inputs)
+    attended = layers.MultiHeadAttention(1, 2)(*[layers.Reshape((2, 2))(normal)] * 2)
     model, loss = keras.Model(inputs, layers.Flatten()(attended)), "mse"
 model.compile("sgd", loss)
 model.fit(X, X, batch_size=6, epochs=1, verbose=0)

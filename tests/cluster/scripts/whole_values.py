@@ -341,6 +341,28 @@ class Unknown(Base):
         self.q.assign(tf.reduce_max(x))
 
 
+class Largest(Base):
+    """A metric of its own keeps the largest error: none of the workers' sum."""
+
+    class Metric(keras.metrics.Metric):
+        def __init__(self):
+            super().__init__(name="largest")
+            self.value = self.add_weight(name="value", initializer="zeros")
+
+        def update_state(self, error):
+            self.value.assign(ops.maximum(self.value, ops.max(error)))
+
+        def result(self):
+            return self.value * 1.0
+
+    def make(self):
+        self.largest = self.Metric()
+
+    def use(self, x, y, loss, g):
+        self.optimizer.apply_gradients(zip(g, self.d.trainable_variables, strict=True))
+        self.largest.update_state(ops.abs(self.d(x) - y))
+
+
 class Nested(Base):
     """Changes gradients in a function of its own."""
 
@@ -394,7 +416,7 @@ results = {
     cls.__name__: numbers(cls)
     for cls in Base.__subclasses__()
     if cls.__name__ in chosen
-    or (not chosen and cls not in (Drawn, Unknown, Nested, Scaled, Branch, Guard))
+    or (not chosen and cls not in (Drawn, Unknown, Largest, Nested, Scaled, Branch, Guard))
 }
 if "TFRUN_TEST_OUT" in os.environ:
     Path(os.environ["TFRUN_TEST_OUT"]).write_text(json.dumps(results))

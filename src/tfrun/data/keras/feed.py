@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +31,12 @@ class FeedEpochIterator(EpochsInSequence):
       passes: how often the data has been begun.
       validates: it is `fit`'s validation data.
       goes_on: its `fit` does, in another round, and has not come to it yet.
+      when_out: called where the data has come to its end before Keras knew of it, with the number
+        of steps, and `fixed`: whether it says of what size its batches are; None: nobody asks.
     """
+
+    when_out: Callable[..., None] | None = None
+    _begun = 0  # steps before the newest one
 
     def __new__(cls, distribute_strategy=None, *args: Any, **kwargs: Any) -> Any:
         plan = fit_plan.of_call()
@@ -93,6 +99,11 @@ class FeedEpochIterator(EpochsInSequence):
         self.goes_on = True
 
     @property
+    def trains(self) -> bool:
+        """Whether it is `fit`'s training data."""
+        return self._training
+
+    @property
     def is_exact(self) -> bool:
         """Whether it can be read anew, from any step on."""
         return self._feed is not None
@@ -121,7 +132,7 @@ class FeedEpochIterator(EpochsInSequence):
         if self._pace is not None and self._is_counted:
             steps = fit_plan.together(steps, self.num_batches or 0, self._pace)
         for begin, end, iterator in steps:
-            self._plan.ran_out = True
+            self._plan.ran_out, self._begun = True, begin
             if self._feed is None:
                 iterator = self._batches_of(begin, end, iterator)
             # Where the data has ended nobody comes back here.
@@ -133,12 +144,21 @@ class FeedEpochIterator(EpochsInSequence):
     def _interrupted_warning(self) -> None:
         """The data has come to its end: Keras warns. Without a single batch nothing is learned."""
         if self._has_given or not world().in_job:
+            if self.when_out is not None:
+                self.when_out(self._begun, fixed=self._has_fixed_batches())
             super()._interrupted_warning()
             return
         if not self.validates:
             raise errors.empty(self._argument, "at least one batch") from None
         self._has_given = True  # told once
         errors.doubt_validation()
+
+    def _has_fixed_batches(self) -> bool:
+        """Whether the script's pipeline says of what size each of its batches is."""
+        if not isinstance(self._given, tf.data.Dataset):
+            return False
+        parts = tf.nest.flatten(self._given.element_spec)
+        return all(isinstance(p, tf.TensorSpec) and p.shape[:1].is_fully_defined() for p in parts)
 
     @property
     def _is_counted(self) -> bool:

@@ -1,0 +1,151 @@
+"""What metrics of the script's own count in a step, as parts of what one worker would.
+
+A metric's variable is the sum of what all replicas hold. What a metric adds to it is mostly a sum
+over its samples, and then nothing is to be done. A mean, a quotient of sums (the F1 of a batch), or
+a one for each batch would count once for each replica: it is weighed, or made of the whole batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfrun.engine import replica
+from tfrun.engine.loss_terms import Term
+from tfrun.engine.losses import Losses
+from tfrun.engine.script_lines import keras_asks, script_line
+from tfrun.engine.variable_values import copies
+from tfrun.engine.whole_values import CODE, of_all
+from tfrun.job import reports
+from tfrun.process import channel
+
+_ADDS = ("Add", "AddV2", "Sub")
+_SAME = ("Identity", "Cast")
+_COUNTED = (Term.SUM, Term.COUNT, Term.ROWS, Term.PART)
+
+
+def to_count(run: replica.ReplicaRun, variable: Any, value: Any) -> Any:
+    """What this replica's copy of a metric's variable is assigned, so that all add up to one's."""
+    losses = run.losses
+    if losses is None or losses.states_replicas or not tf.is_tensor(value):
+        return value
+    if keras_asks():
+        return value
+    losses.count_once()
+    with losses.unseen():
+        before, change, sign = _added(losses, variable, value)
+        if change is not None and not _reads(losses, variable, change):
+            return _with_share(run, variable, before, change, sign, value)
+        return _held_by_first(run, variable, value)
+
+
+def _with_share(
+    run: replica.ReplicaRun, variable: Any, before: Any, change: Any, sign: int, value: Any
+) -> Any:
+    """`before` and this replica's part of what is added to it."""
+    losses: Any = run.losses
+    kind = losses.kind(change)
+    if kind in _COUNTED:
+        return value
+    if kind is Term.FIXED or kind is Term.MEAN:
+        part = change
+    else:
+        (part,) = of_all(losses, [change])
+    if part is None or (part is change and kind not in (Term.FIXED, Term.MEAN)):
+        # What has a size of its own is most likely a sum that nobody here can read.
+        if change.shape.rank == 0:
+            _tell(losses, variable)
+        return value
+    if not variable._value.dtype.is_floating:
+        return value if kind is not Term.FIXED else before + sign * _on_first(run, change)
+    share = losses.share(part.dtype)
+    # A replica without a sample has no mean.
+    mine = tf.where(share > 0, part * share, tf.zeros_like(part))
+    return before + sign * tf.cast(mine, before.dtype)
+
+
+def _held_by_first(run: replica.ReplicaRun, variable: Any, value: Any) -> Any:
+    """One worker's value on the first replica, none on the others."""
+    losses: Any = run.losses
+    reads = _reads(losses, variable, value)
+    for read in reads:
+        losses.mark(read, Term.SUM)
+    kind = losses.kind(value)
+    if kind is Term.FIXED or kind is Term.SUM:
+        return value
+    losses.sums([(read, Term.SUM) for read in reads], counts_all=True)
+    (whole,) = of_all(losses, [value]) if losses.can_sum() else (None,)
+    if whole is None or whole is value:
+        _tell(losses, variable)
+        return value
+    return _on_first(run, whole)
+
+
+def _on_first(run: replica.ReplicaRun, value: Any) -> Any:
+    return tf.where(tf.equal(run.number, 0), value, tf.zeros_like(value))
+
+
+def is_counted(variable: Any) -> bool:
+    """Whether it is of a metric: one worker's value is the sum of the replicas'."""
+    value = variable._value
+    on_read = value.synchronization == tf.VariableSynchronization.ON_READ
+    return on_read and variable.aggregation == "sum"
+
+
+def _added(losses: Losses, variable: Any, value: Any) -> tuple[Any, Any, int]:
+    """What a variable held, what is added to that, and 1 or -1; None where it is no addition."""
+    op = losses.op(_plain(losses, value))
+    if op is None or op.type not in _ADDS:
+        return None, None, 1
+    handles = {id(copy.handle) for copy in copies(variable)}
+    a, b = op.inputs
+    if _is_read(losses, a, handles):
+        return a, b, -1 if op.type == "Sub" else 1
+    if _is_read(losses, b, handles) and op.type != "Sub":
+        return b, a, 1
+    return None, None, 1
+
+
+def _plain(losses: Losses, tensor: Any) -> Any:
+    op = losses.op(tensor)
+    while op is not None and op.type in _SAME:
+        tensor = op.inputs[0]
+        op = losses.op(tensor)
+    return tensor
+
+
+def _is_read(losses: Losses, tensor: Any, handles: set[int]) -> bool:
+    op = losses.op(_plain(losses, tensor))
+    if op is None or op.type != "ReadVariableOp":
+        return False
+    return id(losses.walk.source(op.inputs[0])) in handles
+
+
+def _reads(losses: Losses, variable: Any, value: Any) -> list[Any]:
+    """Where metrics' variables are read on the way to `value`."""
+    metrics = [v for metric in losses.model.metrics for v in metric.variables if is_counted(v)]
+    handles = {id(copy.handle) for each in (variable, *metrics) for copy in copies(each)}
+    found, seen, left = [], set(), [value]
+    while left:
+        here = left.pop()
+        op = losses.op(here)
+        if op is None or id(here) in seen:
+            continue
+        seen.add(id(here))
+        if op.type == "ReadVariableOp" and id(losses.walk.source(op.inputs[0])) in handles:
+            found.append(here)
+        left += op.inputs
+    return found
+
+
+def _tell(losses: Losses, variable: Any) -> None:
+    if losses.is_first_here:
+        where = f" ({line})" if (line := script_line()) else ""
+        text = (
+            f"a metric keeps in the variable {variable.path!r} what it computes of each worker's "
+            f"own part of the batch{where}, and these are added up: not what one worker computes "
+            "from the whole, unless it is a sum over the samples; have it add sums and counts, or "
+            "let `evaluate` with -n 1 compute it"
+        )
+        channel.emit(reports.DoubtRaised(code=CODE, text=text))
