@@ -90,3 +90,22 @@ def test_any_data_and_what_is_no_training(jobs):
     rounds = [event["number"] for event in of(events, "round") if event["state"] == "preparing"]
     # No process but successors has begun, in either job.
     assert len(ends) == 6 and rounds == [0, 0], (ends, rounds)
+
+
+@pytest.mark.timeout(4 * SECONDS)
+def test_a_step_that_nobody_needs_is_not_computed_to_its_end(jobs):
+    def of_job(victim: int, *options: object) -> tuple[str, str]:
+        given = ("-n", 2, "--replicas", 2, *OPTIONS, *options)
+        job = jobs.run(*given, SCRIPTS / "in_place_cut.py", victim, timeout=SECONDS)
+        assert job.returncode == 0, job.stderr[-3000:]
+        (bits,), (cut,) = (re.findall(rf"{name} (.*)", job.stdout) for name in ("BITS", "CUT"))
+        return bits, cut
+
+    wanted, cut = of_job(-1)
+    assert cut == "0"
+    bits, cut = of_job(1, "--in-place", "--fresh")
+    # In the midst of the forward pass: statistics and seeds of some layers had changed.
+    assert (bits, cut) == (wanted, "1")
+    lines = (jobs.directory / "run/events.jsonl").read_text().splitlines()
+    (recovered,) = of([json.loads(line) for line in lines], "recovered")
+    assert recovered["in_place"] and not recovered["lost_steps"]

@@ -94,14 +94,23 @@ class Executions:
         return function
 
 
-def one_step(model: Any, step: Any) -> Any:
-    """keras/src/backend/tensorflow/trainer.py, `_make_function`: its step on one batch."""
+def one_step(model: Any, step: Any, traced: Callable[[], None] | None = None) -> Any:
+    """keras/src/backend/tensorflow/trainer.py, `_make_function`: its step on one batch.
+
+    Args:
+      model: whose.
+      step: its `train_step` or `test_step`.
+      traced: is called in the step's graph, when all else is in it.
+    """
 
     @tf.autograph.experimental.do_not_convert
     def one_step_on_data(data):
         strategy = model.distribute_strategy
         outputs = strategy.run(step, args=(data,))
-        return trainer.reduce_per_replica(outputs, strategy, reduction="auto")
+        outputs = trainer.reduce_per_replica(outputs, strategy, reduction="auto")
+        if traced is not None:
+            traced()
+        return outputs
 
     one = tf.function(one_step_on_data, reduce_retracing=True, jit_compile=model.jit_compile)
     return model._autoconvert_optionals(one)

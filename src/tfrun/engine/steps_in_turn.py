@@ -7,9 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.data.keras import division
-from tfrun.engine import multi_step_function
+from tfrun.engine import cut_short, multi_step_function
 from tfrun.engine.turns import Turns
 from tfrun.job.errors import TfrunError
+from tfrun.job.world import may_stay
 
 
 def function(model: Any, step: Any, turns: Turns) -> Any:
@@ -33,7 +34,8 @@ def function(model: Any, step: Any, turns: Turns) -> Any:
             where="model.compile(run_eagerly=True), or tf.config.run_functions_eagerly",
             fix="Leave out run_eagerly, or --replicas",
         )
-    one = multi_step_function.one_step(model, step)
+    # Who stays makes the step again that its round's end cuts off: the sooner, the less is lost.
+    one = multi_step_function.one_step(model, step, cut_short.put_gates if may_stay() else None)
     on_batch = tf.function(one, reduce_retracing=True, autograph=False)
 
     @tf.function(reduce_retracing=True, autograph=False)
@@ -43,6 +45,10 @@ def function(model: Any, step: Any, turns: Turns) -> Any:
     balance = turns.balance if step == model.train_step else None
 
     def run(iterator: Any) -> Any:
+        with cut_short.as_peer_error():
+            return run_all(iterator)
+
+    def run_all(iterator: Any) -> Any:
         if isinstance(iterator, division.AllPieces):
             return turns.run(on_batch, iterator.own(), iterator.spec)
         here = len(turns.held)

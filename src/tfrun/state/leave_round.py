@@ -19,7 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.engine import host_collective
+from tfrun.engine import cut_short, host_collective
 from tfrun.job import reports
 from tfrun.job.settings import settings
 from tfrun.process import channel, progress
@@ -194,6 +194,7 @@ def _take_place() -> None:
     _regroup_wanted = False
     _keeps = threading.Event()  # who looks at the round before goes on to see its own set
     host_collective.begin_anew()
+    cut_short.open_again()
     _hear(Heard.PLACED)
     _placed.set()
 
@@ -263,6 +264,7 @@ def abort_collectives() -> None:
     """
     from tensorflow.python.eager import context
 
+    cut_short.shut()
     if host_collective.abort("a peer has left the round"):
         return  # TensorFlow's own are not used, and stay aborted
     here: Any = context.context()
