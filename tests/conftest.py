@@ -50,6 +50,13 @@ NETS |= {  # files of tests/cluster
 THOROUGH = os.environ.get("TFRUN_HOST_TESTS") == "1"  # `make test-hosts` runs the long ones, too
 
 
+@pytest.fixture(autouse=True)
+def no_other_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests of this process have made in variables is none of this one's script."""
+    if found := sys.modules.get("tfrun.engine.script_state"):
+        monkeypatch.setattr(found, "made", [])
+
+
 class Jobs:
     """Runs `tfrun` in a directory of the test's own."""
 
