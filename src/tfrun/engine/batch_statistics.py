@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfrun.engine import step_graph
 from tfrun.engine.loss_terms import MeanOver, Term
 from tfrun.engine.losses import Losses
 from tfrun.engine.script_lines import KERAS, TENSORFLOW, TFRUN
@@ -33,17 +34,9 @@ def tell(losses: Losses, targets: Sequence[Any]) -> None:
     """
     if not losses.trains or losses.is_unseen or tf.executing_eagerly():
         return
-    seen: set[int] = set()
-    left = [target for target in targets if tf.is_tensor(target)]
-    while left:
-        here = left.pop()
-        op = losses.op(here)
-        if op is None or id(here) in seen:
-            continue
-        seen.add(id(here))
+    for here, op in step_graph.upstream(losses, filter(tf.is_tensor, targets)):
         if op.type in _MEETS and _meets_a_mean(losses, op.inputs) and _is_script_s(here):
             losses.tell(here)
-        left += op.inputs
 
 
 def _meets_a_mean(losses: Losses, inputs: Sequence[Any]) -> bool:

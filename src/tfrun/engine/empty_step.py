@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfrun.engine import adoption, replica, variable_values
+from tfrun.engine import adoption, replica, step_graph, variable_values
 from tfrun.engine.commit import Commit
 
 _COUNTED = "_tfrun_counted"
@@ -78,7 +78,7 @@ def count_batch(model: Any, steps: int, *, trains: bool, fixed: bool) -> None:
 
 def _adds(known: Any, variable: Any, value: Any) -> str:
     """What `value` is more than what the variable held: "a constant", "a size", or ""."""
-    handles = {id(copy.handle) for copy in variable_values.copies(variable)}
+    handles = step_graph.handles_of([variable])
     op = known.op(value)
     if op is None or op.type not in ("Add", "AddV2"):
         return ""
@@ -92,7 +92,7 @@ def _adds(known: Any, variable: Any, value: Any) -> str:
             return ""
         if op.type in ("Shape", "Size"):
             what = "a size"
-        elif op.type == "ReadVariableOp" and id(known.walk.source(op.inputs[0])) in handles:
+        elif step_graph.reads(known, op, handles):
             reads += 1
         elif op.inputs:
             left += op.inputs

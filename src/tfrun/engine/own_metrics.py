@@ -11,11 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.engine import replica
+from tfrun.engine import replica, step_graph
 from tfrun.engine.loss_terms import Term
 from tfrun.engine.losses import Losses
-from tfrun.engine.script_lines import keras_asks, script_line
-from tfrun.engine.variable_values import copies
+from tfrun.engine.script_lines import at_script_line, keras_asks
 from tfrun.engine.whole_values import CODE, of_all
 from tfrun.job import reports
 from tfrun.process import channel
@@ -98,7 +97,7 @@ def _added(losses: Losses, variable: Any, value: Any) -> tuple[Any, Any, int]:
     op = losses.op(_plain(losses, value))
     if op is None or op.type not in _ADDS:
         return None, None, 1
-    handles = {id(copy.handle) for copy in copies(variable)}
+    handles = step_graph.handles_of([variable])
     a, b = op.inputs
     if _is_read(losses, a, handles):
         return a, b, -1 if op.type == "Sub" else 1
@@ -117,35 +116,26 @@ def _plain(losses: Losses, tensor: Any) -> Any:
 
 def _is_read(losses: Losses, tensor: Any, handles: set[int]) -> bool:
     op = losses.op(_plain(losses, tensor))
-    if op is None or op.type != "ReadVariableOp":
-        return False
-    return id(losses.walk.source(op.inputs[0])) in handles
+    return op is not None and step_graph.reads(losses, op, handles)
 
 
 def _reads(losses: Losses, variable: Any, value: Any) -> list[Any]:
     """Where metrics' variables are read on the way to `value`."""
     metrics = [v for metric in losses.model.metrics for v in metric.variables if is_counted(v)]
-    handles = {id(copy.handle) for each in (variable, *metrics) for copy in copies(each)}
-    found, seen, left = [], set(), [value]
-    while left:
-        here = left.pop()
-        op = losses.op(here)
-        if op is None or id(here) in seen:
-            continue
-        seen.add(id(here))
-        if op.type == "ReadVariableOp" and id(losses.walk.source(op.inputs[0])) in handles:
-            found.append(here)
-        left += op.inputs
-    return found
+    handles = step_graph.handles_of([variable, *metrics])
+    return [
+        here
+        for here, op in step_graph.upstream(losses, [value])
+        if step_graph.reads(losses, op, handles)
+    ]
 
 
 def _tell(losses: Losses, variable: Any) -> None:
     if losses.is_first_here:
-        where = f" ({line})" if (line := script_line()) else ""
         text = (
             f"a metric keeps in the variable {variable.path!r} what it computes of each worker's "
-            f"own part of the batch{where}, and these are added up: not what one worker computes "
-            "from the whole, unless it is a sum over the samples; have it add sums and counts, or "
-            "let `evaluate` with -n 1 compute it"
+            f"own part of the batch{at_script_line()}, and these are added up: not what one worker "
+            "computes from the whole, unless it is a sum over the samples; have it add sums and "
+            "counts, or let `evaluate` with -n 1 compute it"
         )
         channel.emit(reports.DoubtRaised(code=CODE, text=text))

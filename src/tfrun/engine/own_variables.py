@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.engine import replica
-from tfrun.engine.script_lines import KERAS, TENSORFLOW, TFRUN, script_line
+from tfrun.engine.script_lines import KERAS, TENSORFLOW, TFRUN, at_script_line
 from tfrun.job import reports
 from tfrun.process import channel
 
@@ -32,11 +32,11 @@ def look(variable: Any, value: Any) -> None:
     if isinstance(value, tf.Tensor) and is_of_own_data(value):
         if run.losses is not None:
             run.losses.keeps_own = True
-        where = f" ({line})" if (line := script_line()) else ""
         text = (
             f"the variable {variable.name.removesuffix(':0')!r} was made outside the strategy's "
-            f"scope, and the step assigns it what is of each worker's own part of the data{where}: "
-            "its value is another one on each worker; sum or average it over the workers with "
+            "scope, and the step assigns it what is of each worker's own part of the data"
+            f"{at_script_line()}: its value is another one on each worker; sum or average it over "
+            "the workers with "
             "`tf.distribute.get_replica_context().all_reduce`, or use a keras.metrics object"
         )
         channel.emit(reports.DoubtRaised(code=CODE, text=text))

@@ -43,6 +43,12 @@ def script_line() -> str:
     return f"{Path(frame.filename).name}:{frame.lineno}" if frame else ""
 
 
+def at_script_line() -> str:
+    """Returns `script_line` in parentheses, for the end of a clause; "" when there is none."""
+    line = script_line()
+    return f" ({line})" if line else ""
+
+
 def line_of(tensor: Any) -> str:
     """Returns path and line of the script's innermost call that led to `tensor`.
 

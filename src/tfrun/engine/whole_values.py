@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.engine import replica
+from tfrun.engine import replica, step_graph
 from tfrun.engine.loss_reader import (
     MATHEMATICS,
     REDUCTIONS,
@@ -28,8 +28,7 @@ from tfrun.engine.loss_reader import (
 from tfrun.engine.loss_terms import Kind, LossParts, MeanOver, Term
 from tfrun.engine.losses import Losses
 from tfrun.engine.own_variables import SUMS, is_of_own_data
-from tfrun.engine.script_lines import keras_asks, script_line
-from tfrun.engine.variable_values import copies
+from tfrun.engine.script_lines import at_script_line, keras_asks
 from tfrun.job import reports
 from tfrun.process import channel
 
@@ -190,7 +189,7 @@ def of_metrics(losses: Losses, value: Any, variables: Sequence[Any]) -> Any:
       value: the number.
       variables: the metrics' variables.
     """
-    handles = {id(copy.handle) for variable in variables for copy in copies(variable)}
+    handles = step_graph.handles_of(variables)
     reads: dict[int, tuple[Any, Any]] = {}
     if not losses.can_sum() or not _reads(losses, value, handles, reads, set()) or not reads:
         return value
@@ -206,7 +205,7 @@ def _reads(losses: Losses, tensor: Any, handles: set[int], found: dict, seen: se
         return True
     seen.add(id(tensor))
     if op.type == "ReadVariableOp":
-        if id(losses.walk.source(op.inputs[0])) in handles:
+        if step_graph.reads(losses, op, handles):
             found[id(tensor)] = (tensor, Term.SUM)
         return True
     if op.graph is None and op.type not in _KNOWN:
@@ -383,10 +382,9 @@ def _is_kept(variable: Any) -> bool:
 def tell(losses: Losses, what: str) -> None:
     """Says where each replica has another value than one worker would."""
     if losses.is_first_here:
-        where = f" ({line})" if (line := script_line()) else ""
         text = (
-            f"{what} of each worker's own part of the batch{where}: not what one worker computes "
-            "from the whole; sum or gather what it is made of with "
+            f"{what} of each worker's own part of the batch{at_script_line()}: not what one worker "
+            "computes from the whole; sum or gather what it is made of with "
             "`tf.distribute.get_replica_context().all_reduce` or `.all_gather`"
         )
         channel.emit(reports.DoubtRaised(code=CODE, text=text))

@@ -106,7 +106,7 @@ STRATEGIES = (
     Patch(
         targets={
             "tensorflow.python.ops.variables:VariableMetaclass.__call__": "tf_variables:note_own",
-            "keras.src.backend:Variable.__init__": "tf_variables:note_own",
+            "keras.src.backend:Variable.__init__": "tf_variables:note_own_of_keras",
         },
         issue="a variable that a script makes outside of its models begins anew after a death",
         until="never: nobody else keeps the state of a script's own objects",

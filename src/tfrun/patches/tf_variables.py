@@ -55,18 +55,7 @@ def name_the_handle(original):
 
 
 def note_own(original):
-    """A variable that a line of the script makes belongs to the state of a training.
-
-    TensorFlow's `tf.Variable(…)` is a call of the class, Keras's `keras.Variable(…)` an `__init__`.
-    """
-    if original.__name__ == "__init__":
-
-        @functools.wraps(original)
-        def __init__(self, *args, **kwargs):
-            original(self, *args, **kwargs)
-            script_state.note_variable(self)
-
-        return __init__
+    """A variable that a line of the script makes belongs to the state of a training."""
 
     @functools.wraps(original)
     def __call__(cls, *args, **kwargs):
@@ -75,6 +64,17 @@ def note_own(original):
         return made
 
     return __call__
+
+
+def note_own_of_keras(original):
+    """As `note_own`: Keras's variable has an `__init__`, TensorFlow's is made by its class."""
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        script_state.note_variable(self)
+
+    return __init__
 
 
 def look_at_assignments(original):

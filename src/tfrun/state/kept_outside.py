@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tfrun.engine import script_state
@@ -17,10 +17,9 @@ _told: list[str] = []  # in this process
 
 def tell_drawing() -> None:
     """Says of which ops that the first step of a training that goes on has the state is lost."""
-    new = [line for line in script_state.drawing if line and line not in _told]
-    if not new or not world().is_chief:
+    new = _to_tell(filter(None, script_state.drawing))
+    if not new:
         return
-    _told.extend(new)
     text = (
         f"the step draws random numbers by an op of TensorFlow's that begins anew in each process "
         f"({', '.join(new)}): from here on they are not those of an undisturbed run; use "
@@ -36,11 +35,9 @@ def tell_missing(there: Mapping[str, Any], kept: Snapshot) -> None:
       there: those that the script has made when its training goes on, by name.
       kept: the state that it goes on from.
     """
-    missing = [name for name in kept.arrays if name.startswith(PREFIX) and name not in there]
-    new = [name for name in missing if name not in _told]
-    if not new or not world().is_chief:
+    new = _to_tell(name for name in kept.arrays if name.startswith(PREFIX) and name not in there)
+    if not new:
         return
-    _told.extend(new)
     lines = ", ".join(dict.fromkeys(name.split("/")[1] for name in new))
     text = (
         f"what the script makes at {lines} after its training has begun (a seed generator or a "
@@ -48,3 +45,10 @@ def tell_missing(there: Mapping[str, Any], kept: Snapshot) -> None:
         "undisturbed run; have the script make it before `fit`"
     )
     channel.emit(reports.WorkerNotice(text=text))
+
+
+def _to_tell(those: Iterable[str]) -> list[str]:
+    """Of these what nobody has been told of, which is told now; on the chief alone."""
+    new = [one for one in those if one not in _told] if world().is_chief else []
+    _told.extend(new)
+    return new
