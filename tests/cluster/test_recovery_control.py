@@ -19,6 +19,7 @@ from tfrun.observe.monitor import view_of
 
 HEAD = """
 import fcntl, os, signal, sys, time
+import psutil
 from tfrun.job.reports import FirstStep, Resumed, SnapshotTaken
 from tfrun.process import channel
 rank, round = int(os.environ["RANK"]), int(os.environ["TFRUN_ROUND"])
@@ -29,49 +30,53 @@ class UnavailableError(Exception):
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
-def notice_peer():
-    \"\"\"What TensorFlow does when a peer has gone; stands in for a collective.\"\"\"
-    meet()
-    gone = os.path.join("ready", f"gone{round}")
-    deadline = time.monotonic() + 20
-    while not os.path.exists(gone):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    raise UnavailableError("a peer has gone")
-
 def about_to_end():
-    \"\"\"As `about_to_go`, but the others notice only when this process is no more.\"\"\"
+    \"\"\"Waits until all are as far; the others notice when this process is no more.\"\"\"
     global held
     os.makedirs("ready", exist_ok=True)
     held = open(os.path.join("ready", f"held{round}"), "w")
-    fcntl.flock(held, fcntl.LOCK_EX)
+    fcntl.flock(held, fcntl.LOCK_SH)
     meet()
 
 def notice_end():
-    \"\"\"As `notice_peer`, for one that was `about_to_end`.\"\"\"
+    \"\"\"What TensorFlow does when a peer has gone; stands in for a collective.\"\"\"
     meet()
-    deadline = time.monotonic() + 20
     with open(os.path.join("ready", f"held{round}")) as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                raise UnavailableError("a peer has gone")
-            except BlockingIOError:
-                assert time.monotonic() < deadline
-                time.sleep(0.005)
+        wait_until(lambda: is_free(file))
+    raise UnavailableError("a peer has gone")
 
-def about_to_go():
-    \"\"\"Waits until all are as far: what they have said so far is said.\"\"\"
+def is_free(file):
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+def about_to_stop():
+    \"\"\"As `about_to_end`, for one that stops and goes on being there.\"\"\"
+    os.makedirs("ready", exist_ok=True)
+    with open(os.path.join("ready", f"pid{round}"), "w") as file:
+        file.write(str(os.getpid()))
     meet()
-    open(os.path.join("ready", f"gone{round}"), "w").close()
+
+def notice_stop():
+    \"\"\"As `notice_end`, for one that was `about_to_stop`.\"\"\"
+    meet()
+    with open(os.path.join("ready", f"pid{round}")) as file:
+        peer = psutil.Process(int(file.read()))
+    wait_until(lambda: peer.status() == psutil.STATUS_STOPPED)
+    raise UnavailableError("a peer does not answer")
 
 def meet():
     os.makedirs("ready", exist_ok=True)
     open(os.path.join("ready", f"{round}-{rank}"), "w").close()
     peers = range(int(os.environ["WORLD_SIZE"]))
     wanted = [os.path.join("ready", f"{round}-{peer}") for peer in peers]
+    wait_until(lambda: all(map(os.path.exists, wanted)))
+
+def wait_until(is_so):
     deadline = time.monotonic() + 20
-    while not all(map(os.path.exists, wanted)):
+    while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.005)
 """
@@ -106,8 +111,8 @@ def test_a_killed_worker_is_replaced_and_the_job_goes_on(jobs: Jobs) -> None:
         "print('in round', round, flush=True)\n"
         "open(f'state{rank}', 'w').write(os.environ['TFRUN_STATE_DIR'])\n"
         "assert oct(os.stat(os.environ['TFRUN_STATE_DIR']).st_mode)[-3:] == '700'\n"
-        "if round == 0 and rank == 1:\n    about_to_go()\n    die()\n"
-        "if round == 0:\n    notice_peer()\n",
+        "if round == 0 and rank == 1:\n    about_to_end()\n    die()\n"
+        "if round == 0:\n    notice_end()\n",
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout == "in round 0\nin round 1\n"
@@ -128,9 +133,9 @@ def test_a_killed_worker_is_replaced_and_the_job_goes_on(jobs: Jobs) -> None:
 def test_from_the_kill_to_the_forks_takes_no_time(jobs: Jobs) -> None:
     result = run(
         jobs,
-        "if round < 3 and rank == 1:\n    about_to_go()\n    die()\n"
+        "if round < 3 and rank == 1:\n    about_to_end()\n    die()\n"
         "if round < 3:\n"
-        "    channel.emit(FirstStep(step=round + 1))\n    notice_peer()\n",
+        "    channel.emit(FirstStep(step=round + 1))\n    notice_end()\n",
     )
     assert result.returncode == 0, result.stderr
     ended = [e["time"] for e in events(jobs, "worker_exited") if e["code"] == -9]
@@ -147,9 +152,9 @@ def test_a_snapshot_is_resumed_and_what_was_shown_is_not_shown_again(jobs: Jobs)
         jobs,
         "print('loading', flush=True)\n"
         "if round == 0:\n"
-        "    if rank == 1:\n        about_to_go()\n        die()\n"
+        "    if rank == 1:\n        about_to_end()\n        die()\n"
         "    channel.emit(SnapshotTaken(key=[0, 1, 3], step=1203, seconds=0.1))\n"
-        "    notice_peer()\n"
+        "    notice_end()\n"
         "print('building', flush=True)\n"
         "channel.emit(Resumed(key=[0, 1, 3], step=1203))\n"
         "channel.wait_for('go', 10)\n"
@@ -171,8 +176,8 @@ def test_a_crash_loop_ends_with_the_code_of_the_failure(jobs: Jobs) -> None:
     result = run(
         jobs,
         "print('round', round, flush=True)\n"
-        "if rank == 1:\n    about_to_go()\n    os.kill(os.getpid(), signal.SIGSEGV)\n"
-        "notice_peer()\n",
+        "if rank == 1:\n    about_to_end()\n    os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "notice_end()\n",
         "--max-restarts",
         2,
     )
@@ -188,8 +193,8 @@ def test_progress_allows_more_restarts(jobs: Jobs) -> None:
     result = run(
         jobs,
         "channel.emit(FirstStep(step=round + 1))\n"
-        "if round < 4 and rank == 1:\n    about_to_go()\n    die()\n"
-        "if round < 4:\n    notice_peer()\n",
+        "if round < 4 and rank == 1:\n    about_to_end()\n    die()\n"
+        "if round < 4:\n    notice_end()\n",
         "--max-restarts",
         1,
     )
@@ -236,8 +241,8 @@ def test_one_that_has_finished_runs_again_with_the_others(jobs: Jobs) -> None:
 def test_two_at_once_and_again_while_starting(jobs: Jobs) -> None:
     result = run(
         jobs,
-        "if round == 0 and rank:\n    about_to_go()\n    die()\n"
-        "if round == 0:\n    notice_peer()\n"
+        "if round == 0 and rank:\n    about_to_end()\n    die()\n"
+        "if round == 0:\n    notice_end()\n"
         "if round == 1:\n    die()\n"
         "print('end', flush=True)\n",
         workers=3,
@@ -253,9 +258,9 @@ def test_one_that_is_stopped_is_replaced(jobs: Jobs) -> None:
     result = run(
         jobs,
         "if round == 0 and rank == 1:\n"
-        "    about_to_go()\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "    about_to_stop()\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
         "if round == 0:\n"
-        "    channel.emit(SnapshotTaken(key=[0, 0, 5], step=5, seconds=0.1))\n    notice_peer()\n"
+        "    channel.emit(SnapshotTaken(key=[0, 0, 5], step=5, seconds=0.1))\n    notice_stop()\n"
         "channel.emit(Resumed(key=[0, 0, 5], step=5))\n"
         "channel.emit(FirstStep(step=6))\n",
     )
@@ -273,8 +278,8 @@ def test_children_of_the_old_round_do_not_live_on(jobs: Jobs) -> None:
         "if round == 0:\n"
         "    far = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
         "    open(f'pid{rank}', 'w').write(str(far.pid))\n"
-        "    if rank == 1:\n        about_to_go()\n        die()\n"
-        "    notice_peer()\n"
+        "    if rank == 1:\n        about_to_end()\n        die()\n"
+        "    notice_end()\n"
         "far = int(open(f'pid{rank}').read())\n"
         "assert not psutil.pid_exists(far) or psutil.Process(far).status() == 'zombie'\n",
     )
@@ -298,8 +303,8 @@ def in_round_one(jobs: Jobs) -> list[int]:
 LATER = (
     HEAD + "open(f'state{rank}', 'w').write(os.environ['TFRUN_STATE_DIR'])\n"
     "open(os.path.join(os.environ['TFRUN_STATE_DIR'], f'part{rank}'), 'w').write('x' * 1000)\n"
-    "if round == 0 and rank == 1:\n    about_to_go()\n    die()\n"
-    "if round == 0:\n    notice_peer()\n"
+    "if round == 0 and rank == 1:\n    about_to_end()\n    die()\n"
+    "if round == 0:\n    notice_end()\n"
     "if round == 1:\n    print('hanging', flush=True)\n    signal.pause()\n"
 )
 
@@ -359,11 +364,11 @@ print('in round', round, 'of', os.environ['WORLD_SIZE'], flush=True)
 if round == 0 and rank == 1:
     agent = psutil.Process().parent().parent()
     assert 'tfrun.agent.' in ' '.join(agent.cmdline())
-    about_to_go()
+    about_to_end()
     agent.kill()
     signal.pause()
 if round == 0:
-    notice_peer()
+    notice_end()
 """
 
 
