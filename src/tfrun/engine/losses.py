@@ -380,13 +380,13 @@ class Losses:
         return self._whole[key][1]
 
     def tell(self, target: Any) -> None:
-        """Says, once for each place, that a loss is no mean or sum over samples."""
+        """Says, once for each place, that a loss or metric is no mean or sum over samples."""
         where = line_of(target)
         if self._run.tells and where not in _warned:
             _warned.add(where)
             _log.warning(
-                "tfrun: the loss at %s is neither a mean nor a sum over the samples of its batch: "
-                "each replica computes it from its own part, and the mean of them is trained on, "
-                "which is not quite what one worker computes (see docs/parity.md).",
+                "tfrun: what %s computes is neither a mean nor a sum over the samples of its batch: "
+                "each replica computes it from its own part, and the mean of them is the loss, or "
+                "the metric, which is not quite what one worker has (see docs/parity.md).",
                 where,
             )

@@ -1,6 +1,6 @@
 # after: TensorFlow Recommenders' basic retrieval, two towers, negatives from the batch
 # expects: near 0.5: the negatives of a row are the others of its replica's part of the batch
-# shows: the loss at .* is neither a mean nor a sum
+# shows: what .* computes is neither a mean nor a sum
 import keras
 import numpy as np
 import tensorflow as tf
