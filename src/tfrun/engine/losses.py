@@ -385,7 +385,7 @@ class Losses:
         if self._run.tells and where not in _warned:
             _warned.add(where)
             _log.warning(
-                "tfrun: what %s computes is neither a mean nor a sum over the samples of its batch: "
+                "what %s computes is neither a mean nor a sum over the samples of its batch: "
                 "each replica computes it from its own part, and the mean of them is the loss, or "
                 "the metric, which is not quite what one worker has (see docs/parity.md).",
                 where,
