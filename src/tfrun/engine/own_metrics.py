@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.engine import replica, step_graph
+from tfrun.engine.loss_reader import is_eager, known
 from tfrun.engine.loss_terms import Term
 from tfrun.engine.losses import Losses
 from tfrun.engine.script_lines import at_script_line, keras_asks
@@ -34,6 +35,7 @@ def to_count(run: replica.ReplicaRun, variable: Any, value: Any) -> Any:
     losses.count_once()
     with losses.unseen():
         before, change, sign = _added(losses, variable, value)
+        _mark_sizes(losses, value, change)
         if change is not None and not _reads(losses, variable, change):
             return _with_share(run, variable, before, change, sign, value)
         return _held_by_first(run, variable, value)
@@ -90,6 +92,27 @@ def is_counted(variable: Any) -> bool:
     value = variable._value
     on_read = value.synchronization == tf.VariableSynchronization.ON_READ
     return on_read and variable.aggregation == "sum"
+
+
+def _mark_sizes(losses: Losses, value: Any, change: Any) -> None:
+    """Where batches have one size (`drop_remainder`, `jit_compile`), this is a constant, as a one is.
+
+    Where a replica has one sample there is no telling them apart.
+    """
+    batch = losses.walk.batch
+    if batch is None or batch < 2:
+        return
+    sizes = [here for here, op in step_graph.upstream(losses, [value]) if _is_size(here, op)]
+    for tensor in sizes if change is None else [*sizes, change]:
+        number = known(tensor)
+        if number is not None and number.shape == () and number > 0 and number % batch == 0:
+            losses.mark(tensor, Term.COUNT)
+
+
+def _is_size(tensor: Any, op: Any) -> bool:
+    """Whether it is what TensorFlow makes of `tf.size` where shapes are known."""
+    named = op.type == "Const" and not is_eager(tensor)
+    return named and tensor.op.name.rsplit("/", 1)[-1].startswith("Size")
 
 
 def _added(losses: Losses, variable: Any, value: Any) -> tuple[Any, Any, int]:

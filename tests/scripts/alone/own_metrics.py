@@ -2,6 +2,7 @@
 # expects: equal
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import ops
 
 keras.utils.set_random_seed(6)
@@ -95,3 +96,16 @@ for name, values in history.history.items():
     print(f"{name} = {values[-1]:.12f}")
 for name, value in model.evaluate(x[5:], y[5:], 6, verbose=0, return_dict=True).items():
     print(f"evaluated {name} = {value:.12f}")
+
+# Batches of one size: what a metric counts by is a constant then, as what it adds for each batch.
+whole = tf.data.Dataset.from_tensor_slices((x, y)).batch(6, drop_remainder=True)
+for compiled in (False, True):
+    model.compile(
+        keras.optimizers.SGD(0.5),
+        "binary_crossentropy",
+        metrics=[BatchF1(), Batches(), MeanError(), Variance()],
+        jit_compile=compiled,
+    )
+    history = model.fit(whole, epochs=2, verbose=0, validation_data=whole)
+    for name, values in history.history.items():
+        print(f"one size, {compiled}, {name} = {values[-1]:.12f}")
