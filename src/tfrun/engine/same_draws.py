@@ -87,7 +87,7 @@ def _say(where: str, how: str) -> None:
     if where + how not in _warned:
         _warned.add(where + how)
         _log.warning(
-            "tfrun: the step draws random numbers%s %s, which is not what one worker draws for "
+            "the step draws random numbers%s %s, which is not what one worker draws for "
             "them; draw with keras.random and a SeedGenerator (see docs/parity.md).",
             where,
             how,
