@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from workers import results_of
+from workers import SCRIPTS, results_of
 
 OWN = [
     "dropout",
@@ -16,12 +16,16 @@ OWN = [
     "tf.random with a seed",
     "in a loop",
     "augmented",
+    "a generator",
+    "a generator in the scope",
 ]
+BY_BATCH = ["a generator by the batch"]
 FOR_ALL = [
     "one of keras.random",
     "one of keras.random.gamma",
     "one of tf.random",
     "one of tf.random.normal",
+    "one of a generator",
 ]
 STATED = ["keras.random with a number", "tf.random.stateless"]
 
@@ -30,12 +34,24 @@ STATED = ["keras.random with a number", "tf.random.stateless"]
 def test_replicas_draw_other_numbers_than_each_other(workers: int) -> None:
     alone = results_of("engine_random_numbers.py", 1)[0]["drawn"]
     drawn = [worker["drawn"] for worker in results_of("engine_random_numbers.py", workers)]
-    assert set(alone) == {*OWN, *FOR_ALL, *STATED}
+    assert set(alone) == {*OWN, *BY_BATCH, *FOR_ALL, *STATED}
     for name in OWN:
         assert drawn[0][name] == alone[name], "replica 0 draws what one worker draws"
         for one, other in itertools.combinations([mine[name] for mine in drawn], 2):
             assert all(a != b for a, b in zip(one, other, strict=True)), name
         assert all(a != b for a, b in itertools.pairwise(drawn[-1][name])), name
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_generator_goes_on_by_the_whole_batch(workers: int) -> None:
+    """Else those of workers with other numbers of samples would be in different states."""
+    alone, *_ = results_of("engine_random_numbers.py", 1)
+    drawn = results_of("engine_random_numbers.py", workers)
+    assert [worker["generators"] for worker in drawn] == [alone["generators"]] * workers
+    for name in BY_BATCH:
+        first, *_ = steps = [worker["drawn"][name] for worker in drawn]
+        assert first == [rows[: 12 // workers] for rows in alone["drawn"][name]]
+        assert all(a != b for one in steps[1:] for a, b in zip(first, one, strict=True))
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -62,3 +78,21 @@ def test_seed_generators_hold_the_same_on_all_workers(workers: int) -> None:
     assert [worker["states"] for worker in results_of("engine_random_numbers.py", workers)] == [
         alone
     ] * workers
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("cases", "told"),
+    [
+        ("Stateless", "by a seed that the script states"),
+        ("Number", "by a seed that the script states"),
+        ("Numpy", "in Python that it calls"),
+        ("Python", "in Python that it calls"),
+        ("Generators ForAll NumpyForAll Unrandom", ""),
+    ],
+)
+def test_the_same_noise_for_other_samples_is_told(jobs, cases: str, told: str) -> None:
+    done = jobs.run("-n", 2, SCRIPTS / "same_noise.py", env={"TEST_CASES": cases})
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the step draws random numbers") == bool(told), done.stderr
+    assert told in done.stderr

@@ -65,6 +65,7 @@ class Losses:
       is_unseen: what is computed now is none of the script's.
       keeps_own: the step has assigned what is this replica's own to a variable of this worker.
       ones: this replica's parts of what is a one for each batch on one worker, by `id`.
+      parts: variables that hold this replica's means until the step's end (batch_statistics.py).
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Losses:
         self.keeps_own = self.is_unseen = False
         self.batch: dict[int, Any] = {}
         self.ones: set[int] = set()
+        self.parts: list[Any] = []
         self.count: Callable[[], None] = lambda: None
         self._run = run
         self._marked: dict[int, tuple[Any, Kind]] = {}
@@ -369,6 +371,10 @@ class Losses:
     def can_sum(self) -> bool:
         """Whether all replicas come by here: not within a condition, or a nested function."""
         return tf.compat.v1.get_default_graph() is self._run.graph
+
+    def sum_instead(self, tensor: Any, part: Any, kind: Kind) -> None:
+        """One worker's value of `tensor` is from now on the sum of what `part` is."""
+        self._whole[(id(tensor), "value")] = (tensor, self.sums([(part, kind)])[id(part)])
 
     def _summed(self, part: Any, value: Any, what: str) -> Any:
         """The sum over the replicas of `value`, which is `what` of `part`; once a step."""

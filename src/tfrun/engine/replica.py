@@ -24,6 +24,7 @@ class ReplicaRun:
     Attributes:
       context: the replica context of the run.
       graph: the graph that the run builds, or the global one when it is eager.
+      own_seeds: what makes this replica's random numbers others than those of the rest.
       assigned: Keras variables that layers assigned in this run and that are not averaged yet.
       updating: True while an optimizer applies gradients that are already reduced. Every replica
         then computes the same values from the same inputs, so no communication is needed.
@@ -40,6 +41,7 @@ class ReplicaRun:
 
     context: Any
     graph: Any
+    own_seeds: list[Any] = field(default_factory=list)
     assigned: list[Any] = field(default_factory=list)
     updating: bool = False
     samples: Any = None

@@ -72,6 +72,13 @@ def keras_asks() -> bool:
     return frame is not None and frame.f_code.co_filename.startswith(KERAS)
 
 
+def of_tfrun(frame: FrameType | None) -> bool:
+    """Whether tfrun's own code calls, from this call outwards, what calls TensorFlow."""
+    while frame is not None and frame.f_code.co_filename.startswith(TENSORFLOW):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(TFRUN)
+
+
 def script_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost call of the script's own code, from this one outwards."""
     while frame is not None and not is_script(frame.f_code.co_filename):

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.engine import replica, step_graph
+from tfrun.engine import batch_statistics, replica, step_graph
 from tfrun.engine.loss_reader import (
     MATHEMATICS,
     REDUCTIONS,
@@ -32,7 +32,7 @@ from tfrun.engine.script_lines import at_script_line, keras_asks
 from tfrun.job import reports
 from tfrun.process import channel
 
-CODE = "TFRUN-517"
+CODE = batch_statistics.CODE
 _NONE = Op(type="", inputs=(), attr={}.__getitem__, graph=None, outputs=())
 _KNOWN = MATHEMATICS | REDUCTIONS
 _SEGMENTS = ("UnsortedSegmentSum", "SegmentSumV2")
@@ -117,7 +117,8 @@ def _is_of_variables(losses: Losses, tensor: Any) -> bool:
 def to_keep(run: replica.ReplicaRun, variable: Any, value: Any) -> tuple[Any, bool]:
     """What a variable of the replicas is assigned; whether that is the same on all of them.
 
-    Means over the samples are left to keras_state.py, where they cost no sum of their own.
+    The step may read the variable again, as a BatchNorm of the script's own does: so it is at once
+    what one worker has. Where that cannot be, a mean is put right at the end of the step.
     """
     losses = run.losses
     if losses is None or not tf.is_tensor(value) or not _is_kept(variable):
@@ -129,12 +130,13 @@ def to_keep(run: replica.ReplicaRun, variable: Any, value: Any) -> tuple[Any, bo
     is_mean = kind is Term.MEAN and not variable.trainable
     if keras_asks() or not (eager or is_of_own_data(value)):
         return value, False  # such as BatchNorm's statistics; what the script has summed itself
-    if is_mean and not eager:
+    losses.count_once()
+    centred = is_mean and batch_statistics.is_centred(losses, value)
+    if is_mean and not centred and (losses.states_replicas or not losses.can_sum()):
+        batch_statistics.note_part(losses, variable)  # nothing is wrong until the step reads it
         return value, False
     whole = None
-    if not eager or _all_agree(run, value, is_mean):
-        if is_mean:
-            return value, False
+    if not eager or _all_agree(run, value):
         (whole,) = of_all(losses, [value])
     # Eager tensors have only sizes: what has one sample a row, and what by chance as many.
     if not eager and (whole is None or (whole is value and kind is Term.ROWS)):
@@ -145,16 +147,16 @@ def to_keep(run: replica.ReplicaRun, variable: Any, value: Any) -> tuple[Any, bo
     return whole, True
 
 
-def _all_agree(run: replica.ReplicaRun, value: Any, is_mean: bool) -> bool:
+def _all_agree(run: replica.ReplicaRun, value: Any) -> bool:
     """Whether the workers of an eager step would sum the same for `value`; all must call this.
 
     What Python has done, and what a size is taken for, may differ with the number of samples.
     """
     losses, needed = run.losses, {}
     with losses.unseen():
-        known = not is_mean and _is_made_of(losses, value, needed, {})
+        known = _is_made_of(losses, value, needed, {})
         parts = [(each.dtype.name, each.shape.as_list()) for each, _ in needed.values()]
-        text = repr((is_mean, known, parts)).encode()
+        text = repr((known, parts)).encode()
         number = int.from_bytes(hashlib.blake2b(text, digest_size=5).digest(), "big")
         mine = tf.constant(number, tf.float64)  # which holds sums of thousands of them exactly
         total = run.context.all_reduce(tf.distribute.ReduceOp.SUM, mine)
@@ -278,6 +280,14 @@ def _looked_into(
     if kind in _SUMMED or isinstance(kind, MeanOver):
         if tensor.dtype == tf.bool or (tensor.dtype.is_integer and kind is Term.MEAN):
             return False
+        if batch_statistics.is_centred(losses, tensor):
+            if op.type not in REDUCTIONS:
+                return all(_is_made_of(losses, each, needed, seen) for each in within)
+            # A sum before this one; eager steps have first to agree on all of them.
+            (rows,) = [None] if op.graph is None else of_all(losses, within)
+            if rows is None:
+                return False
+            losses.sum_instead(tensor, again(op, [rows]), kind)
         needed[id(tensor)] = (tensor, kind)
         return True
     if kind is Term.ROWS:

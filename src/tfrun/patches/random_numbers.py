@@ -6,8 +6,7 @@ replica's number goes into what a seed generator or TensorFlow's global seed *gi
 the same on all replicas, as before, so a snapshot holds it once. Replica 0 draws what one worker
 draws. What a step draws as a single number, such as a factor of its loss, is no sample's own: all
 replicas draw the same there. A seed that the script states as a number (`keras.random.normal(shape,
-seed=42)`, `tf.random.stateless_…`) is the script's own choice. `tf.random.Generator` does the same
-by itself.
+seed=42)`, `tf.random.stateless_…`) is the script's own choice, and told (engine/same_draws.py).
 """
 
 from __future__ import annotations
@@ -15,14 +14,17 @@ from __future__ import annotations
 import functools
 import os
 import random
+import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
 from keras.src.random.seed_generator import SeedGenerator
+from tensorflow.python.framework import tensor_util
 
-from tfrun.engine import replica, script_state
+from tfrun.engine import replica, same_draws, script_state
+from tfrun.engine.script_lines import at_script_line, of_tfrun
 from tfrun.job.errors import TfrunError
 
 # Of the golden ratio: multiples of it, modulo any power of two, lie far from each other.
@@ -45,12 +47,19 @@ def draw_own_noise(original):
         seed = original(self, ordered)
         if _for_all.get() or not (tf.is_tensor(seed) and seed.dtype == tf.int64):
             return seed
-        seed, run = _apart(seed), replica.current()
-        if run is not None and run.losses is not None:
-            run.losses.walk.mark_drawn(seed)
-        return seed
+        return note_apart(_apart(seed))
 
     return next
+
+
+def note_apart(seed: tf.Tensor) -> tf.Tensor:
+    """`seed`, from now on known as one that each replica has for itself."""
+    run = replica.current()
+    if run is not None:
+        run.own_seeds.append(seed)
+        if run.losses is not None:
+            run.losses.walk.mark_drawn(seed)
+    return seed
 
 
 def _apart(seed: tf.Tensor) -> tf.Tensor:
@@ -149,14 +158,76 @@ def seed_ops_apart(original):
     return get_seed
 
 
-def number_the_replica(original):
-    """A `tf.random.Generator` gives replicas other numbers, whichever worker holds them."""
+def draw_own_noise_by_generator(original):
+    """A `tf.random.Generator` gives each replica other numbers, whichever worker holds it.
 
-    def get_replica_id():
+    TensorFlow does so only for one that is made in the strategy's scope, and then replica 0 draws
+    something else than one worker. What is drawn as a single number is the same on all replicas.
+    """
+
+    def _prepare_key_counter(self, shape):
         run = replica.current()
-        return original() if run is None else run.number
+        if run is None:
+            return original(self, shape)
+        sizes = tensor_util.constant_value_as_shape(shape).as_list()
+        if not _is_one_number(sizes, run):
+            return original(self, _of_whole_batch(run, shape, sizes))
+        token = _for_all.set(True)
+        try:
+            return original(self, shape)
+        finally:
+            _for_all.reset(token)
 
-    return get_replica_id
+    return _prepare_key_counter
+
+
+def _of_whole_batch(run: replica.ReplicaRun, shape: Any, sizes: list[int | None]) -> tf.Tensor:
+    """The shape of what one worker draws, by whose size a generator goes on: on all alike.
+
+    Args:
+      run: of this replica.
+      shape: of what it draws, a tensor.
+      sizes: the same, as far as it is known.
+    """
+    if run.losses is None or not sizes:
+        return shape
+    batch, replicas = run.losses.walk.batch, run.context.num_replicas_in_sync
+    if sizes[0] is None:
+        run.losses.count_once()
+    if sizes[0] is None and run.samples is not None:
+        mine, every = (tf.cast(size, shape.dtype) for size in (run.samples, run.all_samples))
+    elif batch is None or run.samples is not None:
+        return shape
+    else:
+        mine, every = (tf.constant(size, shape.dtype) for size in (batch, batch * replicas))
+    return tf.concat([tf.where(shape[:1] == mine, every, shape[:1]), shape[1:]], 0)
+
+
+def key_apart(original):
+    """The key of a `tf.random.Generator`'s numbers has the number of the replica in it."""
+
+    def _preprocess_key(self, key):
+        run = replica.current()
+        if run is None:
+            return original(self, key)
+        if _for_all.get():
+            return key
+        first = tf.cast(_replica_number(), tf.int64) * _APART
+        return note_apart(tf.bitcast(tf.bitcast(key, tf.int64) + first, tf.uint64))
+
+    return _preprocess_key
+
+
+def watch_python(original):
+    """Python that a step calls on each replica draws the same everywhere, which is told."""
+
+    def _internal_py_func(func, *args, **kwargs):
+        run = replica.current()
+        if run is not None and run.tells and not of_tfrun(sys._getframe(1)):
+            func = same_draws.watched(func, at_script_line())
+        return original(func, *args, **kwargs)
+
+    return _internal_py_func
 
 
 def begin_alike(original):

@@ -6,6 +6,7 @@ from tfrun.patches.patch import Patch, each
 
 _KERAS_20585 = "https://github.com/keras-team/keras/issues/20585"
 _KERAS = "keras.src"
+_GENERATOR = "tensorflow.python.ops.stateful_random_ops:Generator"
 _SEEDS = f"{_KERAS}.random.seed_generator"
 _FEATURES = f"{_KERAS}.layers.preprocessing.feature_space"
 _SAVING = f"{_KERAS}.saving.saving_api"
@@ -38,9 +39,7 @@ RANDOM = (
     Patch(
         targets={
             f"{_SEEDS}:SeedGenerator.__init__": "random_numbers:note_what_is_made",
-            "tensorflow.python.ops.stateful_random_ops:Generator.__init__": (
-                "random_numbers:note_what_is_made"
-            ),
+            f"{_GENERATOR}.__init__": "random_numbers:note_what_is_made",
         },
         issue="what a seed generator that no model holds gives after a death begins anew",
         until="never: nobody else keeps the state of a script's own objects",
@@ -69,13 +68,21 @@ RANDOM = (
     ),
     Patch(
         targets={
-            "tensorflow.python.ops.stateful_random_ops:get_replica_id": (
-                "random_numbers:number_the_replica"
-            ),
+            f"{_GENERATOR}._prepare_key_counter": "random_numbers:draw_own_noise_by_generator",
+            f"{_GENERATOR}._preprocess_key": "random_numbers:key_apart",
         },
-        issue="with --replicas, a `tf.random.Generator` gives the replicas of one worker the same "
-        "numbers, and other ones when another worker holds them",
-        until="never: TensorFlow knows one replica on each device",
+        issue="a `tf.random.Generator` gives all replicas the same numbers where it is made "
+        "outside of the strategy's scope, or where one worker holds them",
+        until="never: TensorFlow knows one replica on each device, and no script without a scope",
+        needed=False,
+    ),
+    Patch(
+        targets={
+            "tensorflow.python.ops.script_ops:_internal_py_func": "random_numbers:watch_python"
+        },
+        issue="`np.random` in a `tf.numpy_function` of a step draws the same on all replicas, in "
+        "silence",
+        until="never: nobody else knows that other processes draw the same",
         needed=False,
     ),
     Patch(

@@ -14,6 +14,7 @@ strategy = tf.distribute.MultiWorkerMirroredStrategy()
 WORKERS = strategy.num_replicas_in_sync
 X = np.ones((48, 4), "float32")
 seen: dict = {"drawn": {}}
+early = tf.random.Generator.from_seed(8)  # outside of the scope
 
 
 class Noisy(keras.Model):
@@ -25,6 +26,7 @@ class Noisy(keras.Model):
         self.dropout = keras.layers.Dropout(0.5, seed=3)
         self.flip = keras.layers.RandomFlip(seed=4)
         self.own = keras.random.SeedGenerator(5)
+        self.late = tf.random.Generator.from_seed(9)
 
     def call(self, x, training=False):
         return self.dense(self.dropout(x, training=training))
@@ -39,6 +41,10 @@ class Noisy(keras.Model):
             loss > -1.0, lambda: self.dropout(ones, training=True), lambda: tf.zeros([40])
         )
         drawn = {
+            "a generator by the batch": early.normal([tf.shape(data)[0], 2]),
+            "a generator": early.normal([8]),
+            "a generator in the scope": self.late.uniform([8]),
+            "one of a generator": early.normal(()),
             "dropout": self.dropout(ones, training=True),
             "in a condition": branch,
             "keras.random with a generator": keras.random.normal([8], seed=self.own),
@@ -75,4 +81,5 @@ seen["states"] = [
     [v.numpy().tolist() for v in generator.state.value.values]
     for generator in (model.dropout.seed_generator, model.own, model.flip.generator)
 ]
+seen["generators"] = [each.state.numpy().tolist() for each in (early, model.late)]
 Path(os.environ["TFRUN_TEST_OUT"]).write_text(json.dumps(seen))
