@@ -14,18 +14,20 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import tensorflow as tf
 
 from tfrun.data.order.repeatable import is_of_data
-from tfrun.engine.script_lines import TFRUN, is_script, script_frame, script_line
+from tfrun.engine.script_lines import TENSORFLOW, TFRUN, is_script, script_frame, script_line
 
 PREFIX = "script/"  # so begin their names in a snapshot
 # Of TensorFlow's own: what is larger, and has never been assigned, is data.
 _SMALL = 1 << 20
 _ASSIGNED = "_tfrun_assigned"
 
+calls_python = False  # a step calls Python functions of the script's
 drawing: dict[str, None] = {}  # lines of steps that draw by ops with a state of their own
 made: list[Made] = []  # in the order in which the script has made them
 _at_line: Counter[str] = Counter()
@@ -79,6 +81,19 @@ def note_assigned(variable: Any) -> None:
 def note_stateful_op() -> None:
     """Notes that a step draws by an op that has its state in the process, where nobody reads it."""
     drawing[script_line()] = None
+
+
+def note_python() -> None:
+    """Notes that a step calls a Python function, if the script has put it there.
+
+    Called by what stands in the place of the function of TensorFlow's that makes such a call.
+    """
+    global calls_python
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(TENSORFLOW):
+        frame = frame.f_back
+    if frame is not None and not frame.f_code.co_filename.startswith(TFRUN):
+        calls_python = True
 
 
 def found(besides: Iterable[Any]) -> dict[str, Any]:

@@ -20,10 +20,11 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
-from tfrun.engine import own_copies
+from tfrun.engine import own_copies, script_state
 from tfrun.engine.meeting import Meeting
 from tfrun.engine.overlap import OneThread
 from tfrun.engine.own_copies import OwnCopies
+from tfrun.engine.random_in_turn import RandomInTurn
 
 _numbers = itertools.count()
 
@@ -39,6 +40,7 @@ class Turns:
         the first of its function.
       waited: seconds of it, for other workers.
       balance: moves replicas between workers; None where they stay.
+      when_traced: is called when a function has been traced that is about to run the first time.
 
     Args:
       held: see above.
@@ -53,6 +55,7 @@ class Turns:
         self.seconds: float | None = None
         self.waited = 0.0
         self.balance: Any = None
+        self.when_traced: Callable[[], None] = lambda: None
         places_of = range(max(most, len(held)))
         self.copies = OwnCopies(len(places_of))
         self._lock = threading.RLock()
@@ -70,6 +73,7 @@ class Turns:
         self.copies.add(self._queues)
         self._threads = [OneThread(f"tfrun-replica-{place}") for place in places_of]
         self._meeting: Meeting | None = None
+        self._random: RandomInTurn | None = None  # of a step that calls the script's Python
         self._begun: list[threading.Event] = []
         self._failure: BaseException | None = None
         self._returned: list[Any] = []  # by each replica, in the newest step
@@ -146,6 +150,8 @@ class Turns:
             if id(one) not in found:
                 found[id(one)] = function.get_concrete_function(one if spec is None else spec)
                 is_new = self.copies.prepare(found[id(one)]) or is_new
+        if is_new:
+            self.when_traced()
         traced = [found[id(one)] for one in given]
         began, self.waited = time.perf_counter(), 0.0
         try:
@@ -163,6 +169,7 @@ class Turns:
             return self._returned[0]
         self.copies.begin_step()
         self._begun = [threading.Event() for _ in self.held]
+        self._random = RandomInTurn(len(self.held)) if script_state.calls_python else None
         self._meeting, self._failure = Meeting(len(self.held), self._start, self._wake), None
         calls = [
             thread.submit(functools.partial(self._call, place, functools.partial(step, one)))
@@ -173,6 +180,8 @@ class Turns:
         self._meeting.start()
         wait(calls)
         self._meeting = None
+        if self._random is not None:
+            self._random.all_are_done()
         if self._failure is not None:
             # Some of them have something left in them.
             self._queues[:] = [_queue() for _ in self._queues]
@@ -202,10 +211,16 @@ class Turns:
         return result
 
     def _start(self, place: int) -> None:
+        self._takes_turn(place)
         self._begun[place].set()
 
     def _wake(self, place: int) -> None:
+        self._takes_turn(place)
         _put(self._queues[place], True)
+
+    def _takes_turn(self, place: int) -> None:
+        if self._random is not None:
+            self._random.takes_turn(place)
 
     def _fail(self, error: BaseException) -> None:
         """Has all others end, wherever they are."""

@@ -149,6 +149,18 @@ def seed_ops_apart(original):
     return get_seed
 
 
+def note_python_in_steps(original):
+    """What a step's Python functions draw is drawn again when the step is made again."""
+
+    @functools.wraps(original)
+    def _internal_py_func(*args, **kwargs):
+        if replica.current() is not None:
+            script_state.note_python()
+        return original(*args, **kwargs)
+
+    return _internal_py_func
+
+
 def number_the_replica(original):
     """A `tf.random.Generator` gives replicas other numbers, whichever worker holds them."""
 

@@ -79,6 +79,17 @@ RANDOM = (
         needed=False,
     ),
     Patch(
+        targets={
+            "tensorflow.python.ops.script_ops:_internal_py_func": (
+                "random_numbers:note_python_in_steps"
+            ),
+        },
+        issue="`np.random` in a `tf.numpy_function` of a step draws on where it was when a death "
+        "has cut the step off, and once for each replica of a worker",
+        until="never: nobody else makes a step again, or has several replicas take turns",
+        needed=False,
+    ),
+    Patch(
         targets={"numpy.random.bit_generator:randbits": "random_numbers:begin_alike"},
         issue="`np.random.default_rng()` begins with other numbers on each worker: their data, and "
         "the division of it for validation, differ",
