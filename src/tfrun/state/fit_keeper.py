@@ -144,7 +144,7 @@ class FitKeeper(Keeper):
         self._step_began, self._in_step = None, False
         self._held_random = self._before = None
         self._held, self._step_totals = {}, None
-        self._nothing_is_new()
+        self._as_made, self._step_random = {}, None
         self.logs = logs or {}
         self.place = self.place._replace(step=steps_done + self.ahead)
 
@@ -285,7 +285,8 @@ class FitKeeper(Keeper):
             and variable_values.global_seed() is not None
         )
         is_new = has_new_seed or len(script_state.made) != self._noted
-        if is_new or any(optimizer.built for optimizer in self._unbuilt):
+        is_built = self._unbuilt and any(optimizer.built for optimizer in self._unbuilt)
+        if is_new or is_built:
             self._look_at_variables()
 
     def _hold_everything(self) -> None:
