@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfrun.data.order import repeatable
 from tfrun.engine import script_state
+from tfrun.engine.multi_worker import MultiWorkerMirrored
 from tfrun.patches.apply import apply
 
 
@@ -67,3 +68,17 @@ def test_what_a_pipeline_draws_from_is_none_of_it():
     assert not repeatable.note_assigned(dataset)
     assert not script_state.found([])
     assert repeatable.note_assigned(dataset), "it is begun once more"
+
+
+def test_python_of_the_script_in_a_step_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script_state, "calls_python", False)
+    strategy = MultiWorkerMirrored()
+
+    def nothing() -> None:
+        tf.numpy_function(lambda: 0.0, [], tf.float64)
+
+    nothing()  # in no step
+    strategy.run(lambda: tf.constant(0))
+    assert not script_state.calls_python
+    strategy.run(tf.function(nothing, autograph=False))
+    assert script_state.calls_python

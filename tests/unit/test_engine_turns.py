@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tfrun.collective.collective import Collective
 from tfrun.collective.errors import Disagreement
+from tfrun.engine import script_state
 from tfrun.engine.calls_in_turn import CallsInTurn
 from tfrun.engine.host_collective_ops import Sum
 from tfrun.engine.turns import Turns
@@ -107,3 +111,56 @@ def test_replicas_that_part_are_told_and_do_not_wait_for_ever(calls):
 
     with pytest.raises((Disagreement, tf.errors.InvalidArgumentError), match="replicas of one"):
         turns.run(step, [tf.zeros([])] * turns.total)
+
+
+def test_what_python_draws_in_a_step_is_what_a_replica_of_its_own_worker_draws(calls, monkeypatch):
+    turns, drawn = calls.turns, []
+    monkeypatch.setattr(script_state, "calls_python", True)
+
+    @tf.function
+    def step(_):
+        def draw():
+            drawn.append(np.random.rand() + random.random())
+            return np.float64(0.0)
+
+        before = tf.numpy_function(draw, [], tf.float64)
+        calls.update(
+            Sum(tensors=[before]), [], lambda sums: tf.numpy_function(draw, [], tf.float64)
+        )
+        return before
+
+    np.random.seed(3)
+    random.seed(3)
+    for _ in range(2):
+        turns.run(step, [tf.zeros([])] * turns.total)
+    after = np.random.rand() + random.random()
+    np.random.seed(3)
+    random.seed(3)
+    one = [np.random.rand() + random.random() for _ in range(5)]
+    count = turns.total
+    assert drawn == [*([one[0]] * count), one[1], *([one[2]] * count), one[3]] and after == one[4]
+
+
+def test_one_that_comes_to_hold_several_gives_each_its_own_and_takes_them_back():
+    turns, own, traces = Turns([0], 3, 3, 3), tf.Variable(10), []
+
+    @tf.function
+    def step(values):
+        traces.append(1)
+        own.assign_add(turns.number())
+        return turns.number(), own.read_value(), values.get_next()
+
+    values = iter(tf.data.Dataset.range(100))
+    first = 10
+    for held in [(0,), (0, 1, 2), (2,), (1, 2), (1,)]:
+        turns.hold(held, 1)
+        for _ in range(2):
+            result = turns.run(step, [values] * len(held))
+            number, after, _ = result
+            assert int(number) == held[0] and int(after) == first + held[0]
+            # The first one's is what the others begin with.
+            returned = [int(own_value) for _, own_value, _ in turns.returned_with(result)]
+            assert returned == [first + number for number in held]
+            first += held[0]
+    assert int(own) == first and len(traces) == 1
+    assert int(values.get_next()) == 2 * (1 + 3 + 1 + 2 + 1)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from tfrun.data.keras.fit_plan import FitPlan
-from tfrun.engine import commit
+from tfrun.engine import commit, script_state, variable_values
+from tfrun.engine.variable_values import GLOBAL_SEED
+from tfrun.state import random_state
 from tfrun.state.fit_keeper import FitKeeper, steps_of
 
 X = np.random.RandomState(0).rand(24, 4).astype("float32")
@@ -89,3 +91,45 @@ def test_in_the_middle_of_a_step_of_two_updates_it_has_not_been_made() -> None:
     for expected in [(8, 0.0), (9, 2.0), (8, 0.0), (10, 4.0)]:
         update()
         assert kept_of(keeper) == expected
+
+
+def test_what_a_cut_off_step_was_traced_with_goes_back_in_a_process_that_stays(monkeypatch) -> None:
+    keeper, _ = in_an_execution()
+    made = keras.random.SeedGenerator(5)
+    monkeypatch.setattr(variable_values, "global_seed", lambda: made.state)
+    keeper.is_traced()
+    before = made.state.numpy()
+    made.next()
+    for how in ({"whole": False}, {"traced": True}):
+        kept = keeper.state(**how)
+        assert kept is not None and np.array_equal(kept.arrays[GLOBAL_SEED], before)
+    fresh = keeper.state()  # a process that is new makes it as it traces
+    assert fresh is not None and GLOBAL_SEED not in fresh.arrays
+    kept = keeper.state(whole=False)
+    assert kept is not None
+    keeper.take_back(kept)
+    assert np.array_equal(made.state.numpy(), before)
+    made.next()
+    keeper.step_returned(12, {})
+    kept = keeper.state()
+    assert kept is not None and not np.array_equal(kept.arrays[GLOBAL_SEED], before)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_python_draws_in_a_step_is_drawn_again(monkeypatch, whole: bool) -> None:
+    monkeypatch.setattr(script_state, "calls_python", True)
+    keeper, update = in_an_execution()
+    keeper.step_returned(12, {})  # the epoch's first one
+    keeper.step_begins()
+    first = np.random.rand()
+    kept = keeper.state(whole=whole)
+    assert kept is not None
+    random_state.put_back(kept.values["random"], kept.arrays)
+    assert np.random.rand() == first
+    for _ in range(4):
+        update()
+    done = keeper.state(whole=whole)  # it was made, and what it has drawn is drawn
+    assert done is not None
+    follows = np.random.rand()
+    random_state.put_back(done.values["random"], done.arrays)
+    assert np.random.rand() == follows != first

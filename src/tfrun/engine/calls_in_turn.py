@@ -21,7 +21,7 @@ from tfrun.collective import collective
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
 from tfrun.collective.summation_order import Adder
 from tfrun.engine import replica
-from tfrun.engine.host_collective_ops import Calls, Sum, as_tensorflow_fails
+from tfrun.engine.host_collective_ops import Calls, Sum, as_tensorflow_fails, nothing
 from tfrun.engine.own_copies import UPDATE
 from tfrun.engine.turns import Turns
 
@@ -43,7 +43,7 @@ class CallsInTurn(Calls):
         self._found: list[np.ndarray] = []  # what the other replicas need of the newest
         self._takers = 0  # of these so many have not taken it yet
 
-    def all_reduce(self, wanted: Sum, before: Callable[[], None] = lambda: None) -> list[tf.Tensor]:
+    def all_reduce(self, wanted: Sum, before: Callable[[], None] = nothing) -> list[tf.Tensor]:
         if tf.executing_eagerly():
             return super().all_reduce(wanted, before)
         return self.update(wanted, range(len(wanted.tensors)), None, before)
@@ -53,7 +53,7 @@ class CallsInTurn(Calls):
         wanted: Sum,
         for_all: Sequence[int],
         then: Then | None,
-        before: Callable[[], None] = lambda: None,
+        before: Callable[[], None] = nothing,
     ) -> list[tf.Tensor]:
         """Sums tensors over all replicas, and has one replica of each worker do something then.
 

@@ -25,6 +25,7 @@ _SLOW = re.compile(r"Conv[23]D|DepthwiseConv|MatMul|Einsum|While|PartitionedCall
 # What TensorFlow makes one operation of together with a slow one that takes its result.
 _STAYS_WITH = re.compile(r"Pad|Transpose|Conj|Cast|Reshape|Quantize|Dequantize")
 _NAME = "tfrun-step-goes-on"
+SHUT = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError)  # what a shut gate raises
 
 # The handle of a variable that is there while the gates are open: they read it, which fails without
 # it. An assertion would be one operation more, and wait for all others of the graph.
@@ -52,7 +53,7 @@ def as_peer_error() -> Iterator[None]:
     """
     try:
         yield
-    except (tf.errors.FailedPreconditionError, tf.errors.NotFoundError) as error:
+    except SHUT as error:
         if _NAME not in str(error):
             raise
         raise tf.errors.UnavailableError(None, None, "a peer has left the round") from None

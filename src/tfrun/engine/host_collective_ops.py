@@ -24,6 +24,10 @@ from tfrun.engine.overlap import OneThread, packs_of
 OnArrays = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 
+def nothing() -> None:
+    """Nobody has anything to do before a wait."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Empty:
     """Those of some tensors that count as zeros on a worker without samples: they may be NaN there.
@@ -121,7 +125,7 @@ class Calls:
         if self.joins is not None:
             self.group, self.joins = self.joins, None
 
-    def all_reduce(self, wanted: Sum, before: Callable[[], None] = lambda: None) -> list[tf.Tensor]:
+    def all_reduce(self, wanted: Sum, before: Callable[[], None] = nothing) -> list[tf.Tensor]:
         """Sums each tensor over the workers, and returns the sums.
 
         Args:

@@ -37,7 +37,9 @@ class OwnCopies:
         self._copies: dict[int, list[Any]] = {}  # by the first one's handle
         self._handles: dict[int, list[Any]] = {}  # likewise
         self._kept: list[list[Any]] = []  # those that a step begins with the first one's value
-        self._ready: dict[int, Any] = {}
+        # Functions that are called, with what they are called with: of the first one, and of each.
+        self._ready: dict[int, tuple[Any, list[Any], list[Any]]] = {}
+        self._apart = False
         self._spread: Any = None
 
     def add(self, handles: list[Any]) -> None:
@@ -73,13 +75,23 @@ class OwnCopies:
                 if key in in_updates:
                     raise _trained_and_assigned(variables[key])
                 self._copy(variables[key])
-        function.set_external_captures(
-            [self._chosen(tensor) for tensor in function.captured_inputs]
-        )
-        self._ready[id(function)] = function
+        first = function.captured_inputs
+        each = [self._chosen(tensor) for tensor in first]
+        function.set_external_captures(each if self._apart else first)
+        self._ready[id(function)] = function, first, each
         if self.count > 1:
             self.begin_step()  # here, where a step is traced: it takes long the first time
         return True
+
+    def tell_apart(self, wanted: bool) -> None:
+        """Whether functions are called with what is the calling replica's, or all with the first's.
+
+        To ask for each argument whose it is takes time in each step, and is of no use to one alone.
+        """
+        if wanted != self._apart:
+            self._apart = wanted
+            for function, first, each in self._ready.values():
+                function.set_external_captures(each if wanted else first)
 
     def _copy(self, variable: Any) -> None:
         with tf.init_scope(), tf.device(variable.device):

@@ -95,7 +95,7 @@ def is_counted(variable: Any) -> bool:
 
 
 def _mark_sizes(losses: Losses, value: Any, change: Any) -> None:
-    """Where batches have one size (`drop_remainder`, `jit_compile`), this is a constant, as a one is.
+    """Where batches have one size (`drop_remainder`, `jit_compile`) this is a constant.
 
     Where a replica has one sample there is no telling them apart.
     """

@@ -26,6 +26,7 @@ PREFIX = "script/"  # so begin their names in a snapshot
 _SMALL = 1 << 20
 _ASSIGNED = "_tfrun_assigned"
 
+calls_python = False  # a step calls Python functions of the script's
 drawing: dict[str, None] = {}  # lines of steps that draw by ops with a state of their own
 made: list[Made] = []  # in the order in which the script has made them
 _at_line: Counter[str] = Counter()
@@ -79,6 +80,12 @@ def note_assigned(variable: Any) -> None:
 def note_stateful_op() -> None:
     """Notes that a step draws by an op that has its state in the process, where nobody reads it."""
     drawing[script_line()] = None
+
+
+def note_python() -> None:
+    """Notes that a step calls a Python function of the script's."""
+    global calls_python
+    calls_python = True
 
 
 def found(besides: Iterable[Any]) -> dict[str, Any]:

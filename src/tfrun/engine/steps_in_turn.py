@@ -12,6 +12,8 @@ from tfrun.engine.turns import Turns
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import may_stay
 
+_READS_ON = tf.data.Iterator | tf.distribute.DistributedIterator  # in the step
+
 
 def function(model: Any, step: Any, turns: Turns) -> Any:
     """Returns a train or test function.
@@ -45,16 +47,9 @@ def function(model: Any, step: Any, turns: Turns) -> Any:
     balance = turns.balance if step == model.train_step else None
 
     def run(iterator: Any) -> Any:
-        with cut_short.as_peer_error():
-            return run_all(iterator)
-
-    def run_all(iterator: Any) -> Any:
         if isinstance(iterator, division.AllPieces):
             return turns.run(on_batch, iterator.own(), iterator.spec)
-        here = len(turns.held)
-        if isinstance(iterator, tf.data.Iterator | tf.distribute.DistributedIterator):
-            return turns.run(on_next, [iterator] * here)
-        return turns.run(on_batch, [next(iterator) for _ in range(here)])
+        return turns.run(on_batch, [next(iterator) for _ in turns.held])
 
     def several(iterator: Any) -> Any:
         iterator = iterator if hasattr(iterator, "get_next") else iter(iterator)
@@ -67,7 +62,14 @@ def function(model: Any, step: Any, turns: Turns) -> Any:
         return found
 
     def one_step(iterator: Any) -> Any:
-        found = run(iterator)
+        try:
+            if isinstance(iterator, _READS_ON):
+                found = turns.run(on_next, [iterator] * len(turns.held))
+            else:
+                found = run(iterator)
+        except cut_short.SHUT:
+            with cut_short.as_peer_error():
+                raise
         if balance is not None:
             balance.step_done()
         return found

@@ -13,6 +13,7 @@ import functools
 import itertools
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from typing import Any
@@ -20,10 +21,11 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
-from tfrun.engine import own_copies
+from tfrun.engine import own_copies, script_state
 from tfrun.engine.meeting import Meeting
 from tfrun.engine.overlap import OneThread
 from tfrun.engine.own_copies import OwnCopies
+from tfrun.engine.random_in_turn import RandomInTurn
 
 _numbers = itertools.count()
 
@@ -39,6 +41,7 @@ class Turns:
         the first of its function.
       waited: seconds of it, for other workers.
       balance: moves replicas between workers; None where they stay.
+      when_traced: is called when a function has been traced that is about to run the first time.
 
     Args:
       held: see above.
@@ -53,6 +56,7 @@ class Turns:
         self.seconds: float | None = None
         self.waited = 0.0
         self.balance: Any = None
+        self.when_traced: Callable[[], None] = lambda: None
         places_of = range(max(most, len(held)))
         self.copies = OwnCopies(len(places_of))
         self._lock = threading.RLock()
@@ -70,6 +74,10 @@ class Turns:
         self.copies.add(self._queues)
         self._threads = [OneThread(f"tfrun-replica-{place}") for place in places_of]
         self._meeting: Meeting | None = None
+        self._random: RandomInTurn | None = None  # of a step that calls the script's Python
+        self._alone = Meeting(1, self._start, self._wake)  # of the only replica here
+        # What that one's newest step was traced with, and what it was given.
+        self._newest: tuple[Any, Callable[[], Any], Any] = (None, lambda: None, None)
         self._begun: list[threading.Event] = []
         self._failure: BaseException | None = None
         self._returned: list[Any] = []  # by each replica, in the newest step
@@ -83,6 +91,7 @@ class Turns:
           workers: of the job, where there is another number of them now.
         """
         self.held = list(held)
+        self.copies.tell_apart(len(held) > 1)
         if workers is not None:
             self.one_each = workers == self.total
         for variable, number in zip(self._numbers, held, strict=False):
@@ -140,29 +149,48 @@ class Turns:
           given: what it is called with, for each replica: its batch, or an iterator of all.
           spec: what it is traced with; None for what it is called with.
         """
-        found: dict[int, Any] = {}
-        is_new = False
-        for one in given:
-            if id(one) not in found:
-                found[id(one)] = function.get_concrete_function(one if spec is None else spec)
-                is_new = self.copies.prepare(found[id(one)]) or is_new
-        traced = [found[id(one)] for one in given]
+        if len(self.held) == 1:
+            known, iterator, traced = self._newest
+            # To look up what an iterator has been traced with takes as long as a small step.
+            if known is function and iterator() is given[0]:
+                return self._run_alone(traced, given[0], is_new=False)
+        traced, is_new = self._traced(function, given, spec)
+        if len(self.held) == 1:
+            if isinstance(given[0], tf.data.Iterator | tf.distribute.DistributedIterator):
+                self._newest = function, weakref.ref(given[0]), traced[0]
+            return self._run_alone(traced[0], given[0], is_new=is_new)
         began, self.waited = time.perf_counter(), 0.0
         try:
             return self._run(traced, given)
         finally:
             self.seconds = None if is_new else time.perf_counter() - began - self.waited
 
+    def _traced(self, function: Any, given: Sequence[Any], spec: Any) -> tuple[list[Any], bool]:
+        """The concrete function for each that is given, and whether one has not run before."""
+        found: dict[int, Any] = {}
+        is_new = False
+        for one in given:
+            if id(one) not in found:
+                found[id(one)] = function.get_concrete_function(one if spec is None else spec)
+                is_new = self.copies.prepare(found[id(one)]) or is_new
+        if is_new:
+            self.when_traced()
+        return [found[id(one)] for one in given], is_new
+
+    def _run_alone(self, traced: Any, one: Any, *, is_new: bool) -> Any:
+        began, self.waited, self._meeting = time.perf_counter(), 0.0, self._alone
+        try:
+            result = traced(one)
+        finally:
+            self._meeting = None
+            self.seconds = None if is_new else time.perf_counter() - began - self.waited
+        self._returned = [result]
+        return result
+
     def _run(self, traced: Sequence[Any], given: Sequence[Any]) -> Any:
-        if len(self.held) == 1:
-            self._meeting = Meeting(1, self._start, self._wake)
-            try:
-                self._returned = [traced[0](given[0])]
-            finally:
-                self._meeting = None
-            return self._returned[0]
         self.copies.begin_step()
         self._begun = [threading.Event() for _ in self.held]
+        self._random = RandomInTurn(len(self.held)) if script_state.calls_python else None
         self._meeting, self._failure = Meeting(len(self.held), self._start, self._wake), None
         calls = [
             thread.submit(functools.partial(self._call, place, functools.partial(step, one)))
@@ -173,6 +201,8 @@ class Turns:
         self._meeting.start()
         wait(calls)
         self._meeting = None
+        if self._random is not None:
+            self._random.all_are_done()
         if self._failure is not None:
             # Some of them have something left in them.
             self._queues[:] = [_queue() for _ in self._queues]
@@ -202,10 +232,16 @@ class Turns:
         return result
 
     def _start(self, place: int) -> None:
+        self._takes_turn(place)
         self._begun[place].set()
 
     def _wake(self, place: int) -> None:
+        self._takes_turn(place)
         _put(self._queues[place], True)
+
+    def _takes_turn(self, place: int) -> None:
+        if self._random is not None:
+            self._random.takes_turn(place)
 
     def _fail(self, error: BaseException) -> None:
         """Has all others end, wherever they are."""

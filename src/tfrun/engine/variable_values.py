@@ -142,7 +142,13 @@ def hold(variables: Sequence[Any]) -> list[tf.Tensor]:
     TensorFlow replaces the buffer of a variable that somebody still holds, instead of writing
     into it: what is assigned later costs a copy then, and what is not costs nothing.
     """
-    return [read(copies(variable)[0]) for variable in variables]
+    found = []
+    for variable in variables:  # without `copies`: a step asks for some
+        value = variable._value
+        if isinstance(value, tf.distribute.DistributedValues):
+            value = value.distribute_strategy.experimental_local_results(value)[0]
+        found.append(read(value))
+    return found
 
 
 def read(variable: Any) -> tf.Tensor:

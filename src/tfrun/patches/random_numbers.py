@@ -219,12 +219,18 @@ def key_apart(original):
 
 
 def watch_python(original):
-    """Python that a step calls on each replica draws the same everywhere, which is told."""
+    """What Python draws that a step calls is the same on each replica, and in a step made again.
 
+    The first is told, for the second the generators go back.
+    """
+
+    @functools.wraps(original)
     def _internal_py_func(func, *args, **kwargs):
         run = replica.current()
-        if run is not None and run.tells and not of_tfrun(sys._getframe(1)):
-            func = same_draws.watched(func, at_script_line())
+        if run is not None and not of_tfrun(sys._getframe(1)):
+            script_state.note_python()
+            if run.tells:
+                func = same_draws.watched(func, at_script_line())
         return original(func, *args, **kwargs)
 
     return _internal_py_func

@@ -81,8 +81,8 @@ RANDOM = (
             "tensorflow.python.ops.script_ops:_internal_py_func": "random_numbers:watch_python"
         },
         issue="`np.random` in a `tf.numpy_function` of a step draws the same on all replicas, in "
-        "silence",
-        until="never: nobody else knows that other processes draw the same",
+        "silence, and on from where it was when a death has cut the step off",
+        until="never: nobody else knows that other processes draw the same, or makes a step again",
         needed=False,
     ),
     Patch(

@@ -67,13 +67,14 @@ def specify_directly(original):
     """And it says so of itself, to a `tf.function` that takes it."""
 
     def _component_specs(self):
-        if _is_direct(self._devices):
+        if _is_direct(tuple(self._devices)):
             return [iterator_ops.IteratorSpec(element_spec=self._element_spec)]
         return original(self)
 
     return _component_specs
 
 
+@functools.lru_cache(maxsize=64)  # each step asks, and TensorFlow lists all devices to tell
 def _is_direct(devices: tuple[str, ...]) -> bool:
     """Whether these are one CPU, that of this process; their names need not be in full."""
     if len(devices) != 1 or not device_util.canonicalize(devices[0]).endswith("/device:CPU:0"):

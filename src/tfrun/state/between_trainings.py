@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tfrun.engine import variable_values
+from tfrun.engine.replica import turns_of
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
 from tfrun.job.world import may_stay
-from tfrun.state import leave_round, next_round, numbered_calls
+from tfrun.state import leave_round, next_round, numbered_calls, random_state
 from tfrun.state.fit_keeper import iterations_of
 from tfrun.state.share_snapshot import Apart, Stand
 
@@ -36,12 +37,21 @@ def stays(strategy: Any, model: Any, call: Callable[[], T], reads_again: Callabl
       call: makes it.
       reads_again: says whether what it reads can be read from the beginning.
     """
-    global _made
-    if leave_round.keeps() or not may_stay() or not model.built or not reads_again():
+    turns = turns_of(strategy)
+    if leave_round.keeps() or turns is None or not may_stay():
         return call()
-    # What layers may draw: the seeds.
-    found = [variable for variable in model.variables if not variable.trainable]
-    held = variable_values.hold(found)
+    if not model.built or not reads_again():
+        return call()
+    before = _Before(model)
+    turns.when_traced = before.is_traced
+    try:
+        return _again_and_again(strategy, model, call, before)
+    finally:
+        turns.when_traced = lambda: None
+
+
+def _again_and_again(strategy: Any, model: Any, call: Callable[[], T], before: _Before) -> T:
+    global _made
     while True:
         try:
             with leave_round.keeping_state():
@@ -54,8 +64,32 @@ def stays(strategy: Any, model: Any, call: Callable[[], T], reads_again: Callabl
         else:
             _made += 1
             return result
-        for variable, value in zip(found, held, strict=True):
+        before.put_back()
+
+
+class _Before:
+    """What a call may draw from, as it was before the call: seeds, and the global generators."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self._held = model, dict[str, tuple[Any, Any]]()
+        self.is_traced()
+
+    def is_traced(self) -> None:
+        """Its function has been traced, which made some of it, and comes no second time."""
+        model = self._model
+        found = {f"model/{i}": v for i, v in enumerate(model.variables) if not v.trainable}
+        found |= variable_values.of_script(model, variable_values.state_variables(model))
+        if (seed := variable_values.global_seed()) is not None:
+            found[variable_values.GLOBAL_SEED] = seed
+        new = {name: variable for name, variable in found.items() if name not in self._held}
+        values = variable_values.hold(list(new.values()))
+        self._held |= zip(new, zip(new.values(), values, strict=True), strict=True)
+        self._random = random_state.take()
+
+    def put_back(self) -> None:
+        for variable, value in self._held.values():
             variable_values.assign(variable, value.numpy())
+        random_state.give(self._random)
 
 
 def _enter(strategy: Any, error: Exception, step: int) -> None:

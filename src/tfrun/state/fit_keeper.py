@@ -73,6 +73,10 @@ class FitKeeper(Keeper):
         self._held_metrics: NDArray | None = None
         self._step_totals: tf.Tensor | None = None  # of the metrics, when a step began
         self._before: Before | None = None
+        # What the newest step's tracing has made, as it was made: the step has not run then.
+        self._as_made: dict[str, tf.Tensor] = {}
+        # When it began that draws in Python, or was traced.
+        self._step_random: random_state.State | None = None
         # From before an epoch's first step, or from before what comes after its last one.
         self._held_random: random_state.State | None = None
         self._noted = 0  # how many variables the script had made of its own
@@ -123,12 +127,24 @@ class FitKeeper(Keeper):
         self._held = dict(zip(chosen, variable_values.hold(list(chosen.values())), strict=True))
         self._step_totals = None if trusted else variable_values.read(commit.totals)
         self._step_began = self._count()
+        if script_state.calls_python:
+            self._step_random = random_state.take()
+
+    def is_traced(self) -> None:
+        """A function has been traced that is about to run, the step's or one of the validation."""
+        found = variable_values.of_script(self._model, self._variables)
+        if (seed := variable_values.global_seed()) is not None:
+            found[variable_values.GLOBAL_SEED] = seed
+        new = {name: v for name, v in found.items() if name not in self._variables}
+        self._as_made |= zip(new, variable_values.hold(list(new.values())), strict=True)
+        self._step_random = random_state.take()  # of which tracing has drawn what it needs
 
     def step_returned(self, steps_done: int, logs: dict[str, Any] | None) -> None:
         """The execution is over; callbacks come, which may take any time."""
         self._step_began, self._in_step = None, False
         self._held_random = self._before = None
         self._held, self._step_totals = {}, None
+        self._as_made, self._step_random = {}, None
         self.logs = logs or {}
         self.place = self.place._replace(step=steps_done + self.ahead)
 
@@ -155,18 +171,27 @@ class FitKeeper(Keeper):
 
     # --- what a successor gets ---------------------------------------------------------------
 
-    def state(self, *, whole: bool = True) -> Snapshot | None:
+    def state(self, *, whole: bool = True, traced: bool = False) -> Snapshot | None:
+        """As of every keeper.
+
+        Args:
+          whole: see there.
+          traced: for a process that has traced what comes next, as who stays has.
+        """
+        as_made = self._as_made if traced or not whole else {}
         held, place, totals = self._held, self.place, self._step_totals
         # In a process that stays the step is made again, and callbacks have seen it begin.
         before = self._before if whole else None
         # A worker that goes on in its process neither traces again, nor draws the epoch's order.
-        random = self._held_random if whole or not self._in_step else None
+        step_random = self._step_random
+        random = self._held_random if whole or not (self._in_step or step_random) else None
         if self._step_began is not None and self._commit is not None:
             done = self._count() - self._step_began
             steps = whole_steps(done, self._commit.per_run)
             if steps and (steps == self.per_execution or not self._ungated):
                 held, place, totals = {}, place._replace(step=place.step + steps), None
-                random = before = None
+                random = before = step_random = None
+                as_made = {}
                 self._look_at_what_is_new()
             elif done and len(held) < len(self._variables):
                 return None
@@ -175,6 +200,8 @@ class FitKeeper(Keeper):
         arrays: dict[str, NDArray] = {}
         if before is not None:
             held = {**held, **before.held}
+        held = {**held, **as_made}
+        arrays.update({name: value.numpy() for name, value in as_made.items()})
         held_callbacks = before.callbacks if before is not None else self._held_callbacks
         if held_callbacks is not None:
             callbacks, extra = held_callbacks
@@ -197,16 +224,23 @@ class FitKeeper(Keeper):
         }
         if self._plan.sketches is not None:
             arrays["data exact"], arrays["data values"] = self._plan.sketches
-        random = random or self._random(place.step, before)
+        random = random or self._random(place.step, before, step_random)
         done = self.iterations()
         return self._whole(
             place, values, arrays, held=held, random=random, iterations=done, whole=whole
         )
 
-    def _random(self, step: int, before: Before | None = None) -> random_state.State:
+    def _random(
+        self,
+        step: int,
+        before: Before | None = None,
+        step_random: random_state.State | None = None,
+    ) -> random_state.State:
         """What the global generators held when these steps of the epoch had their batches."""
         drawn = self._plan.drawn.before(step - self.ahead)
-        return drawn or (before.random if before is not None else random_state.take())
+        if before is not None:
+            return drawn or before.random
+        return drawn or step_random or random_state.take()
 
     def iterations(self) -> int:
         """Steps of the optimizer, for people."""
@@ -251,7 +285,8 @@ class FitKeeper(Keeper):
             and variable_values.global_seed() is not None
         )
         is_new = has_new_seed or len(script_state.made) != self._noted
-        if is_new or any(optimizer.built for optimizer in self._unbuilt):
+        is_built = self._unbuilt and any(optimizer.built for optimizer in self._unbuilt)
+        if is_new or is_built:
             self._look_at_variables()
 
     def _hold_everything(self) -> None:
@@ -260,6 +295,10 @@ class FitKeeper(Keeper):
         self._held_metrics = self._totals()
         arrays: dict[str, NDArray] = {}
         self._held_callbacks = callback_state.take(self._callbacks, arrays), arrays
+        self._nothing_is_new()
+
+    def _nothing_is_new(self) -> None:
+        self._as_made, self._step_random = {}, None
 
     def _hold_variables(self) -> dict[str, tf.Tensor]:
         values = variable_values.hold(list(self._variables.values()))
@@ -267,6 +306,7 @@ class FitKeeper(Keeper):
 
     def _release(self) -> None:
         self._held, self._held_callbacks, self._held_metrics = {}, None, None
+        self._nothing_is_new()
 
     def _metrics_held(self, before: tf.Tensor | None) -> NDArray:
         """The metrics' sums, as of the variables that are held; `before` a step to be redone."""

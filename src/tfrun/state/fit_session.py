@@ -139,6 +139,7 @@ class FitSession(StayingSession):
             self._progress.begins()
         self._count()
         self._say_whether_it_stays(self.why_not_stay())
+        self.watch_tracing()
         if not settings().rehearses:
             self.watch_steps()
         kept = self._kept

@@ -103,6 +103,7 @@ class Keeper:
         Args:
           kept: what the variables do not hold of the state before it, see `state`.
         """
+        self._look_at_variables()
         _restore_variables(self._variables, kept)
         self._restore_others(kept, random=True)
 

@@ -9,10 +9,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tfrun.data import global_random
-from tfrun.data.global_random import State, take
+from tfrun.data.global_random import State, give, take
 from tfrun.state import snapshot
 
-__all__ = ["State", "encode", "instead", "put_back", "take"]
+__all__ = ["State", "encode", "give", "instead", "put_back", "take"]
 
 
 def encode(state: State, arrays: dict[str, NDArray]) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import host_collective, variable_values
+from tfrun.engine.replica import turns_of
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
@@ -88,6 +89,15 @@ class StayingSession(Session[FitKeeper]):
     def step_begins(self) -> None:
         raise NotImplementedError
 
+    def watch_tracing(self) -> None:
+        """From now on the keeper is told when a function has been traced, before it runs."""
+        if self._turns is not None and self.keeper is not None:
+            self._turns.when_traced = self.keeper.is_traced
+
+    @property
+    def _turns(self) -> Any | None:
+        return None if self._strategy is None else turns_of(self._strategy)
+
     def watch_steps(self) -> None:
         """From now on the train function's steps are made again where they can be."""
         if not self.why_not_stay() and self.take_part and self._reads.is_exact:
@@ -99,6 +109,8 @@ class StayingSession(Session[FitKeeper]):
         if isinstance(made := self._model.train_function, MadeAgain):
             self._model.train_function = made.function
         host_collective.make_alone(wanted=False)
+        if self._turns is not None:
+            self._turns.when_traced = lambda: None
         self._say_whether_it_stays("it is in no fit")
         leave_round.can_stay(can=self._strategy is not None and may_stay())
 
@@ -234,11 +246,11 @@ class StayingSession(Session[FitKeeper]):
         self._plan.iterator.resume(self._plan.resume)
         append_to_logs(self._callbacks, kept.place.epoch)
 
-    def _state_here(self, *, whole: bool = True) -> Snapshot | None:
+    def _state_here(self, *, whole: bool = True, traced: bool = False) -> Snapshot | None:
         """The newest whole state; None at the beginning, and where there is none."""
         kept = self._kept
         if kept is None:
-            return self.keeper.state(whole=whole) if self.keeper else None
+            return self.keeper.state(whole=whole, traced=traced) if self.keeper else None
         if not whole or self._goes_on is None:
             return kept
         # What is to be given back, and what variables hold already.
@@ -248,6 +260,6 @@ class StayingSession(Session[FitKeeper]):
         return replace(kept, arrays={**{n: v.numpy() for n, v in held}, **kept.arrays})
 
     def _whole_state(self) -> Snapshot:
-        kept = self._state_here()
+        kept = self._state_here(traced=True)
         assert kept is not None
         return kept

@@ -143,6 +143,21 @@ class Noise(keras.layers.Layer):
         return x + 0.1 * keras.random.normal(keras.ops.shape(x)) if training else x
 
 
+class InPython(keras.layers.Layer):
+    """Noise that Python draws in the step, from its own generators."""
+
+    def call(self, x, training=None):
+        if not training:
+            return x
+        noise = tf.numpy_function(self.draw, [x], tf.float32)
+        return x + tf.ensure_shape(noise, x.shape)
+
+    @staticmethod
+    def draw(like):
+        drawn = np.random.normal(size=like.shape) + random.random()
+        return (0.1 * drawn).astype("float32")
+
+
 class Outside(keras.layers.Layer):
     """Draws from what no model holds, and counts in it."""
 
@@ -277,6 +292,8 @@ def model_of():
         hidden = keras.layers.Dropout(0.3)(keras.layers.BatchNormalization()(hidden))
     if KIND == "outside":
         hidden = Outside()(hidden)
+    if KIND == "in python":
+        hidden = InPython()(hidden)
     if KIND == "noise":
         hidden = Noise()(hidden)
     cls = OwnStep if KIND == "own step" else keras.Model

@@ -1,0 +1,38 @@
+"""What the replicas of a worker draw from the global random generators, each as if it were alone.
+
+A step may call Python functions of the script's that draw, by `np.random` in a `tf.numpy_function`.
+Each replica begins with what the generators held before the step, as one that has a worker of its
+own does: else what it draws would depend on who holds it.
+"""
+
+from __future__ import annotations
+
+from tfrun.data import global_random
+
+
+class RandomInTurn:
+    """The global random generators in one step of replicas that take turns.
+
+    Args:
+      count: of replicas.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._states = [global_random.take()] * count
+        self._turn: int | None = None
+
+    def takes_turn(self, replica: int) -> None:
+        """From now on a replica computes, and none else; called also when it goes on."""
+        self._rests()
+        global_random.give(self._states[replica])
+        self._turn = replica
+
+    def all_are_done(self) -> None:
+        """What the last one leaves is what holds then: it alone has updated the weights."""
+        self._rests()
+        global_random.give(self._states[-1])
+        self._turn = None
+
+    def _rests(self) -> None:
+        if self._turn is not None:
+            self._states[self._turn] = global_random.take()
