@@ -79,8 +79,8 @@ def watched(function: Callable[..., Any], where: str) -> Callable[..., Any]:
 
 def _states() -> tuple[Any, ...]:
     """What changes when Python's or numpy's global generator draws."""
-    name, words, *rest = np.random.get_state()
-    return name, words.tobytes(), *rest, random.getstate()
+    name, words, *rest = np.random.get_state(legacy=True)
+    return name, np.asarray(words).tobytes(), *rest, random.getstate()
 
 
 def _say(where: str, how: str) -> None:

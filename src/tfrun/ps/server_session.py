@@ -26,7 +26,7 @@ class ServerKeeper(FitKeeper):
     The plan has the epoch iterator, which knows the steps in flight.
     """
 
-    def state(self, *, whole: bool = True) -> Snapshot | None:
+    def state(self, *, whole: bool = True, traced: bool = False) -> Snapshot | None:
         """The state after all steps that were begun, which are waited for."""
         applied, told = self._plan.iterator.quiesce(), self.place
         if applied is not None:
