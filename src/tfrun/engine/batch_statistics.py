@@ -71,6 +71,11 @@ def is_centred(losses: Losses, tensor: Any) -> bool:
 
     The mean of the replicas' variances is not the variance of the batch.
     """
+    with losses.unseen():
+        return _is_centred(losses, tensor)
+
+
+def _is_centred(losses: Losses, tensor: Any) -> bool:
     seen: set[int] = set()
     left = [tensor]
     while left:

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.engine import replica, step_graph
+from tfrun.engine import batch_statistics, replica, step_graph
 from tfrun.engine.loss_reader import is_eager, known
 from tfrun.engine.loss_terms import Term
 from tfrun.engine.losses import Losses
@@ -49,11 +49,10 @@ def _with_share(
     kind = losses.kind(change)
     if kind in _COUNTED:
         return value
-    if kind is Term.FIXED or kind is Term.MEAN:
-        part = change
-    else:
-        (part,) = of_all(losses, [change])
-    if part is None or (part is change and kind not in (Term.FIXED, Term.MEAN)):
+    is_mean = kind is Term.MEAN and not batch_statistics.is_centred(losses, change)
+    is_whole = is_mean or kind is Term.FIXED
+    (part,) = [change] if is_whole else of_all(losses, [change])
+    if part is None or (part is change and not is_whole):
         # What has a size of its own is most likely a sum that nobody here can read.
         if change.shape.rank == 0:
             _tell(losses, variable)

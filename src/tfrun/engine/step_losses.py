@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
-from tfrun.engine import commit, own_steps, replica, whole_values
+from tfrun.engine import batch_statistics, commit, own_steps, replica, whole_values
 from tfrun.engine.loss_terms import Term
 from tfrun.engine.losses import Losses
 
@@ -130,6 +130,10 @@ def _log_of_all(run: replica.ReplicaRun, value: Any) -> Any:
         return value
     if known.is_fixed(value):
         return whole_values.of_metrics(known, value, _counted_by_metrics(known.model))
+    if batch_statistics.is_centred(known, value):
+        whole = of_the_batch(known, value)
+        if whole is not None:
+            return whole
     if run.samples is None and known.is_mean(value):
         return value
     return known.whole(value) * tf.cast(run.context.num_replicas_in_sync, value.dtype)
@@ -148,6 +152,15 @@ def _is_keras_step(model: Any, step: Any, name: str) -> bool:
         return False
     own = ("compute_loss", "_compute_loss", "_aggregate_additional_loss")
     return all(getattr(type(model), each) is getattr(TensorFlowTrainer, each) for each in own)
+
+
+def of_the_batch(known: Any, value: Any) -> Any:
+    """A variance, or what is made of one; None, and told, where nobody can compute it."""
+    (whole,) = whole_values.of_all(known, [value])
+    if whole is None or whole is value:
+        known.tell(value)
+        return None
+    return whole
 
 
 def is_number(value: Any) -> bool:

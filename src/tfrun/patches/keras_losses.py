@@ -22,7 +22,7 @@ from tensorflow.python import pywrap_tfe
 from tfrun.engine import batch_statistics, replica
 from tfrun.engine.loss_terms import MeanOver, Term
 from tfrun.engine.step_clock import share_of
-from tfrun.engine.step_losses import by_data, is_number
+from tfrun.engine.step_losses import by_data, is_number, of_the_batch
 
 
 def weigh(original):
@@ -247,11 +247,15 @@ def log_whole_losses(original):
         theirs = known is None or not (known.alone or sample_weight is None)
         if run is None or known is None or theirs or not is_number(values):
             return original(self, values, sample_weight)
-        if known.is_fixed(values) or (known.is_mean(values) and run.samples is None):
+        centred = batch_statistics.is_centred(known, values)
+        is_mean = known.is_mean(values) and not centred
+        if known.is_fixed(values) or (is_mean and run.samples is None):
             return original(self, values, sample_weight)
         known.count_once()
         share = known.share(values.dtype)
-        whole = tf.math.divide_no_nan(known.whole(values), share)
+        whole = of_the_batch(known, values) if centred else None
+        if whole is None:
+            whole = tf.math.divide_no_nan(known.whole(values), share)
         if sample_weight is None and run.samples is not None:
             sample_weight = share
             known.ones.add(id(share))

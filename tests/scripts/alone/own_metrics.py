@@ -1,4 +1,4 @@
-# after: metrics of people's own: the F1 of each batch, a running mean and variance, a moving average
+# after: metrics of people's own: the F1 and the spread of each batch, a running variance, R2
 # expects: equal
 import keras
 import numpy as np
@@ -83,11 +83,52 @@ class Variance(keras.metrics.Metric):
         return self.squares / self.count
 
 
+class Spread(keras.metrics.Metric):
+    def __init__(self, name="spread"):
+        super().__init__(name=name)
+        self.total = self.add_weight(name="total", initializer="zeros")
+        self.batches = self.add_weight(name="batches", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.total.assign_add(ops.var(y_pred))
+        self.batches.assign_add(1.0)
+
+    def result(self):
+        return self.total / self.batches
+
+
+def deviation(y_true, y_pred):
+    return ops.std(y_pred)
+
+
+def r2(y_true, y_pred):
+    left = ops.sum(ops.square(y_true - y_pred))
+    return 1 - left / (ops.sum(ops.square(y_true - ops.mean(y_true, axis=0))) + 0.1)
+
+
+class Logs(keras.Model):
+    """Logs a spread by a metric, and as a number of the last batch."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.spread = keras.metrics.Mean(name="logged_spread")
+
+    def train_step(self, data):
+        inputs, targets = data
+        with tf.GradientTape() as tape:
+            outputs = self(inputs, training=True)
+            loss = self.compute_loss(inputs, targets, outputs)
+        gradients = tape.gradient(loss, self.trainable_weights)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_weights))
+        self.spread.update_state(ops.var(outputs))
+        return {"loss": loss, "spread": self.spread.result(), "raw": ops.std(outputs)}
+
+
 model = keras.Sequential([keras.layers.Dense(3, "tanh"), keras.layers.Dense(1, "sigmoid")])
 model.compile(
     keras.optimizers.SGD(0.5),
     "binary_crossentropy",
-    metrics=[BatchF1(), Batches(), MeanError(), Variance()],
+    metrics=[BatchF1(), Batches(), MeanError(), Variance(), Spread(), deviation, r2],
 )
 history = model.fit(
     x, y, batch_size=6, epochs=3, shuffle=False, verbose=0, validation_data=(x[:7], y[:7])
@@ -109,3 +150,10 @@ for compiled in (False, True):
     history = model.fit(whole, epochs=2, verbose=0, validation_data=whole)
     for name, values in history.history.items():
         print(f"one size, {compiled}, {name} = {values[-1]:.12f}")
+
+inputs = keras.Input((4,))
+logs = Logs(inputs, keras.layers.Dense(1, "sigmoid")(inputs))
+logs.compile(keras.optimizers.SGD(0.5), "binary_crossentropy")
+history = logs.fit(x, y, batch_size=6, epochs=2, shuffle=False, verbose=0)
+for name, values in history.history.items():
+    print(f"logged {name} = {values[-1]:.12f}")
