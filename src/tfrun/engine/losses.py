@@ -268,7 +268,8 @@ class Losses:
         """Records nothing of what the block computes, and takes its gradients as they are."""
         before, self.is_unseen = self.is_unseen, True
         try:
-            with self._recorder.pauses() if self._recorder else contextlib.nullcontext():
+            pauses = self._recorder.pauses() if self._recorder and not before else None
+            with pauses or contextlib.nullcontext():
                 yield
         finally:
             self.is_unseen = before
