@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.engine import replica
-from tfrun.engine.script_lines import KERAS, TENSORFLOW, TFRUN, at_script_line
+from tfrun.engine.script_lines import KERAS, TFRUN, asked_by, at_script_line
 from tfrun.job import reports
 from tfrun.process import channel
 
@@ -44,10 +44,7 @@ def look(variable: Any, value: Any) -> None:
 
 def _of_keras() -> bool:
     """Whether Keras assigns, or tfrun: Keras's variables are adopted or refused elsewhere."""
-    frame = sys._getframe(3)
-    while frame is not None and frame.f_code.co_filename.startswith(TENSORFLOW):
-        frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith((TFRUN, KERAS))
+    return asked_by(sys._getframe(3), (TFRUN, KERAS))
 
 
 def is_of_own_data(value: tf.Tensor) -> bool:

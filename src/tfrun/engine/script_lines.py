@@ -66,17 +66,25 @@ def _innermost(frames: Iterable[Any]) -> Any | None:
 def keras_asks() -> bool:
     """Whether Keras's own code, other than its variables', has called what calls this."""
     passed = (TENSORFLOW, TFRUN, f"{KERAS}src{os.sep}backend{os.sep}")
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(passed):
-        frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(KERAS)
+    return asked_by(sys._getframe(1), KERAS, past=passed)
 
 
-def of_tfrun(frame: FrameType | None) -> bool:
-    """Whether tfrun's own code calls, from this call outwards, what calls TensorFlow."""
-    while frame is not None and frame.f_code.co_filename.startswith(TENSORFLOW):
+def asked_by(
+    frame: FrameType | None,
+    places: str | tuple[str, ...],
+    *,
+    past: str | tuple[str, ...] = TENSORFLOW,
+) -> bool:
+    """Whether code of some folders asks for what is done now.
+
+    Args:
+      frame: the call to begin with, and go outwards from.
+      places: the folders.
+      past: the folders whose code does it for who asks.
+    """
+    while frame is not None and frame.f_code.co_filename.startswith(past):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(TFRUN)
+    return frame is not None and frame.f_code.co_filename.startswith(places)
 
 
 def script_frame(frame: FrameType | None) -> FrameType | None:

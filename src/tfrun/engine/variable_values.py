@@ -65,9 +65,13 @@ def named(variables: Sequence[Any], optimizers: Sequence[Any]) -> dict[str, Any]
     for number, optimizer in enumerate(optimizers):
         for i, v in enumerate(optimizer.variables):
             found[f"optimizer/{number}.{i}/{v.path}"] = v
-    if (seed := global_seed()) is not None:
-        found[GLOBAL_SEED] = seed
-    return found
+    return {**found, **global_seed_by_name()}
+
+
+def global_seed_by_name() -> dict[str, Any]:
+    """As `global_seed`, with its name; empty until somebody has drawn from it."""
+    seed = global_seed()
+    return {} if seed is None else {GLOBAL_SEED: seed}
 
 
 def global_seed() -> Any | None:

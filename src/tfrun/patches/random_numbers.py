@@ -24,7 +24,7 @@ from keras.src.random.seed_generator import SeedGenerator
 from tensorflow.python.framework import tensor_util
 
 from tfrun.engine import replica, same_draws, script_state
-from tfrun.engine.script_lines import at_script_line, of_tfrun
+from tfrun.engine.script_lines import TFRUN, asked_by, at_script_line
 from tfrun.job.errors import TfrunError
 
 # Of the golden ratio: multiples of it, modulo any power of two, lie far from each other.
@@ -227,7 +227,7 @@ def watch_python(original):
     @functools.wraps(original)
     def _internal_py_func(func, *args, **kwargs):
         run = replica.current()
-        if run is not None and not of_tfrun(sys._getframe(1)):
+        if run is not None and not asked_by(sys._getframe(1), TFRUN):
             script_state.note_python()
             if run.tells:
                 func = same_draws.watched(func, at_script_line())

@@ -79,8 +79,7 @@ class _Before:
         model = self._model
         found = {f"model/{i}": v for i, v in enumerate(model.variables) if not v.trainable}
         found |= variable_values.of_script(model, variable_values.state_variables(model))
-        if (seed := variable_values.global_seed()) is not None:
-            found[variable_values.GLOBAL_SEED] = seed
+        found |= variable_values.global_seed_by_name()
         new = {name: variable for name, variable in found.items() if name not in self._held}
         values = variable_values.hold(list(new.values()))
         self._held |= zip(new, zip(new.values(), values, strict=True), strict=True)

@@ -133,8 +133,7 @@ class FitKeeper(Keeper):
     def is_traced(self) -> None:
         """A function has been traced that is about to run, the step's or one of the validation."""
         found = variable_values.of_script(self._model, self._variables)
-        if (seed := variable_values.global_seed()) is not None:
-            found[variable_values.GLOBAL_SEED] = seed
+        found |= variable_values.global_seed_by_name()
         new = {name: v for name, v in found.items() if name not in self._variables}
         self._as_made |= zip(new, variable_values.hold(list(new.values())), strict=True)
         self._step_random = random_state.take()  # of which tracing has drawn what it needs
