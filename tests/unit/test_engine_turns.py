@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfrun.collective.collective import Collective
 from tfrun.collective.errors import Disagreement
+from tfrun.collective.summation_order import maximal_nodes
 from tfrun.engine import script_state
 from tfrun.engine.calls_in_turn import CallsInTurn
 from tfrun.engine.host_collective_ops import Sum
@@ -71,6 +72,42 @@ def test_all_end_where_one_fails_and_the_next_step_runs(calls):
     fails.assign(-1)
     turns.run(step, given)
     assert float(weight) == turns.total
+
+
+@pytest.mark.parametrize("fails", [0, 1, 3])
+@pytest.mark.parametrize("then", range(1, 7))
+@pytest.mark.parametrize("first", [2, 5, 6])
+def test_what_a_cut_off_step_has_handed_in_is_in_no_other_one(first, then, fails):
+    """Whoever holds how many in the next one: who sums goes on, and hands in first."""
+    total, members = 6, Collective(0, {}, 1)
+    members.hold([range(total)])
+    calls = CallsInTurn(members, Turns(range(first), total, 1, total))
+    turns, failing = calls.turns, tf.Variable(fails % first)
+    handed = []  # what would travel
+    members.all_reduce_parts = lambda parts, *_, **__: handed.append(parts) or parts[0]  # type: ignore
+    members.all_gather_parts = lambda parts: handed.append([p[0] for p in parts]) or [parts[0]]  # type: ignore
+
+    @tf.function
+    def step(value):
+        mine = value + tf.cast(turns.number(), tf.float32)
+        with tf.control_dependencies([calls.all_reduce(Sum(tensors=[mine]))[0]]):
+            bad = tf.equal(turns.number(), failing)
+            check = tf.debugging.Assert(tf.logical_not(bad), ["this one fails"])
+        with tf.control_dependencies([check]):
+            two = calls.all_reduce(Sum(tensors=[2 * mine]))[0]
+        with tf.control_dependencies([two]):
+            return calls.all_gather([mine[None]], [0])[0]
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="this one fails"):
+        turns.run(step, [tf.constant(100.0)] * first)
+    turns.hold(range(then))
+    failing.assign(-1)
+    del handed[:]
+    turns.run(step, [tf.constant(10.0)] * then)
+    expected = [sum(10 + n for n in range(*node)) for node in maximal_nodes(range(then), total)]
+    sums, doubled, gathered = [[float(np.ravel(part)[0]) for part in parts] for parts in handed]
+    assert sums == expected and doubled == [2 * value for value in expected]
+    assert gathered == [10.0 + n for n in range(then)]
 
 
 def test_rows_of_all_replicas_are_gathered_in_their_order(calls):

@@ -164,8 +164,12 @@ class Adder:
     def take(self) -> list[list[NDArray]]:
         """The sums of the maximal nodes of what has come, ascending; begins anew."""
         taken = [self._sums[node] for node in sorted(self._sums)]
-        self._sums, self._own = {}, set()
+        self.begin_anew()
         return taken
+
+    def begin_anew(self) -> None:
+        """Forgets what has come, as that of a step that was cut off."""
+        self._sums, self._own = {}, set()
 
 
 def _add_all(leaf: NDArray, siblings: Sequence[tuple[bool, NDArray]], out: NDArray) -> None:

@@ -69,7 +69,9 @@ class CallsInTurn(Calls):
         before()
         adder, gradients = Adder(self.turns.total), [None]
 
-        def add(number: int, arrays: Sequence[np.ndarray]) -> None:
+        def add(number: int, arrays: Sequence[np.ndarray], is_first: bool) -> None:
+            if is_first:
+                adder.begin_anew()
             values, gradients[0] = wanted.read(arrays)  # type: ignore[assignment]
             adder.add(number, values)
 
@@ -90,7 +92,9 @@ class CallsInTurn(Calls):
             return super().all_gather(tensors, axes)
         came: dict[int, list[np.ndarray]] = {}
 
-        def add(number: int, arrays: Sequence[np.ndarray]) -> None:
+        def add(number: int, arrays: Sequence[np.ndarray], is_first: bool) -> None:
+            if is_first:
+                came.clear()
             came[number] = list(arrays)
 
         def joined(found: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
@@ -146,7 +150,7 @@ class CallsInTurn(Calls):
         dtypes: Sequence[tf.DType],
         shapes: Sequence[tf.TensorShape],
         *,
-        add: Callable[[int, Sequence[np.ndarray]], None],
+        add: Callable[[int, Sequence[np.ndarray], bool], None],
         together: Callable[[], list[np.ndarray]],
         apart: Callable[[list[np.ndarray]], list[np.ndarray]],
         for_all: Sequence[int],

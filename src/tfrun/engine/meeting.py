@@ -45,6 +45,11 @@ class Meeting:
         """Gives the first replica the turn."""
         self._pass_on()
 
+    @property
+    def nobody_waits(self) -> bool:
+        """Whether who hands in next is the first one to do so."""
+        return Doing.WAITS not in self._doing
+
     def hands_in(self, replica: int, where: str) -> bool:
         """A replica has handed in what is to be summed; it waits unless it is the last one.
 

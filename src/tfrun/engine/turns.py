@@ -115,17 +115,17 @@ class Turns:
                 condition=woken, data=["another replica of this worker has failed"], summarize=1
             )
 
-    def hands_in(self, place: int, where: str, add: Callable[[], None]) -> bool:
+    def hands_in(self, place: int, where: str, add: Callable[[bool], None]) -> bool:
         """Called where a step hands in; see `Meeting.hands_in`.
 
         Args:
           place: the replica's position.
           where: names the sum.
-          add: takes what is handed in.
+          add: takes what is handed in; is told whether it is the first of it.
         """
         with self._lock:
             assert self._meeting is not None, "no step of the replicas runs"
-            add()
+            add(self._meeting.nobody_waits)
             return self._meeting.hands_in(place, where)
 
     @property
