@@ -93,19 +93,28 @@ def test_any_data_and_what_is_no_training(jobs):
 
 
 @pytest.mark.timeout(4 * SECONDS)
-def test_a_step_that_nobody_needs_is_not_computed_to_its_end(jobs):
+@pytest.mark.parametrize(
+    ("victim", "sums", "made"),
+    [
+        # What it has computed of the step counts, and only the other one's is computed besides.
+        (1, False, "2 2"),
+        (0, False, "2 2"),
+        # Not to its end; and then both of them.
+        (1, True, "3 2"),
+    ],
+)
+def test_a_step_in_which_another_one_dies_is_computed_once(jobs, victim, sums, made):
     def of_job(victim: int, *options: object) -> tuple[str, str]:
         given = ("-n", 2, "--replicas", 2, *OPTIONS, *options)
-        job = jobs.run(*given, SCRIPTS / "in_place_cut.py", victim, timeout=SECONDS)
+        job = jobs.run(*given, SCRIPTS / "in_place_cut.py", victim, sums, timeout=SECONDS)
         assert job.returncode == 0, job.stderr[-3000:]
-        (bits,), (cut,) = (re.findall(rf"{name} (.*)", job.stdout) for name in ("BITS", "CUT"))
-        return bits, cut
+        (bits,), (found,) = (re.findall(rf"{name} (.*)", job.stdout) for name in ("BITS", "MADE"))
+        return bits, found
 
-    wanted, cut = of_job(-1)
-    assert cut == "0"
-    bits, cut = of_job(1, "--in-place", "--fresh")
+    wanted, alone = of_job(-1)
+    assert alone == "1 1"
     # In the midst of the forward pass: statistics and seeds of some layers had changed.
-    assert (bits, cut) == (wanted, "1")
+    assert of_job(victim, "--in-place", "--fresh") == (wanted, made)
     lines = (jobs.directory / "run/events.jsonl").read_text().splitlines()
     (recovered,) = of([json.loads(line) for line in lines], "recovered")
     assert recovered["in_place"] and not recovered["lost_steps"]

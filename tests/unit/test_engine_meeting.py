@@ -49,6 +49,20 @@ def test_replicas_that_differ_are_told():
         meeting.hands_in(1, "b")
 
 
+def test_more_join_where_all_wait():
+    begun, woken = [], []
+    meeting = Meeting(2, begun.append, woken.append)
+    meeting.start()
+    assert not meeting.hands_in(0, "a") and meeting.hands_in(1, "a")
+    meeting.all_wait()  # it could not be summed
+    meeting.join(2)
+    assert (begun, woken) == ([0, 1, 2], [])
+    assert not meeting.hands_in(2, "a") and meeting.hands_in(3, "a")
+    for replica in (3, 0, 1, 2):
+        meeting.ends(replica)
+    assert (begun, woken) == ([0, 1, 2, 3], [0, 1, 2])
+
+
 def test_a_replica_that_ends_where_another_waits_is_told():
     meeting = Meeting(2, lambda replica: None, lambda replica: None)
     meeting.start()

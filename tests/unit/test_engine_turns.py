@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tfrun.collective.collective import Collective
-from tfrun.collective.errors import Disagreement
+from tfrun.collective.errors import Disagreement, PeerGone
 from tfrun.collective.summation_order import maximal_nodes
 from tfrun.engine import script_state
 from tfrun.engine.calls_in_turn import CallsInTurn
@@ -108,6 +108,86 @@ def test_what_a_cut_off_step_has_handed_in_is_in_no_other_one(first, then, fails
     sums, doubled, gathered = [[float(np.ravel(part)[0]) for part in parts] for parts in handed]
     assert sums == expected and doubled == [2 * value for value in expected]
     assert gathered == [10.0 + n for n in range(then)]
+
+
+@pytest.mark.parametrize("gone", [1, 2], ids=["once", "twice"])
+@pytest.mark.parametrize("own", [[0], [1], [2], [0, 1], [1, 2], [0, 1, 2]], ids=str)
+def test_a_step_whose_peers_are_gone_goes_on_with_what_it_has_computed(own, gone):
+    total, members = 3, Collective(0, {}, 1)
+    members.hold([range(total)])
+    calls = CallsInTurn(members, Turns(own, total, 1, total))
+    turns, weight, counted = calls.turns, tf.Variable(0.0), tf.Variable(0)
+    sums, computed, left = members.all_reduce_parts, [], [gone]
+
+    def fails_first(*args, **more):
+        if left[0]:
+            left[0] -= 1
+            raise PeerGone(1, "gone")
+        return sums(*args, **more)
+
+    members.all_reduce_parts = fails_first  # type: ignore[method-assign]
+
+    @tf.function(autograph=False)
+    def step(values):
+        number, mine = turns.number(), tf.cast(values.get_next(), tf.float32)
+        told = tf.numpy_function(
+            lambda *own: computed.append(own) or own[0], [number, mine], tf.int32
+        )
+        with tf.control_dependencies([told, counted.assign_add(1 + number)]):
+            mine = tf.identity(mine)
+        calls.update(Sum(tensors=[mine]), [], lambda found: weight.assign_add(found[0]))
+        (again,) = calls.all_reduce(Sum(tensors=[tf.ones([])]))
+        return number, again
+
+    def go_on():
+        assert turns.are_taken
+        making = list(turns.held)
+        now = (
+            range(total) if not left[0] else range(min(2, min(own)), total) if 0 not in own else own
+        )
+        turns.hold(now)
+        assert turns.held[: len(making)] == making
+        for place in range(len(making), len(turns.held)):
+            assert turns.copies.fills(place, {id(counted.handle): np.int32(7)})
+        return iter(tf.data.Dataset.range(min(now), total))  # each replica's batch is its number
+
+    turns.go_on = go_on
+    values = iter(tf.data.Dataset.range(own[0], total))
+    number, again = turns.run(step, [values] * len(own))
+    assert turns.held == [0, 1, 2] and (int(number), float(again)) == (0, 3.0)
+    assert sorted((int(n), float(batch)) for n, batch in computed) == [(0, 0.0), (1, 1.0), (2, 2.0)]
+    assert float(weight) == 3.0
+    # Each stands where it belongs: those that came began with 7.
+    assert [int(one) for one in turns.apart(counted)] == [
+        1 + n + (0 if n in own else 7) for n in range(total)
+    ]
+    turns.run(step, [iter(tf.data.Dataset.range(total))] * total)  # as any other
+    assert float(weight) == 6.0 and len(computed) == 6
+
+
+def test_a_step_that_has_summed_does_not_go_on_when_a_peer_goes():
+    members = Collective(0, {}, 1)
+    members.hold([range(2)])
+    calls = CallsInTurn(members, Turns([0], 2, 1, 2))
+    left = [1]
+
+    def fails_second(*args, **more):
+        if not left:
+            raise PeerGone(1, "gone")
+        left.pop()
+        return [tensor[0] for tensor in args[0]]
+
+    members.all_reduce_parts = fails_second  # type: ignore[method-assign]
+    calls.turns.go_on = lambda: pytest.fail("asked")
+
+    @tf.function(autograph=False)
+    def step(values):
+        mine = tf.cast(values.get_next(), tf.float32)
+        calls.update(Sum(tensors=[mine]), [], lambda found: None)
+        return calls.update(Sum(tensors=[mine]), [], lambda found: None)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="gone"):
+        calls.turns.run(step, [iter(tf.data.Dataset.range(2))])
 
 
 def test_rows_of_all_replicas_are_gathered_in_their_order(calls):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -54,6 +55,47 @@ def test_no_other_even_division_has_fewer_partial_sums(job: tuple[int, int]) -> 
         for chosen in itertools.combinations(range(workers), larger)
     )
     assert sums([block.stop for block in held(replicas, workers)]) == fewest
+
+
+@given(jobs, st.data())
+def test_workers_keep_what_they_are_to_keep_where_all_can(job: tuple[int, int], data: Any) -> None:
+    replicas, workers = job
+    ends = sorted(data.draw(st.lists(st.integers(0, replicas), min_size=2 * workers)))
+    kept = tuple(range(ends[2 * i], ends[2 * i + 1]) for i in range(workers))
+    found = held(replicas, workers, kept)
+    if not found:
+        small, larger = divmod(replicas, workers)
+        every = (
+            list(itertools.accumulate(small + (rank in chosen) for rank in range(workers)))
+            for chosen in itertools.combinations(range(workers), larger)
+        )
+        assert not any(
+            all(
+                set(own) <= set(range(a, b))
+                for own, (a, b) in zip(kept, itertools.pairwise([0, *ends]), strict=True)
+            )
+            for ends in every
+        )
+        return
+    assert all(set(own) <= set(block) for own, block in zip(kept, found, strict=True))
+    sizes = [len(block) for block in found]
+    assert list(itertools.chain(*found)) == list(range(replicas))
+    assert max(sizes) <= min(sizes) + 1
+
+
+@pytest.mark.parametrize(
+    ("kept", "wanted"),
+    [
+        ([[0], [1], [3]], [[0], [1], [2, 3]]),
+        ([[0], [2], [3]], [[0, 1], [2], [3]]),
+        ([[1], [2], [3]], [[0, 1], [2], [3]]),
+        ([[0], [], [1]], None),
+        ([[], [], []], [[0, 1], [2], [3]]),
+    ],
+)
+def test_what_is_kept_by_hand(kept: list[list[int]], wanted: list[list[int]] | None) -> None:
+    ranges = tuple(range(own[0], own[-1] + 1) if own else range(0) for own in kept)
+    assert [list(block) for block in held(4, 3, ranges)] == (wanted or [])
 
 
 def test_a_worker_without_a_replica_is_refused() -> None:

@@ -163,9 +163,13 @@ class Adder:
 
     def take(self) -> list[list[NDArray]]:
         """The sums of the maximal nodes of what has come, ascending; begins anew."""
-        taken = [self._sums[node] for node in sorted(self._sums)]
+        taken = self.sums()
         self.begin_anew()
         return taken
+
+    def sums(self) -> list[list[NDArray]]:
+        """As `take`; what comes next is added to them."""
+        return [self._sums[node] for node in sorted(self._sums)]
 
     def begin_anew(self) -> None:
         """Forgets what has come, as that of a step that was cut off."""

@@ -22,7 +22,7 @@ from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
 from tfrun.collective.summation_order import Adder
 from tfrun.engine import replica
 from tfrun.engine.host_collective_ops import Calls, Sum, as_tensorflow_fails, nothing
-from tfrun.engine.own_copies import UPDATE
+from tfrun.engine.own_copies import HANDS_IN, UPDATE
 from tfrun.engine.turns import Turns
 
 Then = Callable[[list[tf.Tensor]], None]
@@ -75,12 +75,17 @@ class CallsInTurn(Calls):
             values, gradients[0] = wanted.read(arrays)  # type: ignore[assignment]
             adder.add(number, values)
 
+        def together() -> list[np.ndarray]:
+            found = self.group.all_reduce_parts(adder.sums(), gradients[0], adder.dtypes)
+            adder.begin_anew()  # not before: where a peer has gone others hand in as well
+            return found
+
         results = self._meet(
             wanted.inputs,
             [tensor.dtype for tensor in wanted.tensors],
             [tensor.shape for tensor in wanted.tensors],
             add=add,
-            together=lambda: self.group.all_reduce_parts(adder.take(), gradients[0], adder.dtypes),
+            together=together,
             apart=lambda arrays: wanted.on(self.group, arrays),
             for_all=for_all,
             then=then,
@@ -165,7 +170,18 @@ class CallsInTurn(Calls):
             if not self.turns.hands_in(place, name, handed):
                 return None
             began = time.perf_counter()
-            found = together()
+            while True:
+                try:
+                    found = together()
+                    break
+                except (PeerGone, PeerAbsent):
+                    # Before anything of the step was summed, the others of the next round can make
+                    # what the one who has gone was to hand in.
+                    if then is None or self.turns.has_summed or not self.turns.goes_on():
+                        raise
+                if self.turns.others_hand_in():
+                    return None
+            self.turns.has_summed = True
             self.turns.waited += time.perf_counter() - began
             self._takers = len(self.turns.held) - 1
             self._found = [found[i] for i in for_all] if self._takers else []
@@ -190,7 +206,10 @@ class CallsInTurn(Calls):
         with tf.device("CPU:0"):
             before = tf.raw_ops.ReadVariableOp(resource=self._order.handle, dtype=tf.int32)
             failure, is_last, *found = tf.numpy_function(
-                hand_in, [before, self.turns.place(), *inputs], [tf.string, tf.bool, *dtypes]
+                hand_in,
+                [before, self.turns.place(), *inputs],
+                [tf.string, tf.bool, *dtypes],
+                name=HANDS_IN,
             )
             failure.set_shape([])
             fine = tf.raw_ops.Assert(condition=tf.equal(failure, ""), data=[failure], summarize=1)

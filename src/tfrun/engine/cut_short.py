@@ -2,8 +2,9 @@
 
 TensorFlow cannot be stopped in the midst of a graph. An operation that fails keeps nothing from
 running but what needs its result, and to cancel a function ends only operations that wait. So the
-graph of a step has gates, before what takes long: each hands on a tensor while the gates are open,
-and fails when they are shut, and with it all that would be computed from this tensor.
+graph of a step that sums several times has gates, before what takes long: each hands on a tensor
+while the gates are open, and fails when they are shut, and with it all that would be computed from
+this tensor. What a step has computed that sums once is of use in the next round as well.
 
 No gate comes after an update: what has changed weights has to be done to its end.
 """
@@ -18,7 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.engine.own_copies import UPDATE
+from tfrun.engine.own_copies import HANDS_IN, UPDATE
 
 MOST = 64  # in a step: four operations each, some microseconds in all
 _SLOW = re.compile(r"Conv[23]D|DepthwiseConv|MatMul|Einsum|While|PartitionedCall")
@@ -62,7 +63,10 @@ def as_peer_error() -> Iterator[None]:
 def put_gates() -> None:
     """Puts gates into the graph that has just been traced, of a step that several workers make."""
     graph: Any = tf.compat.v1.get_default_graph()
-    chosen = _evenly(_before_what_is_slow(graph.get_operations()), MOST)
+    operations = graph.get_operations()
+    if _sums_at_its_end(operations):
+        return
+    chosen = _evenly(_before_what_is_slow(operations), MOST)
     if chosen:
         handle = _handle()
         for tensor in chosen:
@@ -103,7 +107,7 @@ def _before_what_is_slow(operations: Sequence[tf.Operation]) -> list[tf.Tensor]:
     found: dict[int, tf.Tensor] = {}
     for position, op in enumerate(operations):
         made[id(op)] = position
-        if UPDATE in op.name.rsplit("/", 1)[-1]:
+        if _is_named(op, UPDATE):
             break
         if not _SLOW.search(op.type):
             if all(id(tensor.op) in given for tensor in op.inputs):
@@ -118,6 +122,20 @@ def _before_what_is_slow(operations: Sequence[tf.Operation]) -> list[tf.Tensor]:
             if newest is not None and not _STAYS_WITH.search(newest.op.type):
                 found[id(newest)] = newest
     return list(found.values())
+
+
+def _sums_at_its_end(operations: Sequence[tf.Operation]) -> bool:
+    """Whether a step sums once, and updates then: it can wait there, see `Turns.goes_on`."""
+    sums = 0
+    for op in operations:
+        if _is_named(op, UPDATE):
+            return sums == 1
+        sums += _is_named(op, HANDS_IN)
+    return False
+
+
+def _is_named(op: tf.Operation, name: str) -> bool:
+    return name in op.name.rsplit("/", 1)[-1]
 
 
 def _evenly(all_of: Sequence[tf.Tensor], most: int) -> list[tf.Tensor]:

@@ -79,6 +79,15 @@ class Meeting:
         self._pass_on()
         return False
 
+    def all_wait(self) -> None:
+        """What all have handed in cannot be summed: others have to hand in as well, who `join`."""
+        self._doing = [Doing.WAITS] * len(self._doing)
+
+    def join(self, count: int) -> None:
+        """So many more make the step, while the others wait; the first of them has the turn."""
+        self._doing += [Doing.NOT_BEGUN] * count
+        self._pass_on()
+
     def ends(self, replica: int) -> None:
         """A replica's step is over.
 

@@ -12,16 +12,18 @@ the others' set to them. Only what metrics count stays apart, and is added up wh
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from numpy.typing import NDArray
 from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import resource_variable_ops
 
 from tfrun.job.errors import TfrunError
 
 UPDATE = "tfrun_update"  # names the branch in which an optimizer updates
+HANDS_IN = "tfrun_hands_in"  # and the operation by which a replica hands in what is to be summed
 _calling = threading.local()
 
 
@@ -82,6 +84,29 @@ class OwnCopies:
         if self.count > 1:
             self.begin_step()  # here, where a step is traced: it takes long the first time
         return True
+
+    def fills(self, place: int, values: Mapping[int, NDArray]) -> bool:
+        """Gives one replica what it begins a step with that others are in the midst of.
+
+        Args:
+          place: its position.
+          values: of all that it has for itself, by the id of the first one's handle.
+
+        Returns:
+          False, and nothing has changed, where there are not all of them.
+        """
+        if not self._copies.keys() <= values.keys():
+            return False
+        for key, made in self._copies.items():
+            made[place].assign(values[key], read_value=False)
+        return True
+
+    def rearrange(self, places: Sequence[int]) -> None:
+        """Between two steps: each replica's goes from one of these places to where that stands."""
+        if list(places) != sorted(places):
+            for made in self._copies.values():
+                for to, value in enumerate([made[place].read_value() for place in places]):
+                    made[to].assign(value, read_value=False)
 
     def tell_apart(self, wanted: bool) -> None:
         """Whether functions are called with what is the calling replica's, or all with the first's.

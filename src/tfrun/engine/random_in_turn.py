@@ -18,8 +18,13 @@ class RandomInTurn:
     """
 
     def __init__(self, count: int) -> None:
-        self._states = [global_random.take()] * count
+        self._before = global_random.take()
+        self._states = [self._before] * count
         self._turn: int | None = None
+
+    def join(self, count: int) -> None:
+        """So many more make the step."""
+        self._states += [self._before] * count
 
     def takes_turn(self, replica: int) -> None:
         """From now on a replica computes, and none else; called also when it goes on."""

@@ -8,11 +8,9 @@ import tensorflow as tf
 
 from tfrun.data.keras import division
 from tfrun.engine import cut_short, multi_step_function
-from tfrun.engine.turns import Turns
+from tfrun.engine.turns import READS_ON, Turns
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import may_stay
-
-_READS_ON = tf.data.Iterator | tf.distribute.DistributedIterator  # in the step
 
 
 def function(model: Any, step: Any, turns: Turns) -> Any:
@@ -63,7 +61,7 @@ def function(model: Any, step: Any, turns: Turns) -> Any:
 
     def one_step(iterator: Any) -> Any:
         try:
-            if isinstance(iterator, _READS_ON):
+            if isinstance(iterator, READS_ON):
                 found = turns.run(on_next, [iterator] * len(turns.held))
             else:
                 found = run(iterator)

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from typing import Any
 
 import tensorflow as tf
@@ -28,6 +28,7 @@ from tfrun.engine.own_copies import OwnCopies
 from tfrun.engine.random_in_turn import RandomInTurn
 
 _numbers = itertools.count()
+READS_ON = tf.data.Iterator | tf.distribute.DistributedIterator  # in the step
 
 
 class Turns:
@@ -42,6 +43,9 @@ class Turns:
       waited: seconds of it, for other workers.
       balance: moves replicas between workers; None where they stay.
       when_traced: is called when a function has been traced that is about to run the first time.
+      has_summed: something of the step that runs has been summed with the other workers.
+      go_on: may enter the next round in the midst of a step; returns the iterator of all batches
+        of the step that this worker has there, None where the step does not go on.
 
     Args:
       held: see above.
@@ -57,6 +61,8 @@ class Turns:
         self.waited = 0.0
         self.balance: Any = None
         self.when_traced: Callable[[], None] = lambda: None
+        self.has_summed = False
+        self.go_on: Callable[[], Any | None] = lambda: None
         places_of = range(max(most, len(held)))
         self.copies = OwnCopies(len(places_of))
         self._lock = threading.RLock()
@@ -68,7 +74,6 @@ class Turns:
         self._numbers, self._places = numbers, places
         self._number, self._place = numbers[0], places[0]
         self._queues = [_queue() for _ in places_of]
-        self._first_queue = self._queues[0]  # which functions have been traced with
         for each in (numbers, places):
             self.copies.add([variable.handle for variable in each])
         self.copies.add(self._queues)
@@ -81,20 +86,32 @@ class Turns:
         self._begun: list[threading.Event] = []
         self._failure: BaseException | None = None
         self._returned: list[Any] = []  # by each replica, in the newest step
+        self._making: list[int] = []  # who makes the newest step
+        self._function: Any = None  # that makes it
+        self._reads: Any = None  # the iterator that it is called with
+        self._later: list[Future[Any]] = []  # replicas that this worker took on within the step
+        self._left = 0  # batches of this step that the iterator still has, and that were computed
         self.hold(held)
 
     def hold(self, held: Sequence[int], workers: int | None = None) -> None:
-        """Between two steps: from now on it holds these, neighbours, ascending.
+        """From now on it holds these, neighbours, ascending.
+
+        In the midst of a step those that make it stay where they are, and others come behind them;
+        they are in their order again when the step is over.
 
         Args:
           held: their numbers.
           workers: of the job, where there is another number of them now.
         """
-        self.held = list(held)
-        self.copies.tell_apart(len(held) > 1)
         if workers is not None:
             self.one_each = workers == self.total
-        for variable, number in zip(self._numbers, held, strict=False):
+        making = self._making if self._meeting is not None else []
+        self.held = [*making, *(number for number in held if number not in making)]
+        if not set(making) <= set(held):
+            self.held = list(held)  # the step that runs is of no use, and ends
+            return
+        self.copies.tell_apart(len(held) > 1)
+        for variable, number in zip(self._numbers, self.held, strict=False):
             variable.assign(number, read_value=False)
 
     def number(self) -> tf.Tensor:
@@ -108,9 +125,7 @@ class Turns:
     def wait(self) -> tf.Operation:
         """Where a step is traced: waits until all have handed in, and this replica has the turn."""
         with tf.device("CPU:0"):
-            (woken,) = tf.raw_ops.QueueDequeueV2(
-                handle=self._first_queue, component_types=[tf.bool]
-            )
+            (woken,) = tf.raw_ops.QueueDequeueV2(handle=self._queues[0], component_types=[tf.bool])
             return tf.raw_ops.Assert(
                 condition=woken, data=["another replica of this worker has failed"], summarize=1
             )
@@ -127,6 +142,49 @@ class Turns:
             assert self._meeting is not None, "no step of the replicas runs"
             add(self._meeting.nobody_waits)
             return self._meeting.hands_in(place, where)
+
+    def goes_on(self) -> bool:
+        """Called where a step cannot sum, because a peer has gone, and has not summed anything yet.
+
+        Returns:
+          Whether this worker is in another round, where the step goes on.
+        """
+        if not isinstance(self._reads, READS_ON):
+            return False
+        reads = self.go_on()
+        self._reads = self._reads if reads is None else reads
+        return reads is not None
+
+    def others_hand_in(self) -> bool:
+        """Called where a step goes on in another round: has those begin that came to be held.
+
+        Returns:
+          Whether there are any: the step's replicas wait for them.
+        """
+        with self._lock:
+            assert self._meeting is not None, "no step of the replicas runs"
+            self._begun = self._begun or [threading.Event()]  # one alone needs none
+            making, passed = len(self._begun), 0
+            ((traced,), _) = self._traced(self._function, [self._reads], None)
+            for number in sorted(self.held):
+                place = self.held.index(number)
+                if place < making:
+                    passed += 1
+                    continue
+                self._begun.append(threading.Event())
+                step = functools.partial(_after, passed, traced, self._reads)
+                call = functools.partial(self._call, place, step)
+                self._later.append(self._threads[place].submit(call))
+                passed = 0
+            self._left = passed
+            if len(self.held) == making:
+                return False
+            self._making = self.held
+            self._meeting.all_wait()
+            if self._random is not None:
+                self._random.join(len(self.held) - making)
+            self._meeting.join(len(self.held) - making)
+            return True
 
     @property
     def are_taken(self) -> bool:
@@ -149,6 +207,9 @@ class Turns:
           given: what it is called with, for each replica: its batch, or an iterator of all.
           spec: what it is traced with; None for what it is called with.
         """
+        self._function, self._reads, self._making = function, given[0], self.held
+        self.has_summed = False
+        self._failure = None
         if len(self.held) == 1:
             known, iterator, traced = self._newest
             # To look up what an iterator has been traced with takes as long as a small step.
@@ -156,7 +217,7 @@ class Turns:
                 return self._run_alone(traced, given[0], is_new=False)
         traced, is_new = self._traced(function, given, spec)
         if len(self.held) == 1:
-            if isinstance(given[0], tf.data.Iterator | tf.distribute.DistributedIterator):
+            if isinstance(given[0], READS_ON):
                 self._newest = function, weakref.ref(given[0]), traced[0]
             return self._run_alone(traced[0], given[0], is_new=is_new)
         began, self.waited = time.perf_counter(), 0.0
@@ -179,12 +240,24 @@ class Turns:
 
     def _run_alone(self, traced: Any, one: Any, *, is_new: bool) -> Any:
         began, self.waited, self._meeting = time.perf_counter(), 0.0, self._alone
+        self._begun = []
+        if script_state.calls_python:
+            self._random = RandomInTurn(1)
+            self._random.takes_turn(0)
         try:
             result = traced(one)
+            if self._later:
+                with self._lock:
+                    self._meeting.ends(0)
+        except BaseException as error:
+            result = self._fail(error)
         finally:
-            self._meeting = None
             self.seconds = None if is_new else time.perf_counter() - began - self.waited
+            if not self._later:
+                self._meeting = None
         self._returned = [result]
+        if self._later or self._left or self._failure is not None:
+            return self._all_returned([])
         return result
 
     def _run(self, traced: Sequence[Any], given: Sequence[Any]) -> Any:
@@ -200,14 +273,37 @@ class Turns:
         ]
         self._meeting.start()
         wait(calls)
+        self._returned = []
+        return self._all_returned(calls)
+
+    def _all_returned(self, calls: list[Future[Any]]) -> Any:
+        """Ends a step of several replicas; returns what the first one's returns.
+
+        Args:
+          calls: of those that do not stand in `_returned` already.
+        """
+        later, self._later = self._later, []  # nobody comes any more: all have gone on
+        wait(later)
         self._meeting = None
         if self._random is not None:
             self._random.all_are_done()
+        self._random = None
+        self._alone = Meeting(1, self._start, self._wake)
+        order = sorted(range(len(self.held)), key=self.held.__getitem__)
+        if later or self._failure is not None:
+            self.hold(sorted(self.held))
         if self._failure is not None:
-            # Some of them have something left in them.
-            self._queues[:] = [_queue() for _ in self._queues]
+            for queue in self._queues:
+                _empty(queue)
+            self._left = 0
             raise self._failure
-        self._returned = [call.result() for call in calls]  # raises what ends the data
+        found = [*self._returned, *(call.result() for call in [*calls, *later])]
+        if later:
+            self.copies.rearrange(order)
+        if self._left:
+            left, self._left = self._left, 0
+            _skip(left, self._reads)
+        self._returned = [found[place] for place in order]
         return self._returned[0]
 
     def _call(self, place: int, step: Callable[[], Any]) -> Any:
@@ -253,6 +349,17 @@ class Turns:
                     _put(queue, False)
 
 
+def _after(passed: int, step: Callable[[Any], Any], iterator: Any) -> Any:
+    _skip(passed, iterator)
+    return step(iterator)
+
+
+def _skip(batches: int, iterator: Any) -> None:
+    """Takes what others have computed already, or compute."""
+    for _ in range(batches):
+        next(iterator)
+
+
 def _queue() -> tf.Tensor:
     name = f"tfrun-turn-{next(_numbers)}"  # without one they all are the same
     with tf.init_scope(), tf.device("CPU:0"):
@@ -264,6 +371,12 @@ def _queue() -> tf.Tensor:
 def _put(queue: tf.Tensor, goes_on: bool) -> None:
     with tf.device("CPU:0"):
         tf.raw_ops.QueueEnqueueV2(handle=queue, components=[tf.constant(goes_on)])
+
+
+def _empty(queue: tf.Tensor) -> None:
+    with tf.device("CPU:0"):
+        for _ in range(int(tf.raw_ops.QueueSizeV2(handle=queue))):
+            tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[tf.bool])
 
 
 def _read(variable: Any) -> tf.Tensor:

@@ -27,7 +27,7 @@ def by_default(job: JobSpec) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def held(replicas: int, workers: int) -> tuple[range, ...]:
+def held(replicas: int, workers: int, keeping: tuple[range, ...] = ()) -> tuple[range, ...]:
     """Returns the replicas of each worker, by rank.
 
     They follow each other, and their numbers differ by at most one. Of the ways in which that is
@@ -37,6 +37,10 @@ def held(replicas: int, workers: int) -> tuple[range, ...]:
     Args:
       replicas: of the job; at least as many as workers.
       workers: that hold them.
+      keeping: what each is to hold in any case, by rank; () where that is nothing.
+
+    Returns:
+      An empty tuple where not all can keep what they are to keep.
     """
     if not 1 <= workers <= replicas:
         raise ValueError(f"expected 1 <= workers <= replicas, got {workers} and {replicas}")
@@ -45,21 +49,29 @@ def held(replicas: int, workers: int) -> tuple[range, ...]:
     best: list[dict[int, tuple[int, int]]] = [{0: (0, 0)}]
     for rank in reversed(range(workers)):
         after, here = best[-1], dict[int, tuple[int, int]]()
+        kept = keeping[rank] if keeping else range(0)
         for more in range(max(larger - rank, 0), min(larger, workers - rank) + 1):
             begin = rank * small + larger - more
             ways = [
                 (partial_sums(begin, begin + small + one, replicas) + after[more - one][0], -one)
                 for one in (0, 1)
-                if more - one in after
+                if more - one in after and _within(kept, begin, begin + small + one)
             ]
-            here[more] = min(ways)
+            if ways:
+                here[more] = min(ways)
         best.append(here)
+    if larger not in best[-1]:
+        return ()
     blocks, begin, more = [], 0, larger
     for here in reversed(best[1:]):
         one = -here[more][1]
         blocks.append(range(begin, begin + small + one))
         begin, more = begin + small + one, more - one
     return tuple(blocks)
+
+
+def _within(kept: range, begin: int, end: int) -> bool:
+    return not kept or (begin <= kept.start and kept.stop <= end)
 
 
 def partial_sums(begin: int, end: int, replicas: int) -> int:

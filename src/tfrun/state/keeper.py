@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
@@ -112,6 +113,35 @@ class Keeper:
             _restore_metrics(self._metric_variables, self._commit, kept)
         if random:
             random_state.put_back(kept.values["random"], kept.arrays)
+
+    def began_with(self, kept: Snapshot, replica: int, replicas: int) -> dict[int, NDArray]:
+        """What a replica's variables held when the step began that is being made.
+
+        Args:
+          kept: what those of this process do not hold of the state before it, see `state`.
+          replica: its number.
+          replicas: of the job.
+
+        Returns:
+          By the id of the handle of this worker's first copy; without what nobody knows.
+        """
+        found = {
+            id(variable_values.copies(variable)[0].handle): kept.arrays[name]
+            for name, variable in self._variables.items()
+            if name in kept.arrays
+        }
+        commit, totals = self._commit, kept.arrays.get("metrics")
+        if commit is None or (totals is not None and len(totals) != replicas):
+            return found
+        start = 0
+        for variable in commit.metrics:
+            shape = tuple(variable.shape)
+            end = start + int(np.prod(shape))
+            copy = variable_values.copies(variable)[0]
+            row = np.zeros(end - start) if totals is None else totals[replica, start:end]
+            value = row.reshape(shape).astype(copy.dtype.as_numpy_dtype)
+            found[id(copy.handle)], start = value, end
+        return found
 
     def _count(self) -> int:
         """How many updates this worker has made so far."""

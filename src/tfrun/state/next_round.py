@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +17,7 @@ import tensorflow as tf
 from tfrun.collective import stamps
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import compression, host_collective, multi_worker
-from tfrun.job import holding, world
+from tfrun.job import holding, replicas, world
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import VARIABLE, settings
 from tfrun.process import progress
@@ -58,13 +58,30 @@ def enter(
             with progress.pausing(), _in_no_call():
                 resolver = multi_worker.resolver()
                 host_collective.rejoin(strategy, resolver, compression.wanted())
-                return share_snapshot.level(strategy, stand, mine, whole)
+                state, waiting = share_snapshot.level(strategy, stand, mine, whole)
+                _keep_held(strategy, waiting)
+                return state
         except UnfitSuccessor:  # it leaves, and the others go on without
             if not stand.stayed:
                 raise Apart from None
         except tf.errors.OpError as error:  # another one has gone meanwhile
             if not is_peer_error(type(error).__name__, str(error)):
                 raise
+
+
+def _keep_held(strategy: Any, waiting: Sequence[range]) -> None:
+    """Has each worker hold those replicas that wait in a step, where all can.
+
+    Args:
+      strategy: that has been connected anew.
+      waiting: by rank.
+    """
+    calls: Any = host_collective.calls_of(strategy)
+    division = replicas.held(calls.turns.total, calls.group.world, tuple(waiting))
+    if any(waiting) and division:
+        holding.move([len(block) for block in division])
+        calls.group.hold(division)
+        calls.turns.hold(division[calls.group.rank])
 
 
 @contextlib.contextmanager

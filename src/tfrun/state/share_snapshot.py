@@ -60,6 +60,8 @@ class Stand(NamedTuple):
       trained: all steps of the epoch are done.
       stayed: it has been in the round before; else it has rehearsed.
       is_whole: its variables hold what those of all others do that are as far.
+      first: the first one of its replicas that wait in a step, with what they have computed.
+      waits: how many do.
     """
 
     call: int
@@ -69,6 +71,8 @@ class Stand(NamedTuple):
     trained: bool = False
     stayed: bool = True
     is_whole: bool = True
+    first: int = 0
+    waits: int = 0
 
     @property
     def place(self) -> tuple[int, ...]:
@@ -110,7 +114,7 @@ def level(
     mine: Stand,
     state: Snapshot | None,
     whole: Callable[[], Snapshot],
-) -> Snapshot | None:
+) -> tuple[Snapshot | None, list[range]]:
     """The state that all go on from, of those that workers hold in their processes; a collective.
 
     Args:
@@ -120,7 +124,8 @@ def level(
       whole: all of it.
 
     Returns:
-      `state` where none is further.
+      `state` where none is further. And of each worker the replicas that wait in the step which
+      comes then, by rank.
 
     Raises:
       Apart, UnfitSuccessor: as of `source`, on all workers.
@@ -128,13 +133,18 @@ def level(
     rows = _rows(strategy, np.array(mine, np.int64)).tolist()
     stands = [Stand(*row) for row in rows]
     found = source(stands)
+    newest = max(stand.place for stand in stands if stand.stayed)
+    waiting = [
+        range(s.first, s.first + s.waits if s.stayed and s.place == newest else s.first)
+        for s in stands
+    ]
     if found is None:
-        return state
+        return state, waiting
     place, are_whole = stands[found].place, all(stand.is_whole for stand in stands)
     has = [are_whole and stand.stayed and stand.place == place for stand in stands]
     has[found] = True
     given = _given(strategy, whole, has)
-    return state if given is None else given
+    return state if given is None else given, waiting
 
 
 def _given(strategy: Any, whole: Callable[[], Snapshot], has: list[bool]) -> Snapshot | None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import tensorflow as tf
+
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import host_collective, variable_values
@@ -84,6 +86,9 @@ class StayingSession(Session[FitKeeper]):
     _said: str | None = None  # why it could not stay
     _in_step = _tells_step = _is_apart = False
     _mine: Snapshot | None = None  # with which it has entered the newest round
+    _was_chief = False  # before that
+    # The newest round, entered in the midst of a step which has to be made again; or what came up.
+    _entered: GoesOn | BaseException | None = None
     take_part: Callable[[Sequence[Any]], bool] | None = None
 
     def step_begins(self) -> None:
@@ -93,6 +98,7 @@ class StayingSession(Session[FitKeeper]):
         """From now on the keeper is told when a function has been traced, before it runs."""
         if self._turns is not None and self.keeper is not None:
             self._turns.when_traced = self.keeper.is_traced
+            self._turns.go_on = self._go_on_in_step
 
     @property
     def _turns(self) -> Any | None:
@@ -111,6 +117,7 @@ class StayingSession(Session[FitKeeper]):
         host_collective.make_alone(wanted=False)
         if self._turns is not None:
             self._turns.when_traced = lambda: None
+            self._turns.go_on = lambda: None
         self._say_whether_it_stays("it is in no fit")
         leave_round.can_stay(can=self._strategy is not None and may_stay())
 
@@ -146,22 +153,64 @@ class StayingSession(Session[FitKeeper]):
 
     def go_on_here(self, error: BaseException) -> None:
         """Enters the next round, and has `fit` go on where it is; raises as `_again`."""
-        was_chief, take_part = world().is_chief, self.take_part
-        goes_on = self.goes_on(error) if take_part and self._reads.is_exact else None
-        if goes_on is None or take_part is None or self.keeper is None:
+        goes_on, self._entered = self._entered, None
+        if goes_on is None and self.take_part and self._reads.is_exact:
+            goes_on = self.goes_on(error)
+        if isinstance(goes_on, BaseException):
+            raise goes_on from error
+        if goes_on is None or self.keeper is None:
             raise error
-        kept, is_new = goes_on.state, world().is_chief != was_chief
-        stays = kept is not None and kept is self._mine and kept.place == self.keeper.place
-        if kept is None or not stays or (is_new and not take_part(self._callbacks)):
+        kept = goes_on.state
+        if kept is None or not self._stays_with(kept):
             raise GoesElsewhere(goes_on) from error
         with self.changing:
             self.keeper.take_back(kept)
             if not kept.place.step:
                 self._reset_metrics()
+        self._is_in_next_round(kept)
+
+    def _go_on_in_step(self) -> Any | None:
+        """Enters the next round in the midst of a step that goes on there: see `Turns.go_on`.
+
+        Where it does not go on it fails, and `go_on_here` makes it again in that round.
+        """
+        keeper, turns = self.keeper, self._turns
+        able = self._in_step and self.has_stepped and self.take_part and self._reads.is_exact
+        if not able or turns is None or keeper is None or keeper.per_execution != 1:
+            return None
+        own = list(turns.held)
+        try:
+            error = tf.errors.UnavailableError(None, None, "a peer has left the round")
+            entered = self._entered = self.goes_on(error, in_step=True)
+            kept = entered.state if entered is not None else None
+            if kept is None or kept is not self._mine or not set(own) <= set(turns.held):
+                return None
+            for place, number in enumerate(turns.held):
+                values = keeper.began_with(kept, number, turns.total)
+                if number not in own and not turns.copies.fills(place, values):
+                    return None
+            if not self._stays_with(kept):
+                return None
+            reads = self._reads.repeat(1)
+            self._is_in_next_round(kept)
+            self._entered = None
+            return reads
+        except BaseException as error:  # the step's caller is to know, not who sums
+            self._entered = error
+            return None
+
+    def _stays_with(self, kept: Snapshot) -> bool:
+        """Whether `fit` goes on where it is, in a round whose workers go on from this state."""
+        assert self.keeper is not None and self.take_part is not None
+        if kept is not self._mine or kept.place != self.keeper.place:
+            return False
+        return world().is_chief == self._was_chief or self.take_part(self._callbacks)
+
+    def _is_in_next_round(self, kept: Snapshot) -> None:
         self._model._eval_epoch_iterator = None  # made for another division of the batches
         self._meter.rests()
         self._tells_step = True
-        if is_new and (saving := durable()) is not None:
+        if world().is_chief != self._was_chief and (saving := durable()) is not None:
             saving.prepare(self._saved())
             saving.resumes(self.number, self._steps)
         channel.emit(reports.Resumed(key=list(kept.place), step=self._steps))
@@ -175,7 +224,7 @@ class StayingSession(Session[FitKeeper]):
         self._model.reset_metrics()
         self.joins()
 
-    def goes_on(self, error: BaseException) -> GoesOn | None:
+    def goes_on(self, error: BaseException, *, in_step: bool = False) -> GoesOn | None:
         """Takes this training into the job's next round, in this process.
 
         Returns:
@@ -195,11 +244,16 @@ class StayingSession(Session[FitKeeper]):
         mine = self._state_here(whole=False) if stayed else None
         if stayed and mine is None and self.keeper:  # in the midst of what cannot be undone
             return None
-        state = self._enter(mine, error, stayed=stayed)
+        state = self._enter(mine, error, stayed=stayed, in_step=in_step)
         return GoesOn(number=self.number, state=state, stayed=stayed)
 
     def _enter(
-        self, mine: Snapshot | None, error: BaseException | None, *, stayed: bool
+        self,
+        mine: Snapshot | None,
+        error: BaseException | None,
+        *,
+        stayed: bool,
+        in_step: bool = False,
     ) -> Snapshot | None:
         """Enters the next round with this state; returns that which all go on from.
 
@@ -211,9 +265,11 @@ class StayingSession(Session[FitKeeper]):
             values = mine.values
             stand = Stand(*mine.place, began=values["began"], trained=values["trained"])
         stand = stand._replace(is_whole=not host_collective.made_alone())
+        if in_step and self._turns is not None:
+            stand = stand._replace(first=min(self._turns.held), waits=len(self._turns.held))
         step = iterations_of(self._model)
         keep = self.keep if stayed else leave_round.nothing_to_keep
-        self._mine = mine
+        self._mine, self._was_chief = mine, world().is_chief
         try:
             return next_round.enter(self._strategy, stand, mine, self._whole_state, step, keep)
         except Apart as apart:
