@@ -15,12 +15,13 @@ class RandomInTurn:
 
     Args:
       count: of replicas.
+      before: what the generators held before the step, where one replica is in the midst of it.
     """
 
-    def __init__(self, count: int) -> None:
-        self._before = global_random.take()
+    def __init__(self, count: int, before: global_random.State | None = None) -> None:
+        self._turn: int | None = None if before is None else 0
+        self._before = global_random.take() if before is None else before
         self._states = [self._before] * count
-        self._turn: int | None = None
 
     def join(self, count: int) -> None:
         """So many more make the step."""

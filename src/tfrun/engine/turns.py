@@ -21,6 +21,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
+from tfrun.data import global_random
 from tfrun.engine import own_copies, script_state
 from tfrun.engine.meeting import Meeting
 from tfrun.engine.overlap import OneThread
@@ -80,6 +81,7 @@ class Turns:
         self._threads = [OneThread(f"tfrun-replica-{place}") for place in places_of]
         self._meeting: Meeting | None = None
         self._random: RandomInTurn | None = None  # of a step that calls the script's Python
+        self._drawn: global_random.State | None = None  # before such a step of one replica
         self._alone = Meeting(1, self._start, self._wake)  # of the only replica here
         # What that one's newest step was traced with, and what it was given.
         self._newest: tuple[Any, Callable[[], Any], Any] = (None, lambda: None, None)
@@ -181,6 +183,8 @@ class Turns:
                 return False
             self._making = self.held
             self._meeting.all_wait()
+            if making == 1 and self._drawn is not None:
+                self._random = RandomInTurn(1, self._drawn)
             if self._random is not None:
                 self._random.join(len(self.held) - making)
             self._meeting.join(len(self.held) - making)
@@ -241,9 +245,7 @@ class Turns:
     def _run_alone(self, traced: Any, one: Any, *, is_new: bool) -> Any:
         began, self.waited, self._meeting = time.perf_counter(), 0.0, self._alone
         self._begun = []
-        if script_state.calls_python:
-            self._random = RandomInTurn(1)
-            self._random.takes_turn(0)
+        self._drawn = global_random.take() if script_state.calls_python else None
         try:
             result = traced(one)
             if self._later:
