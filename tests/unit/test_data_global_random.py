@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from tfrun.data.global_random import Drawn
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(Drawn, "any", False)
+    for name in ("any", "surely", "in_step"):
+        monkeypatch.setattr(Drawn, name, False)
     before = global_random.take()
     random.seed(1)
     np.random.seed(1)
@@ -89,3 +91,12 @@ def test_the_seeds_of_tensorflow_go_on() -> None:
     global_random.give(state)
     assert float(tf.random.uniform([])) == expected
     global_random.give(state[:2])  # of an earlier version
+
+
+@pytest.mark.parametrize("in_step", [False, True])
+def test_what_is_drawn_while_a_steps_python_runs_may_be_the_steps(monkeypatch, in_step):
+    monkeypatch.setattr(Drawn, "in_step", in_step)
+    drawn = Drawn()
+    drawn.begins()
+    list(itertools.islice(drawn.each(iter(random.random, 2.0)), 2))
+    assert Drawn.any and Drawn.surely is not in_step

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfrun.collective.collective import Collective
 from tfrun.collective.errors import Disagreement, PeerGone
 from tfrun.collective.summation_order import maximal_nodes
+from tfrun.data.global_random import Drawn
 from tfrun.engine import script_state
 from tfrun.engine.calls_in_turn import CallsInTurn
 from tfrun.engine.host_collective_ops import Sum
@@ -233,6 +234,7 @@ def test_replicas_that_part_are_told_and_do_not_wait_for_ever(calls):
 def test_what_python_draws_in_a_step_is_what_a_replica_of_its_own_worker_draws(calls, monkeypatch):
     turns, drawn = calls.turns, []
     monkeypatch.setattr(script_state, "calls_python", True)
+    monkeypatch.setattr(Drawn, "surely", False)
 
     @tf.function
     def step(_):
@@ -256,6 +258,22 @@ def test_what_python_draws_in_a_step_is_what_a_replica_of_its_own_worker_draws(c
     one = [np.random.rand() + random.random() for _ in range(5)]
     count = turns.total
     assert drawn == [*([one[0]] * count), one[1], *([one[2]] * count), one[3]] and after == one[4]
+
+
+def test_what_the_thread_that_reads_draws_meanwhile_is_not_taken_back(monkeypatch):
+    monkeypatch.setattr(script_state, "calls_python", True)
+    monkeypatch.setattr(Drawn, "surely", True)
+    turns = Turns([0, 1], 2, 1)
+
+    @tf.function
+    def step(_):
+        return tf.numpy_function(lambda: np.float64(random.random()), [], tf.float64)
+
+    random.seed(3)
+    turns.run(step, [tf.zeros([])] * 2)
+    left = random.random()
+    random.seed(3)
+    assert left == [random.random() for _ in range(3)][-1]
 
 
 def test_one_that_comes_to_hold_several_gives_each_its_own_and_takes_them_back():

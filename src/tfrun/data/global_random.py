@@ -62,9 +62,13 @@ class Drawn:
     Attributes:
       any: some data has drawn something, in this run of the script or an earlier one. Then what
         is passed by has to be made again: what follows may depend on it.
+      surely: it was the data that did, and no step's Python in another thread meanwhile.
+      in_step: such a step runs.
     """
 
     any: ClassVar[bool] = False
+    surely: ClassVar[bool] = False
+    in_step: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._before: deque[tuple[int, State]] = deque()
@@ -83,13 +87,14 @@ class Drawn:
         for number in itertools.count(self._first):
             while (goes_on := self._goes_on) and number == self._stop:
                 goes_on.wait()
-            before = take()
+            in_step, before = Drawn.in_step, take()
             batch = next(batches, nothing)
             if batch is nothing:
                 return
             if not are_equal(before, take()):
                 self._before.append((number, before))
                 Drawn.any = True
+                Drawn.surely = Drawn.surely or not (in_step or Drawn.in_step)
             yield batch
 
     def before(self, step: int) -> State | None:

@@ -22,6 +22,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from tfrun.data import global_random
+from tfrun.data.global_random import Drawn
 from tfrun.engine import own_copies, script_state
 from tfrun.engine.meeting import Meeting
 from tfrun.engine.overlap import OneThread
@@ -245,7 +246,8 @@ class Turns:
     def _run_alone(self, traced: Any, one: Any, *, is_new: bool) -> Any:
         began, self.waited, self._meeting = time.perf_counter(), 0.0, self._alone
         self._begun = []
-        self._drawn = global_random.take() if script_state.calls_python else None
+        if script_state.calls_python:
+            self._drawn, Drawn.in_step = global_random.take(), True
         try:
             result = traced(one)
             if self._later:
@@ -255,6 +257,7 @@ class Turns:
             result = self._fail(error)
         finally:
             self.seconds = None if is_new else time.perf_counter() - began - self.waited
+            Drawn.in_step = False
             if not self._later:
                 self._meeting = None
         self._returned = [result]
@@ -265,7 +268,10 @@ class Turns:
     def _run(self, traced: Sequence[Any], given: Sequence[Any]) -> Any:
         self.copies.begin_step()
         self._begun = [threading.Event() for _ in self.held]
-        self._random = RandomInTurn(len(self.held)) if script_state.calls_python else None
+        # What the thread that reads draws meanwhile would be taken back with what a step draws.
+        draws = script_state.calls_python and not Drawn.surely
+        self._random = RandomInTurn(len(self.held)) if draws else None
+        Drawn.in_step = draws
         self._meeting, self._failure = Meeting(len(self.held), self._start, self._wake), None
         calls = [
             thread.submit(functools.partial(self._call, place, functools.partial(step, one)))
@@ -286,7 +292,7 @@ class Turns:
         """
         later, self._later = self._later, []  # nobody comes any more: all have gone on
         wait(later)
-        self._meeting = None
+        self._meeting, Drawn.in_step = None, False
         if self._random is not None:
             self._random.all_are_done()
         self._random = None
