@@ -185,6 +185,8 @@ class StayingSession(Session[FitKeeper]):
             kept = entered.state if entered is not None else None
             if kept is None or kept is not self._mine or not set(own) <= set(turns.held):
                 return None
+            if kept.values["late"]:  # nobody knows what the metrics of the missing ones hold
+                return None
             for place, number in enumerate(turns.held):
                 values = keeper.began_with(kept, number, turns.total)
                 if number not in own and not turns.copies.fills(place, values):
