@@ -100,8 +100,10 @@ class FitKeeper(Keeper):
         self.trained, self.began = False, True
         self._release()
         # Until a step is made: data that is passed by draws, Keras draws the order of the epoch's
-        # batches before its first step, and tracing that draws the seeds of what it makes.
-        self._held_random = random_state.take()
+        # batches before its first step, and tracing that draws the seeds of what it makes. Who has
+        # stayed may have begun the epoch before, and data has drawn for steps that are to come.
+        now = random_state.take()
+        self._held_random = self._plan.drawn.ahead(step - self.ahead) or now
         self._look_at_variables()
 
     def callbacks_see_step(self) -> None:
@@ -236,10 +238,8 @@ class FitKeeper(Keeper):
         step_random: random_state.State | None = None,
     ) -> random_state.State:
         """What the global generators held when these steps of the epoch had their batches."""
-        drawn = self._plan.drawn.before(step - self.ahead)
-        if before is not None:
-            return drawn or before.random
-        return drawn or step_random or random_state.take()
+        now = before.random if before is not None else step_random or random_state.take()
+        return self._plan.drawn.before(step - self.ahead) or now
 
     def iterations(self) -> int:
         """Steps of the optimizer, for people."""
