@@ -131,21 +131,8 @@ def test_who_asks_while_a_batch_is_being_made_is_told_what_was_before_it(draws):
     assert is_in_it.wait(20)
     drawn.takes(1)
     now = global_random.take()
-    state = drawn.ahead(1) or now
+    state = drawn.before(1) or now
     may_go_on.set()
     thread.join(20)
     global_random.give(state)
     assert [random.random()] == made[1:]
-
-
-def test_what_was_drawn_ahead_is_not_what_an_earlier_epoch_has_left() -> None:
-    drawn = Drawn()
-    drawn.begins()
-    list(itertools.islice(drawn.each(numbers()), 2))
-    drawn.ends(2)
-    assert drawn.ahead(0) is None and drawn.before(0) is not None
-    drawn.begins()
-    before = global_random.take()
-    next(drawn.each(numbers()))
-    found = drawn.ahead(0)
-    assert found is not None and global_random.are_equal(found, before)

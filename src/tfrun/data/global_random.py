@@ -109,15 +109,11 @@ class Drawn:
         """What they held before anything was drawn for `step` of this epoch, or a later one.
 
         None where nothing has been: then it is what they hold now. What else was drawn since then,
-        by a callback during the epoch, is drawn again.
+        by a callback during the epoch, is drawn again. Take what they hold before you ask: the
+        thread that reads may begin to draw meanwhile.
         """
-        return self._after or self.ahead(step)
-
-    def ahead(self, step: int) -> State | None:
-        """The same where the epoch's first step may have to come yet: what was drawn ahead of it.
-
-        Take what they hold now before you ask: the reading thread may begin to draw meanwhile.
-        """
+        if self._after is not None:
+            return self._after
         making = self._making
         noted = [*self._before, *([making] if making is not None else [])]
         return next((state for number, state in noted if number >= self._first + step), None)
