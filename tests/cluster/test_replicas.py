@@ -39,7 +39,6 @@ def test_what_fit_takes_besides_has_the_same_bits(jobs):
     alone = bits(jobs, "-n", 1, models=FEATURES)
     for workers in (2, 3):
         assert bits(jobs, "-n", workers, models=FEATURES) == alone, f"{workers} workers"
-    assert bits(jobs, "-n", 3, "--overlap", "on", models=FEATURES) == alone, "with --overlap"
     options = ("--threads-per-worker", 1)
     job = jobs.run("-n", 4, *options, SCRIPT, "logs", timeout=SECONDS)
     assert [line.partition("BITS ")[2] for line in job.stdout.splitlines() if "BITS" in line] == (

@@ -201,6 +201,9 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
     saves = chosen.get("checkpoint_every") != "off"
     by_ring = chosen.get("communication") == "ring"
     several = mode != "servers" and not by_ring and chosen.get("strategy") != "script"
+    in_turn = (":" in workers and several) or (
+        bool({"replicas", "in_place"} & set(chosen)) and not by_ring
+    )
     evaluates = mode == "evaluator" or "evaluator" in chosen
     return (
         ("rejoin_timeout" in chosen and ":" not in workers)
@@ -215,10 +218,7 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
         or ("in_place" in chosen and (mode == "servers" or workers == "1" or by_ring))
         or ("in_place" in chosen and ("strategy" in chosen or chosen.get("max_restarts") == "0"))
         or ("in_place" in chosen and "balance" in chosen)
-        or (
-            chosen.get("overlap") == "on"
-            and (":" in workers or {"replicas", "in_place"} & set(chosen))
-        )
+        or (in_turn and (chosen.get("overlap") == "on" or "steps_per_execution" in chosen))
         or (mode == "servers" and "steps_per_execution" in chosen)
         or (mode == "servers" and "deterministic" in chosen and workers != "1")
         or ("max_staleness" in chosen and mode != "servers")

@@ -39,6 +39,9 @@ def job(changes: dict, *stated: str) -> JobSpec:
         ("overlap", {"overlap": "on", "replicas": 4}),
         ("overlap", {"overlap": "on", "least": 1}),
         ("overlap", {"overlap": "on", "in_place": True}),
+        ("steps_per_execution", {"steps_per_execution": "2", "in_place": True}),
+        ("steps_per_execution", {"steps_per_execution": "auto", "replicas": 4}),
+        ("steps_per_execution", {"steps_per_execution": "auto", "least": 1}),
         ("balance", {"balance": "auto", "replicas": 4, "least": 1, "most": 1}),
         ("compress", {"least": 1, "most": 1, "compress": "bf16"}),
         ("communication", {"ps": 1, "communication": "host"}),
@@ -104,6 +107,8 @@ def test_a_contradiction_is_refused_wherever_it_stands(
         ("communication", {"least": 1, "most": 1}),  # auto: as if it were not said
         ("overlap", {"overlap": "off", "communication": "ring"}),
         ("overlap", {"overlap": "on", "communication": "host"}),
+        ("steps_per_execution", {"steps_per_execution": "2", "communication": "ring", "least": 1}),
+        ("steps_per_execution", {"steps_per_execution": "script", "in_place": True}),
         ("sync_check", {"sync_check": 3}),
         ("scale_batch", {"scale_batch": True}),
         ("scale_batch", {"least": 1, "scale_batch": True}),

@@ -137,10 +137,18 @@ def _without_effect(
     if job.communication in ("ring", "nccl") and job.overlap == "on":
         why = f"--communication {job.communication} is TensorFlow's, which overlaps as it likes"
         yield "overlap", why, "Use --communication host, or leave out --overlap"
-    elif job.overlap == "on" and most > 1 and (job.replicas or by_default(job)):
-        why = "a worker that may hold several replicas adds up when the last of them is done"
-        fix = "Leave out --overlap, or --replicas, --in-place and MIN in -n MIN:MAX"
-        yield "overlap", why, fix
+    elif by_default(job) or (job.replicas and job.communication in ("auto", "host")):
+        reasons = {
+            "overlap": "adds up when the last of them is done",
+            "steps_per_execution": "calls each step by itself",
+        }
+        asks = {"overlap": job.overlap == "on" and most > 1 and not job.ps}
+        asks["steps_per_execution"] = job.steps_per_execution != "script" and not job.ps
+        for option in (option for option, is_asked in asks.items() if is_asked):
+            why = f"a worker that may hold several replicas {reasons[option]}"
+            leave = f"--{option.replace('_', '-')}"
+            fix = f"Leave out {leave}, or --replicas, --in-place and MIN in -n MIN:MAX"
+            yield option, why, fix
     if job.checkpoint_every == "off":
         for option in ("keep", "checkpoint_dir"):
             fix = f"Leave out --{option.replace('_', '-')}, or --checkpoint-every off"
