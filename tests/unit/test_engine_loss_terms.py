@@ -45,6 +45,18 @@ KINDS = {
     "weights": (lambda x: ops.sum(W**2) * 0.1, Term.FIXED),
     "a sum over the batch's size": (lambda x: tf.reduce_sum(rows(x)) / size(x), Term.MEAN),
     "rows over the batch's size": (lambda x: tf.reduce_sum(rows(x) / size(x)), Term.MEAN),
+    "a sum over all numbers": (
+        lambda x: tf.reduce_sum(x) / tf.cast(tf.size(x), tf.float32),
+        Term.MEAN,
+    ),
+    "a sum over both sizes": (
+        lambda x: tf.reduce_sum(x) / tf.cast(tf.shape(x)[0] * tf.shape(x)[1], tf.float32),
+        Term.MEAN,
+    ),
+    "a sum over the size of weights": (
+        lambda x: tf.reduce_sum(x) / tf.cast(tf.shape(W)[0], tf.float32),
+        Term.SUM,
+    ),
     "a mean times the size": (lambda x: tf.reduce_mean(rows(x)) * size(x), Term.SUM),
     "the size": (size, Term.COUNT),
     "another size": (lambda x: tf.cast(tf.shape(x)[1], tf.float32), Term.FIXED),
@@ -83,6 +95,14 @@ PAIRS = {
         ),
         Term.PAIRS,
     ),
+    "sums along the batch": (lambda x: ops.mean(ops.cumsum(rows(x))), Term.UNKNOWN),
+    "the largest ones": (lambda x: ops.mean(ops.top_k(rows(x), 2)[0]), Term.UNKNOWN),
+    "in an order": (lambda x: ops.mean(ops.sort(x, axis=0)[:1]), Term.UNKNOWN),
+    "shares of the batch": (lambda x: ops.mean(ops.softmax(rows(x)) * rows(x)), Term.UNKNOWN),
+    "neighbours": (lambda x: ops.mean(x * ops.roll(x, 1, axis=0)), Term.UNKNOWN),
+    "no pairs: sums along each": (lambda x: ops.mean(ops.cumsum(x, axis=1)), Term.MEAN),
+    "no pairs: largest of each": (lambda x: ops.mean(ops.top_k(x, 1)[0]), Term.MEAN),
+    "no pairs: shares of each": (lambda x: ops.mean(ops.softmax(x)), Term.MEAN),
     "no pairs: products of each sample's": (
         lambda x: ops.mean(tf.matmul(x[:, :, None], x[:, None, :])),
         Term.MEAN,
@@ -103,12 +123,13 @@ def walk_of(x, recorder=None):
     return Walk(LossReader(recorder), [x], x.shape[0], {})
 
 
+@pytest.mark.parametrize("batch", [None, 3])
 @pytest.mark.parametrize("name", [*KINDS, *PAIRS, *GRAPHS])
-def test_kinds_in_a_graph(name: str) -> None:
+def test_kinds_in_a_graph(name: str, batch: int | None) -> None:
     function, kind = {**KINDS, **PAIRS, **GRAPHS}[name]
     found = []
 
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, 2])])
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([batch, 2])])
     def traced(x):
         with tf.GradientTape():
             loss = function(x)

@@ -1,4 +1,5 @@
-"""Tells of samples that meet a mean over all samples on their way to a loss, as `x - mean(x, 0)`.
+"""Tells of samples that meet a mean over all samples on their way to a loss, as `x - mean(x, 0)`,
+or each other.
 
 Each replica has the mean of its own part of the batch. Keras's BatchNormalization is documented to
 do so; a layer or a loss of the script's own is told. What meets one number, the mean of all that
@@ -61,7 +62,8 @@ def tell(losses: Losses, targets: Sequence[Any]) -> None:
     if tf.executing_eagerly():
         return
     for here, op in step_graph.upstream(losses, filter(tf.is_tensor, targets)):
-        if op.type in _MEETS and _meets_a_mean(losses, op.inputs) and _is_script_s(here):
+        meets = op.type in _MEETS and _meets_a_mean(losses, op.inputs)
+        if (meets or losses.walk.mixes(op)) and _is_script_s(here):
             losses.tell(here)
         same_draws.tell(losses, here, op)
 

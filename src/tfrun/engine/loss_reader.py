@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context, execute
 from tensorflow.python.framework import op_callbacks, op_def_registry, ops
@@ -169,7 +170,14 @@ def known(tensor: Any) -> Any:
     """A tensor's value where it is known by now; else None."""
     if is_eager(tensor):
         return tensor.numpy() if tensor.dtype not in (tf.resource, tf.variant) else None
-    return tf.get_static_value(tensor)
+    value = tf.get_static_value(tensor)
+    if value is not None or tensor.op.type not in ("Prod", "Cast"):
+        return value
+    # TensorFlow does not look into these: a number of all, of known sizes, as Keras divides by it.
+    of = known(tensor.op.inputs[0])
+    if of is None:
+        return None
+    return np.asarray(np.prod(of) if tensor.op.type == "Prod" else of, tensor.dtype.as_numpy_dtype)
 
 
 def is_eager(tensor: Any) -> bool:

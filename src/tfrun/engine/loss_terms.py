@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import tensorflow as tf
 
+from tfrun.engine.loss_pairs import BROADCASTS, letters_of, meet_by_broadcast, works_along
 from tfrun.engine.loss_reader import (
     ADDITIVE,
     MATHEMATICS,
@@ -79,11 +80,6 @@ class LossParts:
 
 
 Kind = Term | MeanOver | LossParts
-_BROADCASTS = (MATHEMATICS - ADDITIVE) | {"AddV2", "Add", "Sub", "Equal", "NotEqual"}
-_PRODUCTS = {
-    "MatMul": ("transpose_a", "transpose_b"),
-    **dict.fromkeys(("BatchMatMulV2", "BatchMatMulV3"), ("adj_x", "adj_y")),
-}
 
 
 class Walk:
@@ -168,6 +164,8 @@ class Walk:
         op = self._reader.op(tensor)
         if op is None:
             return Term.ROWS if tensor.shape.rank != 0 else Term.UNKNOWN
+        if op.type == "Const":
+            return Term.COUNT  # see `_states_size`
         if op.type in ("Shape", "Size"):
             rows = self.kind(op.inputs[0]) in (Term.ROWS, Term.PAIRS)
             return Term.COUNT if rows else Term.FIXED
@@ -178,7 +176,8 @@ class Walk:
             return Term.COUNT if tensor is op.outputs[0] else Term.FIXED
         if op.type == "Range" and all(self.kind(end) is Term.FIXED for end in op.inputs):
             return Term.FIXED  # up to the length of the samples, say
-        if self._has_pairs(op):
+        kinds = [self.kind(each) for each in op.inputs]
+        if Term.PAIRS in kinds or self._mixes(op, kinds):
             return Term.PAIRS
         if op.type in REDUCTIONS:
             return self._of_reduction(op)
@@ -191,18 +190,25 @@ class Walk:
             return Term.ROWS
         return Term.UNKNOWN if self.rows_axis(tensor) is None else Term.ROWS
 
-    def _has_pairs(self, op: Op) -> bool:
-        """Whether samples meet other samples in an operation, or have met before it."""
+    def mixes(self, op: Op) -> bool:
+        """Whether samples meet other samples in an operation, and have not before."""
         kinds = [self.kind(tensor) for tensor in op.inputs]
-        if Term.PAIRS in kinds or self._meets_number_of_all(op, kinds):
+        return Term.PAIRS not in kinds and self._mixes(op, kinds)
+
+    def _mixes(self, op: Op, kinds: Sequence[Kind]) -> bool:
+        if self._meets_number_of_all(op, kinds):
             return True
+        if kinds and kinds[0] is Term.ROWS and self.batch != 1:
+            axis = self.rows_axis(op.inputs[0])
+            if axis is not None and works_along(op, axis):
+                return True
         rows = [t for t, kind in zip(op.inputs, kinds, strict=True) if kind is Term.ROWS]
         if len(rows) < 2 or self.batch == 1 or any(t.shape.rank is None for t in rows):
             return False
         placed = [(t, axis) for t in rows if (axis := self.rows_axis(t)) is not None]
-        if op.type in _BROADCASTS:
-            return _meet_by_broadcast(placed)
-        letters = _letters(op)
+        if op.type in BROADCASTS:
+            return meet_by_broadcast(placed)
+        letters = letters_of(op)
         if [len(each) for each in letters] != [t.shape.rank for t, _ in placed]:
             return False
         first, second = (each[axis] for each, (_, axis) in zip(letters, placed, strict=True))
@@ -210,7 +216,7 @@ class Walk:
 
     def _meets_number_of_all(self, op: Op, kinds: Sequence[Kind]) -> bool:
         """Whether what samples have meets a mean or sum of all, which is not added to each."""
-        meets = op.type in _BROADCASTS - {"Add", "AddV2"} and Term.ROWS in kinds
+        meets = op.type in BROADCASTS - {"Add", "AddV2"} and Term.ROWS in kinds
         divides = op.type in ("RealDiv", "DivNoNan")  # by a sum: it may be a part of a mean
         of_all = {Term.MEAN} if divides else {Term.MEAN, Term.SUM}
         found = zip(op.inputs, kinds, strict=True)
@@ -241,9 +247,10 @@ class Walk:
         divides = op.type in ("RealDiv", "DivNoNan")
         if divides and kinds == [Term.SUM, Term.FIXED]:
             # Python's own `x.shape[0]` is a constant where batches have one size.
-            divisor = known(inputs[1])
-            if divisor is not None and divisor.shape == () and divisor == self.batch != 1:
-                return Term.MEAN
+            divisor, summed = known(inputs[1]), self.op(inputs[0])
+            added = summed.inputs[0].shape.num_elements() if summed and summed.inputs else None
+            if divisor is not None and divisor.shape == () and self.batch != 1:
+                return Term.MEAN if divisor in (self.batch, added) else Term.SUM
         if divides and kinds[0] is Term.ROWS:
             if kinds[1] is Term.COUNT:
                 return LossParts(mean=Term.MEAN)
@@ -269,9 +276,23 @@ class Walk:
         def decide(here: Any, op: Op | None) -> bool | None:
             if (mark := self._marked.get(id(here))) is not None and mark[1] is not Term.FIXED:
                 return True  # it may have been made unseen
-            return id(here) in self._is_data or (op is None and _is_argument(here)) or None
+            if id(here) in self._is_data or (op is None and _is_argument(here)):
+                return True
+            return self._states_size(here, op) or None
 
         return self._comes_from(tensor, self._depends, decide)
+
+    def _states_size(self, tensor: Any, op: Op | None) -> bool:
+        """Whether it is what `tf.shape` or `tf.size` gives of samples, where batches have one size.
+
+        TensorFlow puts a constant there then, by whose name alone it is known.
+        """
+        if op is None or op.type != "Const" or is_eager(tensor) or (self.batch or 1) == 1:
+            return False
+        name, value = tensor.op.name.rsplit("/", 1)[-1], known(tensor)
+        if name.startswith("Shape") and value.ndim == 1:
+            return bool(value.size) and value[0] == self.batch
+        return name.startswith("Size") and value.ndim == 0 and value % self.batch == 0
 
     def _comes_from(
         self,
@@ -325,36 +346,6 @@ class Walk:
             return None
         parts = [self._chosen(part, far - 1) for part in operands(op)]
         return tensor if any(part is not None for part in parts) else None
-
-
-def _letters(op: Op) -> Sequence[str]:
-    """The operands of a product's dimensions, as `einsum` names them; none of something else."""
-    if op.type == "Einsum":
-        equation = op.attr("equation")
-        equation = equation.decode() if isinstance(equation, bytes) else equation
-        operands_only = equation.split("->")[0]
-        return () if "." in operands_only else operands_only.split(",")
-    if op.type not in _PRODUCTS:
-        return ()
-    before = ["ABCDEFGH"[10 - (tensor.shape.rank or 2) :] for tensor in op.inputs]
-    a, b = (op.attr(name) for name in _PRODUCTS[op.type])
-    return before[0] + ("ji" if a else "ij"), before[1] + ("kj" if b else "jk")
-
-
-def _meet_by_broadcast(placed: Sequence[tuple[Any, int]]) -> bool:
-    """Whether tensors are broadcast along each other's samples.
-
-    Args:
-      placed: tensors, and which of their dimensions is that of the samples.
-    """
-    sizes = [tensor.shape.as_list()[::-1] for tensor, _ in placed]
-    axes = [tensor.shape.rank - 1 - axis for tensor, axis in placed]  # from the right
-
-    def is_one(i: int, axis: int) -> bool:
-        return axis >= len(sizes[i]) or sizes[i][axis] == 1
-
-    pairs = [(i, j) for i in range(len(placed)) for j in range(i)]
-    return any(is_one(i, axes[j]) and is_one(j, axes[i]) for i, j in pairs)
 
 
 def _combined(operation: str, kinds: Sequence[Kind]) -> Kind:
