@@ -21,8 +21,6 @@ from jupyter_client.manager import KernelManager
 import tfrun
 from conftest import MARK, Jobs, marked, wait_until
 
-pytestmark = pytest.mark.net
-
 EXAMPLE = Path(__file__).parents[2] / "examples" / "notebook.ipynb"
 WAITS = """
 import pathlib, time, tfrun
@@ -97,6 +95,7 @@ def test_what_the_chief_returns_comes_back(here: Path, capsys: pytest.CaptureFix
     assert not list((here / "runs" / "a").glob("launch-*"))
 
 
+@pytest.mark.net
 def test_the_first_failure_is_raised(here: Path) -> None:
     def fails() -> None:
         rank = tfrun.world().rank
@@ -114,6 +113,7 @@ def test_the_first_failure_is_raised(here: Path) -> None:
     assert Path(e.value.where).read_text().count("is here") == 2
 
 
+@pytest.mark.net
 def test_what_cannot_come_back_says_so(here: Path) -> None:
     def opens() -> dict[str, Any]:
         return {"log": Path("x").open("w")}
@@ -123,6 +123,7 @@ def test_what_cannot_come_back_says_so(here: Path) -> None:
     assert "its value['log'] is a _io.TextIOWrapper" in str(e.value)
 
 
+@pytest.mark.net
 def test_a_program_that_is_interrupted_leaves_nothing(jobs: Jobs) -> None:
     program = jobs.script(WAITS, "program.py")
     process = psutil.Popen(
@@ -173,6 +174,7 @@ def kernel(jobs: Jobs) -> Iterator[Kernel]:
     made.close()
 
 
+@pytest.mark.net
 @pytest.mark.parametrize("end", ["interrupt", "kill"])
 def test_a_kernel_that_is_ended_leaves_nothing(jobs: Jobs, kernel: Kernel, end: str) -> None:
     message = kernel.client.execute(WAITS)
@@ -191,6 +193,7 @@ def test_a_kernel_that_is_ended_leaves_nothing(jobs: Jobs, kernel: Kernel, end: 
     assert not left(jobs.directory)
 
 
+@pytest.mark.net
 def test_the_example_runs_in_a_real_kernel(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MARK, jobs.environment[MARK])
     notebook = nbformat.read(EXAMPLE, as_version=4)

@@ -26,7 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TF_CONFIG", raising=False)
     yield
-    assert not list(tmp_path.glob("tfrun-runs*"))
+    assert not [path for name in ("tfrun-runs*", "a/b") for path in tmp_path.glob(name)]
 
 
 def train(epochs: int = 1) -> int:
@@ -62,9 +62,11 @@ def test_the_function_stays_one_whatever_is_imported():
         ({"checkpoint_every": "x"}, "TFRUN-105", "x"),
         ({"launcher_timeout": 1}, "TFRUN-108", "launcher-timeout"),
         ({"module": True}, "TFRUN-107", "module"),
+        ({"rejoin_timeout": 5}, "TFRUN-107", "rejoin-timeout"),  # which the job's process says
+        ({"run_dir": "a/b", "rejoin_timeout": 5}, "TFRUN-107", "rejoin-timeout"),
         ({"sync": True}, "TFRUN-107", "directory that all machines share"),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_options_are_those_of_the_command_line(options, code, says):
     with pytest.raises(tfrun.TfrunError) as caught:
@@ -181,7 +183,7 @@ def test_code_that_is_in_no_file_travels_with_its_lines():
 
     name = "<ipython-input-1-abc>"
     text = "def cell():\n    return 1\n"
-    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    sending.show_sources({name: text.splitlines(True)})
     names = {"__name__": "__main__"}
     exec(compile(text, name, "exec"), names)
     try:
@@ -209,6 +211,17 @@ def test_no_tensorflow_is_imported_for_an_exception(tmp_path):
         outcome.result(tmp_path, tmp_path, 0, 1, "train")
     assert str(e.value.__cause__) == "\nin worker 1:\nT"
     assert "tensorflow" not in sys.modules
+
+
+def test_a_value_that_cannot_be_made_again_is_kept(tmp_path):
+    folder = tmp_path / "launch-x"
+    folder.mkdir()
+    (folder / RESULT).write_bytes(b"cnowhere_at_all\nThing\n.")
+    ended(tmp_path, '"state": "finished", "failure": null')
+    with pytest.raises(tfrun.TfrunError, match=r"TFRUN-121.*No module named 'nowhere_at_all'") as e:
+        outcome.result(folder, tmp_path, 0, 0, "train")
+    assert e.value.where == str(tmp_path / RESULT)
+    assert (tmp_path / RESULT).is_file()
 
 
 @pytest.mark.parametrize(

@@ -68,10 +68,10 @@ def launch(
     name = _name_of(function)
     given = {"workers": workers, **options}
     words = job_options.arguments(given)
-    job_options.checked(words, f"{name}.py")
+    stated = job_options.checked(words, f"{name}.py").spec.run_dir
     data = _packed(function, name, args, kwargs or {})
     _warn_of_gpus()
-    with _run_directory(options.get("run_dir"), name) as path, _folder(path) as folder:
+    with _run_directory(stated, name) as path, _folder(path) as folder:
         script = folder / f"{name}.py"
         script.write_text(SCRIPT, encoding="utf-8")
         (folder / FUNCTION).write_bytes(data)
@@ -161,20 +161,22 @@ def _not_sent(parts: Mapping[str, Any], error: Exception) -> UsageError:
 
 
 @contextlib.contextmanager
-def _run_directory(stated: Any, name: str) -> Iterator[Path]:
+def _run_directory(stated: str, name: str) -> Iterator[Path]:
     """The job's directory; one that was made for nothing, because the job is refused, goes again.
 
     Raises:
       UsageError: TFRUN-104.
     """
-    path = run_dir.create(str(stated) if stated else None, name, time.time())
+    is_new = not (stated and Path(stated).exists())
+    path = run_dir.create(stated or None, name, time.time())
     try:
         yield path
     finally:
-        if not stated and not (path / "job.json").exists():
+        if is_new and not (path / "job.json").exists():
             shutil.rmtree(path, ignore_errors=True)
-            with contextlib.suppress(OSError):  # other jobs are there, or never were
-                path.parent.rmdir()
+            if not stated:
+                with contextlib.suppress(OSError):  # that of all runs; others are there
+                    path.parent.rmdir()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from tfrun.job import files
 from tfrun.job.errors import CODES, TfrunError
 from tfrun.notebook.job_main import REFUSED
 from tfrun.observe.events import JobEvent, event_of
-from tfrun.worker.launched import RESULT, error_file
+from tfrun.worker.launched import RESULT, error_file, said
 
 _HEAVY = ("keras", "tensorflow")  # an exception is no reason to import them
 WHERE = "tfrun.launch"
@@ -47,7 +47,7 @@ def result(folder: Path, path: Path, begin: int, code: int, name: str) -> Any:
     if failure := end.get("failure"):
         raise _failed(folder, path, failure)
     if code == 0 and (folder / RESULT).is_file():
-        return _returned(folder, name)
+        return _returned(folder, path, name)
     raise _without_result(end, code, path, name)
 
 
@@ -59,7 +59,7 @@ def _end(path: Path, begin: int) -> JobEvent:
             found = [event for line in file if (event := event_of(line))]
     except OSError:
         return {}
-    return next((event for event in reversed(found) if event["event"] == "job_ended"), {})
+    return next((event for event in reversed(found) if event.get("event") == "job_ended"), {})
 
 
 def _failed(folder: Path, path: Path, failure: dict[str, Any]) -> TfrunError:
@@ -102,17 +102,18 @@ def _exception(file: Path) -> BaseException | None:
     return found if isinstance(found, BaseException) else None
 
 
-def _returned(folder: Path, name: str) -> Any:
+def _returned(folder: Path, path: Path, name: str) -> Any:
     try:
         with files.to_read(folder / RESULT) as file:
             return pickle.load(file)
     except Exception as error:
+        kept = (folder / RESULT).replace(path / RESULT)  # it may have taken hours
         raise TfrunError(
             "TFRUN-121",
-            f"what {name} has returned cannot be made again in this process: "
-            f"{type(error).__name__}: {error}",
-            where=WHERE,
+            f"what {name} has returned cannot be made again in this process: {said(error)}",
+            where=str(kept),
             expected="values whose modules can be imported here, too",
+            fix="It stands in that file, as pickle has written it",
         ) from error
 
 

@@ -10,6 +10,7 @@ All is in one folder, which who has sent it removes:
 
 from __future__ import annotations
 
+import copyreg
 import os
 import pickle
 import sys
@@ -26,7 +27,11 @@ from tfrun.worker import script
 
 FUNCTION, RESULT = "function.pkl", "result.pkl"
 MOST_ERROR_BYTES = 1 << 20
+# Its folder is no place for imports: a function may have any name.
 SCRIPT = """\
+import sys
+
+del sys.path[0]
 import tfrun.worker.launched
 
 tfrun.worker.launched.run(__file__)
@@ -70,19 +75,26 @@ def _received(folder: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[s
                 expected="the same version: code is not the same in both",
                 fix="Name a Python of that version by --remote-python",
             )
-        own = str(folder)  # modules are those of who has sent it, in its order
-        sys.path[:] = dict.fromkeys([*header["path"], *(p for p in sys.path if p != own)])
+        # Modules are those of who has sent it, in its order.
+        sys.path[:] = dict.fromkeys([*header["path"], *sys.path])
         sending.show_sources(header["sources"])
         try:
             function, args, kwargs = pickle.load(file)
         except Exception as error:
             raise TfrunError(
                 "TFRUN-120",
-                f"a worker cannot make again what it was sent: {type(error).__name__}: {error}",
+                f"a worker cannot make again what it was sent: {said(error)}",
                 expected="functions and values whose modules workers can import as well",
+                fix="Make it inside the function",
             ) from error
     _show_in_main(function)
     return function, args, kwargs
+
+
+def said(error: Exception) -> str:
+    """What an exception says, without all that Keras adds below it."""
+    text = str(error).partition(" Full object config: ")[0]
+    return f"{type(error).__name__}: {text:.400}"
 
 
 def _show_in_main(function: Callable[..., Any]) -> None:
@@ -96,7 +108,15 @@ def _show_in_main(function: Callable[..., Any]) -> None:
         main.update((k, v) for k, v in found.items() if not k.startswith("__"))
 
 
+def _without_model(history: Any) -> tuple[Any, ...]:
+    state = {k: v for k, v in vars(history).items() if k not in ("model", "_model")}
+    return copyreg.__newobj__, (type(history),), state  # type: ignore[attr-defined]
+
+
 def _sent_back(value: Any, name: str) -> bytes:
+    if keras := sys.modules.get("keras"):
+        # What `fit` returns is returned by many; who wants the model says so.
+        copyreg.pickle(keras.callbacks.History, _without_model)
     try:
         return sending.pickled(value)[0]
     except Exception:
