@@ -182,15 +182,15 @@ def test_code_that_is_in_no_file_travels_with_its_lines():
     import linecache
 
     name = "<ipython-input-1-abc>"
-    text = "def cell():\n    return 1\n"
-    sending.show_sources({name: text.splitlines(True)})
+    lines = ["def cell():\n", "    return 1\n"]
+    sending.show_sources({name: lines})
     names = {"__name__": "__main__"}
-    exec(compile(text, name, "exec"), names)
+    exec(compile("".join(lines), name, "exec"), names)
     try:
         _, sources = sending.pickled(names["cell"])
     finally:
         del linecache.cache[name]
-    assert sources == {name: text.splitlines(True)}
+    assert sources == {name: lines}
     sending.show_sources(sources)
     assert linecache.getline(name, 2) == "    return 1\n"
     del linecache.cache[name]

@@ -71,11 +71,14 @@ def _failed(folder: Path, path: Path, failure: dict[str, Any]) -> TfrunError:
         return own
     said = " ".join(failure["said"].split("\n")[:2])
     code = failure["code"] if failure["code"] in CODES else "TFRUN-401"
+    fix = failure["fix"] or ""
+    if folder.name in failure["headline"]:  # a host does not find the script in there
+        fix = "Call tfrun.launch from a directory that all hosts share"
     error = TfrunError(
         code,
         f"{failure['headline']}: {said}" if said else failure["headline"],
         where=str(path / failure["log"]),
-        fix=failure["fix"] or "",
+        fix=fix,
     )
     if own is not None:
         own.__cause__ = cause
