@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 
 import pytest
 
@@ -52,3 +54,15 @@ def test_a_line_that_is_drawn_is_not_drawn_twice(monkeypatch):
 def test_half_an_escape_sequence_waits(monkeypatch):
     monkeypatch.setattr(cell_output, "REDRAW_SECONDS", 0.0)
     assert shown(b"a\x1b[1", b"mb\n", redraw=True) == "a\rab\n"
+
+
+def test_nobody_need_read():
+    reader, writer = os.pipe()
+    os.close(reader)
+    stream = os.fdopen(writer, "w")
+    for each in (None, stream):
+        cell = Cell(each, redraw=False)
+        cell.feed(b"one\ntwo")
+        cell.close()
+    with contextlib.suppress(BrokenPipeError):
+        stream.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import re
 import sys
 import time
@@ -26,7 +27,7 @@ def job_can_write() -> bool:
     return True
 
 
-def redraws(stream: TextIO) -> bool:
+def redraws(stream: TextIO | None) -> bool:
     r"""Whether \r begins a line anew there, as in a notebook's cell."""
     return type(stream).__module__.partition(".")[0] in ("ipykernel", "google", "pyodide_kernel")
 
@@ -34,9 +35,9 @@ def redraws(stream: TextIO) -> bool:
 class Cell:
     """Writes whole lines, without terminal control codes; and, in a cell, one that is redrawn."""
 
-    def __init__(self, stream: TextIO, *, redraw: bool) -> None:
+    def __init__(self, stream: TextIO | None, *, redraw: bool) -> None:
         r"""Args:
-        stream: where to write.
+        stream: where to write; None is nowhere.
         redraw: \r begins a line anew there.
         """
         self._stream, self._redraw = stream, redraw
@@ -52,7 +53,7 @@ class Cell:
         if self._redraw and self._rest and time.monotonic() - self._when >= REDRAW_SECONDS:
             self._draw(_last_state(_HALF.sub("", self._rest)))
         if lines or self._drawn:
-            self._stream.flush()
+            self._write("", flush=True)
 
     def close(self) -> None:
         """Writes the rest; what comes then begins a line."""
@@ -60,19 +61,27 @@ class Cell:
         if self._rest or self._drawn:
             self._end_line(self._rest)
             self._rest = ""
-        self._stream.flush()
+        self._write("", flush=True)
 
     def _end_line(self, line: str) -> None:
         self._draw(_last_state(line))
-        self._stream.write("\n")
+        self._write("\n")
         self._drawn, self._when = "", 0.0
 
     def _draw(self, text: str) -> None:
         if text == self._drawn:
             return
         begin = "\r" if self._drawn else ""
-        self._stream.write(begin + text.ljust(len(self._drawn)))
+        self._write(begin + text.ljust(len(self._drawn)))
         self._drawn, self._when = text, time.monotonic()
+
+    def _write(self, text: str, *, flush: bool = False) -> None:
+        # Where the reader has gone (`| head`), the job goes on; its logs have all.
+        with contextlib.suppress(OSError, ValueError):
+            if self._stream is not None:
+                self._stream.write(text)
+                if flush:
+                    self._stream.flush()
 
 
 def _last_state(line: str) -> str:

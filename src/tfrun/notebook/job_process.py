@@ -24,6 +24,17 @@ LOOK_SECONDS = 0.5
 _OF_NOTEBOOKS = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR")
 
 
+def _environment(environment: Mapping[str, str], *, draws: bool) -> dict[str, str]:
+    """The job's variables; `draws`: it shows itself on a terminal."""
+    found = dict(environment)
+    if found.get("MPLBACKEND", "").startswith("module://"):
+        del found["MPLBACKEND"]  # it draws into a notebook's page
+    if not draws:
+        for name in _OF_NOTEBOOKS:
+            found.pop(name, None)
+    return found
+
+
 class JobProcess:
     """One job; a context manager that leaves no process of it behind."""
 
@@ -38,29 +49,24 @@ class JobProcess:
           environment: its variables.
         """
         told = json.dumps({"folder": str(folder), "words": [*words], "caller": os.getpid()})
-        self._cell: Cell | None = None
-        if not job_can_write():
-            self._cell = Cell(sys.stdout, redraw=redraws(sys.stdout))
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            with contextlib.suppress(OSError, ValueError):
                 stream.flush()  # what the caller has said comes first
+        out, err = subprocess.PIPE, subprocess.STDOUT
+        if job_can_write():  # on a terminal itself, with a live block
+            out, err = (None if s.isatty() else subprocess.PIPE for s in (sys.stdout, sys.stderr))
         self._process = subprocess.Popen(
             python_command("tfrun.notebook.job_main", told),
-            env=self._environment(environment),
+            env=_environment(environment, draws=None in (out, err)),
             stdin=subprocess.PIPE,  # closes with this process, which ends the job
-            stdout=subprocess.PIPE if self._cell else None,
-            stderr=subprocess.STDOUT if self._cell else None,
+            stdout=out,
+            stderr=err,
             start_new_session=True,  # Ctrl-C comes to us alone, and we end it
         )
-
-    def _environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        found = dict(environment)
-        if found.get("MPLBACKEND", "").startswith("module://"):
-            del found["MPLBACKEND"]  # it draws into a notebook's page
-        if self._cell:
-            for name in _OF_NOTEBOOKS:
-                found.pop(name, None)
-        return found
+        shown = ((self._process.stdout, sys.stdout), (self._process.stderr, sys.stderr))
+        self._cells = {
+            pipe.fileno(): Cell(stream, redraw=redraws(stream)) for pipe, stream in shown if pipe
+        }
 
     def __enter__(self) -> JobProcess:
         return self
@@ -71,8 +77,7 @@ class JobProcess:
     def wait(self) -> int:
         """Shows its output until it ends; returns its exit code, -N when signal N ended it.
 
-        A KeyboardInterrupt ends it, gently first, and comes through. So does what `sys.stdout`
-        raises.
+        A KeyboardInterrupt ends it, gently first, and comes through.
         """
         try:
             self._follow(None)
@@ -80,8 +85,6 @@ class JobProcess:
             self._send(signal.SIGINT)
             self._follow(time.monotonic() + END_SECONDS)
             raise
-        if self._cell:
-            self._cell.close()
         return self._process.wait()
 
     def _follow(self, until: float | None) -> None:
@@ -90,23 +93,22 @@ class JobProcess:
             if not self._read(LOOK_SECONDS) and self._process.poll() is not None:
                 while self._read(0):
                     pass
+                for cell in self._cells.values():
+                    cell.close()
                 return
 
     def _read(self, seconds: float) -> bool:
         """Shows a piece of output; False when none has come for so long."""
-        if self._cell is None or self._process.stdout is None:
+        ready = select.select([*self._cells], [], [], seconds)[0] if self._cells else []
+        for fd in ready:
+            if data := os.read(fd, 1 << 16):
+                self._cells[fd].feed(data)
+            else:  # nobody writes there any more
+                self._cells.pop(fd).close()
+        if not self._cells:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds)
-            return False
-        fd = self._process.stdout.fileno()
-        if not select.select([fd], [], [], seconds)[0]:
-            return False
-        if data := os.read(fd, 1 << 16):
-            self._cell.feed(data)
-        else:  # nobody writes any more: it ends
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(seconds)
-        return bool(data)
+        return bool(ready)
 
     def _send(self, signum: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -121,7 +123,8 @@ class JobProcess:
                     self._process.wait(END_SECONDS)
         finally:
             self._kill()
-            for pipe in filter(None, (self._process.stdin, self._process.stdout)):
+            ends = (self._process.stdin, self._process.stdout, self._process.stderr)
+            for pipe in filter(None, ends):
                 with contextlib.suppress(OSError):
                     pipe.close()
 
