@@ -39,10 +39,14 @@ def pickled(value: Any, most: int | None = None) -> tuple[bytes, dict[str, list[
     Raises:
       Exception: of any kind: it cannot be sent.
     """
+    with _modules_by_value():
+        return _pickled(value, most)
+
+
+def _pickled(value: Any, most: int | None = None) -> tuple[bytes, dict[str, list[str]]]:
     file = _Bounded(most)
     pickler = _Pickler(file)
-    with _modules_by_value():
-        pickler.dump(value)
+    pickler.dump(value)
     return file.getvalue(), pickler.sources
 
 
@@ -146,6 +150,11 @@ def culprit(value: Any, name: str) -> tuple[list[str], Any, str]:
     Returns:
       The names on the way to it, from `name` on; the object itself; and why, as one clause.
     """
+    with _modules_by_value():
+        return _culprit(value, name)
+
+
+def _culprit(value: Any, name: str) -> tuple[list[str], Any, str]:
     way, reason, seen = [name], _why_not(value) or "", {id(value)}
     while True:
         for called, part in _parts(value):
@@ -161,7 +170,7 @@ def culprit(value: Any, name: str) -> tuple[list[str], Any, str]:
 
 def _why_not(value: Any) -> str | None:
     try:
-        pickled(value)
+        _pickled(value)
     except Exception as error:
         text = str(error).strip().splitlines()
         return text[0][:300] if text else type(error).__name__
