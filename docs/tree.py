@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "tree.md"
 # As the README's table has them: from the top down, and a room imports only from those below it.
 ROOMS = (
-    *("cli", "tools", "launch", "agent", "control", "observe"),
+    *("notebook", "cli", "tools", "launcher", "agent", "control", "observe"),
     *("worker", "patches", "train", "ps", "state", "engine", "data", "checkpoint"),
     *("collective", "process", "cluster", "job"),
 )

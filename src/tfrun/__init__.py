@@ -14,6 +14,7 @@ from tfrun.job.world import World, world
 if TYPE_CHECKING:
     from tfrun.data.dataset import Dataset
     from tfrun.data.order.position import Position
+    from tfrun.notebook.launch import launch
     from tfrun.train.chief_callbacks import ChiefOnly
     from tfrun.train.learning_rate import scaled_lr
     from tfrun.train.train_state import TrainState
@@ -27,6 +28,7 @@ __all__ = [
     "TrainState",
     "World",
     "__version__",
+    "launch",
     "scaled_lr",
     "strategy",
     "world",
@@ -43,10 +45,16 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str):
-    if name in _LAZY:
-        import importlib
+# Those that do without it, and are seldom wanted.
+_LIGHT = {"launch": "tfrun.notebook.launch"}
 
+
+def __getattr__(name: str):
+    import importlib
+
+    if name in _LIGHT:
+        return getattr(importlib.import_module(_LIGHT[name]), name)
+    if name in _LAZY:
         from tfrun.patches.apply import apply
 
         apply()  # where no job has done so

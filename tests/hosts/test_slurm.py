@@ -28,7 +28,7 @@ pytestmark = [
 
 WHERE = """
 import json, os, pathlib, sys
-from tfrun.launch.scheduler import place_of
+from tfrun.launcher.scheduler import place_of
 place = place_of(os.environ)
 said = {"nodes": place.nodes, "here": place.here, "host": os.uname().nodename}
 said |= {"agent": getattr(place, "agent", ""), "rank": getattr(place, "rank", -1)}

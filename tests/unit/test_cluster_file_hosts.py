@@ -13,8 +13,8 @@ from tfrun.control.membership import next_plan
 from tfrun.control.placement import Site, fixed_plan
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, Program, WorkerRange
-from tfrun.launch.ssh.backend import ssh_job
-from tfrun.launch.ssh.command import Remote
+from tfrun.launcher.ssh.backend import ssh_job
+from tfrun.launcher.ssh.command import Remote
 
 FILE = {"worker": ["b:2222", "B:2223", "c:2222"], "chief": ["a:2222"]}
 SPEC = JobSpec(

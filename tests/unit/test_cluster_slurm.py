@@ -6,7 +6,7 @@ import pytest
 
 from tfrun.cluster.slurm import Allocation, SlurmStep, own_gpus, parse_tasks, slurm_place
 from tfrun.job.errors import TfrunError
-from tfrun.launch.slurm.commands import agent_environment, hostnames, labelled, srun_agents
+from tfrun.launcher.slurm.commands import agent_environment, hostnames, labelled, srun_agents
 
 BATCH = {
     "SLURM_JOB_ID": "2",

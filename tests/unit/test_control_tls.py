@@ -17,8 +17,8 @@ import pytest
 from tfrun.cli.run import _certificate
 from tfrun.control.protocol import tls
 from tfrun.job.errors import UsageError
-from tfrun.launch import health
-from tfrun.launch.join.serve import Serving
+from tfrun.launcher import health
+from tfrun.launcher.join.serve import Serving
 
 AUTHORITY = ("-addext", "basicConstraints=critical,CA:TRUE")
 

@@ -18,12 +18,12 @@ FILES = sorted(set(SOURCE.rglob("*.py")) - {SOURCE / "__main__.py"})  # that one
 MAX_LINES = 400
 # From the top down: a room imports only from those that stand below it.
 ROOMS = (
-    *("cli", "tools", "launch", "agent", "control", "observe"),
+    *("notebook", "cli", "tools", "launcher", "agent", "control", "observe"),
     *("worker", "patches", "train", "ps", "state", "engine", "data", "checkpoint"),
     *("collective", "process", "cluster", "job"),
 )
 NO_TENSORFLOW = (
-    *("cli", "tools", "launch", "agent", "control", "observe"),
+    *("notebook", "cli", "tools", "launcher", "agent", "control", "observe"),
     *("collective", "process", "cluster", "job"),
 )
 IN_WORKERS = ("tfrun.tools.bench.worker",)  # of a room without TensorFlow, but run by workers

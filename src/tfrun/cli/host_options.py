@@ -12,7 +12,7 @@ from tfrun.cluster.cluster_file import parse_any_cluster, parse_cluster_file
 from tfrun.cluster.cluster_spec import ClusterSpec
 from tfrun.cluster.host_lists import Host, parse_hostfile, parse_hosts
 from tfrun.job.errors import UsageError
-from tfrun.launch.ssh.command import Remote
+from tfrun.launcher.ssh.command import Remote
 
 
 def stated_hosts(hosts: str | None, hostfile: str | None) -> tuple[Host, ...]:

@@ -40,8 +40,8 @@ def join(
 ) -> int:
     """Take part in a job that `tfrun serve` runs, from the directory with the script."""
     from tfrun.control.protocol import tls
-    from tfrun.launch.join import token_file as token
-    from tfrun.launch.join.join import Join, Joining
+    from tfrun.launcher.join import token_file as token
+    from tfrun.launcher.join.join import Join, Joining
 
     wanted = None
     if tls_ca:

@@ -85,7 +85,7 @@ def kubernetes(
     SCRIPT is a path in the image; it need not be here.
     """
     from tfrun.cli.forwarded_options import check
-    from tfrun.launch.pods.manifests import Deployment, manifests
+    from tfrun.launcher.pods.manifests import Deployment, manifests
 
     for pair in env:
         if "=" not in pair:

@@ -32,14 +32,14 @@ from tfrun.job import lock, options_without_effect, start_checks
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, WorkerRange
-from tfrun.launch.local.agent_process import ALONE, AgentProcess, slots_alone
+from tfrun.launcher.local.agent_process import ALONE, AgentProcess, slots_alone
 
 if TYPE_CHECKING:
     from tfrun.control.protocol.tls import Certificate
     from tfrun.job.bench_results import BenchSettings
-    from tfrun.launch.backend import Job
-    from tfrun.launch.join.serve import Serving
-    from tfrun.launch.scheduler import Place
+    from tfrun.launcher.backend import Job
+    from tfrun.launcher.join.serve import Serving
+    from tfrun.launcher.scheduler import Place
 
     MakeJob = Callable[[JobSpec, AgentProcess | None], Job]
 
@@ -61,7 +61,7 @@ def run(options: Options, serving: Serving | None = None) -> int:
     slots = workers_of(fixed) if fixed else sum(host.slots for host in machines) or 1
     run_dir, checkpoint_dir = spec.run_dir, spec.checkpoint_dir
     if place:
-        from tfrun.launch import scheduler
+        from tfrun.launcher import scheduler
 
         slots = scheduler.slots_of(place, asked.high if asked else None)
         run_dir = run_dir or scheduler.run_dir_of(place, spec.program.name)
@@ -111,7 +111,7 @@ def run(options: Options, serving: Serving | None = None) -> int:
     for name in options.variables:
         os.environ.pop(name, None)
     if place and place.is_member:
-        from tfrun.launch.scheduler import serve
+        from tfrun.launcher.scheduler import serve
 
         return serve(place, run_dir, spec.timeouts.join_timeout, certificate)
     # A machine that only launches needs no TensorFlow.
@@ -124,18 +124,18 @@ def run(options: Options, serving: Serving | None = None) -> int:
 
     def make_job(spec: JobSpec, agent: AgentProcess | None) -> Job:
         if place:
-            from tfrun.launch.scheduler import job_of
+            from tfrun.launcher.scheduler import job_of
 
             return job_of(place, spec, asked.high if asked else None, certificate)
         if serving:
-            from tfrun.launch.join.serve import serve_job
+            from tfrun.launcher.join.serve import serve_job
 
             return serve_job(spec, serving, certificate, say)
         if machines:
-            from tfrun.launch.ssh.backend import ssh_job
+            from tfrun.launcher.ssh.backend import ssh_job
 
             return ssh_job(spec, machines, remote, fixed)
-        from tfrun.launch.local.backend import local_job
+        from tfrun.launcher.local.backend import local_job
 
         return replace(local_job(spec, external, fixed, agent), health=health_port(os.environ))
 
@@ -168,7 +168,7 @@ def _place() -> Place | None:
     """Where a scheduler has put this process; what asks it is only loaded when there is one."""
     if not {"SLURM_JOB_ID", "TFRUN_GROUP"} & set(os.environ):
         return None
-    from tfrun.launch.scheduler import place_of
+    from tfrun.launcher.scheduler import place_of
 
     return place_of(os.environ)
 
@@ -264,7 +264,7 @@ def _start(
         job = make_job(spec, agent)
         outcome = show_job.run(job, options, now, notices, goes_on=goes_on, saves=saves)
     if (outcome.preempted or outcome.requeue) and place:
-        from tfrun.launch.scheduler import preempted
+        from tfrun.launcher.scheduler import preempted
 
         if text := preempted(place):
             print(f"tfrun: {text}", file=sys.stderr, flush=True)

@@ -70,7 +70,7 @@ def _serve(
     Or, with --role, be one task of a cluster that is started by hand, each task on its machine.
     """
     from tfrun.cli import run as verb
-    from tfrun.launch.join.serve import EVERYWHERE, Serving
+    from tfrun.launcher.join.serve import EVERYWHERE, Serving
 
     if role or cluster:
         if not (role and cluster):
@@ -107,7 +107,7 @@ def _be(task: TaskKey, path: str, script: str | None) -> str:
 
 def _listen(text: str) -> tuple[str, int]:
     """Reads `ADDRESS:PORT`, `:PORT` or `ADDRESS`, where the port may be 0 and the address any."""
-    from tfrun.launch.join.serve import EVERYWHERE
+    from tfrun.launcher.join.serve import EVERYWHERE
 
     anywhere = (*EVERYWHERE, "[::]")
     host, colon, port = text.rpartition(":")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfrun.cli.options import Options
     from tfrun.job.first_failure import Outcome
     from tfrun.job.spec import JobSpec
-    from tfrun.launch.backend import Job
+    from tfrun.launcher.backend import Job
     from tfrun.observe.tensorboard import Board
 
 
@@ -41,7 +41,7 @@ def run(
     """
     import asyncio
 
-    from tfrun.launch.launcher import run_job
+    from tfrun.launcher.launcher import run_job
     from tfrun.observe.events import EventLog
     from tfrun.observe.job_summary import beginning, print_outcome, print_start
     from tfrun.observe.live_block import is_possible

@@ -77,13 +77,13 @@ def slurm(
     The job is preempted by saving, asks to be requeued, and goes on in the same run directory.
     """
     from tfrun.cli.forwarded_options import check
-    from tfrun.launch.slurm.batch_script import (
+    from tfrun.launcher.slurm.batch_script import (
         GRACE_MARGIN,
         Submission,
         batch_script,
         check_options,
     )
-    from tfrun.launch.slurm.commands import call
+    from tfrun.launcher.slurm.commands import call
 
     program = Program(target=script, is_module=module, args=script_args)
     check_program(program)

@@ -23,11 +23,15 @@ LIBRARIES = KERAS, TENSORFLOW, TFRUN = tuple(
 )
 _PYTHON = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+# What people type, under names that are no files'.
+_TYPED = ("<ipython-input-", "<python-input-", "<stdin>")
 
 
 @functools.lru_cache(maxsize=1024)
 def is_script(file: str) -> bool:
     """Whether a file has code of the script's own, not of a library's that we know."""
+    if file.startswith(_TYPED):
+        return True
     if file.startswith(("<", *LIBRARIES)) or "__autograph_generated_file" in file:
         return False
     return not file.startswith(_PYTHON) or any(part in file for part in _INSTALLED)

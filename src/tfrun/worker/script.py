@@ -20,12 +20,12 @@ MESSAGE = 4096  # characters
 PARTS, PART = 5, 500  # of notes and the like: how many, and characters of each
 
 # Frames of these files lead to the script and mean nothing to its author.
-_OWN_FILES = (
+own_files = {
     __file__,
     os.path.join(os.path.dirname(__file__), "bootstrap.py"),  # noqa: PTH118, PTH120
     runpy.__file__,
     "<frozen runpy>",
-)
+}
 
 
 def run(program: Program) -> None:
@@ -117,7 +117,7 @@ def _text(error: BaseException) -> str:
 def trim(error: BaseException) -> None:
     """Drops the frames above the user's own from the traceback."""
     frames = error.__traceback__
-    while frames and frames.tb_frame.f_code.co_filename in _OWN_FILES:
+    while frames and frames.tb_frame.f_code.co_filename in own_files:
         frames = frames.tb_next
     # A syntax error has no frame of the user's, and needs none of ours.
     error.__traceback__ = frames

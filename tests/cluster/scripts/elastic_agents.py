@@ -19,8 +19,8 @@ from tfrun.agent.settings import AgentSettings
 from tfrun.control.placement import Site, Whereabouts
 from tfrun.job.run_dir import next_ledger
 from tfrun.job.timeouts import Timeouts
-from tfrun.launch.backend import AgentEnd
-from tfrun.launch.local.backend import LOOPBACK, LocalBackend
+from tfrun.launcher.backend import AgentEnd
+from tfrun.launcher.local.backend import LOOPBACK, LocalBackend
 
 
 class ReturningBackend:

@@ -11,9 +11,9 @@ from typing import Any
 
 from tfrun.control.placement import Site, make_plan
 from tfrun.job.spec import JobSpec, Program, WorkerRange
-from tfrun.launch.backend import Backend, Job
-from tfrun.launch.launcher import run_job
-from tfrun.launch.local.backend import LOOPBACK
+from tfrun.launcher.backend import Backend, Job
+from tfrun.launcher.launcher import run_job
+from tfrun.launcher.local.backend import LOOPBACK
 from tfrun.observe.events import EventLog
 from tfrun.observe.job_summary import print_outcome
 from tfrun.observe.terminal import Terminal

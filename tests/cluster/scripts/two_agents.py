@@ -15,8 +15,8 @@ from machines import run
 
 from tfrun.agent.settings import AgentSettings
 from tfrun.control.placement import Site, Whereabouts
-from tfrun.launch.backend import AgentEnd
-from tfrun.launch.local.backend import LOOPBACK, LocalBackend
+from tfrun.launcher.backend import AgentEnd
+from tfrun.launcher.local.backend import LOOPBACK, LocalBackend
 
 
 class BothBackend:

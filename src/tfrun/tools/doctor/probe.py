@@ -27,7 +27,7 @@ from tfrun.collective.form_collective import form
 from tfrun.collective.peer_listener import PeerListener
 from tfrun.job.supported_versions import version_of
 from tfrun.job.version import __version__
-from tfrun.launch.remote_agent import own_address
+from tfrun.launcher.remote_agent import own_address
 from tfrun.process.python import usable_cores
 from tfrun.tools.doctor import large_packets
 

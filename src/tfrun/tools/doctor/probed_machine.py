@@ -10,8 +10,8 @@ from typing import Any
 
 from tfrun.cluster.host_lists import Host
 from tfrun.job.version import __version__
-from tfrun.launch.ssh.command import CONNECT_SECONDS, ssh_module
-from tfrun.launch.ssh.failure import why_ssh_ended
+from tfrun.launcher.ssh.command import CONNECT_SECONDS, ssh_module
+from tfrun.launcher.ssh.failure import why_ssh_ended
 from tfrun.process.python import python_command
 from tfrun.tools.doctor import large_packets
 from tfrun.tools.doctor.probe import PREFIX
