@@ -6,6 +6,7 @@
 #                  and the longest of the other tests
 # make test-scripts  all of tests/scripts: other people's scripts on 1, 2 and 3 workers
 # make test-options  each option of the command line, alone and beside every other one
+# make test-gpu    jobs on a machine with an NVIDIA GPU
 # make bench       run the benchmarks on a quiet machine; results in bench/results
 # make tree        write the file tree into docs/tree.md
 # make clean       remove what the targets above have made
@@ -21,7 +22,7 @@ SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13)
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
 	"$$p" -c '$(SUPPORTED)' 2>/dev/null && echo "$$p" && exit; done; echo python3)
 
-.PHONY: train test test-nets test-deaths test-scripts test-options test-hosts bench tree clean
+.PHONY: train test test-nets test-deaths test-scripts test-options test-hosts test-gpu bench tree clean
 
 train: $(VENV)/.installed-train
 	$(BIN)/tfrun -n 2 examples/digits.py $(ARGS)
@@ -47,6 +48,9 @@ test-scripts: $(VENV)/.installed-test
 
 test-options: $(VENV)/.installed-test
 	TFRUN_TEST_SHARE=all $(BIN)/pytest -n $(PARALLEL) tests/options $(ARGS)
+
+test-gpu: $(VENV)/.installed-test
+	$(BIN)/pytest -rs tests/gpu $(ARGS)
 
 bench: $(VENV)/.installed-train
 	$(BIN)/python bench

@@ -5,13 +5,15 @@ All other tests go through the host collective, which `--communication auto` tak
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from forked_workers import largest_difference
 from test_engine_features import TOLERANCE
 from test_engine_features import results as features
 from test_engine_loops import IN_SYNC, SAME_AS_ONE
 from test_recovery import KILLS, run, undisturbed
-from workers import results_of
+from workers import SCRIPTS, TFRUN, results_of, shown_by
 
 RING = {"TFRUN_COMMUNICATION": "ring"}
 # What stays in a machine's memory goes the same way, and is not rounded.
@@ -60,3 +62,13 @@ def test_workers_die_and_nothing_is_lost() -> None:
     assert found["iterations"] == 45
     assert "; resumed at step " in shown and "3 restarts" in shown
     assert "Traceback" not in shown and "PeerGone" not in shown
+
+
+@pytest.mark.timeout(120)
+def test_the_ring_works_after_nccl_has_failed(tmp_path: Path) -> None:
+    command = [TFRUN, "-n", "2", "--log-all", "--communication", "nccl", "--run-dir", tmp_path]
+    shown = shown_by([*command, SCRIPTS / "nccl_fails.py"], {}, timeout=100)
+    assert "NCCL does not work on 1 of 2 workers; the job goes on with RING" in shown
+    lines = [line.partition("WEIGHTS ")[2] for line in shown.splitlines() if "WEIGHTS " in line]
+    assert len(lines) == 2 and len(set(lines)) == 1 and lines[0].endswith("[2.0, 3.0]"), shown
+    assert "restarted" not in shown

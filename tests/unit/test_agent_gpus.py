@@ -58,3 +58,9 @@ def test_only_workers_compute() -> None:
 
 def test_without_gpus_nothing_is_said() -> None:
     assert share_gpus([], ["worker:0"]) == {"worker:0": {}}
+
+
+def test_who_may_come_beside_a_worker_finds_memory() -> None:
+    shares = share_gpus(["0", "1"], ["worker:0", "worker:1"], others_come=True)
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in shares.values()] == ["0", "1"]
+    assert all(share["TF_FORCE_GPU_ALLOW_GROWTH"] == "true" for share in shares.values())

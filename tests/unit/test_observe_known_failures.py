@@ -104,6 +104,8 @@ SAID = {
     "/job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu": "host memory, refused",
     "NCCL WARN Bootstrap : no socket interface found": "NCCL without a network",
     "ncclInternalError: internal error": "NCCL",
+    "Collective ops is aborted by: NCCL: invalid usage (run with NCCL_DEBUG=WARN)": "NCCL",
+    "init.cc:904 NCCL WARN Duplicate GPU detected : rank 1 and rank 0": "NCCL",
     "Unexpected result of `train_function` (Empty Logs). This could be due to issues in input "
     "pipeline that resulted in an empty dataset.": "no data",
     'Input 0 of layer "dense" is incompatible with the layer: expected axis -1 of input shape to '

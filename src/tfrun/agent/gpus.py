@@ -1,4 +1,4 @@
-"""Decides which GPUs each worker of a machine sees. So far tried without real GPUs only."""
+"""Decides which GPUs each worker of a machine sees."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
+MEMORY_GROWS = "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
 def visible_gpus(environment: Mapping[str, str], driver: Path = NVIDIA) -> tuple[str, ...]:
@@ -26,12 +27,15 @@ def visible_gpus(environment: Mapping[str, str], driver: Path = NVIDIA) -> tuple
         return ()
 
 
-def share_gpus(gpus: Sequence[str], tasks: Sequence[str]) -> dict[str, dict[str, str]]:
+def share_gpus(
+    gpus: Sequence[str], tasks: Sequence[str], *, others_come: bool = False
+) -> dict[str, dict[str, str]]:
     """Gives each worker GPUs of its own, or lets workers share when there are fewer.
 
     Args:
       gpus: the machine's GPUs.
       tasks: the names of the machine's tasks, in rank order.
+      others_come: successors of workers may start beside these, on their GPUs.
 
     Returns:
       For each task the variables that it gets; none without GPUs.
@@ -45,6 +49,7 @@ def share_gpus(gpus: Sequence[str], tasks: Sequence[str]) -> dict[str, dict[str,
     for index, task in enumerate(workers):
         own = gpus[index * each : (index + 1) * each] or [gpus[index % len(gpus)]]
         shares[task] = {"CUDA_VISIBLE_DEVICES": ",".join(own)}
-        if not each:  # without it the first worker takes the whole memory of the GPU they share
-            shares[task]["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+        # Without it the first worker takes the whole memory of the GPU that they share.
+        if not each or others_come:
+            shares[task][MEMORY_GROWS] = "true"
     return shares

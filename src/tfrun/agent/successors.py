@@ -94,7 +94,7 @@ class Successors:
     def _free_gpus(self, used: Collection[Mapping[str, str]]) -> Mapping[str, str]:
         """Returns the share of a worker that is not there any more; else any."""
         names = [f"worker:{index}" for index in range(max(1, self._workers))]
-        shares = list(share_gpus(visible_gpus(os.environ), names).values())
+        shares = list(share_gpus(visible_gpus(os.environ), names, others_come=True).values())
         return next((share for share in shares if share not in used), shares[0])
 
     def take(self, name: str) -> tuple[WorkerProcess, PortReservation | None] | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from tfrun.agent.gpus import MEMORY_GROWS
 from tfrun.control.protocol.messages import StartTask
 from tfrun.job.settings import WorkerSettings
 from tfrun.job.spec import JobSpec
@@ -29,7 +30,8 @@ def new_process(
       environment: likewise.
       gpus: the variables that say which GPUs it sees.
     """
-    own = replace(settings, task=task.task, **task.settings)
+    shared = gpus.get(MEMORY_GROWS) is not None
+    own = replace(settings, task=task.task, shares_gpu=shared, **task.settings)
     return {
         "runs": task.runs,
         "program": asdict(spec.program),

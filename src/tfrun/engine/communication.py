@@ -8,7 +8,7 @@ from tfrun.engine import compression
 from tfrun.engine.tensorflow_collectives import CommunicationOptions, Implementation
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
-from tfrun.job.world import fixed_replicas
+from tfrun.job.world import fixed_replicas, world
 
 HOST = "host"
 # Measured on two processes, 160 tensors of 100 MB in all: one pack 320 ms, packs of 1 MiB 209,
@@ -41,25 +41,49 @@ def uses_host(workers: int, explicit) -> bool:
       explicit: the user's `CommunicationOptions`, or None; what they name is used instead.
 
     Raises:
-      UsageError: TFRUN-105, when this worker has GPUs.
+      UsageError: TFRUN-105, when this worker has several GPUs.
     """
     # Asked so that TensorFlow's devices are not made yet: with its own cluster they come later.
-    has_gpu = bool(tf.config.get_visible_devices("GPU"))
+    gpus = sum(map(_parts, tf.config.get_visible_devices("GPU")))
     asked = settings().communication
-    if asked == "auto" and not has_gpu:
-        asked = _without_gpus()
+    if asked == "auto":
+        asked = _with_gpus(gpus) if gpus else _without_gpus()
     if asked != HOST or (workers == 1 and not fixed_replicas()):
         return False
     if explicit is not None and explicit.implementation != Implementation.AUTO:
         return False
-    if has_gpu:
-        raise UsageError(
-            "TFRUN-105",
-            "the host collective is for workers without GPUs, and this one has some",
-            where="--communication host",
-            expected="auto, ring or nccl",
-        )
+    if gpus > 1:
+        raise several_devices(gpus)
     return True
+
+
+def several_devices(devices: int) -> UsageError:
+    """TFRUN-105: the host collective sums one device's gradients for each worker."""
+    return UsageError(
+        "TFRUN-105",
+        f"the host collective is for workers with one device each, and this one has {devices} GPUs",
+        where="--communication host",
+        expected="auto, ring or nccl",
+        fix="Start as many workers as there are GPUs: each gets one. Or leave it out",
+    )
+
+
+def _parts(gpu: tf.config.PhysicalDevice) -> int:
+    """How many devices TensorFlow makes of a GPU: the script may divide it."""
+    return len(tf.config.get_logical_device_configuration(gpu) or [gpu])
+
+
+def _with_gpus(gpus: int) -> str:
+    """What `auto` is between workers with GPUs: what only the host collective can do asks for it.
+
+    So does a GPU that several workers share, which NCCL refuses. All that is looked at is the same
+    on all workers, or they would wait in different collectives.
+    """
+    own, here = settings(), world()
+    asked = compression.wanted() or own.overlap == "on" or own.in_place or own.replicas
+    # On several machines the others may share none.
+    shared = own.shares_gpu and here.local_size == here.size > 1
+    return HOST if gpus == 1 and (asked or shared) else "auto"
 
 
 def _without_gpus() -> str:

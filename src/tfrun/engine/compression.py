@@ -32,8 +32,8 @@ def check_is_host(strategy: Any) -> None:
     raise UsageError(
         "TFRUN-107",
         f"--compress {way} is for the host collective, and these workers use TensorFlow's",
-        where="--communication, the strategy's CommunicationOptions, or GPUs",
-        fix="Use --communication host, which is for workers without GPUs; or --compress off",
+        where="--communication, the strategy's CommunicationOptions, or workers of several GPUs",
+        fix="Use --communication host, for workers of one device each; or --compress off",
     )
 
 

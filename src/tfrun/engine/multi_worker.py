@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import signal
 import threading
@@ -16,8 +15,6 @@ from tensorflow.python.distribute import collective_all_reduce_strategy as upstr
 from tensorflow.python.distribute import distribute_lib, multi_worker_util, values
 from tensorflow.python.eager import context
 
-from tfrun.cluster.cluster_spec import TaskKey
-from tfrun.cluster.tf_config import parse_tf_config
 from tfrun.collective import stamps
 from tfrun.engine import (
     communication,
@@ -25,6 +22,7 @@ from tfrun.engine import (
     host_collective,
     host_collective_ops,
     own_copies,
+    place_resolver,
     step_clock,
     tensorflow_collectives,
 )
@@ -32,11 +30,12 @@ from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.job import unmatched_call
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.settings import settings
-from tfrun.job.world import fixed_replicas, may_stay, tf_config
+from tfrun.job.world import fixed_replicas, may_stay
 from tfrun.process import allocator, channel, progress
 
 TFConfigClusterResolver = tf.distribute.cluster_resolver.TFConfigClusterResolver
 THIS_PROCESS = "/job:localhost/replica:0/task:0"
+_WAYS = "--communication, the strategy's CommunicationOptions, or workers of several GPUs"
 
 
 class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExtended):
@@ -167,7 +166,7 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         if hasattr(self, "_extended"):  # the script was given it before it asked
             _tell_unused(self, cluster_resolver, communication_options)
             return
-        cluster_resolver = cluster_resolver or resolver()
+        cluster_resolver = cluster_resolver or place_resolver.resolver()
         _refuse_servers(cluster_resolver)
         chosen = communication.options(communication_options)
         workers = _worker_count(cluster_resolver)
@@ -177,6 +176,7 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         with progress.workers_start():
             extended_class = HostExtended if by_host else MultiWorkerExtended
             extended = extended_class(self, cluster_resolver, chosen)
+        _tell_unused_gpus(extended, cluster_resolver)
         # Not upstream's __init__: it would make upstream's `extended`.
         distribute_lib.Strategy.__init__(self, extended)
         if by_host:
@@ -192,19 +192,15 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
             _formed[:] = [weakref.ref(self)]
 
 
-def resolver() -> Any:
-    """Tells of the workers of this round; of a successor that rehearses none but itself."""
-    if not settings().rehearses and tf_config() == os.environ.get("TF_CONFIG", ""):
-        return TFConfigClusterResolver()
-    config = parse_tf_config(tf_config())
-    cluster, task = config.cluster.texts, config.task
-    assert task is not None, "a place in a cluster"
-    if settings().rehearses:
-        cluster = {"worker": [cluster[task.type][task.index]]}
-        task = TaskKey(type="worker", index=0)
-    return tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec(cluster), task_type=task.type, task_id=task.index, rpc_layer="grpc"
-    )
+def _tell_unused_gpus(extended: Any, cluster_resolver: Any) -> None:
+    """TensorFlow asks only its own resolver of TF_CONFIG for this process's devices."""
+    if extended._local_device_type != "GPU" and tf.config.get_visible_devices("GPU"):
+        warnings.warn(
+            f"the strategy computes on the CPU: its {type(cluster_resolver).__name__} tells of no "
+            'GPU. Give it num_accelerators={"GPU": 1}, or leave the resolver out.',
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def _instead() -> str:
@@ -340,16 +336,16 @@ def _refuse_replicas(workers: int) -> None:
             "TFRUN-107",
             "--in-place has no effect here: workers stay in the host collective, and these "
             f"{workers} use TensorFlow's",
-            where="--communication, the strategy's CommunicationOptions, or GPUs",
-            fix="Leave out --in-place; or use --communication host, for workers without GPUs",
+            where=_WAYS,
+            fix="Leave out --in-place; or use --communication host, for workers of one device each",
         )
     if fixed_replicas() not in (0, workers):
         raise UsageError(
             "TFRUN-107",
             f"{fixed_replicas()} replicas are for the host collective, and these {workers} "
             "workers use TensorFlow's",
-            where="--communication, the strategy's CommunicationOptions, or GPUs",
-            fix="Use --communication host, which is for workers without GPUs; or leave out "
+            where=_WAYS,
+            fix="Use --communication host, which is for workers of one device each; or leave out "
             "--replicas",
         )
 

@@ -7,6 +7,7 @@ error is the same on all workers and names none of them.
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import time
 import warnings
@@ -20,6 +21,7 @@ from tensorflow.python.eager import context as eager_context
 
 from tfrun.engine.host_collective_ops import Empty
 from tfrun.job import unmatched_call
+from tfrun.job.settings import settings
 from tfrun.job.world import world
 
 CommunicationOptions = tf.distribute.experimental.CommunicationOptions
@@ -34,6 +36,7 @@ TICKS, TICK_SECONDS = 6, 0.5
 TELL_SECONDS, LEAST_SECONDS = 3.0, 0.05
 
 _in_use = threading.Event()
+_trials = itertools.count()  # of NCCL, in this process: as many on all workers
 
 
 def _eager() -> Any:
@@ -63,20 +66,57 @@ def settle(strategy, probe: Callable[[Any], bool] | None = None):
     asked = strategy.extended._communication_options.implementation
     if asked == Implementation.RING or (asked == Implementation.AUTO and not has_gpu(strategy)):
         return _use(strategy, Implementation.RING)
-    works = (probe or nccl_works)(strategy)
-    failures = _sum_over_workers(strategy, 0.0 if works else 1.0)
-    if failures == 0:
-        return _use(strategy, Implementation.NCCL)
+    workers = strategy.extended._num_workers
+    sharing = _sum_over_workers(strategy, float(settings().shares_gpu)) if workers > 1 else 0
+    if sharing:
+        why = (
+            f"NCCL does not work between workers that share a GPU, as {sharing:.0f} of {workers} do"
+        )
+        advice = "--communication host is for workers of one device each"
+    else:
+        failures = _failures((probe or nccl_works)(strategy), workers)
+        if not failures:
+            return _use(strategy, Implementation.NCCL)
+        why = f"NCCL does not work on {failures} of {workers} workers"
+        advice = "NCCL_DEBUG=INFO shows in the workers' logs why NCCL failed"
     if strategy.extended._is_chief:
         warnings.warn(
-            f"NCCL does not work on {failures:.0f} of {strategy.extended._num_workers} workers; "
-            "the job goes on with RING, which is slower between GPUs. "
-            "--communication ring asks for it without this warning; "
-            "NCCL_DEBUG=INFO shows in the workers' logs why NCCL failed.",
+            f"{why}; the job goes on with RING, which is slower between GPUs. "
+            f"--communication ring asks for it without this warning; {advice}.",
             RuntimeWarning,
             stacklevel=3,
         )
     return _use(strategy, Implementation.RING)
+
+
+def _failures(works: bool, workers: int) -> int:
+    """On how many workers NCCL does not work; if on any, all can use their collectives again.
+
+    One that has failed makes TensorFlow refuse all that come later ("Restart your program to
+    reset"), RING's too. Connected anew, it starts afresh; as it then forgets who waits already, no
+    worker may begin before all have. None of their own collectives can say that.
+    """
+    if workers == 1:
+        return 0 if works else 1
+    number = next(_trials)
+    failures = workers - sum(word == "works" for word in _words(f"nccl/{number}", works))
+    if failures:
+        eager = _eager()
+        eager.enable_collective_ops(eager._collective_ops_server_def)
+        _words(f"afresh/{number}", works)
+    return failures
+
+
+def _words(about: str, works: bool) -> list[str]:
+    """What each worker says, once all have."""
+    here = world()
+    name = f"tfrun/{here.round}/{about}/"
+    put(f"{name}{here.rank}", "works" if works else "fails")
+    found = [get(f"{name}{rank}", 2 * PROBE_TIMEOUT_SECONDS) for rank in range(here.size)]
+    if None in found:
+        silent = f"worker {found.index(None)} does not say whether NCCL works"
+        raise tf.errors.UnavailableError(None, None, silent)
+    return [word for word in found if word is not None]
 
 
 def nccl_works(strategy) -> bool:

@@ -144,6 +144,7 @@ class WorkerSettings(TrainingSettings):
         where other jobs of tfrun run the others.
       await_chief: seconds that the chief may take to come, for a server that ends when the chief
         does; None where the job ends the server.
+      shares_gpu: others of its machine use its GPU too.
       rehearses: it runs the script alone, beside the job, until its step is traced and the job
         takes it in.
       rehearses_call: the number of the training that the job is in then.
@@ -154,6 +155,7 @@ class WorkerSettings(TrainingSettings):
     state_dir: str = ""
     collective_key: str = ""
     await_chief: float | None = None
+    shares_gpu: bool = False
     rehearses: bool = False
     rehearses_call: int = 0
 

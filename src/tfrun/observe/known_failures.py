@@ -100,7 +100,8 @@ KNOWN = (
     ),
     Known(
         name="NCCL",
-        pattern=r"ncclInternalError|ncclUnhandledCudaError|NCCL (error|failure)|\bncclCommInit",
+        pattern=r"ncclInternalError|ncclUnhandledCudaError|NCCL (error|failure)|\bncclCommInit"
+        r"|NCCL: (invalid usage|internal error|unhandled cuda error)|Duplicate GPU detected",
         likely="the GPUs of the workers cannot talk to each other: drivers, topology or versions",
         fix="NCCL_DEBUG=INFO shows where it fails; tfrun doctor compares the machines; "
         "--communication ring does without NCCL",

@@ -159,7 +159,9 @@ def agree_on_last_logs(original):
 
 
 def refuse_to_compile(original):
-    """XLA has no all-reduce between processes on CPUs: say so before TensorFlow fails obscurely.
+    """XLA has no all-reduce between processes: say so before TensorFlow fails obscurely.
+
+    Nor could it on GPUs, where a step has variables on the CPU besides.
 
     A script that was written for one process gets its steps without XLA, and a line that says so.
     """
@@ -167,14 +169,13 @@ def refuse_to_compile(original):
     def make_train_function(self, force=False):
         strategy = self.distribute_strategy
         if self.jit_compile and is_repaired(strategy) and strategy.num_replicas_in_sync > 1:
-            on_cpu = any("CPU" in device for device in strategy.extended.worker_devices)
             several = replica.turns_of(strategy) or strategy.extended._in_multi_worker_mode()
-            if on_cpu and several:
+            if several:
                 if strategy is not adoption.given():
                     raise _not_compiled()
                 adopted_script.tell(
                     "jit_compile=True is left out of training: XLA cannot compile the all-reduce "
-                    "between workers on CPUs"
+                    "between workers"
                 )
                 self.jit_compile = False
         return original(self, force=force)
@@ -185,7 +186,7 @@ def refuse_to_compile(original):
 def _not_compiled():
     return TfrunError(
         "TFRUN-505",
-        "jit_compile=True does not work across workers on CPUs: XLA cannot compile "
+        "jit_compile=True does not work across workers: XLA cannot compile "
         "the all-reduce of the gradients",
         where="model.compile",
         fix="Leave jit_compile at 'auto', or compile the forward pass alone with "

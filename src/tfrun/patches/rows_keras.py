@@ -291,7 +291,7 @@ TRAINER = (
             f"{_BASE}.make_predict_function": "keras_trainer:take_results_for_batches",
         },
         issue="with parameter servers, the workers compute and Keras's loop receives their "
-        "results; and `jit_compile=True` across workers on CPUs is refused with TFRUN-505, because "
+        "results; and `jit_compile=True` across workers is refused with TFRUN-505, because "
         "XLA has no all-reduce there",
         until="Keras 3 has a `fit` for ParameterServerStrategy",
     ),

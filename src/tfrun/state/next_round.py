@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfrun.collective import stamps
 from tfrun.data.ledger import writer as ledger
-from tfrun.engine import compression, host_collective, multi_worker
+from tfrun.engine import compression, host_collective, place_resolver
 from tfrun.job import holding, replicas, world
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import VARIABLE, settings
@@ -56,8 +56,8 @@ def enter(
         _move(leave_round.wait_for_round(place, step, keep))
         try:
             with progress.pausing(), _in_no_call():
-                resolver = multi_worker.resolver()
-                host_collective.rejoin(strategy, resolver, compression.wanted())
+                cluster = place_resolver.resolver()
+                host_collective.rejoin(strategy, cluster, compression.wanted())
                 state, waiting = share_snapshot.level(strategy, stand, mine, whole)
                 _keep_held(strategy, waiting)
                 return state

@@ -13,6 +13,7 @@ from tfrun.engine import compression, multi_step_function, variable_values
 from tfrun.job import reports
 from tfrun.job.world import world
 from tfrun.process import channel
+from tfrun.train import devices
 from tfrun.train.learning_rate import rate_of
 
 
@@ -20,8 +21,14 @@ def tell_training(
     optimizer: Any, reads: Reads, strategy: Any | None, script_batch: int | None = None
 ) -> None:
     """Reports a training that begins, from the chief."""
-    if not channel.is_open() or not world().is_chief:
+    if not channel.is_open():
         return
+    if text := devices.unseen():
+        channel.emit(reports.WorkerNotice(text=text))
+    if not world().is_chief:
+        return
+    if text := devices.unrepeatable():
+        channel.emit(reports.WorkerNotice(text=text))
     channel.emit(
         reports.Training(
             global_batch=reads.batch,

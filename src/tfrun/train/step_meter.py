@@ -250,10 +250,12 @@ def resident(proc: Path = Path("/proc/self/statm")) -> int:
 def _gpu_bytes() -> int | None:
     """What TensorFlow has taken of this worker's GPUs; None without any."""
     import tensorflow as tf
+    from tensorflow.python.eager import context
 
-    gpus = tf.config.list_logical_devices("GPU")
+    # In TensorFlow's own cluster the logical devices are those of all workers.
+    gpus = [f"GPU:{number}" for number in range(context.num_gpus())]
     try:
-        found = [tf.config.experimental.get_memory_info(gpu.name)["current"] for gpu in gpus]
+        found = [tf.config.experimental.get_memory_info(gpu)["current"] for gpu in gpus]
     except (ValueError, tf.errors.OpError):
         return None
     return sum(found) or None
