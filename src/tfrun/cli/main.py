@@ -46,6 +46,7 @@ VERBS = {
     "bench": "Measure all-reduces and scaling between workers, and say what to use.",
     "doctor": "Is this machine, or are these, fit to train? Says what is wrong, and the fix.",
     "drill": "Run a script undisturbed, then under faults, and compare.",
+    "env": "Print what a bug report needs: versions, machine, GPUs, variables.",
     "join": "Have this machine take part in a job of `serve`.",
     "ledger": "Prove that a run trained on every sample exactly once.",
     "logs": "Show what the workers of a job have printed.",
