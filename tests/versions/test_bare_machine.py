@@ -1,7 +1,7 @@
 """`pip install tfrun[cpu]` from the wheel on a bare machine, with each supported Python.
 
 All is downloaded. One of the Pythons other than that of the tests has its turn every day; one that
-is not here is skipped: then only its dependencies are looked up, and ruff reads the code as that Python would.
+is not here is skipped: then only its dependencies are looked up, and ruff reads the grammar.
 """
 
 from __future__ import annotations
