@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
+import sys
+from typing import Any
 
 import pytest
-from workers import run_workers
+from workers import SCRIPTS, TFRUN, run_workers, shown_by
 
 
 def on_two_workers(script, folder, timeout=120):
@@ -210,3 +214,21 @@ def test_only_the_chief_makes_folders(tmp_path, n):
     ]
     assert "backup/deep/latest.weights.h5.bkp" in files
     assert chief["hand"] == ["m.weights.h5"]
+
+
+def fits(*command: object) -> dict[str, Any]:
+    shown = shown_by([*map(str, command), SCRIPTS / "fits_traced.py"], {}, timeout=110)
+    (found,) = re.findall(r"MADE (\{.*\})", shown)
+    return json.loads(found)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("options", [["-n", "2"], ["-n", "2", "--replicas", "3"]], ids=" ".join)
+def test_a_callback_that_looks_at_batches_has_no_step_traced_anew(tmp_path, options):
+    """And it sees what it sees of one process."""
+    found = fits(TFRUN, *options, "--run-dir", tmp_path)
+    alone = fits(sys.executable)
+    assert sum(found["traces"][1:4]) == 0 and sum(found["traces"][5:]) == 0, found["traces"]
+    assert len(found["seen"]) == len(alone["seen"])
+    for mine, theirs in zip(found["seen"], alone["seen"], strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-6)

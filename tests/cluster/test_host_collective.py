@@ -9,7 +9,7 @@ import pytest
 from workers import SCRIPTS, TFRUN, shown_by
 
 
-def _check_costs_of_a_step(shown: str, *, round: int) -> None:
+def _check_costs_of_a_step(shown: str, *, round: int, most: int = 72) -> None:
     """A guard against what grows unseen.
 
     In each step one collective of one sum for the gradients and all that goes with them, one for
@@ -23,7 +23,7 @@ def _check_costs_of_a_step(shown: str, *, round: int) -> None:
     parameters = 8 * 64 + 64 + 4 * 64 + 64 + 1
     assert 4 * parameters <= copied < 4 * parameters + 30 * 64  # and what aligns them
     # Of tfrun's own Python functions in the thread of `fit`, but for the collective's own.
-    assert calls <= 72
+    assert calls <= most
 
 
 @pytest.mark.timeout(120)
@@ -34,7 +34,8 @@ def test_a_step_of_workers_that_may_stay_costs_as_much(tmp_path: Path) -> None:
         {"TFRUN_COMMUNICATION": "host", "QUIET": "1"},
         timeout=100,
     )
-    _check_costs_of_a_step(shown, round=0)
+    # The logs of a worker that may hold several replicas are summed in this thread.
+    _check_costs_of_a_step(shown, round=0, most=86)
 
 
 @pytest.mark.timeout(120)

@@ -215,6 +215,10 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
         or ("in_place" in chosen and (mode == "servers" or workers == "1" or by_ring))
         or ("in_place" in chosen and ("strategy" in chosen or chosen.get("max_restarts") == "0"))
         or ("in_place" in chosen and "balance" in chosen)
+        or (
+            chosen.get("overlap") == "on"
+            and (":" in workers or {"replicas", "in_place"} & set(chosen))
+        )
         or (mode == "servers" and "steps_per_execution" in chosen)
         or (mode == "servers" and "deterministic" in chosen and workers != "1")
         or ("max_staleness" in chosen and mode != "servers")

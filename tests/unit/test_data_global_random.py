@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import threading
@@ -17,8 +18,8 @@ from tfrun.data.global_random import Drawn
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("any", "surely", "in_step"):
-        monkeypatch.setattr(Drawn, name, False)
+    for name, value in (("any", False), ("surely", False), ("calls", (0, 0))):
+        monkeypatch.setattr(Drawn, name, value)
     before = global_random.take()
     random.seed(1)
     np.random.seed(1)
@@ -93,10 +94,45 @@ def test_the_seeds_of_tensorflow_go_on() -> None:
     global_random.give(state[:2])  # of an earlier version
 
 
-@pytest.mark.parametrize("in_step", [False, True])
-def test_what_is_drawn_while_a_steps_python_runs_may_be_the_steps(monkeypatch, in_step):
-    monkeypatch.setattr(Drawn, "in_step", in_step)
+def within() -> Iterator[float]:
+    """A step's Python begins and returns while a batch is made."""
+    while True:
+        with Drawn.not_by_data():
+            yield random.random()
+
+
+@pytest.mark.parametrize("when", ["never", "all the time", "within"])
+def test_what_is_drawn_while_a_steps_python_runs_may_be_the_steps(when):
     drawn = Drawn()
     drawn.begins()
-    list(itertools.islice(drawn.each(iter(random.random, 2.0)), 2))
-    assert Drawn.any and Drawn.surely is not in_step
+    batches = drawn.each(within() if when == "within" else iter(random.random, 2.0))
+    with Drawn.not_by_data() if when == "all the time" else contextlib.nullcontext():
+        list(itertools.islice(batches, 2))
+    assert Drawn.any and Drawn.surely is (when == "never")
+    assert Drawn.calls[1] == (when == "within")
+
+
+@pytest.mark.parametrize("draws", ["at first", "in the end"])
+def test_who_asks_while_a_batch_is_being_made_is_told_what_was_before_it(draws):
+    """It has drawn already, or has not yet: nobody can tell, and both are given the same."""
+    may_go_on, is_in_it = threading.Event(), threading.Event()
+
+    def batches() -> Iterator[float]:
+        yield random.random()
+        drawn = [random.random()] if draws == "at first" else []
+        is_in_it.set()
+        may_go_on.wait(20)
+        yield from drawn or [random.random()]
+
+    drawn, made = Drawn(), list[float]()
+    drawn.begins()
+    thread = threading.Thread(target=lambda: made.extend(drawn.each(batches())))
+    thread.start()
+    assert is_in_it.wait(20)
+    drawn.takes(1)
+    now = global_random.take()
+    state = drawn.before(1) or now
+    may_go_on.set()
+    thread.join(20)
+    global_random.give(state)
+    assert [random.random()] == made[1:]

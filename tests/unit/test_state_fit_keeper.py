@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
+from tfrun.data import global_random
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.engine import commit, script_state, variable_values
 from tfrun.engine.variable_values import GLOBAL_SEED
@@ -133,3 +135,16 @@ def test_what_python_draws_in_a_step_is_drawn_again(monkeypatch, whole: bool) ->
     follows = np.random.rand()
     random_state.put_back(done.values["random"], done.arrays)
     assert np.random.rand() == follows != first
+
+
+def test_who_goes_on_in_an_epoch_keeps_what_the_generators_held_then() -> None:
+    """Data that it reads on may have drawn for later steps already, in another thread."""
+    then = random_state.take()
+    random.random()
+    keeper = FitKeeper(fitted(keras.optimizers.SGD()), None, [], FitPlan(), call=0)
+    keeper.epoch_begins(0, 2, then)
+    kept = keeper.state()
+    assert kept is not None
+    held = random_state.decode(kept.values["random"], kept.arrays)
+    assert global_random.are_equal(held, then)
+    assert not global_random.are_equal(held, random_state.take())

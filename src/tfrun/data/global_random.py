@@ -62,16 +62,19 @@ class Drawn:
     Attributes:
       any: some data has drawn something, in this run of the script or an earlier one. Then what
         is passed by has to be made again: what follows may depend on it.
-      surely: it was the data that did, and no step's Python in another thread meanwhile.
-      in_step: such a step runs.
+      surely: it was the data that did, and no Python that a step calls in another thread meanwhile.
+      calls: how often such Python was begun, and how much of it runs.
     """
 
     any: ClassVar[bool] = False
     surely: ClassVar[bool] = False
-    in_step: ClassVar[bool] = False
+    calls: ClassVar[tuple[int, int]] = (0, 0)
+    _counts: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
         self._before: deque[tuple[int, State]] = deque()
+        self._making: tuple[int, State] | None = None  # the batch that may draw just now
+        self._draws = False  # this data has drawn
         self._first = 0  # the number of the epoch's first batch
         self._after: State | None = None
         self._stop: int | None = None
@@ -87,24 +90,33 @@ class Drawn:
         for number in itertools.count(self._first):
             while (goes_on := self._goes_on) and number == self._stop:
                 goes_on.wait()
-            in_step, before = Drawn.in_step, take()
-            batch = next(batches, nothing)
-            if batch is nothing:
-                return
-            if not are_equal(before, take()):
-                self._before.append((number, before))
-                Drawn.any = True
-                Drawn.surely = Drawn.surely or not (in_step or Drawn.in_step)
+            calls, before = Drawn.calls, take()
+            # Who asks while the batch is being made may find that it has drawn in part.
+            self._making = (number, before) if self._draws else None
+            try:
+                batch = next(batches, nothing)
+                if batch is nothing:
+                    return
+                if not are_equal(before, take()):
+                    self._before.append((number, before))
+                    Drawn.any = self._draws = True
+                    Drawn.surely = Drawn.surely or (Drawn.calls == calls and not calls[1])
+            finally:
+                self._making = None
             yield batch
 
     def before(self, step: int) -> State | None:
         """What they held before anything was drawn for `step` of this epoch, or a later one.
 
         None where nothing has been: then it is what they hold now. What else was drawn since then,
-        by a callback during the epoch, is drawn again.
+        by a callback during the epoch, is drawn again. Take what they hold before you ask: the
+        thread that reads may begin to draw meanwhile.
         """
-        noted = (state for number, state in list(self._before) if number >= self._first + step)
-        return self._after or next(noted, None)
+        if self._after is not None:
+            return self._after
+        making = self._making
+        noted = [*self._before, *([making] if making is not None else [])]
+        return next((state for number, state in noted if number >= self._first + step), None)
 
     def takes(self, step: int) -> None:
         """Nobody will ask for a step before this one."""
@@ -114,7 +126,20 @@ class Drawn:
     def ends(self, steps: int) -> None:
         """The epoch has had so many steps; validation may come, and draw."""
         self._first += steps
-        self._after = self.before(0) or take()
+        now = take()
+        self._after = self.before(0) or now
+
+    @staticmethod
+    @contextmanager
+    def not_by_data() -> Iterator[None]:
+        """While it lasts, Python runs that a step calls, and may draw."""
+        with Drawn._counts:
+            Drawn.calls = Drawn.calls[0] + 1, Drawn.calls[1] + 1
+        try:
+            yield
+        finally:
+            with Drawn._counts:
+                Drawn.calls = Drawn.calls[0], Drawn.calls[1] - 1
 
     @contextmanager
     def stops_at(self, step: int) -> Iterator[None]:

@@ -129,15 +129,8 @@ class CallsInTurn(Calls):
         return self._sum_of([copy.numpy() for copy in self.turns.apart(variable)])
 
     def mean_of_replicas(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The mean over all replicas of all workers.
-
-        Args:
-          values: what each here has, between two steps; in a step what this one has.
-        """
-        if tf.executing_eagerly():
-            return self._sum_of([value.numpy() for value in values]) / self.turns.total
-        (total,) = self.all_reduce(Sum(tensors=values))
-        return total / self.turns.total
+        """The mean of what all replicas of all workers have; between two steps."""
+        return self._sum_of([value.numpy() for value in values]) / self.turns.total
 
     def _sum_of(self, arrays: Sequence[np.ndarray]) -> tf.Tensor:
         if self.joins is not None:  # it stands apart, with some of the replicas: nobody adds theirs

@@ -44,12 +44,14 @@ class SynchronousStrategy:
 
     Attributes:
       step_logs: what Keras's logs of one step hold. "local" is this worker's own value, which
-        costs nothing; "global" is what one worker would log, in one small collective. Read when
-        a training function is traced. Logs of an epoch are always those of the whole data.
+        costs nothing; "global" is what one worker would log, in one small collective. Logs of an
+        epoch are always those of the whole data.
+      whole_logs: the newest step's, where they are global.
       stepping: refers to the model whose step has been run last, or traced; None for none.
     """
 
     step_logs: Literal["local", "global"] = "local"
+    whole_logs: Any = None
     stepping: weakref.ref | None = None
 
     @property

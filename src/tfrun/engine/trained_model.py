@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from keras import StatelessScope, tree
+from keras import tree
 
-from tfrun.engine import replica, step_clock, step_losses
-from tfrun.engine.variable_values import read
+from tfrun.engine import replica
 
 _BUILD_FIRST = "_tfrun_build_first"
 _RESUMED_LOGS = "_tfrun_resumed_logs"
@@ -30,8 +29,8 @@ def builds_first(model) -> bool:
     return getattr(model, _BUILD_FIRST, False)
 
 
-def mean_of_logs(local, strategy):
-    """The mean over the workers of every number in `local`, in one collective.
+def mean_of_logs(local: Any, strategy: Any) -> Any:
+    """The mean over the replicas of every number in `local`, in one collective; between two steps.
 
     Args:
       local: a nested structure of numbers and tensors, of the same shapes on all workers. Of what
@@ -39,74 +38,52 @@ def mean_of_logs(local, strategy):
       strategy: one of tfrun's strategies. All workers must call this.
 
     Returns:
-      The same structure of tensors; `local` itself when there is one worker.
+      The same structure of tensors; `local` itself when there is one worker, or when it is the mean
+      already.
     """
-    leaves = [
-        tf.constant(leaf, tf.float64) if isinstance(leaf, float) else tf.convert_to_tensor(leaf)
-        for leaf in tree.flatten(local)
-    ]
-    turns, in_step = replica.turns_of(strategy), not tf.executing_eagerly()
-    returned = turns.returned_with(local) if turns and not in_step else []
-    if not leaves or not (turns or strategy.extended._in_multi_worker_mode()):
+    turns = replica.turns_of(strategy)
+    if local is strategy.whole_logs or not tree.flatten(local):
         return local
+    if turns is None:
+        if not strategy.extended._in_multi_worker_mode():
+            return local
+        own = packed(tree.flatten(as_tensors(local)))
+        means = strategy.reduce(tf.distribute.ReduceOp.MEAN, own, axis=None)
+    else:
+        # What each has alike, too: a mean over workers would be rounded by their number.
+        returned = turns.returned_with(local) or [local] * len(turns.held)
+        each = [packed(tree.flatten(as_tensors(one))) for one in returned]
+        means = strategy.extended._host_calls.mean_of_replicas(each)
+    return split_like(as_tensors(local), means)
+
+
+def as_tensors(local: Any) -> Any:
+    """The same structure, of tensors."""
+
+    def tensor(leaf: Any) -> tf.Tensor:
+        is_float = isinstance(leaf, float)
+        return tf.constant(leaf, tf.float64) if is_float else tf.convert_to_tensor(leaf)
+
+    return tree.map_structure(tensor, local)
+
+
+def packed(leaves: Sequence[tf.Tensor]) -> tf.Tensor:
+    """All numbers in a row, shape [n], float64 where any of them is that, else float32."""
     dtype = tf.float64 if any(leaf.dtype == tf.float64 for leaf in leaves) else tf.float32
-    packed = _packed(leaves, dtype)
-    reduce = functools.partial(strategy.reduce, tf.distribute.ReduceOp.MEAN, packed, axis=None)
-    if turns:
-        each = [_packed(tree.flatten(one), dtype) for one in returned]
-        if not each:  # what each has alike: a mean over workers would be rounded by their number
-            each = [packed] if in_step else [packed] * len(turns.held)
-        reduce = functools.partial(strategy.extended._host_calls.mean_of_replicas, each)
-    clock = step_clock.of(strategy)
-    if clock is None or not tf.inside_function() or step_clock.is_xla():
-        means = reduce()
-    else:  # a part of a step
-        means = step_clock.timed(clock.times.waited_for_logs, [packed], reduce)
-    parts = tf.split(means, [tf.size(leaf) for leaf in leaves])
+    return tf.concat([tf.reshape(tf.cast(leaf, dtype), [-1]) for leaf in leaves], 0)
+
+
+def split_like(like: Any, row: tf.Tensor) -> Any:
+    """A structure of tensors as `like`, whose numbers are those of a row."""
+    leaves = tree.flatten(like)
+    parts = tf.split(row, [tf.size(leaf) for leaf in leaves])
     return tree.pack_sequence_as(
-        local,
+        like,
         [
             tf.cast(tf.reshape(part, tf.shape(leaf)), leaf.dtype)
             for part, leaf in zip(parts, leaves, strict=True)
         ],
     )
-
-
-def _packed(leaves, dtype):
-    return tf.concat([tf.reshape(tf.cast(leaf, dtype), [-1]) for leaf in leaves], 0)
-
-
-def logs_of_all(local, strategy):
-    """The logs of a step, as one worker has them: metrics from what all have counted together.
-
-    A mean of the workers' values would be another number where they have counted different numbers
-    of samples, or where a metric is no mean (AUC). What is no metric's is the mean over workers.
-
-    Args:
-      local: this worker's logs.
-      strategy: one of tfrun's strategies. All workers must call this.
-    """
-    model = strategy.stepping and strategy.stepping()
-    names = step_losses.metrics_among(model, local) if model and isinstance(local, dict) else set()
-    counted = [v for v in model.metrics_variables if _adds_up(v)] if names else []
-    if not counted:
-        return mean_of_logs(local, strategy)
-    # Those that this part of the graph has assigned: a worker's replicas in turn are one each.
-    counts = [strategy.experimental_local_results(v._value) for v in counted]
-    parts = strategy.num_replicas_in_sync // len(counts[0])
-    here = [tf.cast(tf.add_n([read(one) for one in each]), tf.float64) for each in counts]
-    logs, totals = mean_of_logs((local, [total * parts for total in here]), strategy)
-    values = [tf.cast(total, v.dtype) for v, total in zip(counted, totals, strict=True)]
-    with StatelessScope(state_mapping=list(zip(counted, values, strict=True))):
-        found = model.get_metrics_result()
-    return in_place_of(logs, names, found)
-
-
-def _adds_up(variable) -> bool:
-    """Whether a metric's variable is the sum of what the replicas have counted."""
-    value = variable._value
-    is_apart = isinstance(value, tf.distribute.DistributedValues)
-    return is_apart and variable.aggregation == "sum" and variable.synchronization == "on_read"
 
 
 def in_place_of(logs: dict[str, Any], names, found: dict[str, Any]) -> dict[str, Any]:

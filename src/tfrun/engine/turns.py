@@ -184,7 +184,7 @@ class Turns:
                 return False
             self._making = self.held
             self._meeting.all_wait()
-            if making == 1 and self._drawn is not None:
+            if making == 1 and self._drawn is not None and not Drawn.surely:
                 self._random = RandomInTurn(1, self._drawn)
             if self._random is not None:
                 self._random.join(len(self.held) - making)
@@ -247,7 +247,7 @@ class Turns:
         began, self.waited, self._meeting = time.perf_counter(), 0.0, self._alone
         self._begun = []
         if script_state.calls_python:
-            self._drawn, Drawn.in_step = global_random.take(), True
+            self._drawn = global_random.take()
         try:
             result = traced(one)
             if self._later:
@@ -257,7 +257,6 @@ class Turns:
             result = self._fail(error)
         finally:
             self.seconds = None if is_new else time.perf_counter() - began - self.waited
-            Drawn.in_step = False
             if not self._later:
                 self._meeting = None
         self._returned = [result]
@@ -271,7 +270,6 @@ class Turns:
         # What the thread that reads draws meanwhile would be taken back with what a step draws.
         draws = script_state.calls_python and not Drawn.surely
         self._random = RandomInTurn(len(self.held)) if draws else None
-        Drawn.in_step = draws
         self._meeting, self._failure = Meeting(len(self.held), self._start, self._wake), None
         calls = [
             thread.submit(functools.partial(self._call, place, functools.partial(step, one)))
@@ -292,7 +290,7 @@ class Turns:
         """
         later, self._later = self._later, []  # nobody comes any more: all have gone on
         wait(later)
-        self._meeting, Drawn.in_step = None, False
+        self._meeting = None
         if self._random is not None:
             self._random.all_are_done()
         self._random = None

@@ -137,6 +137,10 @@ def _without_effect(
     if job.communication in ("ring", "nccl") and job.overlap == "on":
         why = f"--communication {job.communication} is TensorFlow's, which overlaps as it likes"
         yield "overlap", why, "Use --communication host, or leave out --overlap"
+    elif job.overlap == "on" and most > 1 and (job.replicas or by_default(job)):
+        why = "a worker that may hold several replicas adds up when the last of them is done"
+        fix = "Leave out --overlap, or --replicas, --in-place and MIN in -n MIN:MAX"
+        yield "overlap", why, fix
     if job.checkpoint_every == "off":
         for option in ("keep", "checkpoint_dir"):
             fix = f"Leave out --{option.replace('_', '-')}, or --checkpoint-every off"

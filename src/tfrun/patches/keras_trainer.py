@@ -27,7 +27,8 @@ from tfrun.engine import (
     trained_model,
 )
 from tfrun.engine.gradient_sums import check_scope
-from tfrun.engine.trained_model import in_place_of, is_repaired, logs_of_all, mean_of_logs
+from tfrun.engine.step_logs import StepLogs
+from tfrun.engine.trained_model import in_place_of, is_repaired, mean_of_logs
 from tfrun.job.errors import TfrunError
 from tfrun.ps import server_strategy
 from tfrun.ps.errors import not_everywhere
@@ -116,7 +117,7 @@ def _of_any_size(leaf):
 
 
 def reduce_logs(original):
-    """The logs of a step: this worker's own, or those of all replicas in one collective.
+    """The logs of a step are this worker's own; those of all are made beside it (step_logs.py).
 
     Keras reduces each value of the logs in a collective of its own (about 1 ms each, every step).
     The logs of an epoch do not come from these: Keras reads the metrics themselves, and those
@@ -126,8 +127,7 @@ def reduce_logs(original):
     def reduce_per_replica(values, strategy, reduction):
         if not is_repaired(strategy) or reduction not in ("auto", "mean"):
             return original(values, strategy, reduction)
-        local = tree.map_structure(lambda leaf: _local_mean(leaf, strategy), values)
-        return local if strategy.step_logs == "local" else logs_of_all(local, strategy)
+        return tree.map_structure(lambda leaf: _local_mean(leaf, strategy), values)
 
     return reduce_per_replica
 
@@ -230,6 +230,17 @@ def count_executions(original):
         if counted is not None:
             return counted.function(self, step_function)
         return make() if self.steps_per_execution == 1 else multi_step_function.counted(self, make)
+
+    return _make_function
+
+
+def see_logs_of_all(original):
+    """What a step returns is of all replicas where a callback looks at it."""
+
+    def _make_function(self, step_function):
+        made = original(self, step_function)
+        has_logs = step_function in (self.train_step, self.test_step)
+        return StepLogs(made, self) if has_logs and is_repaired(self.distribute_strategy) else made
 
     return _make_function
 

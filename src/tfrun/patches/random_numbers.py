@@ -23,6 +23,7 @@ import tensorflow as tf
 from keras.src.random.seed_generator import SeedGenerator
 from tensorflow.python.framework import tensor_util
 
+from tfrun.data.global_random import Drawn
 from tfrun.engine import replica, same_draws, script_state
 from tfrun.engine.script_lines import TFRUN, asked_by, at_script_line
 from tfrun.job.errors import TfrunError
@@ -231,6 +232,7 @@ def watch_python(original):
             script_state.note_python()
             if run.tells:
                 func = same_draws.watched(func, at_script_line())
+            func = Drawn.not_by_data()(func)
         return original(func, *args, **kwargs)
 
     return _internal_py_func

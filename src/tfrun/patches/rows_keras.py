@@ -273,7 +273,9 @@ TRAINER = (
     ),
     Patch(
         targets={
-            f"{_BASE}._make_function": "keras_trainer:count_executions",
+            f"{_BASE}._make_function": (
+                "keras_trainer:count_executions keras_trainer:see_logs_of_all"
+            ),
             f"{_BASE}._autoconvert_optionals": "keras_trainer:count_steps",
         },
         issue="`steps_per_execution` is a constant in the graph: a call would go beyond the end of "

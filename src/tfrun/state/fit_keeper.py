@@ -94,14 +94,22 @@ class FitKeeper(Keeper):
 
     # --- what happens in `fit` ---------------------------------------------------------------
 
-    def epoch_begins(self, epoch: int, step: int = 0) -> None:
-        """All callbacks have seen the epoch begin; `step` of its steps are done already."""
+    def epoch_begins(
+        self, epoch: int, step: int = 0, random: random_state.State | None = None
+    ) -> None:
+        """All callbacks have seen the epoch begin.
+
+        Args:
+          epoch: its number.
+          step: so many of its steps are done already.
+          random: what the generators held then; None for what they hold now.
+        """
         self.place = self.place._replace(epoch=epoch, step=step)
         self.trained, self.began = False, True
         self._release()
         # Until a step is made: data that is passed by draws, Keras draws the order of the epoch's
         # batches before its first step, and tracing that draws the seeds of what it makes.
-        self._held_random = random_state.take()
+        self._held_random = random or random_state.take()
         self._look_at_variables()
 
     def callbacks_see_step(self) -> None:
@@ -236,10 +244,8 @@ class FitKeeper(Keeper):
         step_random: random_state.State | None = None,
     ) -> random_state.State:
         """What the global generators held when these steps of the epoch had their batches."""
-        drawn = self._plan.drawn.before(step - self.ahead)
-        if before is not None:
-            return drawn or before.random
-        return drawn or step_random or random_state.take()
+        now = before.random if before is not None else step_random or random_state.take()
+        return self._plan.drawn.before(step - self.ahead) or now
 
     def iterations(self) -> int:
         """Steps of the optimizer, for people."""

@@ -21,7 +21,7 @@ from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import finished_calls, kept_outside, leave_round, snapshot
+from tfrun.state import finished_calls, kept_outside, leave_round, random_state, snapshot
 from tfrun.state.callback_state import acts_before_steps, append_to_logs
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
@@ -164,8 +164,12 @@ class FitSession(StayingSession):
             self._go_on(keeper, kept)
         if not before:
             with self.changing:
-                began = kept is not None and kept.values["began"]
-                keeper.epoch_begins(epoch, kept.place.step if kept and began else 0)
+                if kept is None or not kept.values["began"]:
+                    keeper.epoch_begins(epoch)
+                    return
+                # What they hold now is not that where the data of who stays has drawn ahead.
+                random = random_state.decode(kept.values["random"], kept.arrays)
+                keeper.epoch_begins(epoch, kept.place.step, random)
 
     def _go_on(self, keeper: FitKeeper, kept: Snapshot) -> None:
         self._was_restored = self._goes_on is None or not self._goes_on.stayed

@@ -20,9 +20,14 @@ def encode(state: State, arrays: dict[str, NDArray]) -> Any:
     return snapshot.encode(list(state), arrays, "random")
 
 
+def decode(encoded: Any, arrays: dict[str, NDArray]) -> State:
+    """Returns what was encoded."""
+    return tuple(snapshot.decode(encoded, arrays))
+
+
 def put_back(encoded: Any, arrays: dict[str, NDArray]) -> None:
     """Has the generators go on from an encoded state."""
-    global_random.give(snapshot.decode(encoded, arrays))
+    global_random.give(decode(encoded, arrays))
 
 
 @contextlib.contextmanager

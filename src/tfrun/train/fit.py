@@ -173,7 +173,7 @@ def _fit(
             _set_callbacks(call, arrange(given, steps.executed))
         reads = callback_kinds.reads_batch_logs(given)
         reads |= callback_kinds.acts_on_batches(given, callback_kinds.TEST_BATCH)
-        with plan.runs(), _logs_of_replicas(model, reads, "train_function", "test_function"):
+        with plan.runs(), _logs_of_replicas(model, reads):
             return original(*call.args, **call.kwargs)
     mine = [
         callback_kinds.acts_on_batches(given, callback_kinds.TRAIN_BATCH),
@@ -206,7 +206,7 @@ def _fit(
     _set_callbacks(call, arrange(callbacks, steps.executed))
     forget_functions(model)
     scope = "global" if global_logs or test else "local"
-    with plan.runs(), _step_logs(model, strategy, scope, "train_function", "test_function"):
+    with plan.runs(), _step_logs(strategy, scope):
         return original(*call.args, **call.kwargs)
 
 
@@ -281,7 +281,7 @@ def _run_loop(
     if strategy is None:
         given = _flat(kwargs.get("callbacks"))
         reads = callback_kinds.acts_on_batches(given, batch_hooks)
-        with _logs_of_replicas(model, reads, "test_function"):
+        with _logs_of_replicas(model, reads):
             return original(model, *args, **kwargs), None
     if in_local_mode():
         with alone(model):
@@ -304,7 +304,7 @@ def _run_loop(
     _set_callbacks(call, callbacks)
     logs = contextlib.nullcontext()
     if batch_hooks is callback_kinds.TEST_BATCH:
-        logs = _evaluating(model, strategy, decides)
+        logs = _step_logs(strategy, "global" if decides else "local")
     with logs, progress.as_before(), errors.coded_sharding():
         return original(*call.args, **call.kwargs), strategy
 
@@ -336,41 +336,19 @@ def _verbose(call: inspect.BoundArguments) -> Any:
 
 
 @contextlib.contextmanager
-def _step_logs(model: keras.Model, strategy: Any, scope: str, *functions: str) -> Iterator[None]:
-    """Makes the logs of each step "local" or "global", and the model's `functions` with them.
-
-    The strategy reads `step_logs` while a function is traced, so a function that was made
-    for the other scope has to go; the same on all workers, or their collectives do not match.
-    """
+def _step_logs(strategy: Any, scope: str) -> Iterator[None]:
+    """Makes the logs of each step "local" or "global", on all workers alike."""
     before = strategy.step_logs
-    strategy.step_logs = scope
-    for function in functions:
-        if _logs_of(model, function) != scope:
-            setattr(model, function, None)
-        setattr(model, f"_tfrun_logs_of_{function}", scope)
+    strategy.step_logs, strategy.whole_logs = scope, None
     try:
         yield
     finally:
-        strategy.step_logs = before
+        strategy.step_logs, strategy.whole_logs = before, None
 
 
-def _logs_of_replicas(
-    model: keras.Model, are_read: bool, *functions: str
-) -> contextlib.AbstractContextManager:
+def _logs_of_replicas(model: keras.Model, are_read: bool) -> contextlib.AbstractContextManager:
     """The logs of each step of the only worker: those of all its replicas, where they are read."""
     strategy = model.distribute_strategy
     if not are_read or replica.turns_of(strategy) is None:
         return contextlib.nullcontext()
-    return _step_logs(model, strategy, "global", *functions)
-
-
-def _logs_of(model: keras.Model, function: str) -> str:
-    return getattr(model, f"_tfrun_logs_of_{function}", "local")
-
-
-def _evaluating(
-    model: keras.Model, strategy: Any, reads_logs: bool
-) -> contextlib.AbstractContextManager:
-    """The logs of each batch of an `evaluate`; what gives global ones already is not made anew."""
-    is_global = reads_logs or _logs_of(model, "test_function") == "global"
-    return _step_logs(model, strategy, "global" if is_global else "local", "test_function")
+    return _step_logs(strategy, "global")

@@ -174,7 +174,7 @@ class FitPlan:
         plan.exact, plan.begins, plan.validation = self.exact, self.begins, self.validation
         iterator = self.iterator or self.reads_on
         if iterator is not None and not iterator.is_exact:
-            plan.reads_on, plan.passes = iterator, self.passes
+            plan.reads_on, plan.passes, plan.drawn = iterator, self.passes, self.drawn
 
     @contextlib.contextmanager
     def runs(self) -> Iterator[None]:
