@@ -8,6 +8,8 @@
 # make test-options  each option of the command line, alone and beside every other one
 # make test-gpu    jobs on a machine with an NVIDIA GPU
 # make bench       run the benchmarks on a quiet machine; results in bench/results
+# make docs        build the site of the documentation into site; it can be read without a network
+# make wheel       build what is published into dist, and check it
 # make tree        write the file tree into docs/tree.md
 # make clean       remove what the targets above have made
 #
@@ -22,7 +24,7 @@ SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13)
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
 	"$$p" -c '$(SUPPORTED)' 2>/dev/null && echo "$$p" && exit; done; echo python3)
 
-.PHONY: train test test-nets test-deaths test-scripts test-options test-hosts test-gpu bench tree clean
+.PHONY: train test test-nets test-deaths test-scripts test-options test-hosts test-gpu bench docs wheel tree clean
 
 train: $(VENV)/.installed-train
 	$(BIN)/tfrun -n 2 examples/digits.py $(ARGS)
@@ -55,11 +57,21 @@ test-gpu: $(VENV)/.installed-test
 bench: $(VENV)/.installed-train
 	$(BIN)/python bench
 
+docs: $(VENV)/.installed-test
+	$(BIN)/mkdocs build --strict
+
+wheel: $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build check-wheel-contents twine
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+
 tree:
 	$(PYTHON) docs/tree.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist site
 
 # The stamps: installing again is only needed when the dependencies have changed.
 $(VENV)/.installed-train: pyproject.toml $(BIN)/python

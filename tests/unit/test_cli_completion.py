@@ -30,11 +30,13 @@ def test_the_verb_is_found(words: str, at: str, verb: list[str], left: str) -> N
 
 def test_verbs_and_their_options_are_completed(jobs: Jobs) -> None:
     wanted = {
-        ("tfrun tu", 1): "plain,tune\nfile,tu\n",
+        ("tfrun tu", 1): "plain,tune\nplain,tuesday.py\n",
+        ("tfrun train", 1): "file,train\n",
         ("tfrun --hang", 1): "plain,--hang-timeout\n",
         ("tfrun tune --st", 2): "plain,--start\nplain,--steps\n",
         ("tfrun render kubernetes --names", 3): "plain,--namespace\n",
     }
+    jobs.script("", "tuesday.py")
     for (words, at), told in wanted.items():
         asked = {"_TFRUN_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(at)}
         done = jobs.run(env=asked, timeout=30)

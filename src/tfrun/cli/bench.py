@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfrun.cli.params import DIRECTORY, SECONDS, context
+from tfrun.cli.params import DIRECTORY, FILE, SECONDS, context
 from tfrun.cli.shared_options import new_folder, reporter, say
 from tfrun.job import start_checks
 from tfrun.job.errors import UsageError
@@ -52,9 +52,7 @@ EPILOG = "Every other option of tfrun goes to the jobs by its environment variab
     "--batch", type=click.IntRange(min=1), default=64, help="Samples per worker and step."
 )
 @click.option("--steps", type=click.IntRange(min=1), default=30, help="Number of timed steps.")
-@click.option(
-    "--plot", metavar="FILE", help="Where to draw, as PNG.  [default: <run-dir>/bench.png]"
-)
+@click.option("--plot", **FILE, help="Where to draw, as PNG.  [default: <run-dir>/bench.png]")
 @click.option("--timeout", **SECONDS, default=600.0, help="How long each job may take.")
 @click.option(
     "--remember/--forget",
@@ -62,7 +60,7 @@ EPILOG = "Every other option of tfrun goes to the jobs by its environment variab
     help="Keep the fastest settings for later jobs of as many workers on these machines.",
 )
 @click.option("--run-dir", **DIRECTORY, help="Where the jobs write.  [default: tfrun-runs/bench]")
-@click.option("--json", "json_file", metavar="FILE", help="Write the report there too.")
+@click.option("--json", "json_file", **FILE, help="Write the report there too.")
 def bench(
     *,
     workers: int | None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfrun.cli.host_options import stated_hosts
-from tfrun.cli.params import DIRECTORY, context
+from tfrun.cli.params import DIRECTORY, FILE, context
 
 if TYPE_CHECKING:
     from tfrun.tools.doctor.examine import Examination
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command(context_settings=context("doctor"))
 @click.option("-H", "--hosts", metavar="A,B", help="Hosts over SSH.  [default: this machine]")
-@click.option("--hostfile", metavar="FILE", help="A file with a host on each line.")
+@click.option("--hostfile", **FILE, help="A file with a host on each line.")
 @click.option(
     "--remote-python", metavar="PATH", help="Python on the hosts.  [default: the same path as here]"
 )

@@ -6,16 +6,31 @@ import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfrun.cli.params import context
+from tfrun.cli.params import context, directories
 from tfrun.job import run_dir
 from tfrun.job.errors import UsageError
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 RUNS = Path("tfrun-runs")
 EPILOG = "RUN is a run directory, or its name in tfrun-runs; by default the newest one there."
+
+
+def named_so(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """What a shell may complete as a run: the names in tfrun-runs, or another directory."""
+    from click.shell_completion import CompletionItem
+
+    runs = run_dir.runs(RUNS) if RUNS.is_dir() else []
+    names = [CompletionItem(run.name) for run in runs if run.name.startswith(begun)]
+    return names or directories(ctx, param, begun)  # of both, bash would only take the second
+
+
+RUN: dict[str, Any] = {"metavar": "[RUN]", "required": False, "shell_complete": named_so}
 
 
 def about_run(verb: Callable[..., int]) -> click.Command:
@@ -25,7 +40,7 @@ def about_run(verb: Callable[..., int]) -> click.Command:
     def on_run(run: str | None, **options: Any) -> int:
         return verb(found(run), **options)
 
-    stated = click.argument("run", metavar="[RUN]", required=False)(on_run)
+    stated = click.argument("run", **RUN)(on_run)
     return click.command(context_settings=context(verb.__name__), epilog=EPILOG)(stated)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tfrun.cli.find_run import RUN
 from tfrun.cli.params import context
 from tfrun.job import run_dir
 from tfrun.job.errors import UsageError
@@ -28,7 +29,7 @@ EPILOG = (
 @click.option(
     "--json", "as_json", is_flag=True, envvar="TFRUN_LEDGER_JSON", help="Print the report as JSON."
 )
-@click.argument("run", metavar="[RUN]", required=False)
+@click.argument("run", **RUN)
 def ledger(*, run: str | None, as_json: bool) -> int:
     """Prove that a run trained on every sample exactly once."""
     folder = Path(run) if run is not None else run_dir.newest(Path("tfrun-runs"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfrun.cli.job_variables import of_a_job, unknown
-from tfrun.cli.params import DIRECTORY, SECONDS, Number, context
+from tfrun.cli.params import DIRECTORY, FILE, SCRIPT_ARGUMENTS, SECONDS, Number, context
 from tfrun.job.errors import TfrunError
 from tfrun.job.settings import leave_outer_job
 from tfrun.job.spec import (
@@ -46,6 +46,7 @@ VERBS = {
     "bench": "Measure all-reduces and scaling between workers, and say what to use.",
     "doctor": "Is this machine, or are these, fit to train? Says what is wrong, and the fix.",
     "drill": "Run a script undisturbed, then under faults, and compare.",
+    "env": "Print what a bug report needs: versions, machine, GPUs, variables.",
     "join": "Have this machine take part in a job of `serve`.",
     "ledger": "Prove that a run trained on every sample exactly once.",
     "logs": "Show what the workers of a job have printed.",
@@ -68,8 +69,13 @@ def first_words(begun: str) -> list[CompletionItem]:
     """What a shell may complete where a script stands: a verb, or a file."""
     from click.shell_completion import CompletionItem
 
-    found = [CompletionItem(verb) for verb in VERBS if verb.startswith(begun)]
-    return [*found, CompletionItem(begun, type="file")]
+    found = [verb for verb in VERBS if verb.startswith(begun)]
+    if not found:
+        return [CompletionItem(begun, type="file")]
+    # Asked for files, bash forgets all other words: they are named here.
+    there = sorted(p for p in Path().glob(f"{begun}*") if not p.name.startswith("."))
+    files = (f"{path}/" if path.is_dir() else str(path) for path in there)
+    return [CompletionItem(word) for word in (*found, *files)]
 
 
 def verb_of(environment: MutableMapping[str, str]) -> list[str]:
@@ -118,8 +124,8 @@ class _Command(click.Command):
     help="Number of workers.  [default: 1, or all slots of the hosts]",
 )
 @click.option("-H", "--hosts", metavar="A,B:2", help="Hosts over SSH; after a colon, workers each.")
-@click.option("--hostfile", metavar="FILE", help="A file with a host on each line.")
-@click.option("--cluster", metavar="FILE", help="A cluster in JSON, with the tasks' addresses.")
+@click.option("--hostfile", **FILE, help="A file with a host on each line.")
+@click.option("--cluster", **FILE, help="A cluster in JSON, with the tasks' addresses.")
 @click.option(
     "--ps", type=click.IntRange(0, MAX_WORKERS), default=0, help="Number of parameter servers."
 )
@@ -293,17 +299,17 @@ class _Command(click.Command):
 @click.option("--ledger", is_flag=True, help="Record which samples each step consumes.")
 @click.option(
     "--tls-cert",
-    metavar="FILE",
+    **FILE,
     help="Certificate, in PEM: use TLS between the launcher and agents on a network.",
 )
-@click.option("--tls-key", metavar="FILE", help="Its private key, in PEM.")
+@click.option("--tls-key", **FILE, help="Its private key, in PEM.")
 @click.option("--page", is_flag=True, help="Print a link to the job's live page.")
 @click.option(
     "--plain", is_flag=True, help="Print plain lines, also on a terminal; no live display."
 )
 @click.option("--tensorboard", metavar="DIR", help="Write for TensorBoard, into DIR/<job>.")
 @click.argument("script", metavar="SCRIPT", shell_complete=lambda _c, _p, w: first_words(w))
-@click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
+@click.argument("script_args", **SCRIPT_ARGUMENTS)
 def run(**told) -> int:
     """Run a Keras 3 / TensorFlow 2 script on one worker or many."""
     from tfrun.cli import run as verb

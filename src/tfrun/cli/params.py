@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tfrun.job.errors import UsageError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 MOST = 1e9  # in seconds thirty years; clocks overflow far beyond
 
@@ -51,7 +54,32 @@ class Directory(click.ParamType):
         return value
 
 
-DIRECTORY: dict[str, Any] = {"type": Directory(), "metavar": "DIR"}
+def files(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Has a shell offer the files that begin so."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(begun, type="file")]
+
+
+def directories(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Has a shell offer the directories that begin so."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(begun, type="dir")]
+
+
+FILE: dict[str, Any] = {"metavar": "FILE", "shell_complete": files}
+DIRECTORY: dict[str, Any] = {
+    "type": Directory(),
+    "metavar": "DIR",
+    "shell_complete": directories,
+}
+SCRIPT_ARGUMENTS: dict[str, Any] = {
+    "nargs": -1,
+    "type": click.UNPROCESSED,
+    "metavar": "[ARGS]...",
+    "shell_complete": files,
+}
 SECONDS: dict[str, Any] = {"type": Number(min=0, min_open=True), "metavar": "SECONDS"}
 
 

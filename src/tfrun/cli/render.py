@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tfrun.cli.params import context
+from tfrun.cli.params import SCRIPT_ARGUMENTS, context, files
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.run_dir import safe_name
 from tfrun.job.spec import Program, WorkerRange
@@ -66,8 +66,8 @@ def render() -> None:
     help="Time to save before a pod is killed.",
 )
 @click.option("-m", "--module", is_flag=True, help="SCRIPT names a module, as in python -m.")
-@click.argument("script", metavar="SCRIPT")
-@click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
+@click.argument("script", metavar="SCRIPT", shell_complete=files)
+@click.argument("script_args", **SCRIPT_ARGUMENTS)
 def kubernetes(
     *,
     workers: str,

@@ -10,7 +10,7 @@ import click
 from tfrun.cli.host_options import any_cluster
 from tfrun.cli.main import options_of
 from tfrun.cli.main import run as whole
-from tfrun.cli.params import context
+from tfrun.cli.params import FILE, context
 from tfrun.cluster.address import parse_address
 from tfrun.cluster.cluster_spec import ROLES, TaskKey
 from tfrun.cluster.external_cluster import serves
@@ -29,7 +29,7 @@ OWN: list[click.Parameter] = [
     click.Option(["-n", "--workers"], metavar="N|MIN:MAX", help="Number of workers."),
     click.Option(
         ["--cluster"],
-        metavar="FILE",
+        **FILE,
         help="A cluster in JSON, of which this process is one task: with --role.",
     ),
     click.Option(["--role"], type=click.Choice(ROLES), help="The task's role in that cluster."),
@@ -49,7 +49,7 @@ OWN: list[click.Parameter] = [
     ),
     click.Option(
         ["--token-file"],
-        metavar="FILE",
+        **FILE,
         help="The job's secret; made when it is not there.  [default: <run-dir>/token]",
     ),
 ]

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from tfrun.cli.params import DIRECTORY, SECONDS
+from tfrun.cli.params import DIRECTORY, FILE, SECONDS, files
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import Program
@@ -39,9 +39,15 @@ def last_options(
             **DIRECTORY,
             help=f"Where the {one}s write.  [default: tfrun-runs/{verb}-<script>]",
         ),
-        click.option("--json", "json_file", metavar="FILE", help="Write the report there too."),
-        click.argument("script", metavar="SCRIPT"),
-        click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]..."),
+        click.option("--json", "json_file", **FILE, help="Write the report there too."),
+        click.argument("script", metavar="SCRIPT", shell_complete=files),
+        click.argument(
+            "script_args",
+            nargs=-1,
+            type=click.UNPROCESSED,
+            metavar="[ARGS]...",
+            shell_complete=files,
+        ),
     )
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:

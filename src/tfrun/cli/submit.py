@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tfrun.cli.params import DIRECTORY, context
+from tfrun.cli.params import DIRECTORY, SCRIPT_ARGUMENTS, context, files
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.spec import Program, WorkerRange
 from tfrun.job.start_checks import check_program
@@ -50,8 +50,8 @@ def submit() -> None:
 @click.option("--run-dir", **DIRECTORY, help="Where to write.  [default: tfrun-runs/<job>]")
 @click.option("--dry-run", is_flag=True, help="Only show the batch script.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT names a module, as in python -m.")
-@click.argument("script", metavar="SCRIPT")
-@click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
+@click.argument("script", metavar="SCRIPT", shell_complete=files)
+@click.argument("script_args", **SCRIPT_ARGUMENTS)
 def slurm(
     *,
     nodes: int,

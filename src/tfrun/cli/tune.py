@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tfrun.cli.params import Number, context, numbers_of_workers
+from tfrun.cli.params import FILE, Number, context, numbers_of_workers
 from tfrun.cli.shared_options import last_options, new_folder, reporter, say
 from tfrun.job import start_checks
 from tfrun.job.spec import Program, seed_or_drawn
@@ -45,7 +45,7 @@ GB = 10**9
     help="Numbers of workers for which to say what follows.",
 )
 @click.option(
-    "--plot", metavar="FILE", help="Where to draw the curve, as PNG.  [default: <run-dir>/tune.png]"
+    "--plot", **FILE, help="Where to draw the curve, as PNG.  [default: <run-dir>/tune.png]"
 )
 @last_options("tune", "job", seeds="all jobs")
 def tune(

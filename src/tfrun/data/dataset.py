@@ -31,20 +31,24 @@ _numbers = itertools.count()
 class Dataset:
     """Samples in global batches, the same ones on any number of workers and after any resume.
 
-    Made by `from_arrays`, `from_source`, …; all take these:
+    Made by `from_arrays`, `from_source`, …, which take:
 
-    Args:
-      batch_size: samples in a *global* batch, that of all workers together.
-      shuffle: give each epoch an order of its own, a permutation of all samples. It is a pure
-        function of (seed, epoch, step), costs no memory and is found in O(1) at any step.
-      seed: of the order and of random map functions.
-      on_error: "raise", or "skip" to leave out samples that cannot be read and count them in
-        `skipped`.
+    - `batch_size`: samples in a *global* batch, that of all workers together.
+    - `shuffle`: give each epoch an order of its own, a permutation of all samples. It is a pure
+      function of (seed, epoch, step), costs no memory and is found in O(1) at any step.
+    - `seed`: of the order and of random map functions.
+    - `on_error`: "raise", or "skip": leave out what cannot be read, and count it in `skipped`.
 
     Attributes:
       position: the next global batch of training. Set it to go on from there.
       samples: number of samples in an epoch.
       batch_size: samples in a global batch; the last one of an epoch may be shorter.
+
+    Example:
+        ```python
+        data = tfrun.Dataset.from_tfrecords("train-*", parse, batch_size=256, shuffle=True)
+        model.fit(data, epochs=3)
+        ```
     """
 
     def __init__(self, plan: ReadingPlan) -> None:
@@ -135,8 +139,7 @@ class Dataset:
           shard: of compressed files, as tf.data's `AutoShardPolicy`: "DATA", where every worker
             reads all and keeps its part of each batch, or "FILE", where each reads files of its
             own. Then which samples share a batch depends on the number of workers, batches differ
-            by a few samples, and if that number changes in the middle of an epoch, samples of it
-            may be left out or come twice.
+            by a few samples, and an epoch in which it changes may miss samples or repeat some.
 
         Raises:
           UsageError: TFRUN-601 (empty), TFRUN-603 (batch larger than the data), TFRUN-604 (no
@@ -144,11 +147,7 @@ class Dataset:
             (fewer files than workers) when it is read.
           TfrunError: TFRUN-605 where a file is cut off, or a record is damaged.
         """
-        if shard not in ("DATA", "FILE") or (shard == "FILE" and not compression):
-            what = f"shard={shard!r} is not for these files"
-            raise errors.bad_argument(
-                what, "Dataset.from_tfrecords, shard", 'compression and "FILE"'
-            )
+        errors.check_shard(shard, compression)
         paths = matching(files)
         if compression:
             source = compressed_records(paths, compression, shuffle, on_error, shard)
@@ -217,12 +216,7 @@ class Dataset:
     def _of(
         cls, source: Source, batch_size: int, shuffle: bool, seed: int, on_error: OnError
     ) -> Dataset:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            what = f"{batch_size!r} is not a number of samples"
-            raise errors.bad_argument(what, "tfrun.Dataset, batch_size", "a whole number from 1")
-        if on_error not in ("raise", "skip"):
-            what = f"{on_error!r} is not a way to deal with errors"
-            raise errors.bad_argument(what, "tfrun.Dataset, on_error", '"raise" or "skip"')
+        errors.check_arguments(batch_size, on_error)
         order = Order(samples=len(source), seed=seed, shuffle=shuffle)
         chosen = Tolerant(source) if on_error == "skip" else source
         return cls(ReadingPlan(source=chosen, order=order, batch=batch_size))
@@ -236,18 +230,27 @@ class Dataset:
           random: whether to pass `seed=`, an int64 tensor of shape [2] for `tf.random.stateless_*`
             that depends on the seed of the data, the epoch and the sample alone. By default, if
             `function` has a parameter of that name.
+
+        Raises:
+          TfrunError: TFRUN-608 where `function` fails for a sample, when that is read.
         """
         if random is None:
             random = "seed" in inspect.signature(function).parameters
-        stage = Stage(function=function, is_random=random)
-        return self._with(stages=(*self.plan.stages, stage))
+        return self._with(stages=(*self.plan.stages, Stage(function=function, is_random=random)))
 
     def prefetch(self, batches: int = 2) -> Dataset:
-        """Returns this dataset with so many batches of this worker read ahead: 0 or more."""
+        """Returns this dataset, reading ahead.
+
+        Args:
+          batches: how many of this worker's, 0 or more.
+        """
         return self._with(prefetch=batches)
 
     def with_batch_size(self, batch_size: int) -> Dataset:
-        """Returns this dataset in global batches of so many samples, from its beginning.
+        """Returns this dataset in batches of another size, from its beginning.
+
+        Args:
+          batch_size: samples in a global batch.
 
         Raises:
           UsageError: TFRUN-603 (batch larger than the data).
@@ -287,13 +290,7 @@ class Dataset:
 
     @position.setter
     def position(self, position: Position) -> None:
-        begin, end = self.plan.share(position.step, 0, 1)
-        if (
-            position.epoch < 0
-            or not 0 <= position.step < self.steps_per_epoch
-            or not 0 <= position.skip < end - begin
-            or (position.skip and self.is_by_file)
-        ):
+        if not self.plan.has(position) or (position.skip and self.is_by_file):
             raise errors.bad_argument(
                 f"{position} is not in the data",
                 "Dataset.position",
@@ -320,7 +317,7 @@ class Dataset:
         """Notes how far training has come."""
         self._position = position
 
-    def sample_ids(self, epoch: int, step: int, rank: int = 0, size: int = 1):
+    def sample_ids(self, epoch: int, step: int, rank: int = 0, size: int = 1) -> Any:
         """Returns the samples of a global batch, or of one worker's part of it, in order.
 
         Args:
@@ -330,7 +327,10 @@ class Dataset:
           size: number of workers.
 
         Returns:
-          int64 of shape [samples in the part]. Not with `shard="FILE"` (TFRUN-607).
+          int64 of shape [samples in the part].
+
+        Raises:
+          UsageError: TFRUN-607 with `shard="FILE"`.
         """
         if self.is_by_file:
             what = 'with shard="FILE" a batch has no place in an order of all samples'

@@ -228,3 +228,20 @@ def too_few_compressed_files(files: int, replicas: int) -> UsageError:
         fix='Write the data as more files, or leave `shard="FILE"` out: then every worker reads '
         "all files and keeps its part",
     )
+
+
+def check_arguments(batch_size: object, on_error: object) -> None:
+    """Raises TFRUN-607 where a dataset cannot be made with these."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        what = f"{batch_size!r} is not a number of samples"
+        raise bad_argument(what, "tfrun.Dataset, batch_size", "a whole number from 1")
+    if on_error not in ("raise", "skip"):
+        what = f"{on_error!r} is not a way to deal with errors"
+        raise bad_argument(what, "tfrun.Dataset, on_error", '"raise" or "skip"')
+
+
+def check_shard(shard: object, compression: str) -> None:
+    """Raises TFRUN-607 where records cannot be shared out in this way."""
+    if shard not in ("DATA", "FILE") or (shard == "FILE" and not compression):
+        what = f"shard={shard!r} is not for these files"
+        raise bad_argument(what, "Dataset.from_tfrecords, shard", 'compression and "FILE"')

@@ -106,6 +106,14 @@ class TfrunError(Exception):
       expected: what would have been right.
       fix: what to do now.
       exit_code: the exit code of a command that ends with this error.
+
+    Example:
+        ```python
+        try:
+            data = tfrun.Dataset.from_tfrecords("train-*", batch_size=256)
+        except tfrun.TfrunError as error:
+            print(error.code, error.fix)
+        ```
     """
 
     exit_code = 1

@@ -27,6 +27,12 @@ class World:
       is_chief: True on the one task that writes files: the chief, else worker 0.
       round: the number of the round (rendezvous), from 0.
       in_job: True when the process was started by tfrun or has a TF_CONFIG.
+
+    Example:
+        ```python
+        world = tfrun.world()
+        print(f"worker {world.rank} of {world.size}")
+        ```
     """
 
     rank: int = 0
@@ -43,7 +49,17 @@ class World:
 def world() -> World:
     """Returns this process's place in the job; alone in the world outside a job.
 
-    A successor that rehearses is alone, too, and no chief.
+    A process that gets ready to take a worker's place is alone, too, and no chief.
+
+    Returns:
+      A `World`. It may change when the job goes on with other workers: ask again where you need
+      it.
+
+    Example:
+        ```python
+        if tfrun.world().is_chief:
+            model.save("model.keras")
+        ```
     """
     here = place()
     if not settings().rehearses:

@@ -20,9 +20,7 @@ class ChiefOnly(StandIn):
     """Runs a callback on the chief alone; on the other workers it does nothing.
 
     `fit` puts Keras's own writers (ModelCheckpoint, BackupAndRestore, TensorBoard, CSVLogger, …)
-    into one by itself; use it for a callback of your own that writes, prints or sends something:
-
-        model.fit(data, callbacks=[tfrun.ChiefOnly(MyReport())])
+    into one by itself; use it for a callback of your own that writes, prints or sends something.
 
     Within its methods the model is the chief's own: `evaluate` and `predict` run on all the data
     given to them on the chief while the other workers wait at their next step, and leave the
@@ -40,6 +38,11 @@ class ChiefOnly(StandIn):
       TfrunError: TFRUN-505, from the callback's own method, when that asks for something that
         needs every worker: `fit`, `train_on_batch`, a collective of the strategy, another
         learning rate.
+
+    Example:
+        ```python
+        model.fit(data, callbacks=[tfrun.ChiefOnly(MyReport())])
+        ```
     """
 
     def __init__(self, callback: keras.callbacks.Callback) -> None:

@@ -142,8 +142,17 @@ def scaled_lr(
       batch: the global batch of this training; by default that of `fit`'s data.
       warmup_steps: steps of the optimizer in which the rate rises from `base` to its value.
 
+    Returns:
+      A `keras.optimizers.schedules.LearningRateSchedule`: takes the number of a step and gives its
+      rate, a scalar float32 tensor.
+
     Raises:
       UsageError: TFRUN-607, here, or when the rate is needed and the batch is not known.
+
+    Example:
+        ```python
+        optimizer = keras.optimizers.SGD(tfrun.scaled_lr(0.1, warmup_steps=500))
+        ```
     """
     if rule not in RULES:
         raise _invalid(f"{rule!r} is no rule", " or ".join(f'"{name}"' for name in RULES))

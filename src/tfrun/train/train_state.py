@@ -28,10 +28,6 @@ from tfrun.train.step_meter import StepMeter
 class TrainState:
     """The state of a custom loop, and how far it has come.
 
-        state = tfrun.TrainState(model=model, optimizer=optimizer)
-        for batch in state.steps(dataset, epochs=3):
-            train_step(batch)
-
     When a worker dies the script runs again from the top; this object then gives the model, the
     optimizer, metrics, objects and random generators their values back, and `steps` begins where
     the loop stood. Outside a tfrun job it keeps nothing and is an iterator with counters. Make it
@@ -49,6 +45,13 @@ class TrainState:
       UsageError: TFRUN-508 where there is no built model, no optimizer, or an object cannot say
         what it remembers.
       TfrunError: TFRUN-504, TFRUN-507 where the state does not fit the script that runs again.
+
+    Example:
+        ```python
+        state = tfrun.TrainState(model=model, optimizer=optimizer)
+        for batch in state.steps(dataset, epochs=3):
+            train_step(batch)
+        ```
     """
 
     def __init__(self, *, model: Any, optimizer: Any, metrics: Any = (), **objects: Any) -> None:

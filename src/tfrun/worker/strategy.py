@@ -42,6 +42,13 @@ def strategy(
     Raises:
       TfrunError: TFRUN-501 for an unknown kind, TFRUN-502 when no TPU answers, TFRUN-503 when the
         kind does not fit the job, TFRUN-201 to 206 when TF_CONFIG is malformed.
+
+    Example:
+        ```python
+        with tfrun.strategy().scope():
+            model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+            model.compile(optimizer="sgd", loss="mse")
+        ```
     """
     if kind != "auto" and kind not in _KINDS:
         expected = ", ".join(("auto", *_KINDS))

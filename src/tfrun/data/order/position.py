@@ -14,6 +14,11 @@ class Position:
       step: global batches of this epoch that are done.
       skip: samples at the beginning of the next one that are done too: the epoch was begun in
         batches of another size.
+
+    Example:
+        ```python
+        data.position = tfrun.Position(epoch=2)  # the next epoch that is trained is the third
+        ```
     """
 
     epoch: int = 0
@@ -22,12 +27,22 @@ class Position:
 
     @classmethod
     def of(cls, count: int, steps_per_epoch: int, skip: int = 0) -> Position:
-        """Returns the position after `count` steps in all, and `skip` samples."""
+        """Returns the position after so many steps.
+
+        Args:
+          count: steps from the beginning.
+          steps_per_epoch: global batches in an epoch.
+          skip: samples of the next global batch that are done as well.
+        """
         epoch, step = divmod(count, steps_per_epoch)
         return cls(epoch=epoch, step=step, skip=skip)
 
     def count(self, steps_per_epoch: int) -> int:
-        """Returns the steps from the beginning to here."""
+        """Returns the steps from the beginning to here.
+
+        Args:
+          steps_per_epoch: global batches in an epoch.
+        """
         return self.epoch * steps_per_epoch + self.step
 
     def next_epoch(self) -> Position:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfrun.data import errors
 from tfrun.data.order.permutation import Order
+from tfrun.data.order.position import Position
 from tfrun.data.order.shards import share_of_step, steps_per_epoch
 from tfrun.data.sources.source import Source, Tolerant
 
@@ -74,6 +75,12 @@ class ReadingPlan:
         except Exception as error:
             self.failures.append(error)
             raise
+
+    def has(self, position: Position) -> bool:
+        """Whether this is the place of a sample."""
+        begin, end = self.share(position.step, 0, 1)
+        in_order = position.epoch >= 0 and 0 <= position.step < self.steps
+        return in_order and 0 <= position.skip < end - begin
 
     def share(self, step: int, rank: int, total: int, skip: int = 0) -> tuple[int, int]:
         """Returns the positions of one replica's part of a batch; see `share_of_step`."""

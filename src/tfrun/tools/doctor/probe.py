@@ -12,7 +12,6 @@ import platform
 import resource
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,11 +28,11 @@ from tfrun.job.supported_versions import version_of
 from tfrun.job.version import __version__
 from tfrun.launcher.remote_agent import own_address
 from tfrun.process.python import usable_cores
+from tfrun.tools import nvidia
 from tfrun.tools.doctor import large_packets
 
 PREFIX = "tfrun-doctor "
 DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "numpy")
-NVIDIA_SECONDS = 15.0
 CONNECT_SECONDS = 10.0
 BACKLOG = 64
 JsonObject = dict[str, Any]
@@ -62,7 +61,7 @@ def facts(names: list[str], directory: str, run_dir: str) -> JsonObject:
             "open files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             "processes": resource.getrlimit(resource.RLIMIT_NPROC)[0],
         },
-        "gpus": _gpus(),
+        "gpus": nvidia.gpus(),
         "has_nvidia_driver": os.path.isdir("/proc/driver/nvidia"),  # noqa: PTH112
         "address": own_address(
             os.environ.get("SSH_CONNECTION", ""), [a["address"] for a in interfaces]
@@ -87,21 +86,6 @@ def _disk(wanted: str) -> JsonObject | None:
         there = there.parent
     found = _space(str(there))
     return found and {**found, "writable": os.access(there, os.W_OK | os.X_OK)}
-
-
-def _gpus() -> list[JsonObject]:
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(
-            query, capture_output=True, text=True, timeout=NVIDIA_SECONDS, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    keys = ("name", "driver", "memory")
-    return [
-        dict(zip(keys, (part.strip() for part in line.split(",")), strict=False))
-        for line in done.stdout.splitlines()
-    ]
 
 
 def _interfaces() -> list[JsonObject]:

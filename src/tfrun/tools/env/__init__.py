@@ -1,0 +1,1 @@
+"""`tfrun env`: what a bug report needs to know of this machine and of what is installed."""
