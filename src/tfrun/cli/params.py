@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tfrun.job.errors import UsageError
+from tfrun.storage.url import normal
 
 MOST = 1e9  # in seconds thirty years; clocks overflow far beyond
 
@@ -51,7 +52,15 @@ class Directory(click.ParamType):
         return value
 
 
+class CheckpointDirectory(Directory):
+    """A path, or the URL of a place in an object storage."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return normal(value, where="--checkpoint-dir")
+
+
 DIRECTORY: dict[str, Any] = {"type": Directory(), "metavar": "DIR"}
+CHECKPOINTS: dict[str, Any] = {"type": CheckpointDirectory(), "metavar": "DIR"}
 SECONDS: dict[str, Any] = {"type": Number(min=0, min_open=True), "metavar": "SECONDS"}
 
 
