@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "tree.md"
 ROOMS = (
     *("notebook", "cli", "tools", "launcher", "agent", "control", "observe"),
     *("worker", "patches", "train", "ps", "state", "engine", "data", "checkpoint"),
-    *("collective", "process", "cluster", "job"),
+    *("storage", "collective", "process", "cluster", "job"),
 )
 OTHERS = {
     "examples/": "scripts to start from",

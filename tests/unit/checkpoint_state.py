@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from tfrun.checkpoint.atomic_store import Store, Stored
+from tfrun.checkpoint.remote_store import RemoteStore
 
 SIZE = 1000  # numbers in an array
 
 
-def write(store: Store, step: int, size: int = SIZE) -> None:
+def write(store: Store | RemoteStore, step: int, size: int = SIZE) -> None:
     """Writes the checkpoint of a step."""
     arrays = {f"model/w{i}": np.full(size, step * 10 + i, np.float64) for i in range(3)}
     store.write(step, {"key": [0, 1, step], "history": {"loss": [step / 3]}}, arrays)

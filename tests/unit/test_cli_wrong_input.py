@@ -95,7 +95,7 @@ def test_the_spy_sees_processes(here: Jobs) -> None:
         (["--hang-timeout", "1e300", "train.py"], "TFRUN-105", "1e+300 is not"),
         (["--checkpoint-every", "0", "train.py"], "TFRUN-105", 'or "off" for never'),
         (["--checkpoint-dir", "train.py/saved", "train.py"], "TFRUN-701", "Not a directory"),
-        (["--checkpoint-dir", "gs://a/b", "train.py"], "TFRUN-105", "no path of a file system"),
+        (["--checkpoint-dir", "ftp://a/b", "train.py"], "TFRUN-105", "no URL that tfrun can use"),
         (["--run-dir", "s3://a/b", "train.py"], "TFRUN-105", "no path of a file system"),
         (["--checkpoint-dir", "x" * 300, "train.py"], "TFRUN-701", "File name too long"),
         (["--checkpoint-every", "9" * 5000, "train.py"], "TFRUN-105", "--checkpoint-every"),

@@ -20,11 +20,11 @@ MAX_LINES = 400
 ROOMS = (
     *("notebook", "cli", "tools", "launcher", "agent", "control", "observe"),
     *("worker", "patches", "train", "ps", "state", "engine", "data", "checkpoint"),
-    *("collective", "process", "cluster", "job"),
+    *("storage", "collective", "process", "cluster", "job"),
 )
 NO_TENSORFLOW = (
     *("notebook", "cli", "tools", "launcher", "agent", "control", "observe"),
-    *("collective", "process", "cluster", "job"),
+    *("storage", "collective", "process", "cluster", "job"),
 )
 IN_WORKERS = ("tfrun.tools.bench.worker",)  # of a room without TensorFlow, but run by workers
 

@@ -14,9 +14,11 @@ from typing import TypeVar
 
 from tfrun.checkpoint import claims, writable_directory
 from tfrun.checkpoint.claims import Claim
+from tfrun.checkpoint.remote_claims import RemoteClaim
 from tfrun.job.spec import JobSpec
 from tfrun.process import sigterm
 from tfrun.process.python import python_command
+from tfrun.storage.url import is_url
 
 MODULE = "tfrun.state.memory_to_disk"  # a process of its own: the agent goes on meanwhile
 LOOK_SECONDS = 0.1  # from look to look whether the agent of a job before has ended
@@ -34,10 +36,11 @@ class Memory:
         agent: its agent's name.
         """
         self._folder, self._spec = folder, spec
-        self._directory = Path(spec.checkpoint_dir) if spec.checkpoint_dir else None
-        if "TF_CONFIG" in os.environ:  # tasks that others have started share one directory
-            self._directory = None
-        self._claim = Claim(self._directory, agent) if self._directory else None
+        self._claim: Claim | RemoteClaim | None = None
+        if spec.checkpoint_dir and "TF_CONFIG" not in os.environ:  # their tasks share one directory
+            is_remote = is_url(spec.checkpoint_dir)
+            self._claim = RemoteClaim(spec.checkpoint_dir, agent) if is_remote else None
+            self._claim = self._claim or Claim(Path(spec.checkpoint_dir), agent)
         self._has_asked = False
 
     async def claim(self, tell: Callable[[str], object]) -> None:
@@ -46,15 +49,15 @@ class Memory:
         Args:
           tell: tells a person who is waited for.
         """
-        if self._has_asked or self._directory is None:
+        if self._has_asked or (mine := self._claim) is None:
             return
         self._has_asked, told = True, False
         loop = asyncio.get_running_loop()
         until = loop.time() + claims.longest_wait(self._spec.timeouts)
         with contextlib.suppress(OSError):  # the chief tells that it cannot be used
-            while not await self._ask(Claim.acquire) and loop.time() < until:
+            while not await self._ask(lambda claim: claim.acquire()) and loop.time() < until:
                 if not told:
-                    tell(claims.told(claims.held_by(self._directory), self._spec.timeouts))
+                    tell(claims.told(mine.holders(), self._spec.timeouts))
                 told = True
                 await asyncio.sleep(LOOK_SECONDS)
 
@@ -76,7 +79,8 @@ class Memory:
         """Returns the step that is on disk, -1 when nothing was newer, and what went wrong."""
         if not self._spec.checkpoint_dir:
             return -1, "checkpoints are off"
-        given = (str(self._folder), self._spec.checkpoint_dir, str(self._spec.keep))
+        job = self._spec
+        given = (str(self._folder), job.checkpoint_dir, str(job.keep), job.checkpoint_lease)
         with sigterm.shielded():
             process = await asyncio.create_subprocess_exec(
                 *python_command(MODULE, *given),
@@ -96,9 +100,9 @@ class Memory:
     async def close(self) -> None:
         """Nobody has to wait for this agent any more."""
         with contextlib.suppress(OSError):
-            await self._ask(Claim.release)
+            await self._ask(lambda claim: claim.release())
 
-    async def _ask(self, of: Callable[[Claim], T]) -> T | None:
+    async def _ask(self, of: Callable[[Claim | RemoteClaim], T]) -> T | None:
         """Asks of the claim what a disk has to answer.
 
         Raises:

@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from tfrun.storage import scratch
+
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "tfrun-"
 LEAST_BYTES = 1 << 30  # with less, the states are on the disk, where they survive a worker as well
@@ -67,8 +69,9 @@ class StateDir:
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def close(self) -> None:
-        """Removes the directory and what is in it."""
+        """Removes the directory and what is in it; and what lies on the disk for it."""
         shutil.rmtree(self.path, ignore_errors=True)
+        scratch.remove(self.path)
         os.close(self._fd)
 
 
@@ -82,5 +85,6 @@ def remove_if_left(path: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its agent holds it while it lives
         shutil.rmtree(path, ignore_errors=True)
+        scratch.remove(path)
     finally:
         os.close(fd)

@@ -33,7 +33,7 @@ from tfrun.job import files
 from tfrun.job.lock import WriterLock
 
 _log = logging.getLogger("tfrun")
-_PREFIX = "ckpt"  # within a checkpoint, the common beginning of TensorFlow's files
+PREFIX = "ckpt"  # within a checkpoint, the common beginning of TensorFlow's files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +42,14 @@ class Stored:
 
     Attributes:
       step: the steps that the job had completed.
-      path: its directory.
+      path: its directory; one in an object storage has none, and was read through a copy.
+      where: its path or URL, for people.
       meta, arrays: what `write` got; the arrays may be read-only.
     """
 
     step: int
     path: Path
+    where: str
     meta: dict[str, Any]
     arrays: dict[str, np.ndarray]
 
@@ -122,7 +124,7 @@ class Store:
         for path, found in whole:
             try:
                 manifest.verify(path, found)
-                return _load(path, found)
+                return load(path, found, str(path))
             except (Damaged, OSError) as error:
                 if not path.exists():  # the writer has removed it as too old: there are newer ones
                     return self.newest()
@@ -132,6 +134,14 @@ class Store:
     def list(self) -> Sequence[tuple[Path, Manifest]]:
         """Returns the checkpoints, the oldest first, by their manifests alone."""
         return [(path, found) for path, found in self._look() if isinstance(found, Manifest)]
+
+    def meta_of(self, step: int) -> dict[str, Any]:
+        """Returns what `write` got as `meta` for a step, without a look at the arrays; else {}."""
+        found = [path for path, manifest in self.list() if manifest.step == step]
+        try:
+            return side_files.read_state(found[-1] / side_files.STATE)["meta"] if found else {}
+        except (OSError, ValueError, KeyError):
+            return {}
 
     def close(self) -> None:
         """Lets another process write; unless a write is going on, which ends with this process."""
@@ -144,27 +154,16 @@ class Store:
     ) -> Path:
         target = names.checkpoint(self.directory, step)
         new = names.temporary(target)
-        keys = dict(layout.keys) if layout else {}
-        others = {name: value for name, value in arrays.items() if name not in keys}
         sequence = max((found.sequence for _, found in self.list()), default=-1) + 1
         try:
             new.mkdir()
-            if layout:
-                layout.write(new / _PREFIX, arrays, count=sequence + 1)
-                for path in new.iterdir():
-                    durable_files.sync(path)
-            side_files.write(new, {"meta": meta, "keys": keys}, others)
-            described = manifest.describe(new)
-            manifest.write(
-                new,
-                Manifest(step=step, sequence=sequence, time=time.time(), files=described),
-            )
+            compose(new, step, sequence, meta, arrays, layout)
             durable_files.sync(new)
             # All that needs space on the disk is done before anything becomes visible.
             with contextlib.ExitStack() as at_the_end:
                 if layout:
                     pointer = at_the_end.enter_context(files.whole(self.directory / names.POINTER))
-                    durable_files.write_synced(pointer, names.pointer_to(target / _PREFIX))
+                    durable_files.write_synced(pointer, names.pointer_to(target / PREFIX))
                 names.publish(new, target)
             durable_files.sync(self.directory)
             self._damaged.discard(target.name)
@@ -201,11 +200,56 @@ class Store:
         return found
 
 
-def _load(path: Path, found: Manifest) -> Stored:
+def compose(
+    new: Path,
+    step: int,
+    sequence: int,
+    meta: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    layout: CheckpointLayout | None,
+) -> Manifest:
+    """Writes the files of a checkpoint into an empty directory, its manifest last.
+
+    Args:
+      new: the directory.
+      step: see `Store.write`, as for the rest.
+      sequence: how many checkpoints were written before this one.
+      meta: likewise.
+      arrays: likewise.
+      layout: likewise.
+
+    Raises:
+      OSError: there is no room, or no right.
+      ValueError, TypeError: as `Store.write`.
+    """
+    keys = dict(layout.keys) if layout else {}
+    others = {name: value for name, value in arrays.items() if name not in keys}
+    if layout:
+        layout.write(new / PREFIX, arrays, count=sequence + 1)
+        for path in new.iterdir():
+            durable_files.sync(path)
+    side_files.write(new, {"meta": dict(meta), "keys": keys}, others)
+    files = manifest.describe(new)
+    made = Manifest(step=step, sequence=sequence, time=time.time(), files=files)
+    manifest.write(new, made)
+    return made
+
+
+def load(path: Path, found: Manifest, where: str) -> Stored:
+    """Returns the checkpoint in a directory that has been verified.
+
+    Args:
+      path: the directory.
+      found: its manifest.
+      where: it is, for people.
+
+    Raises:
+      OSError: it cannot be read.
+    """
     state, arrays = side_files.read(path)
     if state["keys"]:
-        arrays |= tf_format.read(path / _PREFIX, state["keys"])
-    return Stored(step=found.step, path=path, meta=state["meta"], arrays=arrays)
+        arrays |= tf_format.read(path / PREFIX, state["keys"])
+    return Stored(step=found.step, path=path, where=where, meta=state["meta"], arrays=arrays)
 
 
 def expired(newest_first: Sequence[str], damaged: Collection[str], keep: int) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tfrun.checkpoint.atomic_store import Store
+from tfrun.checkpoint.remote_store import RemoteStore
 from tfrun.checkpoint.tf_format import CheckpointLayout
 from tfrun.job.errors import TfrunError
 
@@ -40,7 +41,7 @@ class BackgroundWriter:
 
     def __init__(
         self,
-        store: Store,
+        store: Store | RemoteStore,
         on_problem: Callable[[str], object],
         *,
         on_written: Callable[[int], object] = lambda step: None,

@@ -14,7 +14,7 @@ from tfrun.job.lock import WriterLock, say_who, who_holds
 from tfrun.job.timeouts import Timeouts
 
 SAVE_SECONDS = 30.0  # from the end of the last worker to a checkpoint that is whole
-_PREFIX = ".agent-"
+PREFIX = ".agent-"
 
 
 class Claim:
@@ -25,7 +25,7 @@ class Claim:
         directory: the checkpoints', which may not be there yet.
         agent: the agent's name, one of its own on each machine.
         """
-        self._path = directory / f"{_PREFIX}{agent}"
+        self._path = directory / f"{PREFIX}{agent}"
         self._lock = WriterLock(self._path)
         self._inode = 0
 
@@ -47,6 +47,10 @@ class Claim:
         """False without one, and when the directory was put aside or removed since it was made."""
         return self._inode != 0 and self._inode_there() == self._inode
 
+    def holders(self) -> list[str]:
+        """Who is waited for, for people."""
+        return held_by(self._path.parent)
+
     def release(self) -> None:
         if self.holds:
             with contextlib.suppress(OSError):
@@ -64,7 +68,7 @@ class Claim:
 def held_by(directory: Path) -> list[str]:
     """Returns who holds claims on a directory, in words: "the agent n1, process 12 on n1"."""
     found = []
-    for path in sorted(directory.glob(f"{_PREFIX}*")):
+    for path in sorted(directory.glob(f"{PREFIX}*")):
         lock = WriterLock(path)
         try:
             is_free = lock.acquire()
@@ -73,7 +77,7 @@ def held_by(directory: Path) -> list[str]:
         if is_free:
             lock.release()
             continue
-        agent, holder = path.name.removeprefix(_PREFIX), who_holds(path)
+        agent, holder = path.name.removeprefix(PREFIX), who_holds(path)
         found.append(f"the agent {agent}, {holder}" if holder else f"the agent {agent}")
     return found
 

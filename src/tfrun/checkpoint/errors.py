@@ -37,7 +37,7 @@ def cannot_be_used(directory: Path, error: OSError) -> UsageError:
     )
 
 
-def other_writer(directory: Path) -> TfrunError:
+def other_writer(directory: Path | str) -> TfrunError:
     return TfrunError(
         "TFRUN-701",
         "the checkpoint cannot be written: another process writes checkpoints there",

@@ -74,15 +74,28 @@ def read(directory: Path) -> Manifest:
     """
     path = directory / NAME
     try:
-        outer = json.loads(own_file.read(path))
+        data = own_file.read(path)
+    except OSError as error:
+        raise Damaged(f"{path}: {_reason(error)}") from None
+    return parse(data, str(path))
+
+
+def parse(data: bytes, where: str) -> Manifest:
+    """Returns the manifest that a file holds.
+
+    Raises:
+      Damaged: it is damaged, or of a later version of tfrun.
+    """
+    try:
+        outer = json.loads(data)
         inner = outer["manifest"]
         whole = outer["blake2b"] == _digest_of(inner)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise Damaged(f"{path}: {_reason(error)}") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Damaged(f"{where}: {_reason(error)}") from None
     if not whole:
-        raise Damaged(f"{path}: the checksum is wrong")
+        raise Damaged(f"{where}: the checksum is wrong")
     if inner["format"] != FORMAT:
-        raise Damaged(f"{path}: written by another version of tfrun (format {inner['format']})")
+        raise Damaged(f"{where}: written by another version of tfrun (format {inner['format']})")
     return Manifest(**inner)
 
 

@@ -50,9 +50,18 @@ def read(directory: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     Raises:
       OSError: they cannot be read.
     """
-    state = json.loads((directory / STATE).read_bytes())
+    state = read_state(directory / STATE)
     arrays = safetensors.load((directory / EXTRA).read_bytes())
     return state, as_they_were(arrays, state.pop("dtypes"))
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Returns the state alone.
+
+    Raises:
+      OSError, ValueError: it cannot be read.
+    """
+    return json.loads(path.read_bytes())
 
 
 def as_plain(arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -12,19 +12,28 @@ from typing import TypeVar
 
 from tfrun.checkpoint.durable_files import remove, write_synced
 from tfrun.checkpoint.errors import cannot_be_used
+from tfrun.storage.url import is_url
 
 T = TypeVar("T")
 
 WAIT_SECONDS = 10.0  # for a disk that does not answer
 
 
-def check(directory: Path) -> None:
+def check(directory: Path | str) -> None:
     """Writes a byte to the directory, or to where it would be made; leaves nothing behind.
 
+    Args:
+      directory: a path; or the URL of a place in an object storage.
+
     Raises:
-      UsageError: TFRUN-701.
+      UsageError: TFRUN-701; TFRUN-704 for an object storage.
     """
-    there = directory
+    if isinstance(directory, str) and is_url(directory):
+        from tfrun.checkpoint.remote_directory import RemoteDirectory
+
+        RemoteDirectory(directory).check()
+        return
+    there = directory = Path(directory).absolute()
     try:
         while not there.exists() and there != there.parent:
             there = there.parent
@@ -37,12 +46,15 @@ def check(directory: Path) -> None:
         raise cannot_be_used(directory, error) from None
 
 
-def check_or_tell(directory: Path, tell: Callable[[str], object]) -> None:
+def check_or_tell(directory: Path | str, tell: Callable[[str], object]) -> None:
     """As `check`; a disk that does not answer is told of, and not waited for.
 
     Raises:
-      UsageError: TFRUN-701.
+      UsageError: TFRUN-701; TFRUN-704 for an object storage, which has a deadline of its own.
     """
+    if isinstance(directory, str) and is_url(directory):
+        check(directory)
+        return
     try:
         within(lambda: check(directory))
     except TimeoutError:

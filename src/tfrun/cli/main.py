@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfrun.cli.job_variables import of_a_job, unknown
-from tfrun.cli.params import DIRECTORY, FILE, SCRIPT_ARGUMENTS, SECONDS, Number, context
+from tfrun.cli.params import (
+    CHECKPOINTS,
+    DIRECTORY,
+    FILE,
+    SCRIPT_ARGUMENTS,
+    SECONDS,
+    Number,
+    context,
+)
 from tfrun.job.errors import TfrunError
 from tfrun.job.settings import leave_outer_job
 from tfrun.job.spec import (
@@ -275,7 +283,9 @@ class _Command(click.Command):
     help="How many steps of fit go into one call of TensorFlow.",
 )
 @click.option(
-    "--checkpoint-dir", **DIRECTORY, help="Where to save.  [default: <run-dir>/checkpoints]"
+    "--checkpoint-dir",
+    **CHECKPOINTS,
+    help="Where to save: a path, s3://… or gs://…  [default: <run-dir>/checkpoints]",
 )
 @click.option(
     "--checkpoint-every",

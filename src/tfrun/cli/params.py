@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfrun.job.errors import UsageError
+from tfrun.storage.url import normal
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -54,6 +55,13 @@ class Directory(click.ParamType):
         return value
 
 
+class CheckpointDirectory(Directory):
+    """A path, or the URL of a place in an object storage."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return normal(value, where="--checkpoint-dir")
+
+
 def files(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
     """Has a shell offer the files that begin so."""
     from click.shell_completion import CompletionItem
@@ -71,6 +79,11 @@ def directories(_: click.Context, __: click.Parameter, begun: str) -> list[Compl
 FILE: dict[str, Any] = {"metavar": "FILE", "shell_complete": files}
 DIRECTORY: dict[str, Any] = {
     "type": Directory(),
+    "metavar": "DIR",
+    "shell_complete": directories,
+}
+CHECKPOINTS: dict[str, Any] = {
+    "type": CheckpointDirectory(),
     "metavar": "DIR",
     "shell_complete": directories,
 }

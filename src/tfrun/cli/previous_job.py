@@ -26,6 +26,11 @@ def notices(run_dir: Path, checkpoints: Path, *, goes_on: bool) -> list[str]:
     step = newest_step(checkpoints) if goes_on else None
     if goes_on and step is None and any(checkpoints.glob("ckpt-*")):
         return []  # none can be read, which the chief tells and counts as a doubt
+    return told_of(run_dir, step, goes_on=goes_on)
+
+
+def told_of(run_dir: Path, step: int | None, *, goes_on: bool) -> list[str]:
+    """Returns these lines, for the newest checkpoint's step and what the run directory tells."""
     return told(step, last_step(_last_events(run_dir / "events.jsonl")), goes_on=goes_on)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfrun.checkpoint import writable_directory
-from tfrun.cli import previous_job, show_job
+from tfrun.cli import checkpoint_place, previous_job, show_job
 from tfrun.cli.host_options import remote_of, stated_cluster, stated_hosts
 from tfrun.cli.options import Options
 from tfrun.cli.shared_options import say
@@ -33,6 +33,7 @@ from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, WorkerRange
 from tfrun.launcher.local.agent_process import ALONE, AgentProcess, slots_alone
+from tfrun.storage.url import is_url
 
 if TYPE_CHECKING:
     from tfrun.control.protocol.tls import Certificate
@@ -117,10 +118,10 @@ def run(options: Options, serving: Serving | None = None) -> int:
     # A machine that only launches needs no TensorFlow.
     if not machines and (serving is None or serving.slots):
         start_checks.check_tensorflow()
-    if checkpoint_dir and not (machines or external or place or serving):
-        writable_directory.check(
-            Path(checkpoint_dir).absolute()
-        )  # else the chief looks, where it is
+    # Else the chief looks, where it is. In a storage the job's lease is this process's.
+    is_here = not (machines or external or place or serving)
+    if checkpoint_dir and (is_here or (is_url(checkpoint_dir) and aside is None)):
+        writable_directory.check(checkpoint_dir)
 
     def make_job(spec: JobSpec, agent: AgentProcess | None) -> Job:
         if place:
@@ -144,11 +145,12 @@ def run(options: Options, serving: Serving | None = None) -> int:
     if options.measured and not (elsewhere or spec.ps) and wanted.high > 1:
         found = _measured(machines, wanted.high)
     path = run_dir_module.create(run_dir or None, spec.program.name, time.time())
-    with lock.held(path, external_name(external)):
+    with lock.held(path, external_name(external)), contextlib.ExitStack() as stack:
         return _start(
             replace(spec, run_dir=str(path)),
             options,
             make_job,
+            stack,
             slots=0 if machines or place or serving else slots_alone(wanted, external),
             saves=aside is None,
             place=place,
@@ -188,27 +190,11 @@ def _certificate(
     return tls.stated(cert, key)
 
 
-def _held_checkpoints(
-    folder: Path | None, *, is_local: bool
-) -> contextlib.AbstractContextManager[None]:
-    """Holds a checkpoint directory that is not the run directory's own; None is no other one.
-
-    That of other machines is only held where it is seen here as well.
-    """
-    if folder is None or not (is_local or folder.exists()):
-        return contextlib.nullcontext()
-    with contextlib.suppress(OSError):  # the chief tells that it cannot be used
-        folder.mkdir(parents=True, exist_ok=True)
-    if not os.access(folder, os.W_OK):
-        return contextlib.nullcontext()
-    where = "--checkpoint-dir"
-    return lock.held(folder, "job", what="checkpoint directory", where=where)
-
-
 def _start(
     spec: JobSpec,
     options: Options,
     make_job: MakeJob,
+    stack: contextlib.ExitStack,
     *,
     slots: int,
     saves: bool,
@@ -217,20 +203,20 @@ def _start(
 ) -> int:
     """Runs the job in its run directory and says how it went.
 
-    `slots` is for how many workers this machine alone has to do; 0 is for other kinds of jobs.
+    `slots` is for how many workers this machine alone has to do; 0 is for other kinds of jobs. The
+    `stack` is closed at the end.
     """
     now, path = time.time(), Path(spec.run_dir)
     saved, goes_on, seed, notices = "", False, spec.seed, []
-    stated = Path(spec.checkpoint_dir).resolve() if spec.checkpoint_dir else None
+    where = checkpoint_place.of(path, spec.checkpoint_dir, is_local=bool(slots))
     if not saves:
-        saved = str(stated or "")
+        saved = where.where
     elif spec.checkpoint_every != "off":
-        with _held_checkpoints(stated, is_local=bool(slots)):
-            folder = run_dir_module.checkpoint_folder(path, spec.checkpoint_dir)
-            previous_job.await_agents(folder, spec)
+        stack.enter_context(where.taken(spec))
         last = run_dir_module.last_job(path)
-        saved = run_dir_module.checkpoints(path, spec.checkpoint_dir, fresh=options.fresh, now=now)
-        goes_on = run_dir_module.has_checkpoints(Path(saved))
+        where.begin(fresh=options.fresh, now=now)
+        saved, goes_on = where.where, where.has_checkpoints()
+        spec = replace(spec, checkpoint_lease=where.lease)
         if goes_on and options.seed is None and type(last.get("seed")) is int:
             seed = last["seed"]  # the same order of samples, and the same dropout, as before
         if goes_on:
@@ -245,9 +231,9 @@ def _start(
     if measured is not None:
         spec = measured.on(spec)
     run_dir_module.write_job(path, {"started": now, "pid": os.getpid(), **spec.to_json()})
-    with contextlib.ExitStack() as stack:
-        held = _held_checkpoints(stated if saves and saved else None, is_local=bool(slots))
-        stack.enter_context(held)
+    with stack:
+        if saves and saved:
+            stack.enter_context(where.held())
         # TensorFlow's import is what everybody waits for: it goes on while the launcher imports.
         agent = AgentProcess(ALONE, spec, slots) if slots else None
         if agent:
@@ -260,7 +246,7 @@ def _start(
         if measured:
             notices.append(f"{measured.used_by(spec)}; --no-measured does without it")
         if saved and saves and not options.fresh:
-            notices += previous_job.notices(path, Path(saved), goes_on=goes_on)
+            notices += where.notices(goes_on=goes_on)
         job = make_job(spec, agent)
         outcome = show_job.run(job, options, now, notices, goes_on=goes_on, saves=saves)
     if (outcome.preempted or outcome.requeue) and place:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfrun.job import run_dir
+from tfrun.cli import checkpoint_place
 from tfrun.job.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def run(
         terminal.close()
         events.close()
     if outcome.exit_code == 0 and spec.checkpoint_dir and saves:
-        run_dir.mark_finished(spec.checkpoint_dir)
+        checkpoint_place.mark_finished(spec.checkpoint_dir)
     print_outcome(outcome, spec, job.plan.chief, terminal.summary, time.time() - started)
     if terminal.is_live:
         print(f"tfrun: {goodput_line(monitor.view()['goodput'])}", file=sys.stderr)

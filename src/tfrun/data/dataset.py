@@ -19,6 +19,7 @@ from tfrun.data.order.shards import Replicas, share_of_replicas
 from tfrun.data.pipeline import batches
 from tfrun.data.sources.compressed import FileShards, compressed_records
 from tfrun.data.sources.records import FileSource, RecordSource, matching
+from tfrun.data.sources.remote_files import local_paths
 from tfrun.data.sources.source import SequenceSource, Source, Tolerant, array_source
 from tfrun.data.sources.stream import StreamSource
 from tfrun.job.world import world
@@ -124,11 +125,12 @@ class Dataset:
     ) -> Dataset:
         """Makes a dataset of the records of TFRecord files.
 
-        Where each record begins is found once and kept beside the file (in the run directory
-        where that cannot be written). The checksum of a record is checked when it is first read.
+        Where each record begins is found once and kept beside the file (or in the run directory).
+        The checksum of a record is checked when it is first read.
 
         Args:
-          files: a pattern, or several; the files that match one are sorted by name.
+          files: a pattern, or several; the files that match one are sorted by name. Those of an
+            s3:// or gs:// URL are copied to each machine's disk first, and go with the job.
           parse: makes a sample of a record, a scalar string tensor; see `map`.
           batch_size: see the class, as for the rest.
           shuffle: likewise.
@@ -136,19 +138,17 @@ class Dataset:
           on_error: likewise.
           compression: of the files. Compressed ones are read in sequence, by every worker from
             the start, and not shuffled, as with `from_tf_data`.
-          shard: of compressed files, as tf.data's `AutoShardPolicy`: "DATA", where every worker
-            reads all and keeps its part of each batch, or "FILE", where each reads files of its
-            own. Then which samples share a batch depends on the number of workers, batches differ
-            by a few samples, and an epoch in which it changes may miss samples or repeat some.
+          shard: of compressed files, as tf.data's: "DATA", where every worker reads all and keeps
+            its part of each batch, or "FILE": each reads files of its own. Then the workers decide
+            who shares a batch; where their number changes in an epoch, samples are missed or repeated.
 
         Raises:
-          UsageError: TFRUN-601 (empty), TFRUN-603 (batch larger than the data), TFRUN-604 (no
-            file), TFRUN-606 (compressed, and `compression` does not say so), TFRUN-607; TFRUN-612
-            (fewer files than workers) when it is read.
-          TfrunError: TFRUN-605 where a file is cut off, or a record is damaged.
+          UsageError: TFRUN-601 (empty), TFRUN-603 (batch too large), TFRUN-604 (no file), TFRUN-606
+            (`compression` is not stated), TFRUN-607; TFRUN-612 (too few files) when it is read.
+          TfrunError: TFRUN-605 (cut off or damaged); for a URL TFRUN-704, TFRUN-618 (no room).
         """
         errors.check_shard(shard, compression)
-        paths = matching(files)
+        paths = local_paths(files)
         if compression:
             source = compressed_records(paths, compression, shuffle, on_error, shard)
         else:

@@ -82,6 +82,26 @@ def vanished(path: str, reason: str) -> TfrunError:
     )
 
 
+def no_url(pattern: str) -> UsageError:
+    return UsageError(
+        "TFRUN-604",
+        "this is a URL, and only Dataset.from_tfrecords takes one",
+        where=pattern,
+        expected="files that every worker can read",
+        fix="Mount the storage as a file system, or write the samples to TFRecord files",
+    )
+
+
+def no_room_for_copy(folder: str, needed: int, free: int) -> TfrunError:
+    return TfrunError(
+        "TFRUN-618",
+        f"there is no room for a copy of the data: it has {needed:,} bytes, and {free:,} are free",
+        where=folder,
+        expected="each machine to hold all of it, as any sample may be read there",
+        fix="Name a larger directory with TMPDIR, or mount the storage as a file system",
+    )
+
+
 def unreadable(path: str, error: OSError) -> TfrunError:
     """Before anything is known of its samples, so that none of them can be left out."""
     return TfrunError(

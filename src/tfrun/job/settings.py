@@ -59,7 +59,9 @@ class TrainingSettings:
       max_restarts: how many new rounds in a row may follow failures without progress.
       snapshot_every: how often workers write a snapshot without a failure: "100" (steps),
         "30s" (seconds), "0" (never) or "auto".
-      checkpoint_dir: absolute path of the directory for checkpoints; "" is none.
+      checkpoint_dir: absolute path of the directory for checkpoints, or the URL of a place in an
+        object storage; "" is none.
+      checkpoint_lease: by what the job's lease of that place shows; "" for a path.
       checkpoint_every: how often one is written: "500" (steps), "600s", "10m", "epoch", "off".
       keep: how many checkpoints are kept.
       ledger: number of the job in its run directory's ledger, from 1; 0 writes none.
@@ -94,6 +96,7 @@ class TrainingSettings:
     max_restarts: int = 3
     snapshot_every: str = "auto"
     checkpoint_dir: str = ""
+    checkpoint_lease: str = ""
     checkpoint_every: str = "10m"
     keep: int = 5
     ledger: int = 0

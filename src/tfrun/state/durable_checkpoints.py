@@ -15,18 +15,24 @@ from typing import Any
 from safetensors import SafetensorError
 
 from tfrun.checkpoint import durable_files, writable_directory
-from tfrun.checkpoint.atomic_store import Store
+from tfrun.checkpoint.atomic_store import Store, Stored
 from tfrun.checkpoint.background_writer import BackgroundWriter
 from tfrun.checkpoint.names import look
+from tfrun.checkpoint.remote_directory import RemoteDirectory
+from tfrun.checkpoint.remote_store import RemoteStore
 from tfrun.checkpoint.tf_format import CheckpointLayout
 from tfrun.checkpoint.when_due import Every, Moment, due, parse
 from tfrun.job import reports
+from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.state import finished_calls, no_room, snapshot
+from tfrun.state.kept_calls import LocalCalls, RemoteCalls
 from tfrun.state.snapshot import Place, Snapshot
+from tfrun.storage.url import is_url
 
+READ_SECONDS = 180.0  # that a storage which does not answer is asked for the state to go on from
 END_SECONDS = 30.0  # how long the end of the script waits for the last one
 LAYOUTS = 8  # of so many models TensorFlow's part is remembered
 
@@ -52,27 +58,45 @@ class Saved:
 
 
 class Durable:
-    """Writes what is due to the job's checkpoint directory."""
+    """Writes what is due to the job's checkpoint directory.
 
-    def __init__(self, directory: Path, every: Every, keep: int) -> None:
-        self._directory, self._every = directory, every
-        self._store = Store(directory, keep)
+    Attributes:
+      calls: keeps what finished trainings have left there.
+    """
+
+    def __init__(self, directory: Path | str, every: Every, keep: int, lease: str = "") -> None:
+        """Args:
+        directory: where; a path, or the URL of a place in an object storage.
+        every: how often.
+        keep: how many.
+        lease: by what the job's lease of a place in an object storage shows.
+        """
+        self._every = every
+        self.calls: LocalCalls | RemoteCalls
+        self._store: Store | RemoteStore
+        if isinstance(directory, str) and is_url(directory):
+            remote = RemoteDirectory(directory)
+            self._store = remote.store(keep, token=lease, state_dir=settings().state_path)
+            self.calls = RemoteCalls(remote)
+        else:
+            self._store = Store(directory, keep)
+            self.calls = LocalCalls(Path(directory, snapshot.CALLS))
         self._writer = BackgroundWriter(
             self._store,
             _log.warning,
             on_written=lambda step: channel.emit(reports.CheckpointWritten(step=step)),
         )
         self._last = Moment(now=time.monotonic(), step=0)
-        self._call = self._asked = 0  # the training and the step that were asked about last
+        self._number = self._asked = 0  # the training and the step that were asked about last
         self._layouts: dict[tuple[int, ...], tuple[Any, CheckpointLayout]] = {}
-        self._unsaved: dict[str, Path] = {}
+        atexit.register(self.calls.close, END_SECONDS)
         atexit.register(self._writer.close, END_SECONDS)
 
     def is_due(self, call: int, step: int, *, epoch_ended: bool) -> bool:
         """Whether a checkpoint should be written after this step of this training."""
         self._asked = step
-        if call != self._call:
-            self._call = call
+        if call != self._number:
+            self._number = call
             if step <= self._last.step:  # another model, which counts for itself
                 self._last = self._last._replace(step=step - 1)
         at = Moment(now=time.monotonic(), step=step)
@@ -80,9 +104,11 @@ class Durable:
 
     def resumes(self, call: int, step: int) -> None:
         """A training goes on here: the next checkpoint is due by the newest one on the disk."""
-        on_disk = (manifest.step for _, manifest in self._store.list())
+        on_disk: list[int] = []
+        with contextlib.suppress(TfrunError):  # then it is due a little later than it would be
+            on_disk = [manifest.step for _, manifest in self._store.list()]
         newest = max((one for one in on_disk if one <= step), default=step)
-        self._call, self._last = call, self._last._replace(step=newest)
+        self._number, self._last = call, self._last._replace(step=newest)
 
     def submit(self, what: Saved, kept: Snapshot) -> None:
         """Hands a state over to be written; returns at once."""
@@ -105,33 +131,6 @@ class Durable:
             return ""
         return self._writer.problem or f"the disk takes more than {seconds:.0f} s"
 
-    def keep_call(self, path: Path) -> str:
-        """Keeps what a training has left, beside the checkpoints; returns what failed.
-
-        Args:
-          path: the file among the snapshots; where there was no room for it, it is not there.
-        """
-        target = self._directory / snapshot.CALLS / path.name
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            durable_files.copy(path, target)
-        except OSError as error:
-            self._unsaved[path.name] = path
-            if path.exists():
-                _log.warning("The result of a fit call is not saved to %s: %s.", target, error)
-            return f"{target}: {error.strerror}"
-        self._unsaved.pop(path.name, None)
-        return ""
-
-    def keep_missing_call(self, path: Path) -> None:
-        """Keeps what another chief has kept on another machine's disk."""
-        if not (self._directory / snapshot.CALLS / path.name).exists():
-            self.keep_call(path)
-
-    def keep_calls(self) -> str:
-        """Tries again what `keep_call` could not do; returns what fails still."""
-        return next(filter(None, map(self.keep_call, tuple(self._unsaved.values()))), "")
-
     def _layout(self, what: Saved, names: dict[str, Any]) -> CheckpointLayout:
         key = tuple(map(id, names.values()))
         if key not in self._layouts:
@@ -151,7 +150,7 @@ def durable() -> Durable | None:
             mine, made = settings(), None
             if mine.checkpoint_dir and world().is_chief:
                 every = parse(mine.checkpoint_every)
-                made = Durable(Path(mine.checkpoint_dir), every, mine.keep)
+                made = Durable(mine.checkpoint_dir, every, mine.keep, mine.checkpoint_lease)
             _durable.append(made)
         return _durable[0]
 
@@ -171,37 +170,55 @@ def fetch_into(folder: Path, *, rather_disk: bool = False) -> None:
       rather_disk: nobody keeps snapshots there but this function: it takes the newest checkpoint.
 
     Raises:
-      TfrunError: TFRUN-702 when there is no room for it: nobody wants to begin anew unasked.
-      UsageError: TFRUN-701 when the job has only begun and could save nothing there.
+      TfrunError: TFRUN-702 when there is no room for it, TFRUN-704 when an object storage cannot
+        be asked: nobody wants to begin anew unasked.
+      UsageError: TFRUN-701, or TFRUN-704, when the job has only begun and could save nothing there.
     """
     directory = settings().checkpoint_dir
     if not directory or not world().is_chief:
         return
     if world().round == 0:
         writable_directory.check_or_tell(
-            Path(directory), lambda text: channel.emit(reports.WorkerNotice(text=text))
+            directory, lambda text: channel.emit(reports.WorkerNotice(text=text))
         )
     there = snapshot.latest(folder) is not None or snapshot.last_call(folder) >= 0
     if there and not rather_disk:
         return
-    for path in () if there else snapshot.calls(Path(directory, snapshot.CALLS)).values():
-        with contextlib.suppress(OSError):
-            durable_files.copy(path, folder / path.name)
-    stored = Store(directory, read_only=True).newest()
-    if stored is None and (damaged := look(Path(directory))):
-        _tell_of_damaged(Path(directory), [path.name for path, _ in damaged])
+    stored, found = _newest(directory, folder, with_calls=not there)
+    if stored is None and found:
+        _tell_of_damaged(directory, found)
     if stored is None or "place" not in stored.meta:
         return
     kept = Snapshot.of(stored.meta, stored.arrays)
     try:
         snapshot.write_file(snapshot.path_of(folder, kept.place), kept)
     except (OSError, SafetensorError) as error:
-        raise no_room.not_kept(folder, f"the checkpoint {stored.path.name}", error) from error
+        raise no_room.not_kept(folder, f"the checkpoint {stored.where}", error) from error
     _fetched.append(kept.place)
-    _log.info("Going on from the checkpoint %s.", stored.path)
+    _log.info("Going on from the checkpoint %s.", stored.where)
 
 
-def _tell_of_damaged(directory: Path, found: Sequence[str]) -> None:
+def _newest(
+    directory: str, folder: Path, *, with_calls: bool
+) -> tuple[Stored | None, Sequence[str]]:
+    """The newest checkpoint that is whole, and what there is; brings finished calls to `folder`."""
+    if is_url(directory):
+        remote = RemoteDirectory(directory, patience=READ_SECONDS)
+        store = remote.store(state_dir=settings().state_path, read_only=True)
+        try:
+            for name in remote.calls() if with_calls else ():
+                remote.fetch_call(name, folder / name)
+            return store.newest(), store.names()
+        except OSError as error:
+            raise no_room.not_kept(folder, f"what is saved in {directory}", error) from error
+    for path in snapshot.calls(Path(directory, snapshot.CALLS)).values() if with_calls else ():
+        with contextlib.suppress(OSError):
+            durable_files.copy(path, folder / path.name)
+    stored = Store(directory, read_only=True).newest()
+    return stored, [path.name for path, _ in look(Path(directory))]
+
+
+def _tell_of_damaged(directory: str, found: Sequence[str]) -> None:
     what = f"the checkpoint {found[0]}" if len(found) == 1 else f"{len(found)} checkpoints"
     text = (
         f"{what} in {directory}, and none of them can be read: the training begins at the "
@@ -212,6 +229,5 @@ def _tell_of_damaged(directory: Path, found: Sequence[str]) -> None:
 
 def bring_back(path: Path) -> None:
     """Copies the file of a finished call from the disk where the memory does not hold it."""
-    if world().is_chief and not path.exists() and (stored := finished_calls.on_disk(path.name)):
-        with contextlib.suppress(OSError):
-            durable_files.copy(stored, path)
+    if world().is_chief and not path.exists():
+        finished_calls.from_disk(path.name, path)

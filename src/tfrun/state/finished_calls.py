@@ -5,6 +5,7 @@ A script that runs again passes them by: `fit` returns at once, a `TrainState` h
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,11 +16,14 @@ import keras
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
+from tfrun.checkpoint import durable_files
+from tfrun.checkpoint.remote_directory import RemoteDirectory
 from tfrun.data.dataset import Dataset
 from tfrun.data.global_random import Drawn
 from tfrun.data.order.position import Position
 from tfrun.engine import variable_values
 from tfrun.job import reports
+from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
 from tfrun.process import channel
 from tfrun.state import (
@@ -31,7 +35,9 @@ from tfrun.state import (
     snapshot,
 )
 from tfrun.state.snapshot import Place, Snapshot
+from tfrun.storage.url import is_url
 
+ASK_SECONDS = 2.0  # that a storage may take to say whether it has a call
 BUDGET = 1 << 30  # bytes of shared memory for the models of all calls
 
 
@@ -137,16 +143,33 @@ def _stay_within_budget(folder: Path, newest: int) -> None:
                 few = {n: a for n, a in done.arrays.items() if not n.startswith(snapshot.VARIABLES)}
                 snapshot.write_file(path, replace(done, arrays=few))
                 excess -= size - path.stat().st_size
-        elif on_disk(path.name) is not None:
+        elif _is_on_disk(path.name):
             path.unlink(missing_ok=True)
             excess -= size
 
 
-def on_disk(name: str) -> Path | None:
-    """The call's file beside the checkpoints, if it is there."""
+def _is_on_disk(name: str) -> bool:
+    """Whether the call's file is beside the checkpoints."""
     directory = settings().checkpoint_dir
-    path = Path(directory, snapshot.CALLS, name)
-    return path if directory and path.exists() else None
+    if is_url(directory):
+        with contextlib.suppress(TfrunError):
+            return RemoteDirectory(directory, patience=ASK_SECONDS).has_call(name)
+        return False
+    return bool(directory) and Path(directory, snapshot.CALLS, name).exists()
+
+
+def from_disk(name: str, target: Path) -> None:
+    """Copies the call's file from beside the checkpoints, if it is there.
+
+    Raises:
+      TfrunError: TFRUN-704 where an object storage cannot be asked.
+    """
+    directory = settings().checkpoint_dir
+    with contextlib.suppress(OSError):
+        if is_url(directory):
+            RemoteDirectory(directory).fetch_call(name, target)
+        elif directory:
+            durable_files.copy(Path(directory, snapshot.CALLS, name), target)
 
 
 _models: list[weakref.ref[Any]] = []

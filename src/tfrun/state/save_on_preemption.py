@@ -168,7 +168,7 @@ def _to_disk(training: Preemptible | None, kept: Snapshot | None) -> tuple[int |
     saving = durable()
     if saving is None:
         return None, "checkpoints are off" if _has_trained else ""
-    problem = saving.keep_calls()
+    problem = saving.calls.keep_again()
     if problem or kept is None or training is None:
         return None, problem
     problem = saving.save_now(training.what(), kept, SAVE_SECONDS)

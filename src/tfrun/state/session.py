@@ -126,7 +126,7 @@ class Session(Generic[K]):
         bring_back(path)
         done = share_snapshot.fetch(self._strategy, path, has=path.exists())
         if done is not None and (saving := durable()) is not None:
-            saving.keep_missing_call(path)
+            saving.calls.keep_missing(path)
         return done
 
     def passed_by(self, step: int) -> None:
@@ -275,7 +275,7 @@ class Session(Generic[K]):
                 finished_calls.write(self._folder, self.number, kept, models=models)
                 is_there = True
             if is_there and saving is not None:
-                saving.keep_call(path)
+                saving.calls.keep(path)
             if is_there:
                 self._tell_done(step)
         if settings().drill and world().is_chief:

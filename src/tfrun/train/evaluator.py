@@ -15,14 +15,20 @@ import keras
 from numpy.typing import NDArray
 
 from tfrun.checkpoint.atomic_store import Store
+from tfrun.checkpoint.remote_directory import RemoteDirectory
+from tfrun.checkpoint.remote_store import RemoteStore
 from tfrun.engine import variable_values
 from tfrun.job import reports
 from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
 from tfrun.process import channel
 from tfrun.state import numbered_calls, snapshot
+from tfrun.state.snapshot import Snapshot
+from tfrun.storage import scratch
+from tfrun.storage.url import is_url
 
 LOOK_SECONDS = 0.5
+LOOK_REMOTE_SECONDS = 5.0  # each look is two requests, which cost something
 # What `fit` and `evaluate` call alike, and `fit` calls by another name.
 _ARGUMENTS = {
     "validation_batch_size": "batch_size",
@@ -95,12 +101,18 @@ def _states(number: int) -> Iterator[tuple[int, Mapping[str, NDArray]]]:
             expected="the directory that the chief saves to",
             fix="Name it with --checkpoint-dir",
         )
-    store, over, last = Store(directory, read_only=True), threading.Event(), -1
+    store: Store | RemoteStore
+    if is_url(directory):
+        remote = RemoteDirectory(directory)
+        store = remote.store(state_dir=settings().state_path, read_only=True)
+    else:
+        remote, store = None, Store(directory, read_only=True)
+    over, last, wait = threading.Event(), -1, LOOK_REMOTE_SECONDS if remote else LOOK_SECONDS
     channel.when("release", over.set)
     ends = False
     while not ends:
         # Asked before the look: what was saved until then is seen.
-        left = snapshot.read_file(snapshot.path_of_call(Path(directory, snapshot.CALLS), number))
+        left = _left(remote, number) if remote else _left_here(directory, number)
         ends = left is not None or over.is_set()
         newest = max((manifest.step for _, manifest in store.list()), default=-1)
         stored = store.newest() if newest > last or ends else None
@@ -113,7 +125,20 @@ def _states(number: int) -> Iterator[tuple[int, Mapping[str, NDArray]]]:
         elif place and place[0] > number:
             return  # the chief is further on, and this training's end is not on the disk
         if not ends:
-            over.wait(LOOK_SECONDS)
+            over.wait(wait)
+
+
+def _left_here(directory: str, number: int) -> Snapshot | None:
+    return snapshot.read_file(snapshot.path_of_call(Path(directory, snapshot.CALLS), number))
+
+
+def _left(remote: RemoteDirectory, number: int) -> Snapshot | None:
+    """What the training has left, read through a copy."""
+    with scratch.within(settings().state_path) as folder:
+        path = snapshot.path_of_call(folder, number)
+        if remote.has_call(path.name) and remote.fetch_call(path.name, path):
+            return snapshot.read_file(path)
+    return None
 
 
 def _steps_of(arrays: Mapping[str, NDArray], otherwise: int) -> int:

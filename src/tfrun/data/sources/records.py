@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tfrun.data import errors
 from tfrun.data.sources.gather import Gathered, Unreadable, keep_freed_memory
 from tfrun.data.sources.record_index import index_files
+from tfrun.storage.url import is_url
 
 HEAD, TAIL = 12, 4  # bytes before and behind a record's data: length and its checksum, checksum
 _MASK = np.uint32(0xA282EAD8)  # tensorflow/core/lib/hash/crc32c.h, kMaskDelta
@@ -187,6 +188,8 @@ def matching(patterns: str | Sequence[str]) -> list[str]:
     """
     found: list[str] = []
     for pattern in [patterns] if isinstance(patterns, str | os.PathLike) else patterns:
+        if is_url(os.fspath(pattern)):
+            raise errors.no_url(os.fspath(pattern))
         # Not Path.glob: the pattern may be absolute.
         files = sorted(glob.glob(os.fspath(pattern), recursive=True))  # noqa: PTH207
         if not files:

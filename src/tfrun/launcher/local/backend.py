@@ -17,6 +17,7 @@ from tfrun.job.spec import JobSpec
 from tfrun.launcher.backend import AgentEnd, Job
 from tfrun.launcher.local.agent_process import ALONE, AgentProcess, slots_alone
 from tfrun.process import lineage
+from tfrun.storage import scratch
 
 LOOPBACK = "127.0.0.1"
 
@@ -85,3 +86,4 @@ class LocalBackend:
         await self._agent.wait()
         if self._state:
             shutil.rmtree(self._state, ignore_errors=True)
+            scratch.remove(self._state)

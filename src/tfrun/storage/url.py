@@ -1,0 +1,56 @@
+"""Tells URLs of object storages from paths, and refuses those that nobody here can read. Pure."""
+
+from __future__ import annotations
+
+from tfrun.job.errors import UsageError
+
+# By scheme: the extra of tfrun that brings its package, and the package.
+EXTRAS = {"s3": ("s3", "s3fs"), "gs": ("gcs", "gcsfs")}
+_SAME = {"s3a": "s3", "gcs": "gs"}
+_FILE = "file://"
+
+
+def is_url(text: str) -> bool:
+    """Whether it names a place in an object storage, and not a path."""
+    return "://" in text
+
+
+def scheme_of(url: str) -> str:
+    """Returns "s3" or "gs" for what `normal` has returned."""
+    return url.partition("://")[0]
+
+
+def normal(text: str, *, where: str) -> str:
+    """Returns a path, also of a file:// URL; or a URL in its one form, with no slash at its end.
+
+    Args:
+      text: what a person has stated.
+      where: the option or function in which it stands.
+
+    Raises:
+      UsageError: TFRUN-105, when it is another kind of URL, or names no bucket.
+    """
+    if not is_url(text):
+        return text
+    if text.startswith(_FILE):
+        path = text.removeprefix(_FILE).removeprefix("localhost")
+        if not path.startswith("/"):
+            raise _refused(text, "is no file URL with an absolute path", where)
+        return path
+    scheme, _, rest = text.partition("://")
+    scheme = _SAME.get(scheme.lower(), scheme.lower())
+    parts = rest.rstrip("/").split("/")
+    if scheme not in EXTRAS:
+        raise _refused(text, "is no URL that tfrun can use", where)
+    if not all(parts) or {"?", "#"} & set(rest) or {".", ".."} & set(parts):
+        raise _refused(text, "names no place in a bucket", where)
+    return f"{scheme}://{'/'.join(parts)}"
+
+
+def _refused(text: str, why: str, where: str) -> UsageError:
+    return UsageError(
+        "TFRUN-105",
+        f"{text!r:.200} {why}",
+        where=where,
+        expected="a path, file:///PATH, s3://BUCKET/PATH or gs://BUCKET/PATH",
+    )
