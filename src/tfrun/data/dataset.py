@@ -140,7 +140,7 @@ class Dataset:
             the start, and not shuffled, as with `from_tf_data`.
           shard: of compressed files, as tf.data's: "DATA", where every worker reads all and keeps
             its part of each batch, or "FILE": each reads files of its own. Then the workers decide
-            who shares a batch; where their number changes in an epoch, samples are missed or repeated.
+            who shares a batch; where their number changes in an epoch, samples may be missed.
 
         Raises:
           UsageError: TFRUN-601 (empty), TFRUN-603 (batch too large), TFRUN-604 (no file), TFRUN-606

@@ -62,7 +62,9 @@ def launch(
       KeyboardInterrupt: the job was interrupted here; it has ended.
 
     Example:
-      >>> losses = tfrun.launch(train, args=(3,), workers=4)
+      ```python
+      losses = tfrun.launch(train, args=(3,), workers=4)
+      ```
     """
     _check_place()
     name = _name_of(function)
