@@ -1,4 +1,4 @@
-"""The examples that name neither tfrun nor a strategy; and that every example is run by some test."""
+"""The examples that name neither tfrun nor a strategy; and every example is run by some test."""
 
 from __future__ import annotations
 
