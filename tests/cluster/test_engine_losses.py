@@ -106,7 +106,10 @@ IN_ONE_PROCESS = [
 ]
 
 
-TOLD = [("regularizer", 1), ("contrastive", 1), ("centered", 1), ("none", 0)]
+TOLD = [
+    *(("regularizer", 1), ("contrastive", 1), ("centered", 1), ("none", 0)),
+    *(("in a layer", 1), ("in order", 1)),
+]
 
 
 def results(workers: int) -> list[dict]:

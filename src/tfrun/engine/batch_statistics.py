@@ -61,9 +61,10 @@ def tell(losses: Losses, targets: Sequence[Any]) -> None:
     _tell_of_parts(losses)
     if tf.executing_eagerly():
         return
+    is_told = losses.has_told  # where the loss was weighed, and this is how it came about
     for here, op in step_graph.upstream(losses, filter(tf.is_tensor, targets)):
         meets = op.type in _MEETS and _meets_a_mean(losses, op.inputs)
-        if (meets or losses.walk.mixes(op)) and _is_script_s(here):
+        if (meets or (not is_told and losses.walk.mixes(op))) and _is_script_s(here):
             losses.tell(here)
         same_draws.tell(losses, here, op)
 

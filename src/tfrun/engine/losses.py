@@ -64,6 +64,7 @@ class Losses:
         losses itself.
       is_unseen: what is computed now is none of the script's.
       keeps_own: the step has assigned what is this replica's own to a variable of this worker.
+      has_told: `tell` has been called.
       ones: this replica's parts of what is a one for each batch on one worker, by `id`.
       parts: variables that hold this replica's means until the step's end (batch_statistics.py).
     """
@@ -71,12 +72,11 @@ class Losses:
     def __init__(
         self, run: replica.ReplicaRun, model: Any, data: Any, *, trains: bool, alone: bool
     ) -> None:
-        self.model = model
-        self.trains = trains
+        self.model, self.trains = model, trains
         self._shares: dict[tf.DType, Any] = {}
         self.alone = alone
         self.states_replicas = False
-        self.keeps_own = self.is_unseen = False
+        self.keeps_own = self.is_unseen = self.has_told = False
         self.batch: dict[int, Any] = {}
         self.ones: set[int] = set()
         self.parts: list[Any] = []
@@ -388,7 +388,7 @@ class Losses:
 
     def tell(self, target: Any) -> None:
         """Says, once for each place, that a loss or metric is no mean or sum over samples."""
-        where = line_of(target)
+        where, self.has_told = line_of(target), True
         if self._run.tells and where not in _warned:
             _warned.add(where)
             _log.warning(
