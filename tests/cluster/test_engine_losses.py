@@ -30,6 +30,7 @@ CASES = [
     "step_stated",
     "step_in_a_function",
     "step_logarithm",
+    "sizes_of_batches_of_one_size",
     "step_that_is_a_function",
     "step_with_a_penalty",
     "step_within_the_tapes",

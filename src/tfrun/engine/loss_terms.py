@@ -165,7 +165,7 @@ class Walk:
         if op is None:
             return Term.ROWS if tensor.shape.rank != 0 else Term.UNKNOWN
         if op.type == "Const":
-            return Term.COUNT  # see `_states_size`
+            return Term.COUNT  # see `states_size`
         if op.type in ("Shape", "Size"):
             rows = self.kind(op.inputs[0]) in (Term.ROWS, Term.PAIRS)
             return Term.COUNT if rows else Term.FIXED
@@ -278,16 +278,16 @@ class Walk:
                 return True  # it may have been made unseen
             if id(here) in self._is_data or (op is None and _is_argument(here)):
                 return True
-            return self._states_size(here, op) or None
+            return self.states_size(here) or None
 
         return self._comes_from(tensor, self._depends, decide)
 
-    def _states_size(self, tensor: Any, op: Op | None) -> bool:
+    def states_size(self, tensor: Any) -> bool:
         """Whether it is what `tf.shape` or `tf.size` gives of samples, where batches have one size.
 
         TensorFlow puts a constant there then, by whose name alone it is known.
         """
-        if op is None or op.type != "Const" or is_eager(tensor) or (self.batch or 1) == 1:
+        if is_eager(tensor) or tensor.op.type != "Const" or (self.batch or 1) == 1:
             return False
         name, value = tensor.op.name.rsplit("/", 1)[-1], known(tensor)
         if name.startswith("Shape") and value.ndim == 1:

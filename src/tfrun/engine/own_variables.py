@@ -8,6 +8,7 @@ say so. What is meant, a sum or a mean, the script alone knows. Keras's variable
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -47,8 +48,15 @@ def _of_keras() -> bool:
     return asked_by(sys._getframe(3), (TFRUN, KERAS))
 
 
-def is_of_own_data(value: tf.Tensor) -> bool:
-    """Whether a tensor of a step is computed from what the step is given on this replica."""
+def is_of_own_data(
+    value: tf.Tensor, states_size: Callable[[Any], bool] = lambda tensor: False
+) -> bool:
+    """Whether a tensor of a step is computed from what the step is given on this replica.
+
+    Args:
+      value: the tensor.
+      states_size: whether a constant is the size of that, see loss_terms.py.
+    """
     seen, left = set(), [value]
     while left:
         tensor: Any = left.pop()
@@ -56,6 +64,8 @@ def is_of_own_data(value: tf.Tensor) -> bool:
             continue  # a value that is known when the step is traced
         seen.add(id(tensor))
         op = tensor.op
+        if states_size(tensor):
+            return True
         if op.type == "Placeholder":
             outer = {id(inner): outer for outer, inner in getattr(tensor.graph, "captures", ())}
             if id(tensor) in outer:

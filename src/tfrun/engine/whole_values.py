@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.engine import batch_statistics, replica, step_graph
+from tfrun.engine import batch_statistics, replica, sizes, step_graph
 from tfrun.engine.loss_reader import (
     MATHEMATICS,
     REDUCTIONS,
@@ -125,10 +125,10 @@ def to_keep(run: replica.ReplicaRun, variable: Any, value: Any) -> tuple[Any, bo
         return value, False
     kind = losses.kind(value)
     if kind is Term.FIXED and not losses.walk.is_drawn(value):
-        return value, False
+        return sizes.with_all_counted(losses, value)
     eager = tf.executing_eagerly()
     is_mean = kind is Term.MEAN and not variable.trainable
-    if keras_asks() or not (eager or is_of_own_data(value)):
+    if keras_asks() or not (eager or is_of_own_data(value, losses.walk.states_size)):
         return value, False  # such as BatchNorm's statistics; what the script has summed itself
     losses.count_once()
     centred = is_mean and batch_statistics.is_centred(losses, value)

@@ -19,7 +19,7 @@ from keras.src.losses import loss as losses
 from keras.src.trainers.trainer import Trainer
 from tensorflow.python import pywrap_tfe
 
-from tfrun.engine import batch_statistics, replica
+from tfrun.engine import batch_statistics, replica, sizes
 from tfrun.engine.loss_terms import MeanOver, Term
 from tfrun.engine.step_clock import share_of
 from tfrun.engine.step_losses import by_data, is_number, of_the_batch
@@ -233,6 +233,26 @@ def _is_by_data(known: Any, targets: list[Any]) -> bool:
 
 def _is_variable(source: Any) -> bool:
     return isinstance(source, tf.Variable | backend.Variable | tf.distribute.DistributedValues)
+
+
+def log_whole_sums(original):
+    """A sum of numbers of one step each, such as of its losses, is of one worker's numbers."""
+
+    def update_state(self, values, sample_weight=None):
+        run = replica.current()
+        known = run.losses if run is not None else None
+        if run is None or known is None or not known.alone or sample_weight is not None:
+            return original(self, values, sample_weight)
+        number: Any = backend.convert_to_tensor(values, dtype=self.dtype)
+        if not is_number(number) or sizes.is_size(known, number):
+            return original(self, values)
+        if known.is_fixed(number):  # a one for each batch: the first replica's, without rounding
+            is_first = tf.equal(run.number, 0)
+            return original(self, tf.where(is_first, number, tf.zeros_like(number)))
+        known.count_once()
+        return original(self, known.whole(number))
+
+    return update_state
 
 
 def log_whole_losses(original):

@@ -177,6 +177,7 @@ LOSSES = (
             f"{_KERAS}.metrics.reduction_metrics:Mean.update_state": (
                 "keras_losses:log_whole_losses"
             ),
+            f"{_KERAS}.metrics.reduction_metrics:Sum.update_state": "keras_losses:log_whole_sums",
             "tensorflow.python.eager.backprop:GradientTape.gradient": (
                 "keras_losses:weigh_gradients tf_variables:differentiate_shards "
                 "tf_variables:look_at_gradients"

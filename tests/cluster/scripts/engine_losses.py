@@ -158,6 +158,46 @@ def eager_by_static_batch():
     return fitted(stepping(loss_of), loss="mse", eager=True)
 
 
+class Counting(Own):
+    """Counts samples and steps by sizes that Python, Keras or TensorFlow tells."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = [
+            self.add_weight(shape=(), initializer="zeros", trainable=False) for _ in range(5)
+        ]
+        self.sums = [keras.metrics.Sum(name=f"sum_{i}") for i in range(4)]
+
+    @property
+    def metrics(self):
+        return [self.tracker, *self.sums]
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(rows(self, x, y)) / tf.cast(tf.shape(x)[0], x.dtype)
+        weights = self.trainable_weights
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        read = x.shape[0] or tf.shape(x)[0]
+        sizes = (tf.shape(x)[0], ops.shape(x)[0], read, tf.size(y), 1)
+        for variable, size in zip(self.seen, sizes, strict=True):
+            variable.assign_add(tf.cast(size, x.dtype))
+        for metric, value in zip(self.sums, (loss, tf.shape(x)[0], read, 1), strict=True):
+            metric.update_state(tf.cast(value, x.dtype))
+        self.tracker.update_state(loss)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+@case
+def sizes_of_batches_of_one_size():
+    keras.utils.set_random_seed(7)
+    with strategy.scope():
+        model = Counting()
+        model.compile(keras.optimizers.SGD(0.05))
+    history = model.fit(X[:16], Y[:16], batch_size=8, epochs=2, shuffle=False, verbose=0).history
+    return {"history": history, "weights": [v.numpy().tolist() for v in model.variables]}
+
+
 @case
 def step_that_is_a_function():
     class Model(stepping(STEPS["mean"])):
