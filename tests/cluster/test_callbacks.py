@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -216,6 +217,7 @@ def test_only_the_chief_makes_folders(tmp_path, n):
     assert chief["hand"] == ["m.weights.h5"]
 
 
+@functools.cache
 def fits(*command: object) -> dict[str, Any]:
     shown = shown_by([*map(str, command), SCRIPTS / "fits_traced.py"], {}, timeout=110)
     (found,) = re.findall(r"MADE (\{.*\})", shown)

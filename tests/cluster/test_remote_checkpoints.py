@@ -120,6 +120,7 @@ def test_what_is_wrong_is_said_before_training_starts(jobs: Jobs, servers, case,
     assert not (jobs.directory / "tfrun-runs").exists()
 
 
+@pytest.mark.net
 def test_a_storage_that_goes_away_and_comes_back(jobs: Jobs, servers):
     jobs.script(SCRIPT)
     proxy, where = object_servers.Faults(servers["s3"]), f"s3://{BUCKET}/away"
@@ -188,6 +189,7 @@ def write_records(folder: Path) -> None:
                 writer.write(x.numpy().tobytes())
 
 
+@pytest.mark.net
 def test_records_in_a_storage_are_those_on_the_disk(jobs: Jobs, servers):
     jobs.script(SCRIPT)
     folder, server = jobs.directory / "records", servers["s3"]
