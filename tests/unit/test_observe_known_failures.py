@@ -122,6 +122,12 @@ SAID = {
     # … and "3D volumetric rendering with NeRF", which makes BATCH_SIZE images of the rays
     "Incompatible shapes: [3,6,6,3] vs. [5,6,6,3]": "a part of the batch",
     "Incompatible shapes: [5,6] vs. [5,7]": "shapes",
+    # x.shape[0] of a pipeline with drop_remainder, which has no static size where workers share it
+    "Expected int32, but got None of type 'NoneType'.": "a part of the batch",
+    "None values not supported.": "a part of the batch",
+    "Exception encountered when calling LSTM.call().\n\nIf an RNN is stateful, the batch size of "
+    "the input sequences must be the same as the batch size of the initial state. \n- Expected "
+    "batch size: 16\n- Received batch size: 8": "a part of the batch",
     # … and "Message-passing neural network", which makes one graph of a batch
     "indices[3] = 18 is not in [0, 17)": "numbers of rows",
     "Received a label value of 12 which is outside the valid range of [0, 10).": "labels outside "

@@ -165,8 +165,10 @@ KNOWN = (
         pattern=r"slice index \d+ of dimension 0 out of bounds"
         r"|Cannot reshape a tensor with \d+ elements|Input to reshape is a tensor with \d+ values"
         r"|must match\. variable\.shape=.* Received: value\.shape=\(0,"
-        r"|Incompatible shapes: \[(\d+)((?:,\d+)+)\] vs\. \[(?!(?:1|\1),)\d+\2\]",
-        likely="the script counts on whole batches (BATCH_SIZE in a reshape, data[1] in a step), "
+        r"|Incompatible shapes: \[(\d+)((?:,\d+)+)\] vs\. \[(?!(?:1|\1),)\d+\2\]"
+        r"|got None of type 'NoneType'|None values not supported|If an RNN is stateful, the batch",
+        likely="the script counts on whole batches (x.shape[0], BATCH_SIZE in a reshape, a layer's "
+        "batch_shape), "
         "and each of several workers has a part of the rows",
         fix="Take the number of rows from the tensor (-1, tf.shape(x)[0]), and make samples the "
         "first dimension; or train with -n 1",
