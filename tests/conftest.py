@@ -19,6 +19,8 @@ import hypothesis
 import psutil
 import pytest
 
+import object_servers
+from object_servers import BUCKET
 from tfrun.job.settings import WorkerSettings, settings
 
 # What a person's own machine has measured is not for the jobs of tests, nor theirs for it.
@@ -218,3 +220,27 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield path
     finally:
         subprocess.run(["umount", "-l", path], check=True)
+
+
+@pytest.fixture(scope="module")
+def servers():
+    with object_servers.s3(BUCKET) as s3, object_servers.gcs(BUCKET) as gcs:
+        yield {"s3": s3, "gs": gcs}
+
+
+@pytest.fixture(params=["s3", "gs"])
+def objects(request, servers):
+    """A place of the test's own, on both servers."""
+    from tfrun.storage.objects import Objects
+
+    with object_servers.in_environment(servers[request.param]):
+        yield Objects(f"{request.param}://{BUCKET}/{request.node.name[:40]}", patience=5)
+
+
+@pytest.fixture
+def faults(servers):
+    """A proxy before the S3 server, of which this process is a client."""
+    proxy = object_servers.Faults(servers["s3"])
+    with object_servers.in_environment(proxy):
+        yield proxy
+    proxy.close()

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 
 S3_KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 START_SECONDS = 30.0
+BUCKET = "bucket"  # of the tests of single functions
 
 
 class Server:

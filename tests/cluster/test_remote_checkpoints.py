@@ -12,12 +12,12 @@ import tensorflow as tf
 
 import object_servers
 from conftest import Jobs, wait_until
+from object_servers import BUCKET
 from tfrun.checkpoint.remote_directory import RemoteDirectory
 from tfrun.checkpoint.remote_store import RemoteStore
 from tfrun.observe.events import read_events
 from tfrun.storage.objects import Objects
 
-BUCKET = "bucket"
 SCRIPT = """
 import hashlib, os, pathlib, time
 import keras, numpy as np, tensorflow as tf, tfrun
@@ -47,12 +47,6 @@ if tfrun.world().is_chief:
     print("WEIGHTS", hashlib.sha256(weights).hexdigest(), flush=True)
 """
 OPTIONS = ("-n", 2, "--seed", 1, "--checkpoint-every", 5, "--keep", 2)
-
-
-@pytest.fixture(scope="module")
-def servers():
-    with object_servers.s3(BUCKET) as s3, object_servers.gcs(BUCKET) as gcs:
-        yield {"s3": s3, "gs": gcs}
 
 
 def weights(said: str) -> str:

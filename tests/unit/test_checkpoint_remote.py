@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from checkpoint_state import assert_whole, write
 
-import object_servers
+from object_servers import BUCKET
 from tfrun.checkpoint.background_copies import BackgroundCopies
 from tfrun.checkpoint.background_writer import BackgroundWriter
 from tfrun.checkpoint.remote_claims import RemoteClaim
@@ -20,29 +20,6 @@ from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.timeouts import Timeouts
 from tfrun.storage.lease import Lease
 from tfrun.storage.objects import Objects
-
-BUCKET = "bucket"
-
-
-@pytest.fixture(scope="module")
-def servers():
-    with object_servers.s3(BUCKET) as s3, object_servers.gcs(BUCKET) as gcs:
-        yield {"s3": s3, "gs": gcs}
-
-
-@pytest.fixture(params=["s3", "gs"])
-def objects(request, servers):
-    """A place of the test's own, on both servers."""
-    with object_servers.in_environment(servers[request.param]):
-        yield Objects(f"{request.param}://{BUCKET}/{request.node.name[:40]}", patience=5)
-
-
-@pytest.fixture
-def faults(servers):
-    proxy = object_servers.Faults(servers["s3"])
-    with object_servers.in_environment(proxy):
-        yield proxy
-    proxy.close()
 
 
 def steps(store: RemoteStore) -> list[int]:

@@ -10,35 +10,12 @@ import pytest
 from gcsfs.retry import HttpError
 
 import object_servers
+from object_servers import BUCKET
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.storage import lease, url
 from tfrun.storage.failures import Kind, kind_of
 from tfrun.storage.lease import Lease, Stand, Watch
 from tfrun.storage.objects import Objects
-
-BUCKET = "bucket"
-
-
-@pytest.fixture(scope="module")
-def servers():
-    with object_servers.s3(BUCKET) as s3, object_servers.gcs(BUCKET) as gcs:
-        yield {"s3": s3, "gs": gcs}
-
-
-@pytest.fixture(params=["s3", "gs"])
-def objects(request, servers):
-    """A place of the test's own, on both servers."""
-    with object_servers.in_environment(servers[request.param]):
-        yield Objects(f"{request.param}://{BUCKET}/{request.node.name[:40]}", patience=5)
-
-
-@pytest.fixture
-def faults(servers):
-    """A proxy before the S3 server, of which this process is a client."""
-    proxy = object_servers.Faults(servers["s3"])
-    with object_servers.in_environment(proxy):
-        yield proxy
-    proxy.close()
 
 
 @pytest.mark.parametrize(

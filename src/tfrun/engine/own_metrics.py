@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.engine import batch_statistics, replica, step_graph
-from tfrun.engine.loss_reader import is_eager, known
+from tfrun.engine.loss_reader import known
 from tfrun.engine.loss_terms import Term
 from tfrun.engine.losses import Losses
 from tfrun.engine.script_lines import at_script_line, keras_asks
@@ -101,17 +101,12 @@ def _mark_sizes(losses: Losses, value: Any, change: Any) -> None:
     batch = losses.walk.batch
     if batch is None or batch < 2:
         return
-    sizes = [here for here, op in step_graph.upstream(losses, [value]) if _is_size(here, op)]
+    upstream = step_graph.upstream(losses, [value])
+    sizes = [here for here, _ in upstream if losses.walk.states_size(here)]
     for tensor in sizes if change is None else [*sizes, change]:
         number = known(tensor)
         if number is not None and number.shape == () and number > 0 and number % batch == 0:
             losses.mark(tensor, Term.COUNT)
-
-
-def _is_size(tensor: Any, op: Any) -> bool:
-    """Whether it is what TensorFlow makes of `tf.size` where shapes are known."""
-    named = op.type == "Const" and not is_eager(tensor)
-    return named and tensor.op.name.rsplit("/", 1)[-1].startswith("Size")
 
 
 def _added(losses: Losses, variable: Any, value: Any) -> tuple[Any, Any, int]:

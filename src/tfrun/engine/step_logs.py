@@ -57,7 +57,7 @@ class StepLogs:
 
     def _of_turns(self, local: Any, turns: Any) -> Any:
         began = time.perf_counter()
-        returned = turns.returned_with(local) or [local] * len(turns.held)
+        returned = turns.returned_with(local)
         each = [self._of_one(one, place) for place, one in enumerate(returned)]
         means = self._strategy.extended._host_calls.mean_of_replicas(each)
         found = self._read(means, local)

@@ -51,7 +51,7 @@ def mean_of_logs(local: Any, strategy: Any) -> Any:
         means = strategy.reduce(tf.distribute.ReduceOp.MEAN, own, axis=None)
     else:
         # What each has alike, too: a mean over workers would be rounded by their number.
-        returned = turns.returned_with(local) or [local] * len(turns.held)
+        returned = turns.returned_with(local)
         each = [packed(tree.flatten(as_tensors(one))) for one in returned]
         means = strategy.extended._host_calls.mean_of_replicas(each)
     return split_like(as_tensors(local), means)

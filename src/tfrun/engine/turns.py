@@ -201,8 +201,12 @@ class Turns:
         return self.copies.apart(variable)[: len(self.held)]
 
     def returned_with(self, first: Any) -> list[Any]:
-        """What each replica here has returned in the newest step, if the first has `first`."""
-        return self._returned if self._returned and self._returned[0] is first else []
+        """What each replica here has returned in the newest step, if the first has `first`.
+
+        Else it is none of a step's, and what each of them has.
+        """
+        is_of_step = self._returned and self._returned[0] is first
+        return self._returned if is_of_step else [first] * len(self.held)
 
     def run(self, function: Any, given: Sequence[Any], spec: Any = None) -> Any:
         """Has each replica run a traced step; returns what the first one's returns.
