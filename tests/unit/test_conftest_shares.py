@@ -21,7 +21,8 @@ def test(number):
 
 def test_a_file_has_one_process_and_all_of_hosts_too(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
-    shutil.copy(Path(__file__).parents[1] / "conftest.py", tmp_path)
+    tests = Path(__file__).parents[1]
+    shutil.copy(tests / "conftest.py", tmp_path)
     log = tmp_path / "log"
     for name in ("a", "b", "c", "hosts/d", "hosts/e"):
         file = tmp_path / Path(name).parent / f"test_{Path(name).name}.py"
@@ -29,7 +30,10 @@ def test_a_file_has_one_process_and_all_of_hosts_too(tmp_path: Path) -> None:
         file.write_text(WRITES.format(log=str(log), name=name))
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "--rootdir", tmp_path, tmp_path], capture_output=True, text=True, timeout=60
+        [*command, "--rootdir", tmp_path, "-o", f"pythonpath={tests}", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     processes = defaultdict(set)
