@@ -142,19 +142,19 @@ class Version(io.FileIO):
     """The raw file of a version; it takes the name when it is closed, if the rules say so."""
 
     def __init__(self, name: Any, path: str, mode: str, journal: Journal, task: str) -> None:
-        inode = Inode(path, task)
+        with journal.held():  # what has the name is not looked at while another one takes it
+            inode = Inode(path, task)
+            try:
+                self._mine = journal.add(Did.OPENED, path)
+                inode.clear_up(d for d in journal.deeds(path) if d.task != task)
+            except OSError:
+                os.close(inode.fd)
+                inode.forget()
+                raise
         self._inode, self._journal = inode, journal
         self._process, self._since = os.getpid(), time.monotonic()
         self._written = self._broken = self._named = False
         self.is_text = self.by_lines = self.begun = self.is_kept = False
-        try:
-            with journal.held():
-                self._mine = journal.add(Did.OPENED, path)
-                inode.clear_up(d for d in journal.deeds(path) if d.task != task)
-        except OSError:
-            os.close(inode.fd)
-            inode.forget()
-            raise
         super().__init__(name, mode.replace("t", ""), opener=lambda *_: inode.fd)
         _open.add(self)
 
