@@ -48,6 +48,11 @@ class PositionFeed:
         self.next_number = 0
 
     @property
+    def _sends_records(self) -> bool:
+        """Whether the chief sends a batch's records, which workers elsewhere could not read."""
+        return isinstance(self._source, RecordSource) and self._source.is_copied
+
+    @property
     def _held(self) -> list[np.ndarray]:
         return self._source.arrays if isinstance(self._source, ArraySource) else []
 
@@ -91,7 +96,9 @@ class PositionFeed:
         stages = self._plan.stages if self._plan.is_random else ()
         keys = [sample_keys(rows, self._plan.order.seed, epoch, n) for n in range(len(stages))]
         given: list[np.ndarray]
-        if isinstance(self._source, RecordSource | FileSource):
+        if self._sends_records:
+            given = [np.array(mark), *self._source.read(rows)]
+        elif isinstance(self._source, RecordSource | FileSource):
             given = [np.array(mark), *self._source.located(rows)]
         else:  # each argument is a message to the worker
             given = [np.insert(rows, 0, mark)]
@@ -99,12 +106,12 @@ class PositionFeed:
 
     @property
     def argument_specs(self) -> list[tf.TensorSpec]:
-        paths = tf.TensorSpec([None], tf.string)
+        strings = tf.TensorSpec([None], tf.string)
         kinds = (
-            [MARK, paths, tf.TensorSpec([None, 3], tf.int64)]
-            if isinstance(self._source, RecordSource)
-            else [MARK, paths]
-            if isinstance(self._source, FileSource)
+            [MARK, strings, tf.TensorSpec([None, 3], tf.int64)]
+            if isinstance(self._source, RecordSource) and not self._sends_records
+            else [MARK, strings]
+            if isinstance(self._source, RecordSource | FileSource)
             else [tf.TensorSpec([None], tf.int64)]
         )
         random = [tf.TensorSpec([None, len(self._plan.stages), 2], tf.int64)]
@@ -130,6 +137,8 @@ class PositionFeed:
             return functools.partial(_read_arrays, self._source)
         if isinstance(self._source, FileSource):
             return _read_files
+        if self._sends_records:
+            return lambda arguments, _: arguments[0]
         if isinstance(self._source, RecordSource):
             return _read_records
         kind = type(self._source).__name__
