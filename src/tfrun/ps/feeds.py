@@ -37,7 +37,9 @@ class PositionFeed:
         self.dataset, self._plan = dataset, dataset.plan
         self._function = batch_function
         self.steps: int | None = dataset.steps_per_epoch
-        self._source = self._plan.source
+        self._source = source = self._plan.source
+        # Records that the chief sends: workers on other machines could not read its copies.
+        self._sent = source if isinstance(source, RecordSource) and source.is_copied else None
         self._read = self._reader()
         self.resource_specs = [
             tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)) for array in self._held
@@ -46,11 +48,6 @@ class PositionFeed:
         self.spec = self._spec()
         self.layers: list[Layer] = []
         self.next_number = 0
-
-    @property
-    def _sends_records(self) -> bool:
-        """Whether the chief sends a batch's records, which workers elsewhere could not read."""
-        return isinstance(self._source, RecordSource) and self._source.is_copied
 
     @property
     def _held(self) -> list[np.ndarray]:
@@ -96,8 +93,8 @@ class PositionFeed:
         stages = self._plan.stages if self._plan.is_random else ()
         keys = [sample_keys(rows, self._plan.order.seed, epoch, n) for n in range(len(stages))]
         given: list[np.ndarray]
-        if self._sends_records:
-            given = [np.array(mark), *self._source.read(rows)]
+        if self._sent:
+            given = [np.array(mark), *self._sent.read(rows)]
         elif isinstance(self._source, RecordSource | FileSource):
             given = [np.array(mark), *self._source.located(rows)]
         else:  # each argument is a message to the worker
@@ -109,7 +106,7 @@ class PositionFeed:
         strings = tf.TensorSpec([None], tf.string)
         kinds = (
             [MARK, strings, tf.TensorSpec([None, 3], tf.int64)]
-            if isinstance(self._source, RecordSource) and not self._sends_records
+            if isinstance(self._source, RecordSource) and not self._sent
             else [MARK, strings]
             if isinstance(self._source, RecordSource | FileSource)
             else [tf.TensorSpec([None], tf.int64)]
@@ -137,7 +134,7 @@ class PositionFeed:
             return functools.partial(_read_arrays, self._source)
         if isinstance(self._source, FileSource):
             return _read_files
-        if self._sends_records:
+        if self._sent:
             return lambda arguments, _: arguments[0]
         if isinstance(self._source, RecordSource):
             return _read_records
