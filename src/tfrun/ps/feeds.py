@@ -93,7 +93,7 @@ class PositionFeed:
         stages = self._plan.stages if self._plan.is_random else ()
         keys = [sample_keys(rows, self._plan.order.seed, epoch, n) for n in range(len(stages))]
         given: list[np.ndarray]
-        if self._sent:
+        if self._sent is not None:
             given = [np.array(mark), *self._sent.read(rows)]
         elif isinstance(self._source, RecordSource | FileSource):
             given = [np.array(mark), *self._source.located(rows)]
@@ -106,7 +106,7 @@ class PositionFeed:
         strings = tf.TensorSpec([None], tf.string)
         kinds = (
             [MARK, strings, tf.TensorSpec([None, 3], tf.int64)]
-            if isinstance(self._source, RecordSource) and not self._sent
+            if isinstance(self._source, RecordSource) and self._sent is None
             else [MARK, strings]
             if isinstance(self._source, RecordSource | FileSource)
             else [tf.TensorSpec([None], tf.int64)]
@@ -134,7 +134,7 @@ class PositionFeed:
             return functools.partial(_read_arrays, self._source)
         if isinstance(self._source, FileSource):
             return _read_files
-        if self._sent:
+        if self._sent is not None:
             return lambda arguments, _: arguments[0]
         if isinstance(self._source, RecordSource):
             return _read_records
