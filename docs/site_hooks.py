@@ -76,4 +76,6 @@ def _name_here(path: str) -> str:
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     # A browser shows a text, and saves what it does not know.
-    return f"files/{path}.txt" if path.endswith((".py", ".sh", ".yaml", ".yml")) else f"files/{path}"
+    return (
+        f"files/{path}.txt" if path.endswith((".py", ".sh", ".yaml", ".yml")) else f"files/{path}"
+    )
