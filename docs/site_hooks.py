@@ -22,7 +22,7 @@ PAGES = {
 }
 _LINK = re.compile(r"(\]\(|href=\"|src=\")(?!https?://|#|mailto:)([^)#\"\s]+)")
 
-_FENCE = re.compile(r"^```(\w+) ([^`\n]+)$", re.MULTILINE)
+_FENCE = re.compile(r"^( *)```(\w+) ([^`\n]+)$", re.MULTILINE)
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -55,9 +55,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def _fence(found: re.Match[str]) -> str:
     """What our tests read after the language of a block would end it for the site."""
-    language, mark = found.groups()
+    indent, language, mark = found.groups()
     name = mark.strip().removeprefix("file=")
-    return f'```{language} title="{name}"' if "file=" in mark else f"```{language}"
+    title = f' title="{name}"' if "file=" in mark else ""
+    return f"{indent}```{language}{title}"
 
 
 def _where(page: str) -> str:
@@ -76,4 +77,6 @@ def _name_here(path: str) -> str:
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     # A browser shows a text, and saves what it does not know.
-    return f"files/{path}.txt" if path.endswith((".py", ".yml")) else f"files/{path}"
+    return (
+        f"files/{path}.txt" if path.endswith((".py", ".sh", ".yaml", ".yml")) else f"files/{path}"
+    )

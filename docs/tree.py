@@ -46,7 +46,7 @@ def tree() -> str:
     lines += [_line(0, name, text) for name, text in OTHERS.items() if (ROOT / name).is_dir()]
     return (
         "# The files\n\nWritten by `make tree`; the README has the table of rooms.\n\n"
-        "```text\n" + "\n".join(lines) + "\n```\n"
+        "```text not-run=form\n" + "\n".join(lines) + "\n```\n"
     )
 
 

@@ -1,11 +1,15 @@
 """The code blocks of the documentation, and how its commands are run as tests.
 
     ```python file=train.py     is written to the test's directory
+    ```python                   is run by tests/cluster/test_docs_fragments.py
     ```console run              is run by tests/unit/test_docs.py
     ```console run=cluster      is run by tests/cluster/test_docs_jobs.py
+    ```console run=net          is run by tests/scripts/test_docs_longer.py
+    ```text not-run=said        is not run; NOT_RUN says why
 
 In a console block a line that begins with `$ ` is a command for bash and the lines below it are
-its whole output; `…` stands for any text in a line, and alone for any lines.
+its whole output; `…` stands for any text in a line, and alone for any lines. A sh block that is
+run, with the same marks, is a script that has to succeed, whatever it prints.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,13 +25,29 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND_SECONDS = 150
 
-_BLOCK = re.compile(r"^```(\w+)([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Why a block is not run, and what is tested instead.
+NOT_RUN = {
+    "form": ("it shows how something looks", ""),
+    "hosts": ("it takes several machines", "tests/hosts/test_ssh.py"),
+    "installs": ("it downloads TensorFlow", "tests/versions/test_bare_machine.py"),
+    "kubernetes": ("it takes a cluster", "tests/hosts/test_host_examples.py"),
+    "make": ("these tests are a part of it", ".ci/run"),
+    "measured": ("it shows what was measured on one machine", "tests/cluster/test_bench_jobs.py"),
+    "part": ("it is a part of a file; of JSON and YAML the form is", "tests/unit/test_docs.py"),
+    "said": ("it is a line that a job prints, and no command", ""),
+    "slurm": ("it takes a cluster", "tests/hosts/test_slurm.py"),
+    "stays": ("it serves a browser until it is ended", ""),
+    "storage": ("it takes an account", "tests/cluster/test_remote_checkpoints.py"),
+}
+
+# Also in a list, and without a language.
+_BLOCK = re.compile(r"^( *)```(\w*)([^\n`]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A fenced block: its language, its marks ("run", "run=cluster", "file=…") and its text."""
+    """A fenced block: its language, its marks ("run", "run=cluster", "file=…", …) and its text."""
 
     language: str
     mark: str
@@ -41,17 +62,17 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     return [
-        Block(language=language, mark=mark.strip(), text=text)
-        for language, mark, text in _BLOCK.findall(page.read_text(encoding="utf-8"))
+        Block(language=language, mark=mark.strip(), text=textwrap.dedent(text) if indent else text)
+        for indent, language, mark, text in _BLOCK.findall(page.read_text(encoding="utf-8"))
     ]
 
 
 def pages_with(mark: str) -> list[str]:
-    """Returns the pages that have a console block with this mark, relative to the repository."""
+    """Returns the pages that have commands with this mark, relative to the repository."""
     return [
         str(page.relative_to(ROOT))
         for page in PAGES
-        if any(block.language == "console" and block.mark == mark for block in blocks(page))
+        if any(block.language in ("console", "sh") and block.mark == mark for block in blocks(page))
     ]
 
 
@@ -63,12 +84,15 @@ def run_page(page: str, mark: str, directory: Path, environment: dict[str, str])
         elif block.language == "console" and block.mark == mark:
             for command, expected in block.commands():
                 _check(command, expected, directory, environment)
+        elif block.language == "sh" and block.mark == mark:
+            _output(block.text, directory, environment)
 
 
-def _check(command: str, expected: str, directory: Path, environment: dict[str, str]) -> None:
+def _output(command: str, directory: Path, environment: dict[str, str]) -> str:
+    """Runs a command that has to succeed; returns what it prints."""
     bin_directory = str(Path(sys.executable).parent)
     done = subprocess.run(
-        ["bash", "-c", command],
+        ["bash", "-ec", command],
         cwd=directory,
         env={**environment, "PATH": f"{bin_directory}:{environment['PATH']}"},
         stdin=subprocess.DEVNULL,
@@ -79,7 +103,11 @@ def _check(command: str, expected: str, directory: Path, environment: dict[str, 
         check=False,
     )
     assert done.returncode == 0, f"$ {command}\n{done.stdout}"
-    output = _COLOURS.sub("", done.stdout).replace("\r", "\n")
+    return _COLOURS.sub("", done.stdout).replace("\r", "\n")
+
+
+def _check(command: str, expected: str, directory: Path, environment: dict[str, str]) -> None:
+    output = _output(command, directory, environment)
     assert re.fullmatch(pattern(expected), output), (
         f"$ {command}\n--- printed ---\n{output}\n--- documented ---\n{expected}"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 import tfrun
-from docs_blocks import PAGES, ROOT, blocks, pages_with, pattern, run_page
+from docs_blocks import NOT_RUN, PAGES, ROOT, blocks, pages_with, pattern, run_page
 from tfrun.cli.main import run
 from tfrun.job.errors import CODES
 
@@ -44,11 +46,43 @@ def test_the_comparison_of_outputs_can_fail(expected, output, matches):
     assert bool(re.fullmatch(pattern(expected), output)) is matches
 
 
-def test_every_block_with_a_mark_is_understood():
-    for page in PAGES:
-        for block in blocks(page):
-            known = {"console": r"|run|run=cluster", "python": r"|file=\w+\.py"}
-            assert re.fullmatch(known.get(block.language, ""), block.mark), (page, block)
+RUN = r"run|run=cluster|run=net"
+WHY_NOT = rf"not-run=({'|'.join(NOT_RUN)})"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_is_run_or_says_why_not(page):
+    for block in blocks(page):
+        runs = {"console": RUN, "sh": RUN, "python": r"|file=\w+\.py"}
+        known = runs.get(block.language)
+        marks = WHY_NOT if known is None else f"{known}|{WHY_NOT}"
+        assert re.fullmatch(marks, block.mark), (page, block)
+    # No fence is missed, and no code stands without one.
+    text = page.read_text(encoding="utf-8")
+    assert len(re.findall(r"^ *```", text, re.MULTILINE)) == 2 * len(blocks(page))
+    outside = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert "~~~" not in outside
+    assert not re.search(r"^\n {4,}\S", outside, re.MULTILINE)
+
+
+def test_what_is_tested_instead_is_there():
+    for why, instead in NOT_RUN.values():
+        assert why and (not instead or (ROOT / instead).is_file()), instead
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_of_a_page_is_used_by_its_commands(page):
+    found = blocks(page)
+    commands = "\n".join(block.text for block in found if block.mark.startswith("run"))
+    for block in found:
+        if block.mark.startswith("file="):
+            assert block.mark.removeprefix("file=") in commands, block
+
+
+def test_parts_of_files_can_be_read():
+    readers = {"json": json.loads, "yaml": yaml.safe_load}
+    parts = [b for page in PAGES for b in blocks(page) if b.language in readers]
+    assert parts and all(readers[block.language](block.text) for block in parts)
 
 
 @pytest.mark.parametrize(

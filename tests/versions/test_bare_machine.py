@@ -1,13 +1,15 @@
 """`pip install tfrun[cpu]` from the wheel on a bare machine, with each supported Python.
 
-All is downloaded. One of the Pythons other than that of the tests has its turn every day; one that
-is not here is skipped: then only its dependencies are looked up, and ruff reads the grammar.
+All is downloaded, as a newcomer does it (bench/newcomer.sh). One of the Pythons other than that of
+the tests has its turn every day; one that is not here is skipped: then only its dependencies are
+looked up, and ruff reads the grammar.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 
 from built_wheel import build, command, train_and_look
 from conftest import Jobs
+from docs_blocks import ROOT
 from shares import ALL, DAY
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
@@ -64,11 +67,11 @@ def test_two_workers_train(version: str, wheel: Path, jobs: Jobs, tmp_path: Path
     if not (python := interpreter(version)):
         check_releases(version, wheel, tmp_path)
         pytest.skip(f"python{version} is not here: a job from the wheel is NOT TESTED with it")
-    command(python, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
-    pip = (tmp_path / "venv/bin/python", "-m", "pip")
-    told = (*QUIET, "--no-compile", f"{wheel}[cpu]")
-    command(*pip, "install", *told, cwd=tmp_path, seconds=INSTALL_SECONDS)
-    command(*pip, "check", cwd=tmp_path)
+    stated = (f"PYTHON={python}", f"DIRECTORY={tmp_path}")
+    newcomer = ("env", *stated, "bash", ROOT / "bench/newcomer.sh", wheel)
+    said = command(*newcomer, cwd=tmp_path, seconds=INSTALL_SECONDS)
+    assert re.search(r"\n4 commands, \d+\.\d minutes to the end", said), said
+    command(tmp_path / "venv/bin/python", "-m", "pip", "check", cwd=tmp_path)
     out, parts = train_and_look(jobs, tmp_path / "venv/bin/tfrun")
     for rank in range(2):
         assert f"rank {rank} of 2 has {tmp_path / 'venv/lib'}" in out

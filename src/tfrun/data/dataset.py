@@ -19,7 +19,7 @@ from tfrun.data.order.shards import Replicas, share_of_replicas
 from tfrun.data.pipeline import batches
 from tfrun.data.sources.compressed import FileShards, compressed_records
 from tfrun.data.sources.records import FileSource, RecordSource, matching
-from tfrun.data.sources.remote_files import local_paths
+from tfrun.data.sources.remote_files import has_url, local_paths
 from tfrun.data.sources.source import SequenceSource, Source, Tolerant, array_source
 from tfrun.data.sources.stream import StreamSource
 from tfrun.job.world import world
@@ -152,7 +152,7 @@ class Dataset:
         if compression:
             source = compressed_records(paths, compression, shuffle, on_error, shard)
         else:
-            source = RecordSource(paths)
+            source = RecordSource(paths, is_copied=has_url(files))
         made = cls._of(source, batch_size, shuffle, seed, on_error)
         return made.map(parse) if parse else made
 

@@ -37,7 +37,9 @@ class PositionFeed:
         self.dataset, self._plan = dataset, dataset.plan
         self._function = batch_function
         self.steps: int | None = dataset.steps_per_epoch
-        self._source = self._plan.source
+        self._source = source = self._plan.source
+        # Records that the chief sends: workers on other machines could not read its copies.
+        self._sent = source if isinstance(source, RecordSource) and source.is_copied else None
         self._read = self._reader()
         self.resource_specs = [
             tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)) for array in self._held
@@ -91,7 +93,9 @@ class PositionFeed:
         stages = self._plan.stages if self._plan.is_random else ()
         keys = [sample_keys(rows, self._plan.order.seed, epoch, n) for n in range(len(stages))]
         given: list[np.ndarray]
-        if isinstance(self._source, RecordSource | FileSource):
+        if self._sent is not None:
+            given = [np.array(mark), *self._sent.read(rows)]
+        elif isinstance(self._source, RecordSource | FileSource):
             given = [np.array(mark), *self._source.located(rows)]
         else:  # each argument is a message to the worker
             given = [np.insert(rows, 0, mark)]
@@ -99,12 +103,12 @@ class PositionFeed:
 
     @property
     def argument_specs(self) -> list[tf.TensorSpec]:
-        paths = tf.TensorSpec([None], tf.string)
+        strings = tf.TensorSpec([None], tf.string)
         kinds = (
-            [MARK, paths, tf.TensorSpec([None, 3], tf.int64)]
-            if isinstance(self._source, RecordSource)
-            else [MARK, paths]
-            if isinstance(self._source, FileSource)
+            [MARK, strings, tf.TensorSpec([None, 3], tf.int64)]
+            if isinstance(self._source, RecordSource) and self._sent is None
+            else [MARK, strings]
+            if isinstance(self._source, RecordSource | FileSource)
             else [tf.TensorSpec([None], tf.int64)]
         )
         random = [tf.TensorSpec([None, len(self._plan.stages), 2], tf.int64)]
@@ -130,6 +134,8 @@ class PositionFeed:
             return functools.partial(_read_arrays, self._source)
         if isinstance(self._source, FileSource):
             return _read_files
+        if self._sent is not None:
+            return lambda arguments, _: arguments[0]
         if isinstance(self._source, RecordSource):
             return _read_records
         kind = type(self._source).__name__

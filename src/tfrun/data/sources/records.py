@@ -34,11 +34,15 @@ class RecordSource:
     """The records of some files, in the files' order; a sample is a scalar string.
 
     A record's checksum is checked the first time that this process reads it.
+
+    Attributes:
+      is_copied: whether the files are copies that only this machine has.
     """
 
     spec = tf.TensorSpec([], tf.string)
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], *, is_copied: bool = False) -> None:
+        self.is_copied = is_copied
         self._paths = list(paths)
         starts = index_files(self._paths)
         self._ends = np.cumsum([len(of_file) - 1 for of_file in starts])

@@ -39,10 +39,19 @@ def local_paths(patterns: str | Sequence[str]) -> list[str]:
       TfrunError: TFRUN-618 where there is no room here.
     """
     found: list[str] = []
-    for pattern in [patterns] if isinstance(patterns, str | os.PathLike) else patterns:
-        stated = url.normal(os.fspath(pattern), where=WHERE)
+    for stated in _stated(patterns):
         found += _copied(stated) if url.is_url(stated) else matching(stated)
     return found
+
+
+def has_url(patterns: str | Sequence[str]) -> bool:
+    """Whether some of these files are copied here, where other machines do not see them."""
+    return any(map(url.is_url, _stated(patterns)))
+
+
+def _stated(patterns: str | Sequence[str]) -> list[str]:
+    several = [patterns] if isinstance(patterns, str | os.PathLike) else patterns
+    return [url.normal(os.fspath(pattern), where=WHERE) for pattern in several]
 
 
 def _copied(pattern: str) -> list[str]:
