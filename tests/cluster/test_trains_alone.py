@@ -96,3 +96,18 @@ def test_strict_ends_the_job_with_a_code_of_its_own(kind: str, tmp_path: Path) -
 def test_what_is_no_such_training_is_not_meant(kind: str, n: int, tmp_path: Path) -> None:
     options = SCRIPTS_OWN if n > 1 else ()
     assert "TFRUN-511" not in shown(kind, tmp_path, *options, "--strict", n=n)
+
+
+def test_workers_that_train_alone_save_whole_models_to_one_path(tmp_path: Path) -> None:
+    script = tmp_path / "saves.py"
+    script.write_text(
+        "import keras\n"
+        "model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])\n"
+        "for _ in range(20):\n"
+        "    model.save('model.keras')\n"
+        "    assert len(keras.models.load_model('model.keras').get_weights()) == 2\n"
+        "print('whole each time')\n"
+    )
+    command = [TFRUN, "-n", "2", "--log-all", "--run-dir", tmp_path / "run", *SCRIPTS_OWN, script]
+    text = shown_by(command, {}, timeout=80, cwd=tmp_path)
+    assert text.count("whole each time") == 2, text

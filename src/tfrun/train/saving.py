@@ -47,9 +47,10 @@ def run_save(
     is_model = isinstance(model, keras.Model)
     strategy = multi_worker_strategy(model) if is_model else multi_worker.newest()
     with progress.pausing():
-        if strategy is None or getattr(_state, "writes", False):  # Keras's methods call functions
+        writes = getattr(_state, "writes", False)  # Keras's methods call functions
+        if writes or (strategy is None and world().size == 1):
             return original(model, path, *args, **kwargs)
-        if in_local_mode():
+        if strategy is None or in_local_mode():  # several that train alone may write the same file
             return _write(original, model, path, args, kwargs)
         call = chief_journal.call(key_of(path))
         if not world().is_chief:
