@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -26,6 +27,8 @@ from tfrun.job.settings import WorkerSettings, settings
 # What a person's own machine has measured is not for the jobs of tests, nor theirs for it.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="tfrun-test-cache-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+# Of what the imports of all tests make nothing is garbage: see pytest_collection_finish.
+gc.disable()
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("tfrun", deadline=None)
 hypothesis.settings.load_profile("tfrun")
@@ -150,6 +153,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.net)
         if not THOROUGH and item.get_closest_marker("thorough"):
             item.add_marker(skip)
+
+
+def pytest_collection_finish() -> None:
+    """Has the garbage collector look at what the tests make, and not at TensorFlow each time.
+
+    Keras's `clear_session` collects all garbage, which then takes most of the time of tests that
+    call it: half a second, in a process that has imported all tests.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

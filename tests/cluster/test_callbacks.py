@@ -10,7 +10,14 @@ import sys
 from typing import Any
 
 import pytest
-from workers import SCRIPTS, TFRUN, run_workers, shown_by
+from workers import SCRIPTS, TFRUN, results_of, run_workers, shown_by
+
+pytestmark = pytest.mark.timeout(300)
+# Each leaves the worker as it was: one job has them all.
+TOGETHER = [
+    *("writers", "tensorboard", "chief_only", "transparent", "decide", "stop"),
+    *("steps_per_execution", "saving", "restore"),
+]
 
 
 def on_two_workers(script, folder, timeout=120):
@@ -20,8 +27,18 @@ def on_two_workers(script, folder, timeout=120):
     return chief, worker
 
 
-def test_writers_write_once(tmp_path):
-    chief, worker = on_two_workers("writers", tmp_path)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("together"))
+
+
+def together(script: str, folder: str) -> list[dict[str, Any]]:
+    env = {"TEST_FOLDER": folder, "TEST_SCRIPTS": " ".join(TOGETHER)}
+    return [found[script] for found in results_of("callbacks_together.py", 2, timeout=250, **env)]
+
+
+def test_writers_write_once(folder):
+    chief, worker = together("writers", folder)
     assert chief["saves"] == [
         "best.weights.h5",
         "epoch-1.keras",
@@ -37,9 +54,8 @@ def test_writers_write_once(tmp_path):
     assert chief["saved"] == worker["saved"]
 
 
-def test_tensorboard(tmp_path):
-    pytest.importorskip("tensorboard", reason="Keras's TensorBoard callback needs tensorboard")
-    chief, _ = on_two_workers("tensorboard", tmp_path)
+def test_tensorboard(folder):
+    chief, _ = together("tensorboard", folder)
     assert chief["files"] == ["train", "validation"]
     tags = chief["tags"]["train"]
     assert {"batch_loss", "batch_mae", "epoch_loss", "epoch_steps_per_second"} <= set(tags)
@@ -47,8 +63,8 @@ def test_tensorboard(tmp_path):
     assert {"epoch_loss", "evaluation_loss_vs_iterations"} <= set(chief["tags"]["validation"])
 
 
-def test_chief_only_uses_the_model_alone(tmp_path):
-    chief, worker = on_two_workers("chief_only", tmp_path)
+def test_chief_only_uses_the_model_alone(folder):
+    chief, worker = together("chief_only", folder)
     assert worker["calls"] == []
     assert chief["calls"] == [
         "train_begin",
@@ -83,13 +99,13 @@ def test_chief_only_uses_models_alone_in_a_script_without_a_strategy(tmp_path):
     assert seen["strategies"] == 1
 
 
-def test_training_is_the_same_with_and_without_chief_only(tmp_path):
-    with_it, _ = on_two_workers("transparent", tmp_path)
+def test_training_is_the_same_with_and_without_chief_only(folder):
+    with_it, _ = together("transparent", folder)
     assert with_it["with"] == with_it["without"]
 
 
-def test_workers_decide_together(tmp_path):
-    chief, worker = on_two_workers("decide", tmp_path)
+def test_workers_decide_together(folder):
+    chief, worker = together("decide", folder)
     runs = chief["runs"]
     assert {name: run["epochs"] for name, run in runs.items()} == {
         "early": 3,
@@ -104,8 +120,8 @@ def test_workers_decide_together(tmp_path):
     assert chief == worker
 
 
-def test_one_worker_stops_all_at_one_step(tmp_path):
-    chief, worker = on_two_workers("stop", tmp_path)
+def test_one_worker_stops_all_at_one_step(folder):
+    chief, worker = together("stop", folder)
     assert {name: (run["epochs"], run["steps"]) for name, run in chief["runs"].items()} == {
         "epoch_worker_1": (3, 12),
         "epoch_chief": (2, 8),
@@ -117,15 +133,15 @@ def test_one_worker_stops_all_at_one_step(tmp_path):
     assert chief == worker
 
 
-def test_workers_decide_together_with_steps_per_execution(tmp_path):
-    chief, worker = on_two_workers("steps_per_execution", tmp_path)
+def test_workers_decide_together_with_steps_per_execution(folder):
+    chief, worker = together("steps_per_execution", folder)
     assert chief["history"] == worker["history"]
     assert len(chief["history"]["loss"]) == 2
     assert chief["steps"] == worker["steps"] == 4 + 4
 
 
-def test_saving_leaves_one_good_file(tmp_path):
-    chief, worker = on_two_workers("saving", tmp_path)
+def test_saving_leaves_one_good_file(folder):
+    chief, worker = together("saving", folder)
     for result in (chief, worker):
         same = dict(result["same"])
         assert same.pop("trains_on") == 8
@@ -149,8 +165,8 @@ def test_saving_leaves_one_good_file(tmp_path):
     assert worker["said"] == ""
 
 
-def test_backup_is_restored_on_all_workers(tmp_path):
-    chief, worker = on_two_workers("restore", tmp_path)
+def test_backup_is_restored_on_all_workers(folder):
+    chief, worker = together("restore", folder)
     assert chief["left"] == ["backup-0/latest.weights.h5", "backup-0/training_metadata.json"]
     for result in (chief, worker):
         assert result["restored"]

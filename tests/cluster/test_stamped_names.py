@@ -27,7 +27,7 @@ def of_one_worker() -> list[tuple[str, str]]:
         return numbers(Jobs(Path(folder), "one"), 1)
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [pytest.param(2, marks=pytest.mark.thorough), 3])
 def test_what_was_saved_under_a_name_of_each_workers_own_is_loaded(n: int, jobs) -> None:
     wanted, found = of_one_worker(), numbers(jobs, n)
     assert [name for name, _ in wanted] == ["best", "last", "temporary", "weights", "saved"]
