@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
+
+from conftest import Jobs
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SCRIPT = SCRIPTS / "in_place.py"
@@ -25,12 +29,19 @@ def trained(jobs, workers: int, victim: int, step: int, *options: object, at: st
     return bits, [json.loads(line) for line in lines], int(begun)
 
 
+@functools.cache
+def undisturbed(*options: object) -> str:
+    """The bits of two workers, on which with replicas the number of workers has no influence."""
+    with tempfile.TemporaryDirectory() as folder:
+        return trained(Jobs(Path(folder), "undisturbed"), 2, -1, 0, *options)[0]
+
+
 def of(events: list[dict], kind: str) -> list[dict]:
     return [event for event in events if event["event"] == kind]
 
 
 def check(jobs, workers: int, victim: int, step: int, *replicas: object, at: str = "ends") -> None:
-    wanted, _, _ = trained(jobs, workers, -1, 0, *replicas)
+    wanted = undisturbed(*replicas)
     options = (*replicas, "--in-place", "--fresh", "--ledger")
     bits, events, begun = trained(jobs, workers, victim, step, *options, at=at)
     assert bits == wanted
@@ -63,7 +74,7 @@ def test_one_of_three_dies_after_the_first_step_and_in_an_epochs_first(jobs, ste
 
 @pytest.mark.timeout(4 * SECONDS)
 def test_a_spare_that_is_ready_takes_the_place(jobs):
-    wanted, _, _ = trained(jobs, 2, -1, 0)
+    wanted = undisturbed()
     bits, events, _ = trained(jobs, 2, 1, 60, "--in-place", "--spares", 1, "--fresh")
     assert bits == wanted
     assert of(events, "recovered")[0]["in_place"]
@@ -92,6 +103,21 @@ def test_any_data_and_what_is_no_training(jobs):
     assert len(ends) == 6 and rounds == [0, 0], (ends, rounds)
 
 
+def cut(jobs: Jobs, victim: int, sums: bool, *options: object) -> tuple[str, str]:
+    """The bits, and how often each layer of interest has been computed."""
+    given = ("-n", 2, "--replicas", 2, *OPTIONS, *options)
+    job = jobs.run(*given, SCRIPTS / "in_place_cut.py", victim, sums, timeout=SECONDS)
+    assert job.returncode == 0, job.stderr[-3000:]
+    (bits,), (found,) = (re.findall(rf"{name} (.*)", job.stdout) for name in ("BITS", "MADE"))
+    return bits, found
+
+
+@functools.cache
+def whole(sums: bool) -> tuple[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        return cut(Jobs(Path(folder), "whole"), -1, sums)
+
+
 @pytest.mark.timeout(4 * SECONDS)
 @pytest.mark.parametrize(
     ("victim", "sums", "made"),
@@ -104,17 +130,10 @@ def test_any_data_and_what_is_no_training(jobs):
     ],
 )
 def test_a_step_in_which_another_one_dies_is_computed_once(jobs, victim, sums, made):
-    def of_job(victim: int, *options: object) -> tuple[str, str]:
-        given = ("-n", 2, "--replicas", 2, *OPTIONS, *options)
-        job = jobs.run(*given, SCRIPTS / "in_place_cut.py", victim, sums, timeout=SECONDS)
-        assert job.returncode == 0, job.stderr[-3000:]
-        (bits,), (found,) = (re.findall(rf"{name} (.*)", job.stdout) for name in ("BITS", "MADE"))
-        return bits, found
-
-    wanted, alone = of_job(-1)
+    wanted, alone = whole(sums)
     assert alone == "1 1"
     # In the midst of the forward pass: statistics and seeds of some layers had changed.
-    assert of_job(victim, "--in-place", "--fresh") == (wanted, made)
+    assert cut(jobs, victim, sums, "--in-place", "--fresh") == (wanted, made)
     lines = (jobs.directory / "run/events.jsonl").read_text().splitlines()
     (recovered,) = of([json.loads(line) for line in lines], "recovered")
     assert recovered["in_place"] and not recovered["lost_steps"]

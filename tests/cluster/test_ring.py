@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from forked_workers import largest_difference
 from test_engine_features import TOLERANCE
-from test_engine_features import results as features
 from test_engine_loops import IN_SYNC, SAME_AS_ONE
 from test_recovery import KILLS, run, undisturbed
 from workers import SCRIPTS, TFRUN, results_of, shown_by
@@ -41,14 +40,17 @@ def test_loops_on_three_workers(case: str) -> None:
         assert largest_difference(loops(1)[0][case], mine) < 1e-5
 
 
+def features(workers: int, **way: str) -> list[dict]:
+    cases = " ".join(FEATURES)
+    return results_of("engine_features.py", workers, timeout=300, TEST_CASES=cases, **way)
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("way", [RING, pytest.param(COMPRESSED, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("feature", FEATURES)
 def test_features_on_two_workers(feature: str, way: dict[str, str]) -> None:
     one = features(1)[0][feature]
-    cases = {"TEST_CASES": " ".join(FEATURES)}
-    two = results_of("engine_features.py", 2, timeout=300, **cases, **way)
-    first, second = (worker[feature] for worker in two)
+    first, second = (worker[feature] for worker in features(2, **way))
     assert first == second
     assert largest_difference(one, first) < TOLERANCE.get(feature, 1e-5)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +33,20 @@ def run(folder: Path, workers: int, *arguments: str) -> tuple[dict[str, Any], li
     return json.loads((folder / "out.json").read_text()), [json.loads(line) for line in events]
 
 
+@functools.cache
+def undisturbed(workers: int) -> tuple[dict[str, Any], list[dict]]:
+    with tempfile.TemporaryDirectory() as folder:
+        return run(Path(folder), workers)
+
+
 def reports(events: list[dict], kind: str) -> list[dict]:
     found = [event["report"] for event in events if event["event"] == "worker_report"]
     return [report for report in found if report["kind"] == kind]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_steps_are_told_as_they_were_made(tmp_path: Path, workers: int) -> None:
-    found, events = run(tmp_path, workers)
+def test_steps_are_told_as_they_were_made(workers: int) -> None:
+    found, events = undisturbed(workers)
     assert {name: case["steps"] for name, case in found.items()} == {
         name: sum(steps) for name, steps in TOLD.items()
     }
@@ -56,9 +64,8 @@ def test_steps_are_told_as_they_were_made(tmp_path: Path, workers: int) -> None:
 
 
 def test_a_death_within_an_execution_changes_no_number(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
-    whole, _ = run(tmp_path / "a", 2)
-    again, events = run(tmp_path / "b", 2, "kill")
+    whole, _ = undisturbed(2)
+    again, events = run(tmp_path, 2, "kill")
     resumed = {report["step"] for report in reports(events, "resumed")}
     assert len(resumed) == 3 and any(step % 3 for step in resumed), resumed
     for name, case in whole.items():

@@ -94,6 +94,12 @@ def _outcome(
         return str(error)
 
 
+def by_case(shown: str) -> dict[str, str]:
+    """What the terminal shows from each line `CASE name`, which a script prints, to the next."""
+    parts = re.split(r"^CASE (.*)\n", shown, flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
 def environment(extra: dict[str, str]) -> dict[str, str]:
     """The environment of workers: one thread each, no GPU, no log messages of TensorFlow.
 

@@ -173,3 +173,25 @@ def test_the_size_of_full_batches_is_known(make: Any, size: int | None) -> None:
 def test_tensorflow_still_keeps_what_pipelines_are_made_of() -> None:
     """Fails where an upstream change has had `by_numbers` leave all pipelines as they are."""
     assert all(plain_pipelines.by_numbers(PLAIN[name]()) is not None for name in PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("data", "replicas", "expected"),
+    [
+        (lambda: source().batch(4, drop_remainder=True), 2, True),
+        (lambda: source().batch(4, drop_remainder=True), 4, True),
+        (lambda: source().batch(4, drop_remainder=True), 3, False),
+        (lambda: source().batch(4), 2, False),
+        (lambda: tf.data.Dataset.range(8), 2, False),
+    ],
+)
+def test_batches_of_one_size_end_for_all_replicas_at_once(data, replicas, expected) -> None:
+    assert plain_pipelines.has_one_size(data(), replicas) is expected
+
+
+def test_a_pipeline_that_workers_do_not_share_by_batch_may_end_at_other_times() -> None:
+    made = source().batch(4, drop_remainder=True)
+    assert plain_pipelines.is_by_batch(made, has_files=False)
+    assert not plain_pipelines.is_by_batch(made, has_files=True)
+    assert plain_pipelines.is_by_batch(plain_pipelines.shared_by_batch(made), has_files=True)
+    assert not plain_pipelines.is_by_batch(optioned(made), has_files=False)

@@ -188,7 +188,13 @@ class Walk:
             return self._of_function(op, function, tensor)
         if op.type == "GatherV2" and self.kind(op.inputs[0]) is Term.ROWS:
             return Term.ROWS
-        return Term.UNKNOWN if self.rows_axis(tensor) is None else Term.ROWS
+        has_rows = self.rows_axis(tensor) is not None or self._has_several_of_each(tensor, kinds)
+        return Term.ROWS if has_rows else Term.UNKNOWN
+
+    def _has_several_of_each(self, tensor: Any, kinds: Sequence[Kind]) -> bool:
+        """Whether a tensor's rows are the samples' parts: their words, say, one after the other."""
+        rows = tensor.shape[0] if tensor.shape.rank else None
+        return Term.ROWS in kinds and bool(rows and self.batch and rows % self.batch == 0)
 
     def mixes(self, op: Op) -> bool:
         """Whether samples meet other samples in an operation, and have not before."""
@@ -209,7 +215,7 @@ class Walk:
         if op.type in BROADCASTS:
             return meet_by_broadcast(placed)
         letters = letters_of(op)
-        if [len(each) for each in letters] != [t.shape.rank for t, _ in placed]:
+        if not placed or [len(each) for each in letters] != [t.shape.rank for t, _ in placed]:
             return False
         first, second = (each[axis] for each, (_, axis) in zip(letters, placed, strict=True))
         return first != second

@@ -9,6 +9,7 @@ state is put back before it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 _tracing: list[Any] = []  # strategies; replicas may run in threads of their own
 
+SOME = 2  # rows
 STEPS = ("train_step", "test_step")
 LOGGING = (*STEPS, "compute_metrics")  # who has one may log values that are no metrics
 
@@ -46,16 +48,22 @@ def build(model: Any, by_calling: Callable[[], None], data_batch: Any) -> None:
             by_calling()
     if all(layer.built for layer in model._flatten_layers(include_self=False)):
         return
+    for rows in (None, SOME):  # where the step reads a number of rows, any one will do
+        with contextlib.suppress(Exception), _variables_at_once(model.distribute_strategy):
+            _trace(model, tree.map_structure(functools.partial(_with_rows, rows), data_batch))
+            return
+
+
+def _trace(model: Any, batch: Any) -> None:
+    """Traces the model's step, which is never run."""
     strategy, step = model.distribute_strategy, model.train_step
-    with contextlib.suppress(Exception), _variables_at_once(strategy):
-        once = tf.function(lambda data: strategy.run(step, args=(data,)), autograph=False)
-        # It is traced, and never run.
-        once.get_concrete_function(tree.map_structure(_of_any_size, data_batch))
+    once = tf.function(lambda data: strategy.run(step, args=(data,)), autograph=False)
+    once.get_concrete_function(batch)
 
 
-def _of_any_size(leaf: Any) -> Any:
+def _with_rows(rows: int | None, leaf: Any) -> Any:
     is_symbol = tf.is_tensor(leaf) or isinstance(leaf, keras.KerasTensor)
-    return tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype) if is_symbol else leaf
+    return tf.TensorSpec([rows, *leaf.shape[1:]], leaf.dtype) if is_symbol else leaf
 
 
 @contextlib.contextmanager

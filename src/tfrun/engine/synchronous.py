@@ -195,7 +195,7 @@ def _in_run(fn):
             step_clock.around_step(run, (args, kwargs)) as (given, results),
         ):
             args, kwargs = given
-            with step_losses.of_step(run, function, args):
+            with _behind(args), step_losses.of_step(run, function, args):
                 result = convert(function, context, convert_by_default=False)(*args, **kwargs)
                 result = step_losses.logs_of_all(run, result)
             gradient_sums.apply_deferred(run)
@@ -221,6 +221,18 @@ def _shared_seeds(generators: dict[int, Any]) -> Iterator[None]:
     yield
     if here is None and 0 in generators:
         global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generators[0])
+
+
+def _behind(nest: Any) -> contextlib.AbstractContextManager:
+    """Has a step do nothing before its data is there, while a function is traced.
+
+    What depends on none would be done where there is no more data as well, or would not be: that
+    is a race. What plain Keras does there is up to empty_step.py.
+    """
+    leaves = tf.nest.flatten(nest, expand_composites=True)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, tf.Tensor)]
+    is_traced = tensors and not tf.executing_eagerly()
+    return tf.control_dependencies(tensors) if is_traced else contextlib.nullcontext()
 
 
 def _of_any_size(nest: Any) -> Any:

@@ -171,7 +171,8 @@ KNOWN = (
         "batch_shape), "
         "and each of several workers has a part of the rows",
         fix="Take the number of rows from the tensor (-1, tf.shape(x)[0]), and make samples the "
-        "first dimension; or train with -n 1",
+        "first dimension. x.shape[0] is known with drop_remainder=True, if the number of workers "
+        "divides the batch size and there is no steps_per_execution. Or train with -n 1",
     ),
     Known(
         name="numbers of rows",

@@ -55,7 +55,11 @@ def read_by_rows(original):
             dataset = dataset if found is None else found.numbers
             if found is None and strategy is adoption.given():
                 dataset = plain_pipelines.shared_by_batch(dataset)
-            dataset = plain_pipelines.with_known_size(dataset, num_replicas_in_sync or 1)
+            replicas = num_replicas_in_sync or 1
+            dataset = plain_pipelines.with_known_size(dataset, replicas)
+            by_batch = plain_pipelines.is_by_batch(dataset, has_files=found is None)
+            if by_batch and here is not None and plain_pipelines.has_one_size(dataset, replicas):
+                self._enable_get_next_as_optional = False
         if here is not None and here.total > 1 and not in_pieces:
             in_pieces = division.is_cut(dataset)
         if here is not None and in_pieces:

@@ -287,6 +287,30 @@ def with_known_size(dataset: Any, replicas: int) -> Any:
     return dataset if not size or size % replicas else _AllFull(dataset, size)
 
 
+def is_by_batch(dataset: Any, *, has_files: bool) -> bool:
+    """Whether all workers share each batch of a pipeline; else each may have its own, or more."""
+    policies = tf.data.experimental.AutoShardPolicy
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    return policy == policies.DATA or (policy == policies.AUTO and not has_files)
+
+
+def has_one_size(dataset: Any, replicas: int) -> bool:
+    """Whether a pipeline says that each replica has as many samples of each batch as any other.
+
+    Then all of them come to the end of it together: TensorFlow need not ask in each step who has
+    any left, and the step knows how many a replica has, as on one worker (`x.shape[0]`).
+
+    Args:
+      dataset: of global batches.
+      replicas: that share each of them.
+    """
+    leaves = tf.nest.flatten(dataset.element_spec)
+    if not all(isinstance(leaf, tf.TensorSpec) and leaf.shape.rank for leaf in leaves):
+        return False
+    sizes = {leaf.shape[0] for leaf in leaves}
+    return len(sizes) == 1 and all(size and size % replicas == 0 for size in sizes)
+
+
 def _size(dataset: Any) -> int | None:
     """The size of all batches; None where some may be short."""
     node: Any = dataset
