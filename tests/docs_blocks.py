@@ -1,7 +1,7 @@
 """The code blocks of the documentation, and how its commands are run as tests.
 
     ```python file=train.py     is written to the test's directory
-    ```python                   is run by tests/cluster/test_docs_fragments.py
+    ```python                   is run by tests/scripts/test_docs_fragments.py
     ```console run              is run by tests/unit/test_docs.py
     ```console run=cluster      is run by tests/cluster/test_docs_jobs.py
     ```console run=net          is run by tests/scripts/test_docs_longer.py
