@@ -48,8 +48,9 @@ step() {
 start=$(tenths)
 step "$python" -m venv venv
 step source venv/bin/activate
-step pip install "$wheel[cpu]"
+step pip install "${wheel}[cpu]"
 # The file that the README shows: a person copies it into an editor.
+# shellcheck disable=SC2016
 sed -n '/^```python file=train.py$/,/^```$/{/^```/d;p}' "$root/README.md" >train.py
 step tfrun -n 2 train.py
 all=$(($(tenths) - start))

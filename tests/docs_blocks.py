@@ -1,7 +1,7 @@
 """The code blocks of the documentation, and how its commands are run as tests.
 
     ```python file=train.py     is written to the test's directory
-    ```python                   is run by tests/cluster/test_docs_fragments.py
+    ```python                   is run by tests/scripts/test_docs_fragments.py
     ```console run              is run by tests/unit/test_docs.py
     ```console run=cluster      is run by tests/cluster/test_docs_jobs.py
     ```console run=net          is run by tests/scripts/test_docs_longer.py
@@ -26,18 +26,24 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 COMMAND_SECONDS = 150
 
 # Why a block is not run, and what is tested instead.
-NOT_RUN = {
-    "form": ("it shows how something looks", ""),
-    "hosts": ("it takes several machines", "tests/hosts/test_ssh.py"),
-    "installs": ("it downloads TensorFlow", "tests/versions/test_bare_machine.py"),
-    "kubernetes": ("it takes a cluster", "tests/hosts/test_host_examples.py"),
-    "make": ("these tests are a part of it", ".ci/run"),
-    "measured": ("it shows what was measured on one machine", "tests/cluster/test_bench_jobs.py"),
-    "part": ("it is a part of a file; of JSON and YAML the form is", "tests/unit/test_docs.py"),
-    "said": ("it is a line that a job prints, and no command", ""),
-    "slurm": ("it takes a cluster", "tests/hosts/test_slurm.py"),
-    "stays": ("it serves a browser until it is ended", ""),
-    "storage": ("it takes an account", "tests/cluster/test_remote_checkpoints.py"),
+NOT_RUN: dict[str, tuple[str, list[str]]] = {
+    "form": ("it shows how something looks", []),
+    "hosts": ("it takes several machines", ["tests/hosts/test_ssh.py", "tests/hosts/test_join.py"]),
+    "installs": ("it downloads TensorFlow", ["tests/versions/test_bare_machine.py"]),
+    "kubernetes": ("it takes a cluster", ["tests/hosts/test_host_examples.py"]),
+    "make": ("these tests are a part of it", [".ci/run"]),
+    "measured": (
+        "it shows what was measured on one machine; these run the commands",
+        [
+            *("tests/cluster/test_bench_jobs.py", "tests/cluster/test_parity.py"),
+            *("tests/cluster/test_tune.py", "tests/drills/test_drill.py"),
+        ],
+    ),
+    "part": ("it is a part of a file; JSON and YAML are read by", ["tests/unit/test_docs.py"]),
+    "said": ("it is a line that a job prints, and no command", []),
+    "slurm": ("it takes a cluster", ["tests/hosts/test_slurm.py"]),
+    "stays": ("it serves a browser until it is ended", []),
+    "storage": ("it takes an account", ["tests/cluster/test_remote_checkpoints.py"]),
 }
 
 # Also in a list, and without a language.

@@ -72,6 +72,27 @@ def test_the_notes_tell_of_this_version() -> None:
     assert f"\n## {__version__}" in (ROOT / "docs/release-notes.md").read_text()
 
 
+def test_the_release_gets_the_notes_of_its_version_alone(tmp_path: Path) -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/publish.yml").read_text())["jobs"]
+    (script,) = [step["run"] for step in jobs["notes"]["steps"] if "run" in step]
+    *lines, _publish = script.splitlines()
+    (tmp_path / "docs").mkdir()
+    notes = "# Notes\n## 0.1.0rc1\nnot yet\n## 0.1.0\nthe first\n### More\n## 0.1\nno\n"
+    (tmp_path / "docs/release-notes.md").write_text(notes)
+    tag = ("env", "GITHUB_REF_NAME=v0.1.0", "bash", "-e", "-o", "pipefail", "-c")
+    command(*tag, "\n".join(lines), cwd=tmp_path)
+    assert (tmp_path / "notes.md").read_text() == "the first\n### More\n"
+
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").iterdir())
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_is_as_its_schema_says(path: Path) -> None:
+    check = (BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", path)
+    assert "ok" in command(*check, cwd=ROOT)
+
+
 def test_the_workflow_publishes_what_was_checked_and_knows_no_secret() -> None:
     text = (ROOT / ".github/workflows/publish.yml").read_text()
     jobs = yaml.safe_load(text)["jobs"]
