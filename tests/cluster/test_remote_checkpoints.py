@@ -188,14 +188,19 @@ def write_records(folder: Path) -> None:
                 writer.write(x.numpy().tobytes())
 
 
+def store(folder: Path, server: object_servers.Server, url: str) -> None:
+    """Puts the files of a folder there."""
+    with object_servers.in_environment(server):
+        for path in folder.iterdir():
+            Objects(url).put(path.name, path)
+
+
 @pytest.mark.net
 def test_records_in_a_storage_are_those_on_the_disk(jobs: Jobs, servers):
     jobs.script(SCRIPT)
     folder, server = jobs.directory / "records", servers["s3"]
     write_records(folder)
-    with object_servers.in_environment(server):
-        for path in folder.iterdir():
-            Objects(f"s3://{BUCKET}/records").put(path.name, path)
+    store(folder, server, f"s3://{BUCKET}/records")
     found = []
     for pattern in (f"{folder}/*.tfrecord", f"s3://{BUCKET}/records/part-*.tfrecord"):
         env = {**server.environment, "RECORDS": pattern}
@@ -211,9 +216,7 @@ def test_workers_of_parameter_servers_need_no_copy(jobs: Jobs, servers):
     jobs.script(SCRIPT)
     folder, server = jobs.directory / "records", servers["s3"]
     write_records(folder)
-    with object_servers.in_environment(server):
-        for path in folder.iterdir():
-            Objects(f"s3://{BUCKET}/served").put(path.name, path)
+    store(folder, server, f"s3://{BUCKET}/served")
     found = []
     for pattern, more in (
         (f"{folder}/*.tfrecord", {}),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import lab as hosts
@@ -145,3 +146,23 @@ class SlurmLab:
 def _is_slurms(text: str) -> bool:
     first, _, rest = text.removeprefix(": ").partition(" ")
     return f"{Path(first).name} {rest}".startswith(DAEMONS)
+
+
+@contextmanager
+def slurm_on_hosts(tmp_path: Path, count: int, *, munge: bool = False) -> Iterator[SlurmLab]:
+    """A Slurm of `count` hosts; at the end nothing may run on it any more."""
+    for name in ("lab", "slurm", "work"):
+        (tmp_path / name).mkdir()
+    lab = Lab(tmp_path / "lab", count)
+    try:
+        lab.up()
+        slurm = SlurmLab(lab, tmp_path / "slurm", tmp_path / "work", munge=munge)
+        slurm.up()
+        try:
+            yield slurm
+            wait_until(lambda: not slurm.left(), "nothing is left behind", 10)
+        except BaseException:
+            print(slurm.told())
+            raise
+    finally:
+        lab.down()

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
-from lab import NET, TFRUN, Lab
+from lab import NET, TFRUN
 from machines import Hosts, needs_hosts
-from slurm_lab import SlurmLab, why_not
+from slurm_lab import slurm_on_hosts, why_not
 from test_pod_command import HEALTH
 
 from conftest import wait_until
@@ -37,28 +37,15 @@ def accuracy(said: str) -> float:
 @pytest.mark.skipif(bool(NO_SLURM), reason=f"no Slurm to test with: {NO_SLURM}")
 @pytest.mark.timeout(300)
 def test_the_batch_script_trains_on_two_nodes(tmp_path: Path) -> None:
-    for name in ("lab", "slurm", "work"):
-        (tmp_path / name).mkdir()
-    shutil.copytree(EXAMPLES, tmp_path / "work" / "examples")
-    lab = Lab(tmp_path / "lab", 2)
-    try:
-        lab.up()
-        slurm = SlurmLab(lab, tmp_path / "slurm", tmp_path / "work")
+    with slurm_on_hosts(tmp_path, 2) as slurm:
+        shutil.copytree(EXAMPLES, slurm.work / "examples")
         # Where the script has its own lines for that.
         slurm.environment["PATH"] = f"{Path(TFRUN).parent}:{slurm.environment['PATH']}"
-        slurm.up()
-        try:
-            # It ends with the job, and with its exit code.
-            submit = ("sbatch", "--wait", "--parsable", "examples/slurm.sh")
-            (job,) = slurm.call(*submit, seconds=JOB_SECONDS).split()
-            said = (slurm.work / f"digits-{job}.log").read_text()
-            assert "digits · 2 workers" in said and accuracy(said) > 0.9, said
-            wait_until(lambda: not slurm.left(), "nothing is left behind", 10)
-        except BaseException:
-            print(slurm.told())
-            raise
-    finally:
-        lab.down()
+        # It ends with the job, and with its exit code.
+        submit = ("sbatch", "--wait", "--parsable", "examples/slurm.sh")
+        (job,) = slurm.call(*submit, seconds=JOB_SECONDS).split()
+        said = (slurm.work / f"digits-{job}.log").read_text()
+        assert "digits · 2 workers" in said and accuracy(said) > 0.9, said
 
 
 class Volumes:

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from lab import TFRUN, Lab, certificate
+from lab import TFRUN, certificate
 from machines import thorough
-from slurm_lab import PATH, SlurmLab, why_not
+from slurm_lab import PATH, SlurmLab, slurm_on_hosts, why_not
 
 from conftest import wait_until
 
@@ -58,23 +58,10 @@ print("trained", epochs, flush=True)
 
 @contextmanager
 def a_cluster(tmp_path: Path, count: int, *, munge: bool = False) -> Iterator[SlurmLab]:
-    """At the end nothing may run on it any more."""
-    for name in ("lab", "slurm", "work"):
-        (tmp_path / name).mkdir()
-    lab = Lab(tmp_path / "lab", count)
-    try:
-        lab.up()
-        slurm = SlurmLab(lab, tmp_path / "slurm", tmp_path / "work", munge=munge)
-        slurm.up()
+    """With a script to train."""
+    with slurm_on_hosts(tmp_path, count, munge=munge) as slurm:
         (slurm.work / "train.py").write_text(FIT)
-        try:
-            yield slurm
-            wait_until(lambda: not slurm.left(), "nothing is left behind", 10)
-        except BaseException:
-            print(slurm.told())
-            raise
-    finally:
-        lab.down()
+        yield slurm
 
 
 # What a listener on the network could take part with: what agents say to the control port, and what

@@ -20,8 +20,8 @@ from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 _tracing: list[Any] = []  # strategies; replicas may run in threads of their own
+_SOME = 2  # rows
 
-SOME = 2  # rows
 STEPS = ("train_step", "test_step")
 LOGGING = (*STEPS, "compute_metrics")  # who has one may log values that are no metrics
 
@@ -48,7 +48,7 @@ def build(model: Any, by_calling: Callable[[], None], data_batch: Any) -> None:
             by_calling()
     if all(layer.built for layer in model._flatten_layers(include_self=False)):
         return
-    for rows in (None, SOME):  # where the step reads a number of rows, any one will do
+    for rows in (None, _SOME):  # where the step reads a number of rows, any one will do
         with contextlib.suppress(Exception), _variables_at_once(model.distribute_strategy):
             _trace(model, tree.map_structure(functools.partial(_with_rows, rows), data_batch))
             return

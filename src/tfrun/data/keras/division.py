@@ -19,6 +19,7 @@ from tensorflow.python.data.experimental.ops import distribute
 from tensorflow.python.distribute import values
 
 from tfrun.data import errors
+from tfrun.data.keras import plain_pipelines
 from tfrun.data.order.repeatable import steps_of
 from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import map_in_this_thread
@@ -233,10 +234,9 @@ def is_cut(dataset: Any) -> bool:
     It divides them by rows that it has serialized, and can make no tensor of none ("Serialized
     sparse should have at least 1 serialized tensor").
     """
-    policies = tf.data.experimental.AutoShardPolicy
-    policy = dataset.options().experimental_distribute.auto_shard_policy
-    by_batch = policy == policies.DATA or (policy == policies.AUTO and not _may_have_files(dataset))
-    return _has_sparse(dataset) and by_batch
+    if not _has_sparse(dataset):
+        return False
+    return plain_pipelines.is_by_batch(dataset, has_files=_may_have_files(dataset))
 
 
 def _has_sparse(dataset: Any) -> bool:

@@ -274,8 +274,7 @@ def with_known_size(dataset: Any, replicas: int) -> Any:
     """
     if not isinstance(dataset, tf.data.Dataset) or not tf.executing_eagerly():
         return dataset
-    leaves = tf.nest.flatten(dataset.element_spec)
-    if not all(isinstance(leaf, tf.TensorSpec) and leaf.shape.rank for leaf in leaves):
+    if not _has_rows(dataset):
         return dataset
     cardinality: Any = dataset.cardinality()
     if int(cardinality) != tf.data.INFINITE_CARDINALITY:
@@ -304,11 +303,16 @@ def has_one_size(dataset: Any, replicas: int) -> bool:
       dataset: of global batches.
       replicas: that share each of them.
     """
-    leaves = tf.nest.flatten(dataset.element_spec)
-    if not all(isinstance(leaf, tf.TensorSpec) and leaf.shape.rank for leaf in leaves):
+    if not _has_rows(dataset):
         return False
-    sizes = {leaf.shape[0] for leaf in leaves}
+    sizes = {leaf.shape[0] for leaf in tf.nest.flatten(dataset.element_spec)}
     return len(sizes) == 1 and all(size and size % replicas == 0 for size in sizes)
+
+
+def _has_rows(dataset: Any) -> bool:
+    """Whether all parts of an element are dense tensors of some rows."""
+    leaves = tf.nest.flatten(dataset.element_spec)
+    return all(isinstance(leaf, tf.TensorSpec) and leaf.shape.rank for leaf in leaves)
 
 
 def _size(dataset: Any) -> int | None:
