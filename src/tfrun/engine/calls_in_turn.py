@@ -24,6 +24,7 @@ from tfrun.engine import replica
 from tfrun.engine.host_collective_ops import Calls, Sum, as_tensorflow_fails, nothing
 from tfrun.engine.own_copies import HANDS_IN, UPDATE
 from tfrun.engine.turns import Turns
+from tfrun.job.world import one_for_good
 
 Then = Callable[[list[tf.Tensor]], None]
 
@@ -44,7 +45,7 @@ class CallsInTurn(Calls):
         self._takers = 0  # of these so many have not taken it yet
 
     def all_reduce(self, wanted: Sum, before: Callable[[], None] = nothing) -> list[tf.Tensor]:
-        if tf.executing_eagerly():
+        if tf.executing_eagerly() or one_for_good():
             return super().all_reduce(wanted, before)
         return self.update(wanted, range(len(wanted.tensors)), None, before)
 
@@ -93,7 +94,7 @@ class CallsInTurn(Calls):
         return results
 
     def all_gather(self, tensors: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
-        if tf.executing_eagerly():
+        if tf.executing_eagerly() or one_for_good():
             return super().all_gather(tensors, axes)
         came: dict[int, list[np.ndarray]] = {}
 

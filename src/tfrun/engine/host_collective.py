@@ -39,7 +39,7 @@ from tfrun.engine.turns import Turns
 from tfrun.job import holding, replicas, reports
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
-from tfrun.job.world import fixed_replicas, may_stay, world
+from tfrun.job.world import fixed_replicas, may_stay, take_one_for_good, world
 from tfrun.process import channel
 
 ALIVE_SECONDS, ANSWER_SECONDS = 2.0, 10.0
@@ -129,6 +129,8 @@ def _made(members: Collective) -> Calls:
     (wanting,) = members.all_reduce([np.array([wants], np.int64)])
     overlaps = int(wanting[0]) == members.world
     total = fixed_replicas()
+    if overlaps and take_one_for_good("it sends gradients while it computes others"):
+        total = 0
     if not total:
         return Calls(members, overlaps=overlaps)
     division = replicas.held(total, members.world)
