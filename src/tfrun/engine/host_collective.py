@@ -39,7 +39,7 @@ from tfrun.engine.turns import Turns
 from tfrun.job import holding, replicas, reports
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings
-from tfrun.job.world import fixed_replicas, may_stay, take_one_for_good, world
+from tfrun.job.world import fixed_replicas, may_stay, world
 from tfrun.process import channel
 
 ALIVE_SECONDS, ANSWER_SECONDS = 2.0, 10.0
@@ -129,15 +129,14 @@ def _made(members: Collective) -> Calls:
     (wanting,) = members.all_reduce([np.array([wants], np.int64)])
     overlaps = int(wanting[0]) == members.world
     total = fixed_replicas()
-    if overlaps and take_one_for_good("it sends gradients while it computes others"):
-        total = 0
     if not total:
         return Calls(members, overlaps=overlaps)
     division = replicas.held(total, members.world)
     members.hold(division)
     moves = holding.may_move()
     most = total if may_stay() else total - members.world + 1 if moves else 0
-    calls = CallsInTurn(members, Turns(division[members.rank], total, members.world, most))
+    turns = Turns(division[members.rank], total, members.world, most)
+    calls = CallsInTurn(members, turns, overlaps=overlaps)
     if moves:
         calls.turns.balance = Balance(calls)
         holding.arrange(calls.turns.balance.between_steps)

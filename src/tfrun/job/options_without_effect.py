@@ -45,7 +45,7 @@ def whether_it_stays(job: JobSpec, *, external: bool = False, fixed: bool = Fals
     if job.in_place != "auto":
         return job.in_place
     # What a worker that may hold several replicas does not do.
-    costs = job.overlap == "on" or job.steps_per_execution != "script"
+    costs = job.steps_per_execution != "script"
     nobody = any(_nobody_stays(job, external=external, fixed=fixed))
     return "off" if costs or nobody else "auto"
 
@@ -154,17 +154,10 @@ def _without_effect(
         why = f"--communication {job.communication} is TensorFlow's, which overlaps as it likes"
         yield "overlap", why, "Use --communication host, or leave out --overlap"
     elif by_default(as_asked) or (job.replicas and job.communication in ("auto", "host")):
-        reasons = {
-            "overlap": "adds up when the last of them is done",
-            "steps_per_execution": "calls each step by itself",
-        }
-        asks = {"overlap": job.overlap == "on" and most > 1 and not job.ps}
-        asks["steps_per_execution"] = job.steps_per_execution != "script" and not job.ps
-        for option in (option for option, is_asked in asks.items() if is_asked):
-            why = f"a worker that may hold several replicas {reasons[option]}"
-            leave = f"--{option.replace('_', '-')}"
-            fix = f"Leave out {leave}, or --replicas, --in-place and MIN in -n MIN:MAX"
-            yield option, why, fix
+        if job.steps_per_execution != "script" and not job.ps:
+            why = "a worker that may hold several replicas calls each step by itself"
+            fix = "Leave out --steps-per-execution, or --replicas, --in-place and MIN in -n MIN:MAX"
+            yield "steps_per_execution", why, fix
     if job.checkpoint_every == "off":
         for option in ("keep", "checkpoint_dir"):
             fix = f"Leave out --{option.replace('_', '-')}, or --checkpoint-every off"
