@@ -97,6 +97,7 @@ def test_a_contradiction_is_refused_wherever_it_stands(
         ("rejoin_timeout", {"least": 1}),
         ("spares", {"replicas": 4, "in_place": "on", "spares": 2}),
         ("spares", {"spares": 0}),
+        ("spares", {"spares": 1, "in_place": "auto"}),
         ("in_place", {"in_place": "on"}),
         ("in_place", {"replicas": 4, "in_place": "on"}),
         ("in_place", {"replicas": 4, "least": 1, "communication": "host", "in_place": "on"}),
@@ -144,6 +145,7 @@ def test_what_has_its_effect_is_taken(option: str, changes: dict) -> None:
         ({"balance": "auto", "replicas": 4}, "off"),
         ({"overlap": "on"}, "auto"),
         ({"steps_per_execution": "auto"}, "off"),
+        ({"compress": "bf16"}, "off"),
     ],
 )
 def test_workers_stay_where_that_costs_nothing(changes: dict, stays: str) -> None:

@@ -44,8 +44,9 @@ def whether_it_stays(job: JobSpec, *, external: bool = False, fixed: bool = Fals
     """
     if job.in_place != "auto":
         return job.in_place
-    # What a worker that may hold several replicas does not do.
-    costs = job.steps_per_execution != "script"
+    # A worker that may hold several replicas calls each step by itself; and what compression has
+    # rounded off on a worker that dies is lost.
+    costs = job.steps_per_execution != "script" or job.compress != "off"
     nobody = any(_nobody_stays(job, external=external, fixed=fixed))
     return "off" if costs or nobody else "auto"
 
@@ -136,6 +137,9 @@ def _without_effect(
                 yield "in_place", why, f"Leave out --in-place, or {other}"
             if job.spares:
                 yield "spares", why, f"Leave out --spares, or {other}"
+        if job.spares and whether_it_stays(job) == "off":
+            why = "with --steps-per-execution or --compress all start again when one dies"
+            yield "spares", why, "Leave out one of them"
     elif job.spares:
         why = "it joins workers that go on in their processes, and these all start again"
         yield "spares", why, "Leave out --spares, or --no-in-place"
@@ -153,11 +157,11 @@ def _without_effect(
     if job.communication in ("ring", "nccl") and job.overlap == "on":
         why = f"--communication {job.communication} is TensorFlow's, which overlaps as it likes"
         yield "overlap", why, "Use --communication host, or leave out --overlap"
-    elif by_default(as_asked) or (job.replicas and job.communication in ("auto", "host")):
-        if job.steps_per_execution != "script" and not job.ps:
-            why = "a worker that may hold several replicas calls each step by itself"
-            fix = "Leave out --steps-per-execution, or --replicas, --in-place and MIN in -n MIN:MAX"
-            yield "steps_per_execution", why, fix
+    several = by_default(as_asked) or (job.replicas and job.communication in ("auto", "host"))
+    if several and job.steps_per_execution != "script" and not job.ps:
+        why = "a worker that may hold several replicas calls each step by itself"
+        fix = "Leave out --steps-per-execution, or --replicas, --in-place and MIN in -n MIN:MAX"
+        yield "steps_per_execution", why, fix
     if job.checkpoint_every == "off":
         for option in ("keep", "checkpoint_dir"):
             fix = f"Leave out --{option.replace('_', '-')}, or --checkpoint-every off"
