@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tfrun.job.settings import ROUND, settings
 
 _place: Mapping[str, str] | None = None  # of a process that has moved to another round
+_asked_by = ""  # how the script has asked for this worker's place
 _one_for_good = ""  # why this worker computes one replica, and starts again when another one dies
 
 
@@ -62,6 +64,8 @@ def world() -> World:
             model.save("model.keras")
         ```
     """
+    if sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] != "tfrun":
+        note_asked("tfrun.world()")
     here = place()
     if not settings().rehearses:
         return here
@@ -127,6 +131,18 @@ def take_one_for_good(why: str) -> bool:
     if nobody_asks and here.replicas == here.size > 1:
         _one_for_good = _one_for_good or why
     return bool(_one_for_good)
+
+
+def note_asked(how: str) -> None:
+    """Notes that the script has asked for its place, and may go by an answer that grows old."""
+    global _asked_by
+    _asked_by = _asked_by or how
+
+
+def why_not_stay() -> str:
+    """Why this worker does not stay, as far as nobody has asked that it does; "" where it can."""
+    asked = _asked_by and settings().in_place == "auto"
+    return _one_for_good or (f"the script has asked for its place: {_asked_by}" if asked else "")
 
 
 def one_for_good() -> str:

@@ -13,7 +13,7 @@ from tfrun.engine import variable_values
 from tfrun.engine.replica import turns_of
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
-from tfrun.job.world import may_stay
+from tfrun.job.world import may_stay, why_not_stay
 from tfrun.state import leave_round, next_round, numbered_calls, random_state
 from tfrun.state.fit_keeper import iterations_of
 from tfrun.state.share_snapshot import Apart, Stand
@@ -38,7 +38,7 @@ def stays(strategy: Any, model: Any, call: Callable[[], T], reads_again: Callabl
       reads_again: says whether what it reads can be read from the beginning.
     """
     turns = turns_of(strategy)
-    if leave_round.keeps() or turns is None or not may_stay():
+    if leave_round.keeps() or turns is None or not may_stay() or why_not_stay():
         return call()
     if not model.built or not reads_again():
         return call()

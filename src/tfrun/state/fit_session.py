@@ -18,7 +18,7 @@ from tfrun.engine.trained_model import build_first, resume_with_logs
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
-from tfrun.job.world import world
+from tfrun.job.world import why_not_stay, world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
 from tfrun.state import finished_calls, kept_outside, leave_round, random_state, snapshot
@@ -244,11 +244,11 @@ class FitSession(StayingSession):
     def step_ended(self) -> None:
         """All callbacks have seen the step end."""
         assert self.keeper is not None
+        if self._said == "" and (why := why_not_stay()):  # a step, or a callback, has shown it
+            self._say_whether_it_stays(why)
         place, logs = self.keeper.place, self.keeper.logs
         if (self._tells_step or not self.has_stepped) and not settings().rehearses:
             self._tells_step = False
-            if self._said == "":  # the step's tracing may have found why not
-                self._say_whether_it_stays(self.why_not_stay())
             self.first_steps(place, self._iterations(), self._together)
             if self._was_restored:
                 kept_outside.tell_drawing()

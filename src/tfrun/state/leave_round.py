@@ -22,7 +22,7 @@ import tensorflow as tf
 from tfrun.engine import cut_short, host_collective
 from tfrun.job import reports
 from tfrun.job.settings import settings
-from tfrun.job.world import one_for_good
+from tfrun.job.world import why_not_stay
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
 from tfrun.state import leaving, save_on_preemption, snapshot
@@ -132,7 +132,7 @@ def can_stay(*, can: bool) -> None:
 
 
 def _may_stay() -> bool:
-    return _stays and not one_for_good()
+    return _stays and not why_not_stay()
 
 
 def leave_if_told() -> None:

@@ -21,7 +21,7 @@ from tfrun.engine.replica import turns_of
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
-from tfrun.job.world import may_stay, one_for_good, world
+from tfrun.job.world import may_stay, one_for_good, why_not_stay, world
 from tfrun.process import channel
 from tfrun.process.peers_left import PeersLeft
 from tfrun.state import between_trainings, leave_round, next_round
@@ -123,7 +123,9 @@ class StayingSession(Session[FitKeeper]):
 
     def why_not_stay(self) -> str:
         if self._strategy is None or not may_stay():
-            return one_for_good() or "the job does not have its workers stay"
+            return why_not_stay() or "the job does not have its workers stay"
+        if why := why_not_stay():
+            return why
         if host_collective.current() is None:
             return "its workers use TensorFlow's collectives"
         return self._reads.why_not_again

@@ -21,7 +21,7 @@ from tfrun.job.world import can_do_with_one, world
 from tfrun.process import channel, memory, sigterm, stacks
 from tfrun.process.files import install as script_files
 from tfrun.process.peers_left import PeersLeft
-from tfrun.worker import chief_watch, script
+from tfrun.worker import asked_place, chief_watch, script
 
 PEER_ERROR_SECONDS = 1.0
 
@@ -57,6 +57,8 @@ def live(task: Mapping[str, Any]) -> NoReturn:
             _listen()
             stacks.write_on_signal()
             script_files.install()
+            if mine.in_place == "auto":
+                asked_place.watch()
             script.run(Program(**{**task["program"], "args": tuple(task["program"]["args"])}))
     except BaseException as raised:
         error = raised
