@@ -64,13 +64,16 @@ class CallsInTurn(Calls):
       members: the workers.
       turns: the replicas of this one.
       overlaps: see `Calls`; with several replicas, while the last one computes.
+
+    Attributes:
+      waited: seconds that all steps so far have waited for other workers.
     """
 
     def __init__(
         self, members: collective.Collective, turns: Turns, *, overlaps: bool = False
     ) -> None:
         super().__init__(members, overlaps=overlaps)
-        self.turns = turns
+        self.turns, self.waited = turns, 0.0
         self._names = itertools.count()
         self._found: list[np.ndarray] = []  # what the other replicas need of the newest
         self._takers = 0  # of these so many have not taken it yet
@@ -263,7 +266,9 @@ class CallsInTurn(Calls):
                 if self.turns.others_hand_in():
                     return None
             self.turns.has_summed = True
-            self.turns.waited += time.perf_counter() - began
+            seconds = time.perf_counter() - began
+            self.turns.waited += seconds
+            self.waited += seconds
             self._takers = len(self.turns.held) - 1
             self._found = [found[i] for i in for_all] if self._takers else []
             return found

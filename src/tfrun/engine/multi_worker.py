@@ -26,6 +26,7 @@ from tfrun.engine import (
     step_clock,
     tensorflow_collectives,
 )
+from tfrun.engine.calls_in_turn import CallsInTurn
 from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.job import unmatched_call
 from tfrun.job.errors import TfrunError, UsageError
@@ -190,6 +191,8 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         if extended._in_multi_worker_mode():
             _undo_generator_patch()
             self.step_clock = step_clock.StepClock()
+            if isinstance(calls := extended._host_calls, CallsInTurn):
+                self.step_clock.waited_in_turn = lambda: calls.waited
             _formed[:] = [weakref.ref(self)]
 
 

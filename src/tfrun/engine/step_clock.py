@@ -53,17 +53,21 @@ class StepClock:
 
     Attributes:
       origin: when it was made, in seconds since the epoch.
+      waited_in_turn: tells how long steps have waited in which replicas of a worker take turns.
+        Python waits there, and knows; the graph comes by a clock too late.
     """
 
     def __init__(self) -> None:
         self.origin = time.time()
+        self.waited_in_turn: Callable[[], float] = float
         with tf.device("CPU:0"):
             zeros = [tf.zeros([], tf.float64) for _ in Times._fields]
             self.times = Times(*(tf.Variable(zero, trainable=False) for zero in zeros))
 
     def read(self) -> Times:
         """Returns the times of all steps so far."""
-        return Times(*(float(variable) for variable in self.times))
+        times = Times(*(float(variable) for variable in self.times))
+        return times._replace(waited=times.waited + self.waited_in_turn())
 
 
 def of(strategy: Any) -> StepClock | None:
@@ -103,7 +107,8 @@ def waiting(run: replica.ReplicaRun, own: Sequence[Any]) -> tf.Tensor | None:
       own: what it has computed itself.
     """
     run.reduced = True
-    return None if _clock(run) is None else _when(own)
+    in_turn = replica.turns_of(run.context.strategy) is not None
+    return None if in_turn or _clock(run) is None else _when(own)
 
 
 def waited(
