@@ -1,4 +1,4 @@
-"""Jobs whose checkpoints and data are in an object storage, on real servers and with faults."""
+"""Jobs whose checkpoints and data are in object storage, on real servers and with faults."""
 
 from __future__ import annotations
 

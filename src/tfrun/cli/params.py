@@ -56,7 +56,7 @@ class Directory(click.ParamType):
 
 
 class CheckpointDirectory(Directory):
-    """A path, or the URL of a place in an object storage."""
+    """A path, or the URL of a place in object storage."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return normal(value, where="--checkpoint-dir")

@@ -66,10 +66,10 @@ class Durable:
 
     def __init__(self, directory: Path | str, every: Every, keep: int, lease: str = "") -> None:
         """Args:
-        directory: where; a path, or the URL of a place in an object storage.
+        directory: where; a path, or the URL of a place in object storage.
         every: how often.
         keep: how many.
-        lease: by what the job's lease of a place in an object storage shows.
+        lease: by what the job's lease of a place in object storage shows.
         """
         self._every = every
         self.calls: LocalCalls | RemoteCalls
@@ -170,7 +170,7 @@ def fetch_into(folder: Path, *, rather_disk: bool = False) -> None:
       rather_disk: nobody keeps snapshots there but this function: it takes the newest checkpoint.
 
     Raises:
-      TfrunError: TFRUN-702 when there is no room for it, TFRUN-704 when an object storage cannot
+      TfrunError: TFRUN-702 when there is no room for it, TFRUN-704 when object storage cannot
         be asked: nobody wants to begin anew unasked.
       UsageError: TFRUN-701, or TFRUN-704, when the job has only begun and could save nothing there.
     """

@@ -1,4 +1,4 @@
-"""Tells URLs of object storages from paths, and refuses those that nobody here can read. Pure."""
+"""Tells URLs of object storage from paths, and refuses those that nobody here can read. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FILE = "file://"
 
 
 def is_url(text: str) -> bool:
-    """Whether it names a place in an object storage, and not a path."""
+    """Whether it names a place in object storage, and not a path."""
     return "://" in text
 
 
