@@ -61,8 +61,8 @@ def wanted(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_worker_that_hangs_is_replaced(tmp_path: Path, wanted: str) -> None:
     shown = run(tmp_path, "--seed", "3", "--hang-timeout", "4", fault="hang")
     assert weights(shown) == wanted
-    assert "worker 1 has stood still for " in shown
-    assert shown.count("has stood still") == 1  # and the other one only waits for it
+    assert "worker 1 has made no progress for " in shown
+    assert shown.count("has made no progress") == 1  # and the other one only waits for it
     assert "resumed at step 61 " in shown
     assert "on_train_batch_end" in (tmp_path / "logs" / "worker-1.log").read_text()
     assert "on_train_batch_end" not in shown
@@ -71,7 +71,9 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path, wanted: str) -> None:
 def test_a_worker_that_hangs_in_a_validation_is_replaced(tmp_path: Path, wanted: str) -> None:
     shown = run(tmp_path, "--seed", "3", "--hang-timeout", "4", fault="validation")
     assert weights(shown) == wanted
-    assert shown.count("has stood still") == 1 and "worker 1 has stood still for " in shown
+    assert (
+        shown.count("has made no progress") == 1 and "worker 1 has made no progress for " in shown
+    )
     assert "resumed at step 80 " in shown
     assert "on_test_batch_end" in (tmp_path / "logs" / "worker-1.log").read_text()
 
@@ -81,7 +83,9 @@ def test_a_worker_that_hangs_in_a_loop_is_replaced_and_one_that_is_busy_is_not(
 ) -> None:
     script = str(SCRIPTS / "hang_loop.py")
     shown = run(tmp_path, "--seed", "3", "--hang-timeout", "5", script=script)
-    assert "worker 1 has stood still for " in shown and shown.count("has stood still") == 1, shown
+    assert (
+        "worker 1 has made no progress for " in shown and shown.count("has made no progress") == 1
+    ), shown
     assert re.findall(r"resumed at step (\d+) ", shown) == ["16", "21"], shown
     (line,) = [line for line in shown.splitlines() if line.startswith("WEIGHTS")]
     assert line.endswith(" 40 round 2")
@@ -102,7 +106,7 @@ def test_the_only_worker_is_stuck_and_keeps_its_step(tmp_path: Path) -> None:
     script = str(SCRIPTS / "stuck.py")
     options = ("--seed", "3", "--snapshot-every", "0", "--hang-timeout", "3", "--deterministic")
     shown = run(tmp_path, *options, script=script, workers=1, fault="stuck")
-    assert "worker 0 has stood still for " in shown
+    assert "worker 0 has made no progress for " in shown
     assert "resumed at step 10 with 1 worker" in shown
     assert "\ndeterministic\n" in shown
 
@@ -139,7 +143,7 @@ def test_the_launcher_is_killed_and_the_same_command_finds_the_memory(
     folder = tmp_path / "run"
     run(folder, *options, fault="launcher", workers=workers, exit_code=-signal.SIGKILL)
     again = run(folder, *options, workers=workers)  # at once
-    found = re.search(r"going on from the last checkpoint here, of step (\d+);", again)
+    found = re.search(r"continuing from the last checkpoint here, of step (\d+);", again)
     assert found and 61 <= int(found.group(1)) < 120, again
     assert "done again" not in again and "Epoch 1/3" not in again
     assert weights(again) == weights(alone)

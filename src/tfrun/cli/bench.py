@@ -57,7 +57,7 @@ EPILOG = "Every other option of tfrun goes to the jobs by its environment variab
 @click.option(
     "--remember/--forget",
     default=True,
-    help="Keep the fastest settings for later jobs of as many workers on these machines.",
+    help="Keep the fastest settings for later jobs with as many workers on these machines.",
 )
 @click.option("--run-dir", **DIRECTORY, help="Where the jobs write.  [default: tfrun-runs/bench]")
 @click.option("--json", "json_file", **FILE, help="Write the report there too.")

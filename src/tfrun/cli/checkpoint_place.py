@@ -124,7 +124,10 @@ def mark_finished(where: str) -> None:
     try:
         _directory(where).mark_finished()
     except TfrunError as error:
-        _tell(f"{error} The same command would go on from the end of this job: --fresh begins anew")
+        _tell(
+            f"{error} The same command would continue from the end of this job; --fresh starts "
+            "from the beginning"
+        )
 
 
 def _directory(where: str) -> RemoteDirectory:

@@ -36,7 +36,7 @@ EPILOG = (
     "--kills", type=click.IntRange(min=1), default=10, help="How often the fault `random` strikes."
 )
 @click.option(
-    "--deterministic", is_flag=True, help="Have TensorFlow compute the same bits every time."
+    "--deterministic", is_flag=True, help="Make TensorFlow compute the same bits every time."
 )
 @click.option("--limit", **SECONDS, help="The first new step must come within this time.")
 @last_options("drill", "run", seeds="the jobs, and of when and where faults strike")

@@ -52,21 +52,21 @@ STARTS = ("bench", "drill", "parity", "serve", "tune")
 # What stands where a script may stand. Each has a file of its own, with a command of its name.
 VERBS = {
     "bench": "Measure all-reduces and scaling between workers, and say what to use.",
-    "doctor": "Is this machine, or are these, fit to train? Says what is wrong, and the fix.",
+    "doctor": "Check whether machines are fit to train: what is wrong, and how to fix it.",
     "drill": "Run a script undisturbed, then under faults, and compare.",
     "env": "Print what a bug report needs: versions, machine, GPUs, variables.",
-    "join": "Have this machine take part in a job of `serve`.",
+    "join": "Let this machine take part in a job of `serve`.",
     "ledger": "Prove that a run trained on every sample exactly once.",
     "logs": "Show what the workers of a job have printed.",
     "ls": "List the runs in this directory.",
     "page": "Show a running or finished job in the browser.",
-    "parity": "Train a script's first steps on 1, 2, … workers, and say where they part.",
+    "parity": "Train a script's first steps on 1, 2, … workers, and say where they diverge.",
     "profile": "Trace the same steps of all workers of a running job, for TensorBoard.",
     "render": "Write manifests that run a job on Kubernetes.",
     "serve": "Run a script on machines that join by hand.",
-    "stacks": "Show where the workers of a running job stand now.",
-    "status": "Show how a job is, or how it ended.",
-    "stop": "Have a job save its state and end.",
+    "stacks": "Show where the workers of a running job are now.",
+    "status": "Show how far a job is, or how it ended.",
+    "stop": "Make a job save its state and end.",
     "submit": "Hand a job over to Slurm.",
     "top": "Watch a job until it ends.",
     "tune": "Find the per-worker batch that is fastest and fits in memory.",
@@ -255,7 +255,7 @@ class _Command(click.Command):
 @click.option(
     "--strict",
     is_flag=True,
-    help="End the job with exit code 3 where a coded warning would be printed.",
+    help="End the job with exit code 3 instead of printing a coded warning.",
 )
 @click.option(
     "--max-restarts",
@@ -304,7 +304,7 @@ class _Command(click.Command):
     "--fresh", is_flag=True, help="Start from the beginning, even if there are checkpoints."
 )
 @click.option(
-    "--deterministic", is_flag=True, help="Have TensorFlow compute the same bits every time."
+    "--deterministic", is_flag=True, help="Make TensorFlow compute the same bits every time."
 )
 @click.option("--ledger", is_flag=True, help="Record which samples each step consumes.")
 @click.option(

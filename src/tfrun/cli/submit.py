@@ -29,7 +29,10 @@ def submit() -> None:
     "-N", "--nodes", type=click.IntRange(min=1), default=1, metavar="N", help="How many nodes."
 )
 @click.option(
-    "-n", "--workers", metavar="N|MIN:MAX", help="Workers in all.  [default: one on each node]"
+    "-n",
+    "--workers",
+    metavar="N|MIN:MAX",
+    help="Number of workers, in all.  [default: one on each node]",
 )
 @click.option("-p", "--partition", metavar="NAME", help="The partition.")
 @click.option("-A", "--account", metavar="NAME", help="The account.")
@@ -43,10 +46,20 @@ def submit() -> None:
     type=click.IntRange(min=30, max=65535),
     default=60,
     metavar="SECONDS",
-    help="How long before its end the job is told of it, to save.",
+    help="How long before its time limit the job gets SIGTERM, to save.",
 )
-@click.option("--sbatch", multiple=True, metavar="OPTION", help='Any other, as "--qos=high".')
-@click.option("--setup", multiple=True, metavar="LINE", help='Shell first, as "module load cuda".')
+@click.option(
+    "--sbatch",
+    multiple=True,
+    metavar="OPTION",
+    help='Any other option of sbatch, such as "--qos=high".',
+)
+@click.option(
+    "--setup",
+    multiple=True,
+    metavar="LINE",
+    help='A shell command to run before tfrun, such as "module load cuda".',
+)
 @click.option("--run-dir", **DIRECTORY, help="Where to write.  [default: tfrun-runs/<job>]")
 @click.option("--dry-run", is_flag=True, help="Only show the batch script.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT names a module, as in python -m.")

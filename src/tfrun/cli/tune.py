@@ -35,14 +35,14 @@ GB = 10**9
     "--memory-limit",
     type=Number(min=0, min_open=True),
     metavar="GB",
-    help="What a worker may use at once.  [default: all that there is]",
+    help="How much memory a worker may use.  [default: all that there is]",
 )
 @click.option(
     "--for",
     "worlds",
     metavar="A,B,…",
     default="1,2,4,8",
-    help="Numbers of workers for which to say what follows.",
+    help="Numbers of workers to print batch and learning rate for.",
 )
 @click.option(
     "--plot", **FILE, help="Where to draw the curve, as PNG.  [default: <run-dir>/tune.png]"

@@ -221,7 +221,7 @@ def _newest(
 def _tell_of_damaged(directory: str, found: Sequence[str]) -> None:
     what = f"the checkpoint {found[0]}" if len(found) == 1 else f"{len(found)} checkpoints"
     text = (
-        f"{what} in {directory}, and none of them can be read: the training begins at the "
+        f"{what} in {directory}, and none of them can be read: training starts from the "
         "beginning; --fresh puts them aside"
     )
     channel.emit(reports.DoubtRaised(code="TFRUN-703", text=text, alone=True))

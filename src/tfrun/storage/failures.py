@@ -69,9 +69,9 @@ _FIXES = {
     Kind.OTHER: "See what it says",
 }
 _SIGN_IN = {
-    "s3": "State them as for the AWS command line: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+    "s3": "Provide them as for the AWS command line: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
     "AWS_PROFILE, ~/.aws, or the machine's role",
-    "gs": "State them as for gcloud: GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth "
+    "gs": "Provide them as for gcloud: GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth "
     "application-default login`, or the machine's service account",
 }
 
