@@ -35,7 +35,7 @@ class Dataset(TrainingPlace):
     - `batch_size`: samples in a *global* batch, that of all workers together.
     - `shuffle`: give each epoch an order of its own, a permutation of all samples. It is a pure
       function of (seed, epoch, step), costs no memory and is found in O(1) at any step.
-    - `seed`: of the order and of random map functions.
+    - `seed`: the seed of that order and of random map functions.
     - `on_error`: "raise", or "skip": leave out what cannot be read, and count it in `skipped`.
 
     Attributes:
@@ -68,7 +68,7 @@ class Dataset(TrainingPlace):
             dtypes and shapes are those of `source[0]`.
           batch_size: samples in a global batch.
           shuffle: whether each epoch has another order, see the class.
-          seed: of that order and of random map functions.
+          seed: the seed of that order and of random map functions.
           on_error: "raise", or "skip" to leave out samples that cannot be read.
           concurrent: whether `source[i]` may be called from several threads at once. A file handle
             that it seeks in may not, nor a Parquet file of pyarrow.
@@ -98,7 +98,7 @@ class Dataset(TrainingPlace):
             without, each may drop its own arrays after this call. Memory maps stay as they are.
           batch_size: samples in a global batch.
           shuffle: whether each epoch has another order, see the class.
-          seed: of that order and of random map functions.
+          seed: the seed of that order and of random map functions.
 
         Raises:
           UsageError: TFRUN-601 (empty), TFRUN-602 (different lengths), TFRUN-603 (batch larger
@@ -136,7 +136,7 @@ class Dataset(TrainingPlace):
           parse: makes a sample of a record, a scalar string tensor; see `map`.
           batch_size: samples in a global batch.
           shuffle: whether each epoch has another order, see the class.
-          seed: of that order and of random map functions.
+          seed: the seed of that order and of random map functions.
           on_error: "raise", or "skip" to leave out samples that cannot be read.
           compression: of the files. Compressed ones are read in sequence, by every worker from
             the start, and not shuffled, as with `from_tf_data`.
@@ -181,7 +181,7 @@ class Dataset(TrainingPlace):
           load: makes a sample of (path, content), two scalar string tensors; see `map`.
           batch_size: samples in a global batch.
           shuffle: whether each epoch has another order, see the class.
-          seed: of that order and of random map functions.
+          seed: the seed of that order and of random map functions.
           on_error: "raise", or "skip" to leave out samples that cannot be read.
 
         Raises:
@@ -217,7 +217,7 @@ class Dataset(TrainingPlace):
           batch_size: samples in a global batch.
           samples: number of samples in an epoch; by default the pipeline is asked, and else
             walked through once.
-          seed: of random map functions.
+          seed: the seed of random map functions.
 
         Raises:
           UsageError: TFRUN-601 (empty), TFRUN-603 (batch larger than the data), TFRUN-607 (also
@@ -265,7 +265,7 @@ class Dataset(TrainingPlace):
         """Returns this dataset, reading ahead.
 
         Args:
-          batches: how many of this worker's, 0 or more.
+          batches: how many of this worker's batches to have ready, 0 or more.
 
         Example:
             ```python
@@ -337,8 +337,8 @@ class Dataset(TrainingPlace):
         Args:
           epoch: from 0.
           step: from 0, below `steps_per_epoch`.
-          rank: of the worker.
-          size: number of workers.
+          rank: the worker's number, from 0.
+          size: number of workers that share the batch; 1 for all of it.
 
         Returns:
           int64 of shape [samples in the part].
@@ -362,7 +362,7 @@ class Dataset(TrainingPlace):
         """Returns one worker's batches of one epoch as a plain `tf.data.Dataset`.
 
         Args:
-          rank: of the worker.
+          rank: the worker's number, from 0.
           size: number of workers that share each global batch.
           epoch: from 0.
           start_step: the first step, from 0.

@@ -36,8 +36,8 @@ class TrainState:
     Args:
       model: a built Keras model, or a list or dictionary of all that the loop changes.
       optimizer: a Keras optimizer, likewise.
-      metrics: Keras metrics that count on over steps. Update them before the optimizer: what a
-        worker that dies has counted after its last update is lost.
+      metrics: Keras metrics that add up over several steps. Update them before the optimizer:
+        what a worker has added after its last update is lost when it dies.
       **objects: objects of the script's own with `get_state()`, which returns plain data and
         arrays, and `set_state(state)`. With any, each step keeps a copy of all variables.
 
@@ -99,7 +99,7 @@ class TrainState:
         Args:
           dataset: a `tfrun.Dataset`, a `tf.data.Dataset`, or one that the strategy has
             distributed. Each iteration over it is an epoch.
-          epochs: at which number of done epochs to end, those before this call included.
+          epochs: number of epochs in all, including those that were done before this call.
 
         Yields:
           What iterating over `strategy.experimental_distribute_dataset(dataset)` does.
