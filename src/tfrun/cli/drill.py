@@ -16,9 +16,9 @@ from tfrun.tools.drill.faults import parse_faults
 EPILOG = (
     "The faults are kill (a worker that is not the chief), chief, two (at once), stop (SIGSTOP), "
     "all, random (--kills workers, one after the other), preempt (SIGTERM, then started again), "
-    "disk (full; needs root) and cut (the connection to a host; needs -H). Every other option of "
-    "tfrun goes to the jobs by its environment variable. Exit code 1: a promise was broken, or a "
-    "fault could not come."
+    "disk (full; needs root) and cut (the connection to a host; needs -H). To pass the jobs any "
+    "other option of tfrun, set its environment variable. Exit code 1: a promise was broken, or a "
+    "fault could not be injected."
 )
 
 

@@ -13,7 +13,7 @@ from tfrun.job.errors import UsageError
 from tfrun.job.spec import Program, seed_or_drawn
 
 EPILOG = (
-    "Every other option of tfrun goes to the jobs by its environment variable. Exit code 1: the "
+    "To pass the jobs any other option of tfrun, set its environment variable. Exit code 1: the "
     "runs differ."
 )
 

@@ -16,7 +16,7 @@ from tfrun.job.start_checks import check_program
 
 CONTEXT = context("submit", script=True)
 OUTPUT = "slurm.log"
-EPILOG = "Every other option of tfrun goes to the job by its environment variable."
+EPILOG = "To pass the job any other option of tfrun, set its environment variable."
 
 
 @click.group(context_settings=CONTEXT)
@@ -36,10 +36,10 @@ def submit() -> None:
 )
 @click.option("-p", "--partition", metavar="NAME", help="The partition.")
 @click.option("-A", "--account", metavar="NAME", help="The account.")
-@click.option("-t", "--time", "limit", metavar="TIME", help="The time limit, as 2:00:00.")
+@click.option("-t", "--time", "limit", metavar="TIME", help="The time limit, such as 2:00:00.")
 @click.option("-c", "--cpus-per-task", metavar="N", help="Cores for each worker.")
 @click.option("--gpus-per-node", metavar="N", help="GPUs of each node.")
-@click.option("--mem", metavar="SIZE", help="Memory of each node, as 64G.")
+@click.option("--mem", metavar="SIZE", help="Memory of each node, such as 64G.")
 @click.option("-J", "--job-name", metavar="NAME", help="The job's name.  [default: the script's]")
 @click.option(
     "--grace",
@@ -87,7 +87,8 @@ def slurm(
 ) -> int:
     """Write a batch script for Slurm and submit it.
 
-    The job is preempted by saving, asks to be requeued, and goes on in the same run directory.
+    When the job is preempted, it saves its state, asks to be requeued, and continues in the same
+    run directory.
     """
     from tfrun.cli.forwarded_options import check
     from tfrun.launcher.slurm.batch_script import (

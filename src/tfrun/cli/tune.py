@@ -13,7 +13,7 @@ from tfrun.job import start_checks
 from tfrun.job.spec import Program, seed_or_drawn
 from tfrun.tools import picture
 
-EPILOG = "Every other option of tfrun goes to the jobs by its environment variable."
+EPILOG = "To pass the jobs any other option of tfrun, set its environment variable."
 GB = 10**9
 
 
