@@ -128,7 +128,7 @@ def test_preempted_and_started_again(tmp_path: Path, wanted: str) -> None:
     assert "preempted by SIGTERM" in shown
     assert (tmp_path / "checkpoints" / "checkpoint").exists()
     again = run(tmp_path)  # the seed is that of the first job
-    assert "going on from the last checkpoint" in again
+    assert "continuing from the last checkpoint" in again
     assert "Epoch 1/3" not in again
     assert weights(again) == wanted
 
