@@ -156,11 +156,11 @@ def test_a_job_that_failed_goes_on_from_its_checkpoint(tmp_path: Path, wanted: s
     kept = [path.name for path in tmp_path.glob("checkpoints/ckpt-*")]
     assert 1 <= len(kept) <= 6  # SIGKILL may come between a new one and the end of the oldest
     again = run(tmp_path, *options)
-    assert "going on" in again  # at whichever step the disk had come to
+    assert "continuing from" in again  # at whichever step the disk had come to
     assert weights(again) == wanted
     # It has finished: the next one begins anew, and so does one that is told to.
     third = run(tmp_path, "--seed", "3", *options)
-    assert "going on" not in third and "Epoch 1/3" in third
+    assert "continuing from" not in third and "Epoch 1/3" in third
     assert weights(third) == wanted
 
 
@@ -176,7 +176,7 @@ def test_a_fresh_start_puts_checkpoints_aside(tmp_path: Path, wanted: str) -> No
     assert "--fresh begins anew" in words and "restart" not in words
     assert "TFRUN-507" in failure["message"] and "(8, 16)" in failure["message"]
     shown = run(tmp_path, "--seed", "3", "--fresh")
-    assert "going on" not in shown
+    assert "continuing from" not in shown
     assert weights(shown) == wanted
     assert len(list(tmp_path.glob("checkpoints-*"))) == 1
 
@@ -257,7 +257,7 @@ def test_one_that_a_signal_has_stopped_is_replaced_without_a_strategy_too(jobs: 
 
 def test_checkpoints_of_which_none_can_be_read_are_told(tmp_path: Path) -> None:
     options = ("--checkpoint-every", "5", "--max-restarts", "0")
-    assert "going on" not in run(tmp_path, *options, fault="kill", exit_code=137)
+    assert "continuing from" not in run(tmp_path, *options, fault="kill", exit_code=137)
     damaged = list(tmp_path.glob("checkpoints/ckpt-*/manifest.json"))
     assert damaged
     for manifest in damaged:
