@@ -85,10 +85,7 @@ def for_update(losses: Losses, gradients: Sequence[Any]) -> tuple[list[Any], dic
     found = of_all(losses, list(wanted.values()))
     for (i, values), value in zip(wanted.items(), found, strict=True):
         if value is None and (losses.walk.is_drawn(values) or _is_of_gradients(losses, values)):
-            tell(
-                losses,
-                "an optimizer gets a gradient that the step has changed, and that it computes",
-            )
+            tell(losses, "an optimizer gets a gradient that the step computes")
         elif value is None or value is values:
             continue
         elif isinstance(given[i], tf.IndexedSlices):
