@@ -1,4 +1,4 @@
-"""--in-place: workers go on in their processes when another one dies, and no bit changes."""
+"""Workers go on in their processes when another one dies, and no bit changes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def of(events: list[dict], kind: str) -> list[dict]:
 
 def check(jobs, workers: int, victim: int, step: int, *replicas: object, at: str = "ends") -> None:
     wanted = undisturbed(*replicas)
-    options = (*replicas, "--in-place", "--fresh", "--ledger")
+    options = (*replicas, "--fresh", "--ledger")
     bits, events, begun = trained(jobs, workers, victim, step, *options, at=at)
     assert bits == wanted
     # At the end of an epoch others may be further.
@@ -58,7 +58,10 @@ def check(jobs, workers: int, victim: int, step: int, *replicas: object, at: str
 @pytest.mark.parametrize(
     ("victim", "step", "replicas"),
     [
-        pytest.param(1, 6, ("--replicas", 4), id="the second of two, in an epoch"),
+        pytest.param(
+            *(1, 6, ("--replicas", 4, "--in-place")),
+            id="the second of two, in an epoch, is asked for",
+        ),
         pytest.param(0, 8, (), id="the chief, where validation comes"),
     ],
 )
@@ -133,7 +136,48 @@ def test_a_step_in_which_another_one_dies_is_computed_once(jobs, victim, sums, m
     wanted, alone = whole(sums)
     assert alone == "1 1"
     # In the midst of the forward pass: statistics and seeds of some layers had changed.
-    assert cut(jobs, victim, sums, "--in-place", "--fresh") == (wanted, made)
+    assert cut(jobs, victim, sums, "--fresh") == (wanted, made)
     lines = (jobs.directory / "run/events.jsonl").read_text().splitlines()
     (recovered,) = of([json.loads(line) for line in lines], "recovered")
     assert recovered["in_place"] and not recovered["lost_steps"]
+
+
+# What a script does that costs something where a worker may hold several replicas, and the reason
+# that is told.
+COSTS = {
+    "seeded op": "draws by an op of TensorFlow's that has its seed",
+    "assigned": "assigns weights that an optimizer updates",
+    "eager": "runs eagerly",
+    "own data": "reads files of its own, or all of the data",
+    "several steps": "makes several steps in one call",
+    "own loop": "in a loop of the script's own",
+    "overlap": "",
+    "sparse": "",
+}
+
+
+def kinds(jobs: Jobs, *arguments: object) -> dict[str, str]:
+    """The bits of each kind of training."""
+    script = SCRIPTS / "one_for_good.py"
+    job = jobs.run("-n", 2, *OPTIONS, "--fresh", *arguments[:-1], script, arguments[-1])
+    assert job.returncode == 0, job.stderr[-3000:]
+    return dict(re.findall(r"BITS (.*): (.*)", job.stdout))
+
+
+@functools.cache
+def as_they_were() -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        return kinds(Jobs(Path(folder), "before"), "--no-in-place", ",".join(COSTS))
+
+
+@pytest.mark.parametrize("kind", COSTS)
+def test_what_staying_would_cost_is_kept_instead(jobs, kind):
+    """The job does not begin again for it, and the bits are those of workers that do not stay."""
+    overlap = ("--overlap", "on") if kind == "overlap" else ()
+    assert kinds(jobs, *overlap, kind) == {kind: as_they_were()[kind]}
+    lines = (jobs.directory / "run/events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [e["number"] for e in of(events, "round") if e["state"] == "preparing"] == [0]
+    reports = [e["report"] for e in of(events, "worker_report")]
+    told = [one["why"] for one in reports if one["kind"] == "can_stay" and not one["can"]]
+    assert COSTS[kind] in " ".join(told), told

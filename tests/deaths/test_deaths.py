@@ -106,6 +106,8 @@ def run(
         options = ["--seed", "5", "--max-restarts", "9", "--run-dir", f"{folder}/run"]
         if in_place:
             own["IN_PLACE"], options = "1", [*options, "--in-place", "--replicas", str(PIECES)]
+        else:
+            options.append("--no-in-place")
         job = subprocess.run(
             [TFRUN, "-n", workers, *options, str(SCRIPT)],
             env={**keep, **threads, **own, "TF_CPP_MIN_LOG_LEVEL": "2"},

@@ -120,7 +120,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Effect]] = {
     "rejoin_timeout": (("1",), _timeout("rejoin_timeout")),
     "grace": (("5",), _timeout("preempt_grace")),
     "hang_timeout": (("60",), _timeout("hang_timeout")),
-    "in_place": (("yes",), lambda job, _: job.of_job("in_place")),
+    "in_place": (("yes",), lambda job, _: job.of_job("in_place") == "on"),
     "spares": (("1",), lambda job, k: job.of_job("spares") == int(k)),
     "strategy": (("script",), lambda job, value: job.of_job("strategy") == value),
     "replicas": (("2",), lambda job, count: job.found["replicas"] == int(count)),
@@ -188,6 +188,9 @@ ELSEWHERE = {
 }
 
 
+STAYS, STARTS_AGAIN = ("in_place", "spares"), ("steps_per_execution", "compress")
+
+
 def refused(mode: str, chosen: Mapping[str, str]) -> bool:
     """Whether these options contradict each other, or one would have no effect."""
     workers = chosen.get("workers", "1")
@@ -204,6 +207,7 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
     in_turn = (":" in workers and several) or (
         bool({"replicas", "in_place"} & set(chosen)) and not by_ring
     )
+    stays, costs = (bool(set(names) & set(chosen)) for names in (STAYS, STARTS_AGAIN))
     evaluates = mode == "evaluator" or "evaluator" in chosen
     return (
         ("rejoin_timeout" in chosen and ":" not in workers)
@@ -214,11 +218,11 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
         or ("replicas" in chosen and by_ring and workers != "2")
         or ("balance" in chosen and workers != "1:2")
         or ("balance" in chosen and "replicas" not in chosen and not several)
-        or ("spares" in chosen and "in_place" not in chosen)
-        or ("in_place" in chosen and (mode == "servers" or workers == "1" or by_ring))
-        or ("in_place" in chosen and ("strategy" in chosen or chosen.get("max_restarts") == "0"))
-        or ("in_place" in chosen and "balance" in chosen)
-        or (in_turn and (chosen.get("overlap") == "on" or "steps_per_execution" in chosen))
+        or (stays and (mode == "servers" or workers == "1" or by_ring))
+        or (stays and ("strategy" in chosen or chosen.get("max_restarts") == "0"))
+        or (stays and "balance" in chosen)
+        or ("spares" in chosen and "in_place" not in chosen and costs)
+        or (in_turn and "steps_per_execution" in chosen)
         or (mode == "servers" and "steps_per_execution" in chosen)
         or (mode == "servers" and "deterministic" in chosen and workers != "1")
         or ("max_staleness" in chosen and mode != "servers")

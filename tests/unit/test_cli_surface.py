@@ -37,7 +37,7 @@ SURFACE = {
     "scale_batch": (["--scale-batch"], "TFRUN_SCALE_BATCH", False, False),
     "replicas": (["--replicas"], "TFRUN_REPLICAS", None, False),
     "balance": (["--balance"], "TFRUN_BALANCE", "off", False),
-    "in_place": (["--in-place"], "TFRUN_IN_PLACE", False, False),
+    "in_place": (["--in-place"], "TFRUN_IN_PLACE", None, False),
     "communication": (["--communication"], "TFRUN_COMMUNICATION", "auto", False),
     "compress": (["--compress"], "TFRUN_COMPRESS", "off", False),
     "overlap": (["--overlap"], "TFRUN_OVERLAP", "auto", False),

@@ -71,7 +71,7 @@ def same(one: list[Step], other: list[Step]) -> bool:
 def anew(worker, kind: str) -> tuple[FitPlan, Any]:
     """The plan and the epoch iterator of a `fit`."""
     global_state.clear_session()
-    strategy = worker(0, 1, in_place=True)
+    strategy = worker(0, 1, in_place="on")
     plan = FitPlan(epochs=EPOCHS)
     with plan.runs():
         return plan, FeedEpochIterator(distribute_strategy=strategy, **READ[kind]())
@@ -161,7 +161,7 @@ def test_it_begins_again_before_its_first_step(worker) -> None:
 
 def test_of_an_execution_what_is_left_is_given_again(worker) -> None:
     def made() -> tuple[FitPlan, Any]:
-        strategy = worker(0, 1, in_place=True)
+        strategy = worker(0, 1, in_place="on")
         plan = FitPlan(epochs=1)
         options = fit(x=generator(), steps_per_epoch=6, steps_per_execution=3)
         with plan.runs():
@@ -190,7 +190,7 @@ VALIDATIONS = {
 @pytest.mark.parametrize("kind", VALIDATIONS)
 def test_a_validation_is_done_again_from_its_beginning(kind: str, worker) -> None:
     def iterator_of() -> Any:
-        strategy = worker(0, 1, in_place=True)
+        strategy = worker(0, 1, in_place="on")
         return FeedEpochIterator(distribute_strategy=strategy, **VALIDATIONS[kind]())
 
     def validate(iterator: Any, epoch: int, until: tuple[int, int] = (EPOCHS, 0)) -> list[Step]:
@@ -225,7 +225,7 @@ def test_a_validation_is_done_again_from_its_beginning(kind: str, worker) -> Non
 
 def test_a_validation_that_is_too_large_is_not_kept(worker, monkeypatch) -> None:
     monkeypatch.setattr(epochs_in_sequence, "KEPT_BYTES", 200)
-    strategy = worker(0, 1, in_place=True)
+    strategy = worker(0, 1, in_place="on")
     iterator = FeedEpochIterator(distribute_strategy=strategy, **VALIDATIONS["shuffled"]())
     iterator.reset()
     iterator.validates_in(0)
@@ -240,6 +240,6 @@ def test_a_validation_that_is_too_large_is_not_kept(worker, monkeypatch) -> None
 def test_only_workers_that_may_stay_read_what_others_hold(worker) -> None:
     strategy = worker(0, 2)
     assert not division.reads_all(strategy, "replicas")
-    strategy = worker(0, 2, in_place=True)
-    assert settings().in_place
+    strategy = worker(0, 2, in_place="on")
+    assert settings().stays
     assert division.reads_all(strategy, "replicas") and not division.reads_all(strategy, "workers")

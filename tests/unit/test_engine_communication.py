@@ -67,7 +67,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch):
         ({}, False),  # NCCL
         ({"communication": "host"}, True),
         # What only the host collective can do asks for it.
-        ({"in_place": True}, True),
+        ({"in_place": "on"}, True),
         ({"replicas": 2}, True),
         ({"compress": "bf16"}, True),
         ({"overlap": "on"}, True),

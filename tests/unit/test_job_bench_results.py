@@ -106,7 +106,7 @@ def test_the_ring_is_not_used_for_what_only_the_host_collective_can() -> None:
     for asks, way in (
         ({"replicas": 2}, "ring"),
         ({"replicas": 4}, "host"),
-        ({"replicas": 2, "in_place": True}, "host"),
+        ({"replicas": 2, "in_place": "on"}, "host"),
     ):
         asking = replace(spec(), workers=WorkerRange(low=2, high=2), **asks)
         assert SETTINGS.on(asking).preferred == way

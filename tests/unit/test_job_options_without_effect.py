@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tfrun.job.errors import UsageError
-from tfrun.job.options_without_effect import check
+from tfrun.job.options_without_effect import check, whether_it_stays
 from tfrun.job.spec import JobSpec, Program, WorkerRange
 
 PLAIN = JobSpec(
@@ -36,10 +36,7 @@ def job(changes: dict, *stated: str) -> JobSpec:
         ("replicas", {"strategy": "script", "replicas": 4}),
         ("balance", {"balance": "auto"}),
         ("balance", {"balance": "auto", "replicas": 2}),
-        ("overlap", {"overlap": "on", "replicas": 4}),
-        ("overlap", {"overlap": "on", "least": 1}),
-        ("overlap", {"overlap": "on", "in_place": True}),
-        ("steps_per_execution", {"steps_per_execution": "2", "in_place": True}),
+        ("steps_per_execution", {"steps_per_execution": "2", "in_place": "on"}),
         ("steps_per_execution", {"steps_per_execution": "auto", "replicas": 4}),
         ("steps_per_execution", {"steps_per_execution": "auto", "least": 1}),
         ("balance", {"balance": "auto", "replicas": 4, "least": 1, "most": 1}),
@@ -56,13 +53,13 @@ def job(changes: dict, *stated: str) -> JobSpec:
         ("snapshot_every", {"max_restarts": 0, "snapshot_every": "10"}),
         ("launcher_timeout", {}),
         ("spares", {"spares": 1}),
-        ("in_place", {"ps": 1, "in_place": True}),
-        ("in_place", {"least": 1, "most": 1, "in_place": True}),
-        ("in_place", {"communication": "ring", "in_place": True}),
-        ("in_place", {"communication": "nccl", "in_place": True}),
-        ("in_place", {"strategy": "script", "in_place": True}),
-        ("in_place", {"max_restarts": 0, "replicas": 4, "in_place": True}),
-        ("in_place", {"balance": "auto", "replicas": 4, "in_place": True}),
+        ("in_place", {"ps": 1, "in_place": "on"}),
+        ("in_place", {"least": 1, "most": 1, "in_place": "on"}),
+        ("in_place", {"communication": "ring", "in_place": "on"}),
+        ("in_place", {"communication": "nccl", "in_place": "on"}),
+        ("in_place", {"strategy": "script", "in_place": "on"}),
+        ("in_place", {"max_restarts": 0, "replicas": 4, "in_place": "on"}),
+        ("in_place", {"balance": "auto", "replicas": 4, "in_place": "on"}),
     ],
 )
 def test_no_effect_is_refused(option: str, changes: dict) -> None:
@@ -98,17 +95,21 @@ def test_a_contradiction_is_refused_wherever_it_stands(
     ("option", "changes"),
     [
         ("rejoin_timeout", {"least": 1}),
-        ("spares", {"replicas": 4, "in_place": True, "spares": 2}),
+        ("spares", {"replicas": 4, "in_place": "on", "spares": 2}),
         ("spares", {"spares": 0}),
-        ("in_place", {"in_place": True}),
-        ("in_place", {"replicas": 4, "in_place": True}),
-        ("in_place", {"replicas": 4, "least": 1, "communication": "host", "in_place": True}),
+        ("spares", {"spares": 1, "in_place": "auto"}),
+        ("in_place", {"in_place": "on"}),
+        ("in_place", {"replicas": 4, "in_place": "on"}),
+        ("in_place", {"replicas": 4, "least": 1, "communication": "host", "in_place": "on"}),
         ("communication", {"communication": "ring"}),
         ("communication", {"least": 1, "most": 1}),  # auto: as if it were not said
         ("overlap", {"overlap": "off", "communication": "ring"}),
         ("overlap", {"overlap": "on", "communication": "host"}),
+        ("overlap", {"overlap": "on", "in_place": "on"}),
+        ("overlap", {"overlap": "on", "least": 1}),
+        ("overlap", {"overlap": "on", "replicas": 4}),
         ("steps_per_execution", {"steps_per_execution": "2", "communication": "ring", "least": 1}),
-        ("steps_per_execution", {"steps_per_execution": "script", "in_place": True}),
+        ("steps_per_execution", {"steps_per_execution": "script", "in_place": "on"}),
         ("sync_check", {"sync_check": 3}),
         ("scale_batch", {"scale_batch": True}),
         ("scale_batch", {"least": 1, "scale_batch": True}),
@@ -128,6 +129,35 @@ def test_what_has_its_effect_is_taken(option: str, changes: dict) -> None:
     check(job(changes, option), elsewhere=True)
 
 
+@pytest.mark.parametrize(
+    ("changes", "stays"),
+    [
+        ({}, "auto"),
+        ({"least": 1}, "auto"),
+        ({"replicas": 4}, "auto"),
+        ({"in_place": "on"}, "on"),
+        ({"in_place": "off"}, "off"),
+        ({"least": 1, "most": 1}, "off"),
+        ({"ps": 1}, "off"),
+        ({"strategy": "script"}, "off"),
+        ({"communication": "ring"}, "off"),
+        ({"max_restarts": 0}, "off"),
+        ({"balance": "auto", "replicas": 4}, "off"),
+        ({"overlap": "on"}, "auto"),
+        ({"steps_per_execution": "auto"}, "off"),
+        ({"compress": "bf16"}, "off"),
+    ],
+)
+def test_workers_stay_where_that_costs_nothing(changes: dict, stays: str) -> None:
+    asked = job({"in_place": "auto", **changes})
+    assert whether_it_stays(asked) == stays
+    if asked.in_place == "auto":
+        check(job({"in_place": "auto", **changes}, "overlap"), elsewhere=True)
+        assert (
+            whether_it_stays(asked, fixed=True) == whether_it_stays(asked, external=True) == "off"
+        )
+
+
 def test_somebody_elses_cluster_restarts_nothing() -> None:
     for option, value in (("max_restarts", 2), ("snapshot_every", "5")):
         stated = job({option: value}, option)
@@ -139,7 +169,7 @@ def test_somebody_elses_cluster_restarts_nothing() -> None:
 
 
 def test_nobody_stays_where_a_cluster_file_states_all_addresses() -> None:
-    stays = {"replicas": 4, "in_place": True, "spares": 1}
+    stays = {"replicas": 4, "in_place": "on", "spares": 1}
     for option in ("in_place", "spares"):
         stated = job(stays, option)
         check(stated, elsewhere=True)
@@ -152,4 +182,4 @@ def test_nobody_stays_where_a_cluster_file_states_all_addresses() -> None:
 def test_spares_are_refused_where_a_variable_asks_for_workers_that_cannot_stay() -> None:
     for changes in ({"ps": 1}, {"communication": "ring", "replicas": 2}, {"max_restarts": 0}):
         with pytest.raises(UsageError, match="TFRUN-107: --spares has no effect"):
-            check(job({"in_place": True, "spares": 1, **changes}, "spares"), elsewhere=False)
+            check(job({"in_place": "on", "spares": 1, **changes}, "spares"), elsewhere=False)

@@ -110,7 +110,9 @@ class WorkerGroup:
         self.world_size = max(sizes, default=0)
         if not self._gpus:
             names = [task.task for task in tasks]
-            self._gpus = share_gpus(visible_gpus(os.environ), names, others_come=self.spec.in_place)
+            self._gpus = share_gpus(
+                visible_gpus(os.environ), names, others_come=self.spec.in_place == "on"
+            )
 
     def _give_place(self, worker: WorkerProcess, task: messages.StartTask) -> None:
         name = task.task

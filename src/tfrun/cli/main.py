@@ -215,9 +215,9 @@ class _Command(click.Command):
     help="auto: with --replicas, replicas move from slow workers to fast ones as the job runs.",
 )
 @click.option(
-    "--in-place",
-    is_flag=True,
-    help="When a worker dies, the others go on in their processes, at once.",
+    "--in-place/--no-in-place",
+    default=None,
+    help="When a worker dies, the others go on in their processes.  [default: where they can]",
 )
 @click.option(
     "--communication",

@@ -14,6 +14,8 @@ from tfrun.job.settings import from_variables
 from tfrun.job.spec import JobSpec, Program, WorkerRange, seed_or_drawn
 from tfrun.job.timeouts import Timeouts
 
+_IN_PLACE = {True: "on", False: "off", None: "auto"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -96,6 +98,7 @@ class Options:
             ),
             "workers": workers or WorkerRange(),
             "seed": seed_or_drawn(told["seed"]),
+            "in_place": _IN_PLACE[told["in_place"]],
             "ledger": 0,
             "tensorboard": "",
             "stated": tuple(sorted(stated)),

@@ -100,6 +100,10 @@ def run(options: Options, serving: Serving | None = None) -> int:
         external=bool(external),
         fixed=fixed is not None,
     )
+    stays = options_without_effect.whether_it_stays(
+        stands, external=bool(external), fixed=fixed is not None
+    )
+    spec = replace(spec, in_place=stays)
     if spec.scale_batch and spec.strategy == "auto" and not stands.ps:
         spec = replace(spec, batch_times=stands.workers.high)
     if serving and external:

@@ -93,7 +93,8 @@ def _given(why: str = "this script names no strategy") -> Any | None:
         give(MultiWorkerMirrored())
         here = world()
         those = f"{here.size} workers" if here.size > 1 else "1 worker"
-        among = f"{here.replicas} replicas on {those}" if fixed_replicas() else those
+        other = settings().replicas or here.replicas != here.size
+        among = f"{here.replicas} replicas on {those}" if other else those
         tell(f"adopted: {why}; its batches are shared out among {among}")
         # That of the environment the launcher has told of, and set to what it is here.
         backend = os.environ.get("KERAS_BACKEND", "tensorflow")

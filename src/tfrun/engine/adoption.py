@@ -58,6 +58,7 @@ class Strangers:
 
 def give(strategy: Any) -> None:
     """Notes the job's strategy, which a script that names none trains by."""
+    strategy.is_adopted = True
     _given[:] = [strategy]
 
 

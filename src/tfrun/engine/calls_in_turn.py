@@ -12,6 +12,8 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,35 @@ from tfrun.engine import replica
 from tfrun.engine.host_collective_ops import Calls, Sum, as_tensorflow_fails, nothing
 from tfrun.engine.own_copies import HANDS_IN, UPDATE
 from tfrun.engine.turns import Turns
+from tfrun.job.world import one_for_good
 
 Then = Callable[[list[tf.Tensor]], None]
+
+
+@dataclass
+class _Early:
+    """What is summed of a step as soon as it is there.
+
+    Attributes:
+      wanted: the sum.
+      adder: has what this worker's replicas have handed in.
+      gradients: which of it may travel compressed.
+    """
+
+    wanted: Sum
+    adder: Adder
+    gradients: collective.Gradients | None = None
+
+    def add(self, number: int, arrays: Sequence[np.ndarray]) -> None:
+        """Takes what a replica has handed in."""
+        values, self.gradients = self.wanted.read(arrays)
+        self.adder.add(number, values)
+
+    def sums(self, group: collective.Collective) -> Callable[[], list[np.ndarray]]:
+        """Sums over all workers, when it is called."""
+        return functools.partial(
+            group.all_reduce_parts, self.adder.sums(), self.gradients, self.adder.dtypes
+        )
 
 
 class CallsInTurn(Calls):
@@ -34,17 +63,20 @@ class CallsInTurn(Calls):
     Args:
       members: the workers.
       turns: the replicas of this one.
+      overlaps: see `Calls`; with several replicas, while the last one computes.
     """
 
-    def __init__(self, members: collective.Collective, turns: Turns) -> None:
-        super().__init__(members)
+    def __init__(
+        self, members: collective.Collective, turns: Turns, *, overlaps: bool = False
+    ) -> None:
+        super().__init__(members, overlaps=overlaps)
         self.turns = turns
         self._names = itertools.count()
         self._found: list[np.ndarray] = []  # what the other replicas need of the newest
         self._takers = 0  # of these so many have not taken it yet
 
     def all_reduce(self, wanted: Sum, before: Callable[[], None] = nothing) -> list[tf.Tensor]:
-        if tf.executing_eagerly():
+        if tf.executing_eagerly() or one_for_good():
             return super().all_reduce(wanted, before)
         return self.update(wanted, range(len(wanted.tensors)), None, before)
 
@@ -66,6 +98,9 @@ class CallsInTurn(Calls):
         Returns:
           The sums of `for_all`.
         """
+        packs = self._packs(wanted.tensors)
+        if len(packs) > 1:
+            return self._update_in_packs(wanted, packs, for_all, then, before)
         before()
         adder, gradients = Adder(self.turns.total), [None]
 
@@ -92,8 +127,61 @@ class CallsInTurn(Calls):
         )
         return results
 
+    def _update_in_packs(
+        self,
+        wanted: Sum,
+        packs: Sequence[Sequence[int]],
+        for_all: Sequence[int],
+        then: Then | None,
+        before: Callable[[], None],
+    ) -> list[tf.Tensor]:
+        """As `update`; each pack is handed in, and summed, as soon as it is there."""
+        order = [i for pack in packs for i in pack]
+        places = sorted(range(len(order)), key=order.__getitem__)
+        early = [
+            _Early(wanted.part(pack, str(k)), Adder(self.turns.total))
+            for k, pack in enumerate(packs)
+        ]
+        begun = [self._hand_in_early(one, k) for k, one in enumerate(early)]
+        before()
+
+        def together() -> list[np.ndarray]:
+            if not self._begun:  # they have failed, in an earlier round
+                for one in early:
+                    self._submit(one.sums(self.group))
+            wait(self._begun)  # before anything of them is handed in again
+            found = self._finish([])
+            for one in early:
+                one.adder.begin_anew()
+            return [found[place] for place in places]
+
+        return self._meet(
+            begun,
+            [tensor.dtype for tensor in wanted.tensors],
+            [tensor.shape for tensor in wanted.tensors],
+            add=lambda _number, _arrays, _is_first: None,
+            together=together,
+            apart=lambda arrays: [self._finish(arrays)[place] for place in places],
+            for_all=for_all,
+            then=then,
+        )
+
+    def _hand_in_early(self, one: _Early, number: int) -> tf.Tensor:
+        def hand_in(place: np.ndarray, *arrays: np.ndarray) -> None:
+            if not self.turns.are_taken:
+                self._submit(functools.partial(one.wanted.on, self.group, arrays))
+                return
+            is_first, is_last = self.turns.comes_as(int(place))
+            if is_first:
+                one.adder.begin_anew()
+            one.add(self.turns.held[int(place)], arrays)
+            if is_last:
+                self._submit(one.sums(self.group))
+
+        return self._when_there(hand_in, [self.turns.place(), *one.wanted.inputs], number)
+
     def all_gather(self, tensors: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
-        if tf.executing_eagerly():
+        if tf.executing_eagerly() or one_for_good():
             return super().all_gather(tensors, axes)
         came: dict[int, list[np.ndarray]] = {}
 

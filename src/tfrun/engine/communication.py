@@ -80,7 +80,7 @@ def _with_gpus(gpus: int) -> str:
     on all workers, or they would wait in different collectives.
     """
     own, here = settings(), world()
-    asked = compression.wanted() or own.overlap == "on" or own.in_place or own.replicas
+    asked = compression.wanted() or own.overlap == "on" or own.in_place == "on" or own.replicas
     # On several machines the others may share none.
     shared = own.shares_gpu and here.local_size == here.size > 1
     return HOST if gpus == 1 and (asked or shared) else "auto"

@@ -135,7 +135,8 @@ def _made(members: Collective) -> Calls:
     members.hold(division)
     moves = holding.may_move()
     most = total if may_stay() else total - members.world + 1 if moves else 0
-    calls = CallsInTurn(members, Turns(division[members.rank], total, members.world, most))
+    turns = Turns(division[members.rank], total, members.world, most)
+    calls = CallsInTurn(members, turns, overlaps=overlaps)
     if moves:
         calls.turns.balance = Balance(calls)
         holding.arrange(calls.turns.balance.between_steps)

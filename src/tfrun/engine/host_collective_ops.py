@@ -134,9 +134,7 @@ class Calls:
             keeps the order of what it knows nothing of: what `before` adds stops nothing else.
         """
         tensors = wanted.tensors
-        packs = []
-        if self._thread is not None and not tf.executing_eagerly():
-            packs = packs_of([_bytes_of(tensor) for tensor in tensors])
+        packs = self._packs(tensors)
         if len(packs) > 1:
             sums = self._in_packs(wanted, packs, before)
         else:
@@ -149,6 +147,15 @@ class Calls:
         for total, tensor in zip(sums, tensors, strict=True):
             total.set_shape(tensor.shape)
         return sums
+
+    def _packs(self, tensors: Sequence[Any]) -> list[list[int]]:
+        """The positions of what is summed together, in the order in which it is there.
+
+        Fewer than two packs where sums begin when all is there.
+        """
+        if self._thread is None or tf.executing_eagerly():
+            return []
+        return packs_of([_bytes_of(tensor) for tensor in tensors])
 
     def _in_packs(
         self, wanted: Sum, packs: Sequence[Sequence[int]], before: Callable[[], None]
@@ -198,17 +205,30 @@ class Calls:
 
         The arrays are TensorFlow's own memory, which it keeps for as long as they are there.
         """
+        return self._when_there(
+            lambda *arrays: self._submit(functools.partial(wanted.on, self.group, arrays)),
+            wanted.inputs,
+            number,
+        )
+
+    def _submit(self, function: Callable[[], list[np.ndarray]]) -> None:
         thread: Any = self._thread
+        self._begun.append(thread.submit(function))
+
+    def _when_there(
+        self, begin: Callable[..., None], inputs: Sequence[Any], number: int
+    ) -> tf.Tensor:
+        """Has `begin` called with what `inputs` are, as the step's `number`th of its kind."""
 
         def on_arrays(_, *arrays: np.ndarray) -> np.int32:
             if not number:
                 self._begun.clear()  # of a step that has failed
-            self._begun.append(thread.submit(functools.partial(wanted.on, self.group, arrays)))
+            begin(*arrays)
             return np.int32(number)
 
         with tf.device("CPU:0"):
             before = tf.raw_ops.ReadVariableOp(resource=self._order.handle, dtype=tf.int32)
-            begun = tf.numpy_function(on_arrays, [before, *wanted.inputs], tf.int32)
+            begun = tf.numpy_function(on_arrays, [before, *inputs], tf.int32)
             begun.set_shape([])
             tf.raw_ops.AssignVariableOp(resource=self._order.handle, value=begun)
         return begun

@@ -50,6 +50,10 @@ class Meeting:
         """Whether who hands in next is the first one to do so."""
         return Doing.WAITS not in self._doing
 
+    def is_last(self, replica: int) -> bool:
+        """Whether all others of the step wait for this one."""
+        return all(d is Doing.WAITS for i, d in enumerate(self._doing) if i != replica)
+
     def hands_in(self, replica: int, where: str) -> bool:
         """A replica has handed in what is to be summed; it waits unless it is the last one.
 

@@ -30,7 +30,7 @@ from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.job import unmatched_call
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.settings import settings
-from tfrun.job.world import fixed_replicas, may_stay
+from tfrun.job.world import fixed_replicas, may_stay, take_one_for_good
 from tfrun.process import allocator, channel, progress
 
 TFConfigClusterResolver = tf.distribute.cluster_resolver.TFConfigClusterResolver
@@ -172,6 +172,7 @@ class MultiWorkerMirrored(SynchronousStrategy, upstream.CollectiveAllReduceStrat
         workers = _worker_count(cluster_resolver)
         by_host = communication.uses_host(workers, communication_options)
         if not by_host:
+            take_one_for_good("its workers use TensorFlow's collectives")
             _refuse_replicas(workers)
         with progress.workers_start():
             extended_class = HostExtended if by_host else MultiWorkerExtended
@@ -331,7 +332,7 @@ def _refuse_replicas(workers: int) -> None:
     Raises:
       UsageError: TFRUN-107.
     """
-    if settings().in_place and "in_place" in settings().stated:
+    if settings().in_place == "on" and "in_place" in settings().stated:
         raise UsageError(
             "TFRUN-107",
             "--in-place has no effect here: workers stay in the host collective, and these "

@@ -21,6 +21,7 @@ from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import resource_variable_ops
 
 from tfrun.job.errors import TfrunError
+from tfrun.job.world import take_one_for_good
 
 UPDATE = "tfrun_update"  # names the branch in which an optimizer updates
 HANDS_IN = "tfrun_hands_in"  # and the operation by which a replica hands in what is to be summed
@@ -74,9 +75,10 @@ class OwnCopies:
         besides, in_updates = _assigned(function.graph)
         for key in (id(outer) for outer, _ in function.graph.captures):  # as they were traced
             if key in besides and key in variables and key not in self._copies:
-                if key in in_updates:
+                if key not in in_updates:
+                    self._copy(variables[key])
+                elif not take_one_for_good("the step assigns weights that an optimizer updates"):
                     raise _trained_and_assigned(variables[key])
-                self._copy(variables[key])
         first = function.captured_inputs
         each = [self._chosen(tensor) for tensor in first]
         function.set_external_captures(each if self._apart else first)

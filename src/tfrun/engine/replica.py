@@ -16,6 +16,8 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import tf_method_target
 from tensorflow.python.util import tf_decorator
 
+from tfrun.job.world import one_for_good
+
 
 @dataclass(kw_only=True)
 class ReplicaRun:
@@ -107,6 +109,8 @@ class ReplicaRun:
 
 def turns_of(strategy: Any) -> Any | None:
     """The `Turns` of the replicas that a worker holds; None where each worker is one."""
+    if one_for_good():
+        return None
     return getattr(getattr(strategy.extended, "_host_calls", None), "turns", None)
 
 

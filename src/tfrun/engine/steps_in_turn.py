@@ -10,11 +10,11 @@ from tfrun.data.keras import division
 from tfrun.engine import cut_short, multi_step_function
 from tfrun.engine.turns import READS_ON, Turns
 from tfrun.job.errors import TfrunError
-from tfrun.job.world import may_stay
+from tfrun.job.world import may_stay, take_one_for_good
 
 
-def function(model: Any, step: Any, turns: Turns) -> Any:
-    """Returns a train or test function.
+def function(model: Any, step: Any, turns: Turns) -> Any | None:
+    """Returns a train or test function; None where each worker computes one replica for good.
 
     The iterator that it is called with gives the batches of this worker's replicas, one after the
     other.
@@ -27,6 +27,10 @@ def function(model: Any, step: Any, turns: Turns) -> Any:
     Raises:
       TfrunError: TFRUN-518.
     """
+    if model.steps_per_execution > 1 and take_one_for_good("it makes several steps in one call"):
+        return None
+    if model.run_eagerly and take_one_for_good("the model runs eagerly"):
+        return None
     if model.run_eagerly:
         raise TfrunError(
             "TFRUN-518",
@@ -34,8 +38,7 @@ def function(model: Any, step: Any, turns: Turns) -> Any:
             where="model.compile(run_eagerly=True), or tf.config.run_functions_eagerly",
             fix="Leave out run_eagerly, or --replicas",
         )
-    # Who stays makes the step again that its round's end cuts off: the sooner, the less is lost.
-    one = multi_step_function.one_step(model, step, cut_short.put_gates if may_stay() else None)
+    one = multi_step_function.one_step(model, step, _put_gates)
     on_batch = tf.function(one, reduce_retracing=True, autograph=False)
 
     @tf.function(reduce_retracing=True, autograph=False)
@@ -73,3 +76,9 @@ def function(model: Any, step: Any, turns: Turns) -> Any:
         return found
 
     return several
+
+
+def _put_gates() -> None:
+    """A worker that stays makes a step again that is cut off: the sooner, the less is lost."""
+    if may_stay():
+        cut_short.put_gates()

@@ -33,6 +33,7 @@ from tfrun.engine import (
 )
 from tfrun.engine.variable_values import GLOBAL_SEED_GENERATOR
 from tfrun.job.errors import TfrunError
+from tfrun.job.world import take_one_for_good
 
 KEYS_PER_STRATEGY = 1000
 _PREDICTS = "keras.src.backend.tensorflow.trainer"  # joins what the workers predict
@@ -47,11 +48,13 @@ class SynchronousStrategy:
         costs nothing; "global" is what one worker would log, in one small collective. Logs of an
         epoch are always those of the whole data.
       whole_logs: the newest step's, where they are global.
+      is_adopted: the script has named none, and workers share each batch whatever it is read from.
       stepping: refers to the model whose step has been run last, or traced; None for none.
     """
 
     step_logs: Literal["local", "global"] = "local"
     whole_logs: Any = None
+    is_adopted = False
     stepping: weakref.ref | None = None
 
     @property
@@ -78,7 +81,7 @@ class SynchronousStrategy:
         if outside_run.is_inside():
             raise outside_run.inside_another()
         turns = replica.turns_of(self)
-        if turns is not None and not turns.one_each:
+        if turns is not None:
             _check_is_keras(turns)
         if isinstance(fn, polymorphic_function.Function):
             # Wrapping it in Python would let the replicas run one after the other, and
@@ -159,7 +162,9 @@ def _check_is_keras(turns: Any) -> None:
     frame = sys._getframe(1)
     while frame and _package(frame) in ("tensorflow", "tfrun"):
         frame = frame.f_back
-    if frame is None or _package(frame) != "keras":
+    if frame is not None and _package(frame) == "keras":
+        return
+    if not take_one_for_good("it is in a loop of the script's own") and not turns.one_each:
         raise TfrunError(
             "TFRUN-518",
             f"the script calls strategy.run itself, and the job has {turns.total} replicas",

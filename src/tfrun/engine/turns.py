@@ -146,6 +146,12 @@ class Turns:
             add(self._meeting.nobody_waits)
             return self._meeting.hands_in(place, where)
 
+    def comes_as(self, place: int) -> tuple[bool, bool]:
+        """Whether the replica at this position hands in as the first one, and as the last one."""
+        with self._lock:
+            assert self._meeting is not None, "no step of the replicas runs"
+            return self._meeting.nobody_waits, self._meeting.is_last(place)
+
     def goes_on(self) -> bool:
         """Called where a step cannot sum, because a peer has gone, and has not summed anything yet.
 

@@ -59,7 +59,7 @@ class BenchSettings:
         """What is used: what a job asks for, TensorFlow's ring may not have."""
         least, most = spec.workers.low, spec.workers.high
         one_each = not spec.replicas or least == most == spec.replicas
-        return self.communication if one_each and not spec.in_place else "host"
+        return self.communication if one_each and spec.in_place != "on" else "host"
 
     def used_by(self, spec: JobSpec) -> str:
         """What a person is told."""

@@ -8,6 +8,7 @@ counts where it can.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tfrun.job.errors import UsageError
 from tfrun.job.replicas import by_default
@@ -34,6 +35,20 @@ def check(job: JobSpec, *, elsewhere: bool, external: bool = False, fixed: bool 
         if option in job.stated:
             name = "--" + option.replace("_", "-")
             raise UsageError("TFRUN-107", f"{name} has no effect here: {why}", fix=fix)
+
+
+def whether_it_stays(job: JobSpec, *, external: bool = False, fixed: bool = False) -> str:
+    """Returns "off" where `in_place` is "auto", and it would have no effect or cost something.
+
+    Arguments as of `check`.
+    """
+    if job.in_place != "auto":
+        return job.in_place
+    # A worker that may hold several replicas calls each step by itself; and what compression has
+    # rounded off on a worker that dies is lost.
+    costs = job.steps_per_execution != "script" or job.compress != "off"
+    nobody = any(_nobody_stays(job, external=external, fixed=fixed))
+    return "off" if costs or nobody else "auto"
 
 
 def _contradictions(job: JobSpec, *, external: bool) -> Iterator[tuple[str, str]]:
@@ -78,6 +93,7 @@ def _without_effect(
 ) -> Iterator[tuple[str, str, str]]:
     """Yields options, why each has no effect, and what to do."""
     least, most = job.workers.low, job.workers.high
+    as_asked = job if job.in_place == "on" else replace(job, in_place="off")
     if external:
         why = "a TF_CONFIG states this cluster, and who wrote it starts its tasks again, if anybody"
         asks = {"max_restarts": job.max_restarts > 0}
@@ -115,17 +131,21 @@ def _without_effect(
     if job.strategy == "script":
         why = "--strategy script leaves a script as it is, and what it does with its batches"
         yield "replicas", why, "Leave out one of them"
-    if job.in_place:
+    if job.stays:
         for why, other in _nobody_stays(job, external=external, fixed=fixed):
-            yield "in_place", why, f"Leave out --in-place, or {other}"
+            if job.in_place == "on":
+                yield "in_place", why, f"Leave out --in-place, or {other}"
             if job.spares:
                 yield "spares", why, f"Leave out --spares, or {other}"
+        if job.spares and whether_it_stays(job) == "off":
+            why = "with --steps-per-execution or --compress all start again when one dies"
+            yield "spares", why, "Leave out one of them"
     elif job.spares:
         why = "it joins workers that go on in their processes, and these all start again"
-        yield "spares", why, "Leave out --spares, or add --in-place"
+        yield "spares", why, "Leave out --spares, or --no-in-place"
     if job.balance == "auto" and most == 1:
         yield "balance", "one worker holds all replicas", "Leave out --balance, or add -n"
-    elif job.balance == "auto" and (job.replicas or by_default(job)) <= least:
+    elif job.balance == "auto" and (job.replicas or by_default(as_asked)) <= least:
         why = "no worker holds a replica that it could give away"
         yield "balance", why, f"Add --replicas, more than {least}, or leave out --balance"
     if job.ps and job.steps_per_execution != "script":
@@ -137,18 +157,11 @@ def _without_effect(
     if job.communication in ("ring", "nccl") and job.overlap == "on":
         why = f"--communication {job.communication} leaves it to TensorFlow what overlaps"
         yield "overlap", why, "Use --communication host, or leave out --overlap"
-    elif by_default(job) or (job.replicas and job.communication in ("auto", "host")):
-        reasons = {
-            "overlap": "adds up when the last of them is done",
-            "steps_per_execution": "calls each step by itself",
-        }
-        asks = {"overlap": job.overlap == "on" and most > 1 and not job.ps}
-        asks["steps_per_execution"] = job.steps_per_execution != "script" and not job.ps
-        for option in (option for option, is_asked in asks.items() if is_asked):
-            why = f"a worker that may hold several replicas {reasons[option]}"
-            leave = f"--{option.replace('_', '-')}"
-            fix = f"Leave out {leave}, or --replicas, --in-place and MIN in -n MIN:MAX"
-            yield option, why, fix
+    several = by_default(as_asked) or (job.replicas and job.communication in ("auto", "host"))
+    if several and job.steps_per_execution != "script" and not job.ps:
+        why = "a worker that may hold several replicas calls each step by itself"
+        fix = "Leave out --steps-per-execution, or --replicas, --in-place and MIN in -n MIN:MAX"
+        yield "steps_per_execution", why, fix
     if job.checkpoint_every == "off":
         for option in ("keep", "checkpoint_dir"):
             fix = f"Leave out --{option.replace('_', '-')}, or --checkpoint-every off"

@@ -20,7 +20,7 @@ def by_default(job: JobSpec) -> int:
     however many there are.
     """
     ways = (job.preferred or "host") if job.communication == "auto" else job.communication
-    never_fewer = job.workers.low == job.workers.high and not job.in_place
+    never_fewer = job.workers.low == job.workers.high and not job.stays
     if job.replicas or never_fewer or job.ps:
         return 0
     return job.workers.high if ways == "host" and job.strategy != "script" else 0

@@ -39,7 +39,8 @@ class TrainingSettings:
       batch_times: how many of a script's batches make a global one.
       replicas: the pieces into which each global batch is divided; 0 is one for each worker.
       balance: "auto", where replicas move from slow workers to fast ones; or "off".
-      in_place: workers whose peer dies go on in their processes, as far as they can.
+      in_place: whether workers whose peer dies go on in their processes: "on", "off", or "auto",
+        as far as that costs nothing else.
       communication: "auto", "host", "ring" or "nccl".
       compress: as what gradients travel: "off" (as they are), "bf16" or "fp16".
       overlap: whether the host collective begins to sum before the backward pass ends: "on",
@@ -80,7 +81,7 @@ class TrainingSettings:
     batch_times: int = 1
     replicas: int = 0
     balance: str = "off"
-    in_place: bool = False
+    in_place: str = "off"
     communication: str = "auto"
     compress: str = "off"
     overlap: str = "auto"
@@ -122,6 +123,11 @@ class TrainingSettings:
             where="--steps-per-execution",
             expected='a whole number from 1 on, "auto", or "script" for what the script says',
         )
+
+    @property
+    def stays(self) -> bool:
+        """Whether workers may go on in their processes when another one dies."""
+        return self.in_place != "off"
 
     @property
     def recovers(self) -> bool:

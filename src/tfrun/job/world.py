@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from tfrun.job.settings import ROUND, settings
 
 _place: Mapping[str, str] | None = None  # of a process that has moved to another round
+_one_for_good = ""  # why this worker computes one replica, and starts again when another one dies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +90,8 @@ def tf_config() -> str:
 
 def may_stay() -> bool:
     """Whether this worker may live through several rounds, as who computes replicas of a job."""
-    return settings().in_place and settings().recovers and fixed_replicas() > 1
+    own = settings()
+    return own.stays and own.recovers and not _one_for_good and fixed_replicas() > 1
 
 
 def fixed_replicas() -> int:
@@ -102,8 +104,34 @@ def fixed_replicas() -> int:
     here, own = world(), settings()
     if here.role not in ("chief", "worker"):
         return 0
-    others_come = here.replicas != here.size or own.in_place
+    others_come = here.replicas != here.size or (own.stays and not _one_for_good)
     return own.replicas or (own.default_replicas if others_come else 0)
+
+
+def take_one_for_good(why: str) -> bool:
+    """Has this worker compute one replica from now on, whoever comes and goes.
+
+    What nobody has asked for is left out where a script cannot have it, or it would cost something:
+    the worker does not stay then, but starts again when another one dies. All workers come here, at
+    the same place of their script.
+
+    Args:
+      why: is told as the reason why it does not stay.
+
+    Returns:
+      False, and nothing has changed, where it has been asked for, or a worker holds several.
+    """
+    global _one_for_good
+    own, here = settings(), place()
+    nobody_asks = own.in_place == "auto" and not (own.replicas or own.rehearses)
+    if nobody_asks and here.replicas == here.size > 1:
+        _one_for_good = _one_for_good or why
+    return bool(_one_for_good)
+
+
+def one_for_good() -> str:
+    """Why this worker computes one replica for good; "" where it may come to hold others."""
+    return _one_for_good
 
 
 # What a worker refuses because it holds several replicas; and because it is to train with others.

@@ -222,8 +222,9 @@ def count_executions(original):
         make = functools.partial(original, self, step_function)
         if step_function in (self.train_step, self.test_step):
             turns = replica.turns_of(self.distribute_strategy)
-            if turns is not None:
-                return steps_in_turn.function(self, step_function, turns)
+            made = steps_in_turn.function(self, step_function, turns) if turns else None
+            if made is not None:
+                return made
         if step_function != self.train_step:
             return make()
         multi_step_function.count_no_steps(self)

@@ -27,6 +27,7 @@ from tfrun.data.global_random import Drawn
 from tfrun.engine import replica, same_draws, script_state
 from tfrun.engine.script_lines import TFRUN, asked_by, at_script_line
 from tfrun.job.errors import TfrunError
+from tfrun.job.world import take_one_for_good
 
 # Of the golden ratio: multiples of it, modulo any power of two, lie far from each other.
 _APART = 0x9E3779B1
@@ -151,7 +152,9 @@ def seed_ops_apart(original):
         if graph_seed is None:  # TensorFlow takes a random one
             return graph_seed, op_seed
         if tf.is_tensor(number):
-            raise _seed_of_an_op()
+            if not take_one_for_good("the step draws by an op of TensorFlow's that has its seed"):
+                raise _seed_of_an_op()
+            number = _replica_number()
         if number == 0 or _for_all.get():
             return graph_seed, op_seed
         return (graph_seed + number * _APART) % _TENSORFLOW_SEEDS, op_seed

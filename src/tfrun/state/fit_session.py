@@ -247,6 +247,8 @@ class FitSession(StayingSession):
         place, logs = self.keeper.place, self.keeper.logs
         if (self._tells_step or not self.has_stepped) and not settings().rehearses:
             self._tells_step = False
+            if self._said == "":  # the step's tracing may have found why not
+                self._say_whether_it_stays(self.why_not_stay())
             self.first_steps(place, self._iterations(), self._together)
             if self._was_restored:
                 kept_outside.tell_drawing()

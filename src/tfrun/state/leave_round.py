@@ -22,6 +22,7 @@ import tensorflow as tf
 from tfrun.engine import cut_short, host_collective
 from tfrun.job import reports
 from tfrun.job.settings import settings
+from tfrun.job.world import one_for_good
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
 from tfrun.state import leaving, save_on_preemption, snapshot
@@ -130,6 +131,10 @@ def can_stay(*, can: bool) -> None:
     _stays = can
 
 
+def _may_stay() -> bool:
+    return _stays and not one_for_good()
+
+
 def leave_if_told() -> None:
     """Called where a training waits for nobody: ends it when a peer has gone.
 
@@ -205,7 +210,7 @@ def _leave() -> None:
             for keep in _kept_by:
                 keep()
             _end()
-        case Deed.LEAVE if _keeping or _open or _stays:
+        case Deed.LEAVE if _keeping or _open or _may_stay():
             name, keeps = "tfrun leaving", _keeps
             threading.Thread(target=_leave_at_rest, args=(keeps,), name=name, daemon=True).start()
             abort_collectives()
@@ -215,10 +220,10 @@ def _leave() -> None:
 
 def _leave_at_rest(keeps: threading.Event) -> None:
     """Keeps the state and leaves, where the training's own thread does not come to it."""
-    until = time.monotonic() + (STAY_SECONDS if _stays else REST_SECONDS)
+    until = time.monotonic() + (STAY_SECONDS if _may_stay() else REST_SECONDS)
     is_kept = False
     while not keeps.wait(LOOK_SECONDS):
-        mine = progress.own() if _stays else None
+        mine = progress.own() if _may_stay() else None
         if mine is not None and mine.is_in_usual_step():
             continue  # it comes to a sum, which fails, and stays
         # Sooner than it leaves: who has kept an earlier step may end those who are slow.

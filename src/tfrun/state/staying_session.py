@@ -21,7 +21,7 @@ from tfrun.engine.replica import turns_of
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
-from tfrun.job.world import may_stay, world
+from tfrun.job.world import may_stay, one_for_good, world
 from tfrun.process import channel
 from tfrun.process.peers_left import PeersLeft
 from tfrun.state import between_trainings, leave_round, next_round
@@ -123,13 +123,13 @@ class StayingSession(Session[FitKeeper]):
 
     def why_not_stay(self) -> str:
         if self._strategy is None or not may_stay():
-            return "the job does not say --in-place"
+            return one_for_good() or "the job does not have its workers stay"
         if host_collective.current() is None:
             return "its workers use TensorFlow's collectives"
         return self._reads.why_not_again
 
     def _say_whether_it_stays(self, why_not: str) -> None:
-        if self._strategy is not None and may_stay() and why_not != self._said:
+        if self._strategy is not None and (may_stay() or one_for_good()) and why_not != self._said:
             self._said = why_not
             leave_round.can_stay(can=not why_not)
             channel.emit(reports.CanStay(can=not why_not, why=why_not))

@@ -24,7 +24,7 @@ from tfrun.data.order.repeatable import steps_of
 from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import map_in_this_thread
 from tfrun.job import holding
-from tfrun.job.world import fixed_replicas, may_stay, world
+from tfrun.job.world import fixed_replicas, may_stay, take_one_for_good, world
 
 Whom = Literal["replicas", "workers"]
 
@@ -56,6 +56,22 @@ def of_call(strategy: Any, what: str) -> Whom:
     if found is None and here.replicas != here.size and _shares(strategy):
         raise errors.one_replica_each(what, here.replicas, here.size)
     return found or "workers"
+
+
+def see_who_divides(strategy: Any, dataset: Any) -> None:
+    """Looks whether the workers divide each batch of some data, before it is distributed.
+
+    Where TensorFlow gives each worker files of its own, or the script has distributed the data
+    itself, nobody else could go on with what one worker has read.
+    """
+    if not may_stay() or not _shares(strategy):
+        return
+    if isinstance(dataset, tf.distribute.DistributedDataset):
+        take_one_for_good("the script has distributed its data itself")
+    elif isinstance(dataset, tf.data.Dataset):
+        has_files = not getattr(strategy, "is_adopted", False) and _may_have_files(dataset)
+        if not plain_pipelines.is_by_batch(dataset, has_files=has_files):
+            take_one_for_good("each worker reads files of its own, or all of the data")
 
 
 def mine(
@@ -167,7 +183,7 @@ class AllPieces:
             if self._is_over:
                 raise StopIteration
             try:
-                pieces = [element(self._iterator) for _ in range(world().replicas)]
+                pieces = [_next_of(self._iterator) for _ in range(world().replicas)]
             except (StopIteration, tf.errors.OutOfRangeError):
                 self._is_over = True
                 raise StopIteration from None
@@ -307,7 +323,12 @@ def element(iterator: Any) -> Any:
     Where the job states its replicas, workers may have another number of them for each step, and a
     distributed iterator must not ask the others whether they have one, too.
     """
-    if not fixed_replicas() or not isinstance(iterator, tf.distribute.DistributedIterator):
+    return _next_of(iterator) if fixed_replicas() else next(iterator)
+
+
+def _next_of(iterator: Any) -> Any:
+    """The same, of pieces that each worker reads for itself."""
+    if not isinstance(iterator, tf.distribute.DistributedIterator):
         return next(iterator)
     try:
         return iterator._get_next_no_partial_batch_handling()

@@ -76,6 +76,7 @@ class FeedEpochIterator(EpochsInSequence):
                     super()._interrupted_warning()
                     kwargs["steps_per_epoch"] = None  # as Keras: an epoch ends with its data
         anew = isinstance(dataset, Dataset)
+        division.see_who_divides(distribute_strategy, dataset)
         self._per_step = division.per_step(distribute_strategy, among, anew=anew)
         self._reads_all = division.reads_all(distribute_strategy, among) and not anew
         if isinstance(dataset, Dataset):
