@@ -20,6 +20,8 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "bench/README.md": "benchmarks.md",
 }
+# Lists of everything, in which every word occurs: the search shows pages that explain first.
+LAST_FOUND = {"tree.md": 0.1, "changelog.md": 0.2}
 _LINK = re.compile(r"(\]\(|href=\"|src=\")(?!https?://|#|mailto:)([^)#\"\s]+)")
 
 _FENCE = re.compile(r"^( *)```(\w+) ([^`\n]+)$", re.MULTILINE)
@@ -45,6 +47,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Has links lead to where the site has these files."""
     here, source = page.file.src_uri, _where(page.file.src_uri)
+    if here in LAST_FOUND:
+        page.meta["search"] = {"boost": LAST_FOUND[here]}
 
     def moved(found: re.Match[str]) -> str:
         name = _name_here(_resolved(source, found[2]))

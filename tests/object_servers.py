@@ -1,4 +1,4 @@
-"""Real servers of object storages, for tests: moto's S3 and gcp-storage-emulator."""
+"""Real servers of object storage, for tests: moto's S3 and gcp-storage-emulator."""
 
 from __future__ import annotations
 

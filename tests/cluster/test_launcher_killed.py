@@ -69,7 +69,7 @@ def test_no_step_is_lost(jobs: Jobs, script: str, options: tuple[object, ...]) -
     process.communicate(timeout=20)
     again = jobs.run(*options)
     assert again.returncode == 0, again.stderr
-    found = re.search(r"going on from the last checkpoint here, of step (\d+);", again.stderr)
+    found = re.search(r"continuing from the last checkpoint here, of step (\d+);", again.stderr)
     assert found and 60 <= int(found.group(1)) < 160, again.stderr
     assert "done again" not in again.stderr
     assert "STEPS 160" in again.stdout

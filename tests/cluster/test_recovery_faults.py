@@ -61,8 +61,8 @@ def wanted(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_worker_that_hangs_is_replaced(tmp_path: Path, wanted: str) -> None:
     shown = run(tmp_path, "--seed", "3", "--hang-timeout", "4", fault="hang")
     assert weights(shown) == wanted
-    assert "worker 1 has stood still for " in shown
-    assert shown.count("has stood still") == 1  # and the other one only waits for it
+    assert "worker 1 has made no progress for " in shown
+    assert shown.count("has made no progress") == 1  # and the other one only waits for it
     assert "resumed at step 61 " in shown
     assert "on_train_batch_end" in (tmp_path / "logs" / "worker-1.log").read_text()
     assert "on_train_batch_end" not in shown
@@ -71,7 +71,9 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path, wanted: str) -> None:
 def test_a_worker_that_hangs_in_a_validation_is_replaced(tmp_path: Path, wanted: str) -> None:
     shown = run(tmp_path, "--seed", "3", "--hang-timeout", "4", fault="validation")
     assert weights(shown) == wanted
-    assert shown.count("has stood still") == 1 and "worker 1 has stood still for " in shown
+    assert (
+        shown.count("has made no progress") == 1 and "worker 1 has made no progress for " in shown
+    )
     assert "resumed at step 80 " in shown
     assert "on_test_batch_end" in (tmp_path / "logs" / "worker-1.log").read_text()
 
@@ -81,7 +83,9 @@ def test_a_worker_that_hangs_in_a_loop_is_replaced_and_one_that_is_busy_is_not(
 ) -> None:
     script = str(SCRIPTS / "hang_loop.py")
     shown = run(tmp_path, "--seed", "3", "--hang-timeout", "5", script=script)
-    assert "worker 1 has stood still for " in shown and shown.count("has stood still") == 1, shown
+    assert (
+        "worker 1 has made no progress for " in shown and shown.count("has made no progress") == 1
+    ), shown
     assert re.findall(r"resumed at step (\d+) ", shown) == ["16", "21"], shown
     (line,) = [line for line in shown.splitlines() if line.startswith("WEIGHTS")]
     assert line.endswith(" 40 round 2")
@@ -102,7 +106,7 @@ def test_the_only_worker_is_stuck_and_keeps_its_step(tmp_path: Path) -> None:
     script = str(SCRIPTS / "stuck.py")
     options = ("--seed", "3", "--snapshot-every", "0", "--hang-timeout", "3", "--deterministic")
     shown = run(tmp_path, *options, script=script, workers=1, fault="stuck")
-    assert "worker 0 has stood still for " in shown
+    assert "worker 0 has made no progress for " in shown
     assert "resumed at step 10 with 1 worker" in shown
     assert "\ndeterministic\n" in shown
 
@@ -124,7 +128,7 @@ def test_preempted_and_started_again(tmp_path: Path, wanted: str) -> None:
     assert "preempted by SIGTERM" in shown
     assert (tmp_path / "checkpoints" / "checkpoint").exists()
     again = run(tmp_path)  # the seed is that of the first job
-    assert "going on from the last checkpoint" in again
+    assert "continuing from the last checkpoint" in again
     assert "Epoch 1/3" not in again
     assert weights(again) == wanted
 
@@ -139,7 +143,7 @@ def test_the_launcher_is_killed_and_the_same_command_finds_the_memory(
     folder = tmp_path / "run"
     run(folder, *options, fault="launcher", workers=workers, exit_code=-signal.SIGKILL)
     again = run(folder, *options, workers=workers)  # at once
-    found = re.search(r"going on from the last checkpoint here, of step (\d+);", again)
+    found = re.search(r"continuing from the last checkpoint here, of step (\d+);", again)
     assert found and 61 <= int(found.group(1)) < 120, again
     assert "done again" not in again and "Epoch 1/3" not in again
     assert weights(again) == weights(alone)
@@ -152,11 +156,11 @@ def test_a_job_that_failed_goes_on_from_its_checkpoint(tmp_path: Path, wanted: s
     kept = [path.name for path in tmp_path.glob("checkpoints/ckpt-*")]
     assert 1 <= len(kept) <= 6  # SIGKILL may come between a new one and the end of the oldest
     again = run(tmp_path, *options)
-    assert "going on" in again  # at whichever step the disk had come to
+    assert "continuing from" in again  # at whichever step the disk had come to
     assert weights(again) == wanted
     # It has finished: the next one begins anew, and so does one that is told to.
     third = run(tmp_path, "--seed", "3", *options)
-    assert "going on" not in third and "Epoch 1/3" in third
+    assert "continuing from" not in third and "Epoch 1/3" in third
     assert weights(third) == wanted
 
 
@@ -172,7 +176,7 @@ def test_a_fresh_start_puts_checkpoints_aside(tmp_path: Path, wanted: str) -> No
     assert "--fresh begins anew" in words and "restart" not in words
     assert "TFRUN-507" in failure["message"] and "(8, 16)" in failure["message"]
     shown = run(tmp_path, "--seed", "3", "--fresh")
-    assert "going on" not in shown
+    assert "continuing from" not in shown
     assert weights(shown) == wanted
     assert len(list(tmp_path.glob("checkpoints-*"))) == 1
 
@@ -253,7 +257,7 @@ def test_one_that_a_signal_has_stopped_is_replaced_without_a_strategy_too(jobs: 
 
 def test_checkpoints_of_which_none_can_be_read_are_told(tmp_path: Path) -> None:
     options = ("--checkpoint-every", "5", "--max-restarts", "0")
-    assert "going on" not in run(tmp_path, *options, fault="kill", exit_code=137)
+    assert "continuing from" not in run(tmp_path, *options, fault="kill", exit_code=137)
     damaged = list(tmp_path.glob("checkpoints/ckpt-*/manifest.json"))
     assert damaged
     for manifest in damaged:

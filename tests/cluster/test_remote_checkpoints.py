@@ -1,4 +1,4 @@
-"""Jobs whose checkpoints and data are in an object storage, on real servers and with faults."""
+"""Jobs whose checkpoints and data are in object storage, on real servers and with faults."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_killed_and_started_again(jobs: Jobs, servers, scheme):
     process.communicate(timeout=30)
     again = jobs.run(*command, env=server.environment)
     assert again.returncode == 0, again.stderr
-    assert "going on from the last checkpoint here, of step 16" in again.stderr, again.stderr
+    assert "continuing from the last checkpoint here, of step 16" in again.stderr, again.stderr
     assert weights(again.stdout) == weights(plain.stdout)
     with object_servers.in_environment(server):
         there = Objects(where).list()

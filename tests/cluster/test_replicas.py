@@ -57,7 +57,7 @@ def test_a_death_changes_no_bit(jobs):
 def test_who_states_no_threads_is_told_what_the_bits_depend_on(jobs):
     script = jobs.script("print('hello')\n")
     told = [jobs.run("-n", 1, *options, script).stderr for options in (OPTIONS[:2], OPTIONS)]
-    assert ["state --threads-per-worker" in text for text in told] == [True, False], told
+    assert ["set --threads-per-worker" in text for text in told] == [True, False], told
 
 
 REFUSED = {

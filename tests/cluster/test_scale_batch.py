@@ -69,8 +69,8 @@ def test_a_job_that_goes_on_keeps_the_batch_that_it_began_with(tmp_path: Path) -
     saves = ("--checkpoint-every", "5")
     shown(tmp_path, "dies", options=(*SCALED, *saves, "--max-restarts", "0"), exit_code=137)
     text = shown(tmp_path, "dies", options=("-n", "1", *saves))
-    assert "the batch stays 2 times the script's, with which this job began" in text, text
-    assert "going on from the last checkpoint here, of step" in text
+    assert "the batch stays 2 times the script's, that this job began with" in text, text
+    assert "continuing from the last checkpoint here, of step" in text
     assert "global batch 16 = 2 x 8 of the script · 1 worker" in text
     check(tmp_path, "dies", n=1)
 

@@ -50,7 +50,7 @@ def test_it_goes_on_from_the_disk_in_the_right_call(tmp_path: Path) -> None:
         assert start <= len(seen) and (not seen or start >= len(seen) - 14)
         seen = steps[: start + len(found)]
     shown, found = run(folder, *options)
-    assert "going on from the last checkpoint" in shown
+    assert "continuing from the last checkpoint" in shown
     assert found == steps[steps.index(found[0]) :]
     assert found[0] in ((3, 21), (3, 24))
     assert weights(shown) == weights(wanted)

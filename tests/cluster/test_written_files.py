@@ -21,7 +21,9 @@ LIBRARIES = (
     *("as_npy", "as_npz", "as_txt", "mapped", "picture", "figure", "keras_picture", "downloaded"),
     *("records", "gfile", "hdf5", "written_at_once", "as_bytes"),
 )
-NOTICE = re.compile(r"worker \d: (\S+) is written by several of the (\d) workers, each a whole")
+NOTICE = re.compile(
+    r"worker \d: (\S+) is written by several of the (\d) workers, and each writes a whole"
+)
 
 
 def shown(folder: Path, n: int, kinds: tuple[str, ...], *options: str) -> str:

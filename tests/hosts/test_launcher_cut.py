@@ -96,7 +96,7 @@ def started_again(hosts: Hosts, *, cable_out: bool) -> str:
 
 
 def went_on_from_memory(hosts: Hosts, err: str) -> None:
-    step = re.search(r"going on from the last checkpoint here, of step (\d+);", err)
+    step = re.search(r"continuing from the last checkpoint here, of step (\d+);", err)
     assert step and int(step.group(1)) >= 3 * 8 and "done again" not in err
     assert found(hosts)["round"] == 0 and len(found(hosts)["loss"]) == EPOCHS
 
@@ -110,7 +110,7 @@ def test_the_machines_train_on_meanwhile(hosts: Hosts) -> None:
     err = cut_off(hosts, 6, "-H", "n2,n3")
     assert found(hosts)["round"] == 0 and len(found(hosts)["loss"]) == EPOCHS
     assert not any(map(hosts.events, ("agent_lost", "recovered", "failure")))
-    assert "nothing is heard of any machine" in err and "are heard again after" in err
+    assert "no machine has been heard from" in err and "have been heard from again after" in err
 
 
 @thorough
@@ -145,5 +145,5 @@ def test_the_launcher_is_killed_and_the_same_command_goes_on(hosts: Hosts) -> No
 def test_the_launcher_is_killed_while_its_cable_is_out(hosts: Hosts) -> None:
     """The machines train on: those of the new command wait until the old ones have ended."""
     err = started_again(hosts, cable_out=True)
-    assert "of the job before, still saves its state" in err
+    assert "of the previous job, still saves its state" in err
     went_on_from_memory(hosts, err)

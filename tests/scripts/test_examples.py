@@ -40,9 +40,17 @@ def test_an_example_that_names_nothing_trains_on_two_workers(name: str, jobs) ->
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("name", ["custom_loop.py", "tutorial_multi_worker.py"])
-def test_an_example_with_a_strategy_trains_on_two_workers(name: str, jobs) -> None:
-    job = jobs.run("-n", 2, EXAMPLES / name, timeout=150)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("custom_loop.py", ()),
+        ("multi_worker_with_keras.py", ()),
+        ("multi_worker_with_ctl.py", ()),
+        ("parameter_server_training.py", ("--ps", 1)),
+    ],
+)
+def test_an_example_with_a_strategy_trains_on_two_workers(name: str, options, jobs) -> None:
+    job = jobs.run("-n", 2, *options, EXAMPLES / name, timeout=150)
     assert job.returncode == 0, job.stderr
     accuracies = re.findall(r"accuracy:? (0\.\d+)", job.stdout)
     assert float(accuracies[-1]) > 0.6, job.stdout

@@ -1,4 +1,4 @@
-"""Checkpoints in an object storage, on real servers: whole or not there, retention, one job."""
+"""Checkpoints in object storage, on real servers: whole or not there, retention, one job."""
 
 from __future__ import annotations
 

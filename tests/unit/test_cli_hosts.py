@@ -14,7 +14,7 @@ CLUSTER = '{"cluster": {"worker": ["a:2222"]}, "task": {"type": "worker", "index
     [
         ("TFRUN-209", "entry 2", ["-H", "a,,b"]),
         ("TFRUN-209", "not a host", ["-H", "-oProxyCommand=touch x"]),
-        ("TFRUN-210", "'n2' stands there twice", ["-H", "n[1-3],n2"]),
+        ("TFRUN-210", "'n2' appears twice", ["-H", "n[1-3],n2"]),
         ("TFRUN-210", "in hosts, line 3", ["--hostfile", "hosts"]),
         ("TFRUN-105", "'none' cannot be read: No such file", ["--hostfile", "none"]),
         ("TFRUN-105", "cannot be read", ["--hostfile", "."]),

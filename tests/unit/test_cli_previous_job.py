@@ -14,9 +14,11 @@ from tfrun.job.errors import UsageError
 from tfrun.job.spec import JobSpec, Program
 from tfrun.observe.events import EventLog
 
-GOING_ON = "going on from the last checkpoint here, of step 1,100; --fresh begins at the beginning"
+GOING_ON = (
+    "continuing from the last checkpoint here, of step 1,100; --fresh starts from the beginning"
+)
 
-CAME_TO = "the job before had come to step"
+CAME_TO = "the previous job had reached step"
 
 
 @pytest.mark.parametrize(
@@ -31,8 +33,8 @@ CAME_TO = "the job before had come to step"
         (
             *(None, 155, False),
             [
-                "the job before had come to step 155 and has left no checkpoint here: this one "
-                "begins at the beginning"
+                "the previous job had reached step 155 and left no checkpoint here: this one "
+                "starts from the beginning"
             ],
         ),
         (None, None, False, []),

@@ -76,8 +76,8 @@ def test_the_spy_sees_processes(here: Jobs) -> None:
         (["--epochs", "3"], "TFRUN-105", "--epochs"),
         (["-x", "train.py"], "TFRUN-105", "-x"),
         (["-m"], "TFRUN-105", "SCRIPT"),
-        (["ls", "nonexistent"], "TFRUN-109", "'nonexistent' is no directory"),
-        (["ls", "train.py"], "TFRUN-109", "is no directory"),
+        (["ls", "nonexistent"], "TFRUN-109", "'nonexistent' is not a directory"),
+        (["ls", "train.py"], "TFRUN-109", "is not a directory"),
         (["-m", "nowhere"], "TFRUN-102", "'nowhere' does not exist"),
         (["-m", "train.py/"], "TFRUN-102", "does not exist"),
         (["-n", "0", "train.py"], "TFRUN-103", "0 is not a number of workers (in -n)"),
@@ -95,8 +95,12 @@ def test_the_spy_sees_processes(here: Jobs) -> None:
         (["--hang-timeout", "1e300", "train.py"], "TFRUN-105", "1e+300 is not"),
         (["--checkpoint-every", "0", "train.py"], "TFRUN-105", 'or "off" for never'),
         (["--checkpoint-dir", "train.py/saved", "train.py"], "TFRUN-701", "Not a directory"),
-        (["--checkpoint-dir", "ftp://a/b", "train.py"], "TFRUN-105", "no URL that tfrun can use"),
-        (["--run-dir", "s3://a/b", "train.py"], "TFRUN-105", "no path of a file system"),
+        (
+            ["--checkpoint-dir", "ftp://a/b", "train.py"],
+            "TFRUN-105",
+            "not a URL that tfrun",
+        ),
+        (["--run-dir", "s3://a/b", "train.py"], "TFRUN-105", "not a path in a file system"),
         (["--checkpoint-dir", "x" * 300, "train.py"], "TFRUN-701", "File name too long"),
         (["--checkpoint-every", "9" * 5000, "train.py"], "TFRUN-105", "--checkpoint-every"),
         (["--communication", "mpi", "train.py"], "TFRUN-105", "'auto', 'host', 'ring', 'nccl'"),
@@ -172,7 +176,7 @@ def test_a_directory_that_has_been_removed(here: Jobs) -> None:
             text=True,
             timeout=30,
         )
-        check_refused(done, "TFRUN-101", "the current directory is not there")
+        check_refused(done, "TFRUN-101", "the current directory no longer exists")
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,10 @@ def test_what_a_page_says_can_be_found(site: Path) -> None:
         "reference/": "from_tfrecords",
     }.items():
         assert any(words in text for name, text in found.items() if name.startswith(place)), words
+    # What explains is found before lists in which every word occurs.
+    behind = {entry["location"] for entry in index["docs"] if entry.get("boost", 1) < 1}
+    assert {"tree/", "changelog/"} <= behind
+    assert {name.partition("/")[0] for name in behind} == {"tree", "changelog"}
 
 
 def test_it_can_be_read_in_the_dark(pages: dict[Path, Page], site: Path) -> None:

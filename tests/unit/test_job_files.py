@@ -115,10 +115,10 @@ def test_a_link_that_comes_later_is_not_followed(run: Path, victim: Path) -> Non
 def test_a_pipe_is_not_waited_for(run: Path) -> None:
     pipe = run / "logs/worker-0.log"
     os.mkfifo(pipe)
-    with pytest.raises(OSError, match="it is no regular file"):
+    with pytest.raises(OSError, match="it is not a regular file"):
         files.append_to(pipe)
     reads = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(OSError, match="it is no regular file"):
+    with pytest.raises(OSError, match="it is not a regular file"):
         files.append_to(pipe)
     os.close(reads)
 
@@ -140,15 +140,15 @@ def test_no_pipe_in_the_place_of_a_file_is_waited_for(
     for name in places:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         os.mkfifo(tmp_path / name)
-        with pytest.raises(OSError, match="it is no regular file"):
+        with pytest.raises(OSError, match="it is not a regular file"):
             files.read(tmp_path / name)
     assert new_lines(tmp_path / "events.jsonl").lines == []
     assert end_of_lines(tmp_path / "events.jsonl") == 0
-    with pytest.raises(TfrunError, match=r"TFRUN-611.*no regular file"):
+    with pytest.raises(TfrunError, match=r"TFRUN-611.*not a regular file"):
         reader.read(tmp_path)
     with pytest.raises(Damaged):
         manifest.read(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main(["logs", str(tmp_path)])
     assert ended.value.code == 1
-    assert "logs/worker-0.log is no file" in capsys.readouterr().err
+    assert "logs/worker-0.log is not a file" in capsys.readouterr().err

@@ -110,7 +110,7 @@ def test_something_else_listens() -> None:
     assert "TFRUN-303" in error
     with listening(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") as port:
         error, _ = kept_out(port)
-    assert "what listens there is no tfrun serve (HTTP 404)" in error
+    assert "what listens there is not tfrun serve (HTTP 404)" in error
 
 
 Test = Callable[[Served, int, Enrolment], Awaitable[None]]
@@ -238,7 +238,7 @@ def test_tls(tmp_path: Path) -> None:
         assert isinstance(await Join(right, print)._get_in(), messages.Enrolled)
 
     with_desk(tmp_path, test, tls.Certificate(cert=cert, key=key).context)
-    with pytest.raises(UsageError, match="no certificate and its key"):
+    with pytest.raises(UsageError, match="not a certificate and its key"):
         _ = tls.Certificate(cert=key, key=cert).context
     with pytest.raises(UsageError, match="has no certificates"):
         tls.trusting({"authority": key})

@@ -66,7 +66,7 @@ def test_workers_that_tfrun_has_ended():
     since = time.monotonic() - 13
     for phase, name in (
         (Phase.WORKERS_START, "stuck in the workers' start"),
-        (Phase.STEP, "stood still"),
+        (Phase.STEP, "no progress"),
     ):
         tail = told("worker:1", Reading(phase=phase, since=since, step_seconds=1.0), 13.0)
         assert known(code=-9, tail=f"Thread 0x1\n{tail}") == name

@@ -163,4 +163,4 @@ def test_the_report():
     assert [run["equal"] for run in found["runs"]] == [True, False]
     file = io.StringIO()
     print_report(report, Console(file=file, width=120))
-    assert "2 workers: part at step 1: loss by inf, dense/kernel by 5.0e-01" in file.getvalue()
+    assert "2 workers: diverge at step 1: loss by inf, dense/kernel by 5.0e-01" in file.getvalue()

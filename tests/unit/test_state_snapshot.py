@@ -218,5 +218,5 @@ def test_tensors_come_back() -> None:
     ],
 )
 def test_what_is_no_plain_data_is_refused(value) -> None:
-    with pytest.raises(TypeError, match="no plain data"):
+    with pytest.raises(TypeError, match="not plain data"):
         snapshot.encode(value, {}, "x")

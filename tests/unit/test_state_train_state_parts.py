@@ -94,7 +94,7 @@ class Unbuilt(keras.Model):
         ({"optimizer": "adam"}, "`optimizer` is 'adam'"),
         ({"metrics": ["accuracy"]}, "`metrics` holds 'accuracy'"),
         ({"scheduler": 3}, "`scheduler` is a int"),
-        ({"scheduler": Odd()}, "`scheduler.get_state\\(\\)` .*a object is no plain data"),
+        ({"scheduler": Odd()}, "`scheduler.get_state\\(\\)` .*a object is not plain data"),
     ],
 )
 def test_a_mistake_is_named(options, says) -> None:

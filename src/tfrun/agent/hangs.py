@@ -162,16 +162,17 @@ def told(task: str, reading: Reading, seconds: float) -> str:
     if reading.phase is Phase.WORKERS_START:
         return (
             f"{name} has been stuck in the workers' start for {seconds:.0f} s and is ended: it "
-            "waits for workers that do not start, or whose ports it does not reach"
+            "is waiting for workers that have not started, or whose ports it cannot reach"
         )
     return (
-        f"{name} has stood still for {seconds:.0f} s and is replaced; its log shows where it stood"
+        f"{name} has made no progress for {seconds:.0f} s and is being replaced; its log shows "
+        "where it was"
     )
 
 
 def told_of_stopped(task: str, seconds: float) -> str:
     """As `told`, of a worker that a signal has stopped and none has let go on."""
     return (
-        f"{task.replace(':', ' ')} was stopped (SIGSTOP) {seconds:.0f} s ago and is replaced; "
-        "kill -CONT lets one go on"
+        f"{task.replace(':', ' ')} was stopped (SIGSTOP) {seconds:.0f} s ago and is being "
+        "replaced; kill -CONT would have let it go on"
     )

@@ -197,5 +197,5 @@ def _import_error(error: Mapping[str, Any]) -> TfrunError:
     return TfrunError(
         "TFRUN-402",
         f"TensorFlow cannot be imported: {error['type']}: {error['message']}",
-        fix='Its whole traceback is in the log; pip install "tfrun[cpu]" or "tfrun[gpu]" brings it',
+        fix='The whole traceback is in the log; pip install "tfrun[cpu]" or "tfrun[gpu]" brings it',
     )

@@ -42,7 +42,7 @@ class Stored:
 
     Attributes:
       step: the steps that the job had completed.
-      path: its directory; one in an object storage has none, and was read through a copy.
+      path: its directory; one in object storage has none, and was read through a copy.
       where: its path or URL, for people.
       meta, arrays: what `write` got; the arrays may be read-only.
     """

@@ -92,6 +92,6 @@ def told(holders: Sequence[str], timeouts: Timeouts) -> str:
     who = " and ".join(holders[:2]) or "an agent"
     more = f" and {len(holders) - 2} more" if len(holders) > 2 else ""
     return (
-        f"{who}{more}, of the job before, still saves its state to the checkpoints here: waited "
-        f"for, {longest_wait(timeouts):.0f} s at most"
+        f"{who}{more}, of the previous job, still saves its state to the checkpoints here: this "
+        f"job waits for that, at most {longest_wait(timeouts):.0f} s"
     )

@@ -1,4 +1,4 @@
-"""An agent's claim on a place for checkpoints in an object storage; see claims.py."""
+"""An agent's claim on a place for checkpoints in object storage; see claims.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job asks of a place for checkpoints in an object storage, beside the checkpoints.
+"""What a job asks of a place for checkpoints in object storage, beside the checkpoints.
 
 It is the same that it asks of a directory on disk: whether it can be written, who uses it, whether
 a job has finished there, what finished trainings have left.

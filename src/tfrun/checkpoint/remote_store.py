@@ -1,4 +1,4 @@
-"""A directory of checkpoints in an object storage; the names are those of a directory on disk.
+"""A directory of checkpoints in object storage; the names are those of a directory on disk.
 
     s3://bucket/job/
       checkpoint, ckpt-500/ckpt.index, …, ckpt-500/manifest.json     as in atomic_store.py

@@ -23,10 +23,10 @@ def check(directory: Path | str) -> None:
     """Writes a byte to the directory, or to where it would be made; leaves nothing behind.
 
     Args:
-      directory: a path; or the URL of a place in an object storage.
+      directory: a path; or the URL of a place in object storage.
 
     Raises:
-      UsageError: TFRUN-701; TFRUN-704 for an object storage.
+      UsageError: TFRUN-701; TFRUN-704 for object storage.
     """
     if isinstance(directory, str) and is_url(directory):
         from tfrun.checkpoint.remote_directory import RemoteDirectory
@@ -50,7 +50,7 @@ def check_or_tell(directory: Path | str, tell: Callable[[str], object]) -> None:
     """As `check`; a disk that does not answer is told of, and not waited for.
 
     Raises:
-      UsageError: TFRUN-701; TFRUN-704 for an object storage, which has a deadline of its own.
+      UsageError: TFRUN-701; TFRUN-704 for object storage, which has a deadline of its own.
     """
     if isinstance(directory, str) and is_url(directory):
         check(directory)

@@ -17,7 +17,7 @@ from tfrun.tools import picture
 if TYPE_CHECKING:
     from tfrun.tools.bench.report import BenchReport
 
-EPILOG = "Every other option of tfrun goes to the jobs by its environment variable."
+EPILOG = "To pass the jobs any other option of tfrun, set its environment variable."
 
 
 @click.command(context_settings=context("bench"), epilog=EPILOG)
@@ -28,7 +28,9 @@ EPILOG = "Every other option of tfrun goes to the jobs by its environment variab
     metavar="N",
     help="Number of workers.  [default: 2, or all slots of the hosts]",
 )
-@click.option("-H", "--hosts", metavar="A,B:2", help="Hosts over SSH; after a colon, workers each.")
+@click.option(
+    "-H", "--hosts", metavar="A,B:2", help="Hosts, over SSH; :2 is the number of workers there."
+)
 @click.option("--remote-python", metavar="PATH", help="Python on the hosts.")
 @click.option("--remote-dir", metavar="DIR", help="Working directory on the hosts.")
 @click.option(
@@ -57,7 +59,7 @@ EPILOG = "Every other option of tfrun goes to the jobs by its environment variab
 @click.option(
     "--remember/--forget",
     default=True,
-    help="Keep the fastest settings for later jobs of as many workers on these machines.",
+    help="Keep the fastest settings for later jobs with as many workers on these machines.",
 )
 @click.option("--run-dir", **DIRECTORY, help="Where the jobs write.  [default: tfrun-runs/bench]")
 @click.option("--json", "json_file", **FILE, help="Write the report there too.")

@@ -1,4 +1,4 @@
-"""Where a job's checkpoints are, on disk or in an object storage: who uses them, what is there."""
+"""Where a job's checkpoints are, on disk or in object storage: who uses them, what is there."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class LocalPlace:
 
 
 class RemotePlace:
-    """A place in an object storage, held by a lease from the beginning to the end of the job.
+    """A place in object storage, held by a lease from the beginning to the end of the job.
 
     Its methods raise TfrunError TFRUN-704 where the storage cannot be used.
 
@@ -124,7 +124,10 @@ def mark_finished(where: str) -> None:
     try:
         _directory(where).mark_finished()
     except TfrunError as error:
-        _tell(f"{error} The same command would go on from the end of this job: --fresh begins anew")
+        _tell(
+            f"{error} The same command would continue from the end of this job; --fresh starts "
+            "from the beginning"
+        )
 
 
 def _directory(where: str) -> RemoteDirectory:

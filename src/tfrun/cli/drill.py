@@ -16,9 +16,9 @@ from tfrun.tools.drill.faults import parse_faults
 EPILOG = (
     "The faults are kill (a worker that is not the chief), chief, two (at once), stop (SIGSTOP), "
     "all, random (--kills workers, one after the other), preempt (SIGTERM, then started again), "
-    "disk (full; needs root) and cut (the connection to a host; needs -H). Every other option of "
-    "tfrun goes to the jobs by its environment variable. Exit code 1: a promise was broken, or a "
-    "fault could not come."
+    "disk (full; needs root) and cut (the connection to a host; needs -H). To pass the jobs any "
+    "other option of tfrun, set its environment variable. Exit code 1: a promise was broken, or a "
+    "fault could not be injected."
 )
 
 
@@ -36,7 +36,7 @@ EPILOG = (
     "--kills", type=click.IntRange(min=1), default=10, help="How often the fault `random` strikes."
 )
 @click.option(
-    "--deterministic", is_flag=True, help="Have TensorFlow compute the same bits every time."
+    "--deterministic", is_flag=True, help="Make TensorFlow compute the same bits every time."
 )
 @click.option("--limit", **SECONDS, help="The first new step must come within this time.")
 @last_options("drill", "run", seeds="the jobs, and of when and where faults strike")

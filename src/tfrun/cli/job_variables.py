@@ -41,7 +41,7 @@ def unknown(names: Iterable[str], run: click.Command, verbs: Iterable[str]) -> I
         rests = [other.removeprefix(PREFIX) for other in sorted(there - _OWN)]
         near = difflib.get_close_matches(name.removeprefix(PREFIX), rests, n=1, cutoff=0.7)
         more = f"; did you mean {PREFIX}{near[0]}?" if near else ""
-        yield f"the variable {name:.80} has no effect: no option of tfrun is called so{more}"
+        yield f"the variable {name:.80} has no effect: tfrun has no such option{more}"
 
 
 def of_a_job(names: Iterable[str], run: click.Command, verbs: Iterable[str]) -> set[str]:

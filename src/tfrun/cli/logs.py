@@ -27,7 +27,7 @@ def logs(run_dir: Path, *, rank: int | None, follow: bool, grep: str | None) -> 
     except re.error as error:
         raise UsageError(
             "TFRUN-105",
-            f"{grep!r:.100} is no regular expression: {error}",
+            f"{grep!r:.100} is not a regular expression: {error}",
             where="--grep",
             expected="a pattern as Python's re module takes it",
         ) from None

@@ -26,7 +26,7 @@ def ls(*, folder: str) -> int:
     from tfrun.observe.status_board import duration
 
     if folder != str(RUNS) and not Path(folder).is_dir():
-        what = f"{folder!r:.200} is no directory"
+        what = f"{folder!r:.200} is not a directory"
         raise UsageError("TFRUN-109", what, expected="a directory with runs")
     runs = run_dir.runs(Path(folder))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)

@@ -52,21 +52,21 @@ STARTS = ("bench", "drill", "parity", "serve", "tune")
 # What stands where a script may stand. Each has a file of its own, with a command of its name.
 VERBS = {
     "bench": "Measure all-reduces and scaling between workers, and say what to use.",
-    "doctor": "Is this machine, or are these, fit to train? Says what is wrong, and the fix.",
+    "doctor": "Check whether machines are fit to train: what is wrong, and how to fix it.",
     "drill": "Run a script undisturbed, then under faults, and compare.",
     "env": "Print what a bug report needs: versions, machine, GPUs, variables.",
-    "join": "Have this machine take part in a job of `serve`.",
+    "join": "Let this machine take part in a job of `serve`.",
     "ledger": "Prove that a run trained on every sample exactly once.",
     "logs": "Show what the workers of a job have printed.",
     "ls": "List the runs in this directory.",
     "page": "Show a running or finished job in the browser.",
-    "parity": "Train a script's first steps on 1, 2, … workers, and say where they part.",
+    "parity": "Train a script's first steps on 1, 2, … workers, and say where they diverge.",
     "profile": "Trace the same steps of all workers of a running job, for TensorBoard.",
     "render": "Write manifests that run a job on Kubernetes.",
     "serve": "Run a script on machines that join by hand.",
-    "stacks": "Show where the workers of a running job stand now.",
-    "status": "Show how a job is, or how it ended.",
-    "stop": "Have a job save its state and end.",
+    "stacks": "Show where the workers of a running job are now.",
+    "status": "Show how far a job is, or how it ended.",
+    "stop": "Make a job save its state and end.",
     "submit": "Hand a job over to Slurm.",
     "top": "Watch a job until it ends.",
     "tune": "Find the per-worker batch that is fastest and fits in memory.",
@@ -131,7 +131,9 @@ class _Command(click.Command):
     metavar="N|MIN:MAX",
     help="Number of workers.  [default: 1, or all slots of the hosts]",
 )
-@click.option("-H", "--hosts", metavar="A,B:2", help="Hosts over SSH; after a colon, workers each.")
+@click.option(
+    "-H", "--hosts", metavar="A,B:2", help="Hosts, over SSH; :2 is the number of workers there."
+)
 @click.option("--hostfile", **FILE, help="A file with a host on each line.")
 @click.option("--cluster", **FILE, help="A cluster in JSON, with the tasks' addresses.")
 @click.option(
@@ -153,7 +155,9 @@ class _Command(click.Command):
 @click.option(
     "--remote-dir", metavar="DIR", help="Working directory on the hosts.  [default: as here]"
 )
-@click.option("--env", metavar="NAME", multiple=True, help="Pass a variable on to the hosts.")
+@click.option(
+    "--env", metavar="NAME", multiple=True, help="Pass this environment variable on to the hosts."
+)
 @click.option("--sync", is_flag=True, help="Copy the script's directory to the hosts first.")
 @click.option(
     "--join-timeout",
@@ -178,14 +182,14 @@ class _Command(click.Command):
     "--grace",
     **SECONDS,
     default=Timeouts.preempt_grace,
-    help="After SIGTERM: how long saving, or going on without that machine, may take.",
+    help="How long the job may take after SIGTERM to save, or to go on without that machine.",
 )
 @click.option(
     "--spares",
     type=click.IntRange(0, MAX_HERE),
     default=0,
     metavar="K",
-    help="Keep K more processes ready, which have traced the step, for workers that die.",
+    help="Keep K more processes ready that replace workers at once when these die.",
 )
 @click.option(
     "--strategy",
@@ -202,7 +206,7 @@ class _Command(click.Command):
     "--replicas",
     type=click.IntRange(min=1),
     metavar="V",
-    help="Divide each batch into V pieces: the same bits on 1 to V workers.  [default: N pieces]",
+    help="Divide each batch into V pieces, for the same bits on 1 to V workers.  [default: N]",
 )
 @click.option(
     "--balance",
@@ -255,7 +259,7 @@ class _Command(click.Command):
 @click.option(
     "--strict",
     is_flag=True,
-    help="End the job with exit code 3 where a coded warning would be printed.",
+    help="End the job with exit code 3 instead of printing a coded warning.",
 )
 @click.option(
     "--max-restarts",
@@ -285,7 +289,7 @@ class _Command(click.Command):
 @click.option(
     "--checkpoint-dir",
     **CHECKPOINTS,
-    help="Where to save: a path, s3://… or gs://…  [default: <run-dir>/checkpoints]",
+    help="Where to save checkpoints: a path, s3://… or gs://…  [default: <run-dir>/checkpoints]",
 )
 @click.option(
     "--checkpoint-every",
@@ -304,7 +308,7 @@ class _Command(click.Command):
     "--fresh", is_flag=True, help="Start from the beginning, even if there are checkpoints."
 )
 @click.option(
-    "--deterministic", is_flag=True, help="Have TensorFlow compute the same bits every time."
+    "--deterministic", is_flag=True, help="Make TensorFlow compute the same bits every time."
 )
 @click.option("--ledger", is_flag=True, help="Record which samples each step consumes.")
 @click.option(
@@ -317,7 +321,7 @@ class _Command(click.Command):
 @click.option(
     "--plain", is_flag=True, help="Print plain lines, also on a terminal; no live display."
 )
-@click.option("--tensorboard", metavar="DIR", help="Write for TensorBoard, into DIR/<job>.")
+@click.option("--tensorboard", metavar="DIR", help="Write TensorBoard's files into DIR/<job>.")
 @click.argument("script", metavar="SCRIPT", shell_complete=lambda _c, _p, w: first_words(w))
 @click.argument("script_args", **SCRIPT_ARGUMENTS)
 def run(**told) -> int:

@@ -56,7 +56,7 @@ async def _serve(run_dir: Path, stated: int) -> int:
         await port.start("127.0.0.1", stated)
     except OSError as error:
         raise UsageError(
-            "TFRUN-105", f"port {stated} cannot be had: {error.strerror}", where="--port"
+            "TFRUN-105", f"port {stated} is not available: {error.strerror}", where="--port"
         ) from None
     ended = asyncio.Event()
     for signum in (signal.SIGINT, signal.SIGTERM):

@@ -50,13 +50,15 @@ class Directory(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if "://" in value:
             self.fail(
-                f"{value!r:.200} is no path of a file system: mount it, and name where.", param, ctx
+                f"{value!r:.200} is not a path in a file system: mount it, and give its path.",
+                param,
+                ctx,
             )
         return value
 
 
 class CheckpointDirectory(Directory):
-    """A path, or the URL of a place in an object storage."""
+    """A path, or the URL of a place in object storage."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return normal(value, where="--checkpoint-dir")
@@ -108,5 +110,5 @@ def numbers_of_workers(text: str, *, where: str, least: int = 1) -> tuple[int, .
         if len(found) >= least and min(found) > 0:
             return found
     expected = "numbers from 1, such as 1,2,4" if least < 2 else "at least two, such as 1,2,4"
-    what = f"{text!r:.60} is no list of numbers of workers"
+    what = f"{text!r:.60} is not a list of numbers of workers"
     raise UsageError("TFRUN-105", what, where=where, expected=expected)

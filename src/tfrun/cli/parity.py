@@ -13,7 +13,7 @@ from tfrun.job.errors import UsageError
 from tfrun.job.spec import Program, seed_or_drawn
 
 EPILOG = (
-    "Every other option of tfrun goes to the jobs by its environment variable. Exit code 1: the "
+    "To pass the jobs any other option of tfrun, set its environment variable. Exit code 1: the "
     "runs differ."
 )
 
@@ -41,7 +41,7 @@ EPILOG = (
     help="Divide each batch into V pieces in all runs, and compare all bits.",
 )
 @click.option(
-    "--deterministic", is_flag=True, help="Have TensorFlow compute the same bits every time."
+    "--deterministic", is_flag=True, help="Make TensorFlow compute the same bits every time."
 )
 @last_options("parity", "run", seeds="all runs")
 def parity(
@@ -55,7 +55,7 @@ def parity(
     json_file: str | None,
     **rest: Any,
 ) -> int:
-    """Train a script's first steps on 1, 2, … workers, and say where they part."""
+    """Train a script's first steps on 1, 2, … workers, and say where they diverge."""
     program = Program(target=script, args=script_args)
     start_checks.check_program(program)
 
@@ -65,7 +65,7 @@ def parity(
             "TFRUN-107",
             f"--replicas {replicas} leaves some of {most} workers without a piece of a batch",
             where="--replicas",
-            fix=f"State at least {most}, or fewer workers",
+            fix=f"Use at least {most}, or fewer workers",
         )
     start_checks.check_tensorflow()
 

@@ -58,17 +58,17 @@ def told(step: int | None, came_to: int | None, *, goes_on: bool) -> list[str]:
     lines = []
     if goes_on:
         where = "" if step is None else f", of step {step:,}"
-        text = f"going on from the last checkpoint here{where}; --fresh begins at the beginning"
+        text = f"continuing from the last checkpoint here{where}; --fresh starts from the beginning"
         lines.append(text)
     if came_to and not goes_on:
         lines.append(
-            f"the job before had come to step {came_to:,} and has left no checkpoint here: this "
-            "one begins at the beginning"
+            f"the previous job had reached step {came_to:,} and left no checkpoint here: this "
+            "one starts from the beginning"
         )
     elif came_to and step is not None and came_to > step:
         many = came_to - step
         lines.append(
-            f"the job before had come to step {came_to:,}: {counted(many, 'step')} "
+            f"the previous job had reached step {came_to:,}: {counted(many, 'step')} "
             f"{'are' if many != 1 else 'is'} done again"
         )
     return lines
@@ -94,11 +94,11 @@ def batch_times(job: JobSpec, last: Mapping[str, Any]) -> tuple[int, list[str]]:
     if type(then) is not int or then == now:
         return now, []
     if then > 1:
-        text = f"the batch stays {then} times the script's, with which this job began"
-        return then, [f"{text}; --fresh begins with another one"]
+        text = f"the batch stays {then} times the script's, that this job began with"
+        return then, [f"{text}; --fresh starts with another one"]
     if "scale_batch" in job.stated:
         what = "--scale-batch enlarges the batch, and the job that goes on here began without it"
-        fix = "Leave it out, or begin at the beginning with --fresh"
+        fix = "Leave it out, or start from the beginning with --fresh"
         raise UsageError("TFRUN-107", what, fix=fix)
     return then, []
 

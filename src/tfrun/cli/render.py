@@ -30,13 +30,20 @@ def render() -> None:
 @render.command(context_settings=CONTEXT, epilog=EPILOG)
 @click.option("-n", "--workers", default="1", metavar="N|MIN:MAX", help="How many workers.")
 @click.option(
-    "--image", required=True, metavar="IMAGE", help="Has tfrun, TensorFlow and the script."
+    "--image",
+    required=True,
+    metavar="IMAGE",
+    help="An image with tfrun, TensorFlow and the script.",
 )
 @click.option(
     "--kind", type=click.Choice(["job", "jobset", "tfjob"]), default="job", help="What to make."
 )
-@click.option("--name", metavar="NAME", help="Of everything that is made.  [default: the script's]")
-@_text("--namespace", "NAME", "Where.  [default: kubectl's]")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Name of everything that is made.  [default: the script's]",
+)
+@_text("--namespace", "NAME", "Namespace of it.  [default: kubectl's]")
 @click.option(
     "--per-pod", type=click.IntRange(min=1), default=1, metavar="N", help="Workers of each pod."
 )
@@ -44,12 +51,12 @@ def render() -> None:
 @click.option(
     "--gpus", type=click.IntRange(min=0), default=0, metavar="N", help="GPUs of each pod."
 )
-@_text("--cpu", "N", "Cores of each pod, as 4 or 500m.")
-@_text("--memory", "SIZE", "Memory of each pod, as 16Gi.")
+@_text("--cpu", "N", "Cores of each pod, such as 4 or 500m.")
+@_text("--memory", "SIZE", "Memory of each pod, such as 16Gi.")
 @click.option("--shm", default="2Gi", metavar="SIZE", help="Size of /dev/shm, for snapshots.")
 @_text("--claim", "NAME", "A claim for the run directory, ReadWriteMany.  [default: make one]")
-@click.option("--storage", default="10Gi", metavar="SIZE", help="Of the claim that is made.")
-@_text("--storage-class", "NAME", "Of the claim that is made.")
+@click.option("--storage", default="10Gi", metavar="SIZE", help="Size of the claim that is made.")
+@_text("--storage-class", "NAME", "Class of the claim that is made.")
 @_text("--secret", "NAME", 'A Secret with the key "token".  [default: make one]')
 @_text(
     "--tls-secret",

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 THREADS = (
     "--replicas gives the same bits on another number of workers if these have as many threads "
-    "each: state --threads-per-worker"
+    "each: set --threads-per-worker"
 )
 
 

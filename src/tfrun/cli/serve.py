@@ -19,8 +19,8 @@ from tfrun.job.errors import UsageError
 from tfrun.job.spec import MAX_WORKERS
 
 EPILOG = (
-    "It says what to run on each other machine. The file with the token has to get there by a way "
-    "that nobody else reads. The job starts when there are places for all workers."
+    "It prints the command to run on the other machines. Copy the file with the token to them in a "
+    "way that nobody else can read. The job starts when there are slots for all workers."
 )
 # What says which machines: here nobody knows yet.
 OTHERS = ("hosts", "hostfile", "cluster", "remote_python", "remote_dir", "env", "sync", "ps")
@@ -50,7 +50,7 @@ OWN: list[click.Parameter] = [
     click.Option(
         ["--token-file"],
         **FILE,
-        help="The job's secret; made when it is not there.  [default: <run-dir>/token]",
+        help="The job's secret; created if it is missing.  [default: <run-dir>/token]",
     ),
 ]
 

@@ -22,10 +22,10 @@ Stack = tuple[str, ...]  # lines as Python writes them in a traceback, the outer
 @click.option(
     "--threads",
     is_flag=True,
-    help="Of all threads, not the main one only. That may end a worker, once in 300 times.",
+    help="Show all threads, not only the main one. About once in 300 times this crashes a worker.",
 )
 def stacks(run_dir: Path, *, threads: bool) -> int:
-    """Show where the workers of a running job stand now; equal stacks are folded together."""
+    """Show where the workers of a running job are now; equal stacks are folded together."""
     answer = ask(run_dir, "/stacks", {"threads": threads}, seconds=15)
     print("\n".join(lines(fold(answer["stacks"], threads=threads))).rstrip())
     return 0

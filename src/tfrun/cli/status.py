@@ -15,7 +15,7 @@ from tfrun.cli.find_run import about_run, with_log
     "--json", "as_json", is_flag=True, envvar="TFRUN_STATUS_JSON", help="Print it as JSON."
 )
 def status(run_dir: Path, *, as_json: bool) -> int:
-    """Show how a job is, or how it ended."""
+    """Show how far a job is, or how it ended."""
     from rich.console import Console
 
     from tfrun.observe import ask_job

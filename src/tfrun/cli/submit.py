@@ -16,7 +16,7 @@ from tfrun.job.start_checks import check_program
 
 CONTEXT = context("submit", script=True)
 OUTPUT = "slurm.log"
-EPILOG = "Every other option of tfrun goes to the job by its environment variable."
+EPILOG = "To pass the job any other option of tfrun, set its environment variable."
 
 
 @click.group(context_settings=CONTEXT)
@@ -29,24 +29,37 @@ def submit() -> None:
     "-N", "--nodes", type=click.IntRange(min=1), default=1, metavar="N", help="How many nodes."
 )
 @click.option(
-    "-n", "--workers", metavar="N|MIN:MAX", help="Workers in all.  [default: one on each node]"
+    "-n",
+    "--workers",
+    metavar="N|MIN:MAX",
+    help="Number of workers, in all.  [default: one on each node]",
 )
 @click.option("-p", "--partition", metavar="NAME", help="The partition.")
 @click.option("-A", "--account", metavar="NAME", help="The account.")
-@click.option("-t", "--time", "limit", metavar="TIME", help="The time limit, as 2:00:00.")
+@click.option("-t", "--time", "limit", metavar="TIME", help="The time limit, such as 2:00:00.")
 @click.option("-c", "--cpus-per-task", metavar="N", help="Cores for each worker.")
 @click.option("--gpus-per-node", metavar="N", help="GPUs of each node.")
-@click.option("--mem", metavar="SIZE", help="Memory of each node, as 64G.")
+@click.option("--mem", metavar="SIZE", help="Memory of each node, such as 64G.")
 @click.option("-J", "--job-name", metavar="NAME", help="The job's name.  [default: the script's]")
 @click.option(
     "--grace",
     type=click.IntRange(min=30, max=65535),
     default=60,
     metavar="SECONDS",
-    help="How long before its end the job is told of it, to save.",
+    help="How long before its time limit the job gets SIGTERM, to save.",
 )
-@click.option("--sbatch", multiple=True, metavar="OPTION", help='Any other, as "--qos=high".')
-@click.option("--setup", multiple=True, metavar="LINE", help='Shell first, as "module load cuda".')
+@click.option(
+    "--sbatch",
+    multiple=True,
+    metavar="OPTION",
+    help='Any other option of sbatch, such as "--qos=high".',
+)
+@click.option(
+    "--setup",
+    multiple=True,
+    metavar="LINE",
+    help='A shell command to run before tfrun, such as "module load cuda".',
+)
 @click.option("--run-dir", **DIRECTORY, help="Where to write.  [default: tfrun-runs/<job>]")
 @click.option("--dry-run", is_flag=True, help="Only show the batch script.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT names a module, as in python -m.")
@@ -74,7 +87,8 @@ def slurm(
 ) -> int:
     """Write a batch script for Slurm and submit it.
 
-    The job is preempted by saving, asks to be requeued, and goes on in the same run directory.
+    When the job is preempted, it saves its state, asks to be requeued, and continues in the same
+    run directory.
     """
     from tfrun.cli.forwarded_options import check
     from tfrun.launcher.slurm.batch_script import (

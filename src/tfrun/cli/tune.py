@@ -13,7 +13,7 @@ from tfrun.job import start_checks
 from tfrun.job.spec import Program, seed_or_drawn
 from tfrun.tools import picture
 
-EPILOG = "Every other option of tfrun goes to the jobs by its environment variable."
+EPILOG = "To pass the jobs any other option of tfrun, set its environment variable."
 GB = 10**9
 
 
@@ -35,14 +35,14 @@ GB = 10**9
     "--memory-limit",
     type=Number(min=0, min_open=True),
     metavar="GB",
-    help="What a worker may use at once.  [default: all that there is]",
+    help="How much memory a worker may use.  [default: all that there is]",
 )
 @click.option(
     "--for",
     "worlds",
     metavar="A,B,…",
     default="1,2,4,8",
-    help="Numbers of workers for which to say what follows.",
+    help="Numbers of workers to print batch and learning rate for.",
 )
 @click.option(
     "--plot", **FILE, help="Where to draw the curve, as PNG.  [default: <run-dir>/tune.png]"

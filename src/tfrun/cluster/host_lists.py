@@ -100,7 +100,7 @@ def _slots_option(options: list[str], place: str) -> str:
 
 def _parse_entry(entry: str, place: str) -> list[Host]:
     if not entry:
-        raise _refuse("an entry is empty", place, fix="Take away the comma that is too many")
+        raise _refuse("an entry is empty", place, fix="Remove the extra comma")
     text, slots = _split_slots(entry, place)
     user, at, name = text.rpartition("@")
     if at and not _USER.fullmatch(user):
@@ -127,7 +127,7 @@ def _split_slots(entry: str, place: str) -> tuple[str, int]:
         raise _refuse(f"{shown(entry)} has several colons", place, fix=fix)
     if not _SLOTS.fullmatch(after) or int(after) > _MAX_SLOTS:
         # host:22 would be read as 22 slots, host:ssh is plainly meant as a port.
-        fix = "The port of SSH belongs into ~/.ssh/config"
+        fix = "The SSH port belongs in ~/.ssh/config"
         raise _refuse(f"{shown(entry)} has no number of slots after the colon", place, fix=fix)
     return entry[: bracket + 1] + before, int(after)
 
@@ -149,7 +149,7 @@ def _distinct(hosts: Iterable[tuple[str, Host]], where: str) -> tuple[Host, ...]
             first = seen[host.identity]
             raise UsageError(
                 "TFRUN-210",
-                f"the host {host.name!r} stands there twice, first in {first}",
+                f"the host {host.name!r} appears twice, first in {first}",
                 where=place,
                 expected="each host once",
                 fix=f"For more workers on it write {host.name}:2",

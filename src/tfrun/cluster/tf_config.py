@@ -144,7 +144,7 @@ def _load(text: str, where: str) -> Object:
         raise refuse(f"{shown(config)} is not a JSON object")
     assert isinstance(config, Object)
     if config.repeated is not None:
-        raise refuse(f"the key {shown(config.repeated)} stands there twice", "Leave one of them")
+        raise refuse(f"the key {shown(config.repeated)} appears twice", "Leave one of them")
     for known in ("cluster", "task"):
         # TensorFlow passes over unknown keys: with "clusters" every machine would train alone.
         if known not in config and (key := near_miss(known, config)):
@@ -161,7 +161,7 @@ def parse_cluster(value: object, where: str) -> ClusterSpec:
     if not isinstance(value, Object):
         raise refuse(f"{shown(value)} is not a JSON object")
     if value.repeated is not None:
-        raise refuse(f"the role {shown(value.repeated)} stands there twice", fix="Join their lists")
+        raise refuse(f"the role {shown(value.repeated)} appears twice", fix="Join their lists")
     roles: dict[str, tuple[Address, ...]] = {}
     for name, tasks in value.items():
         role, at = _role(name, refuse, where), f"{where}.{name}"
@@ -211,7 +211,7 @@ def _dense(tasks: Object, where: str, refuse) -> list[object]:
     expected = f"the indices 0 to {len(tasks) - 1}, each once"
     by_index: dict[int, object] = {}
     if tasks.repeated is not None:
-        raise refuse(f"the index {tasks.repeated} stands there twice", at=where, expected=expected)
+        raise refuse(f"the index {tasks.repeated} appears twice", at=where, expected=expected)
     for key, item in tasks.items():
         if not key.isascii() or not key.isdigit() or (key != "0" and key.startswith("0")):
             raise refuse(f"{shown(key)} is not an index", at=where, expected=expected)
@@ -248,7 +248,7 @@ def parse_task(value: object, cluster: ClusterSpec, where: str) -> TaskKey | Non
     if not isinstance(value, Object):
         raise refuse(f"{shown(value)} is not a JSON object")
     if value.repeated is not None:
-        raise refuse(f"the key {shown(value.repeated)} stands there twice")
+        raise refuse(f"the key {shown(value.repeated)} appears twice")
     task = TaskKey(type=_task_type(value, where, refuse), index=_task_index(value, where, refuse))
     _check_member(task, cluster, where)
     return task if cluster else None

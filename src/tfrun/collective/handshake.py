@@ -59,7 +59,7 @@ def answer(connection: socket.socket, key: str, *, me: int, world: int) -> tuple
     hello = read(connection, _HELLO.size)
     use, their_world, peer, meant, _ = _HELLO.unpack(hello)
     if use not in (LINK, STORE) or their_world != world or meant != me or peer >= world:
-        raise HandshakeRefused("it is no worker of this round")
+        raise HandshakeRefused("it is not a worker of this round")
     challenge = secrets.token_bytes(NONCE_BYTES)
     connection.sendall(challenge + _prove(key, b"answer", hello, challenge))
     proof = read(connection, PROOF_BYTES)

@@ -256,7 +256,9 @@ class Controller:
         if before.since is not None and self._silence.since is None and self._cut_off:
             self._cut_off = False
             self.events.add("heard_again", seconds=before.seconds(now))
-            self.view.notice(f"the machines are heard again after {before.seconds(now):.1f} s")
+            self.view.notice(
+                f"the machines have been heard from again after {before.seconds(now):.1f} s"
+            )
         for agent in sorted(lost):
             if self.runner.ended.is_set():
                 return

@@ -119,7 +119,7 @@ class ControlServer:
                 raise TfrunError("TFRUN-302", f"a frame of type {first.type.name}")
             hello = wire.decode(first.data)
             if not isinstance(hello, messages.Hello):
-                raise TfrunError("TFRUN-302", "the first message was no hello")
+                raise TfrunError("TFRUN-302", "the first message was not a hello")
             member = self._controller.joined(hello, outbox.put_nowait, request.remote)
             if member is None:
                 raise TfrunError("TFRUN-302", f"no agent {hello.agent!r:.60} is expected")

@@ -67,7 +67,7 @@ def told_of(seconds: float, machines: Sequence[str], timeouts: Timeouts) -> str:
     """
     until = f"{timeouts.launcher_timeout:.0f} s at most (--launcher-timeout)"
     if len(machines) == 1:
-        why = "it is down, or the network between is; it may train on, and is waited for"
-        return f"nothing is heard of {machines[0]} for {seconds:.0f} s: {why}, {until}"
-    why = "this one's network, most likely; they train on, and are waited for"
-    return f"nothing is heard of any machine for {seconds:.0f} s: {why}, {until}"
+        why = "it is down, or the network in between is; it may train on, and the job waits for it"
+        return f"nothing has been heard from {machines[0]} for {seconds:.0f} s: {why}, {until}"
+    why = "most likely this machine's network is down; they train on, and the job waits for them"
+    return f"no machine has been heard from for {seconds:.0f} s: {why}, {until}"

@@ -43,9 +43,9 @@ def routes(controller: Controller, monitor: Monitor) -> list[web.RouteDef]:
         body, training = await _body(request), monitor.view()["training"]
         steps, folder = body.get("steps"), body.get("folder")
         if type(steps) is not int or not 0 < steps <= profile_request.MOST_STEPS:
-            raise web.HTTPBadRequest(text="steps is no number of steps\n")
+            raise web.HTTPBadRequest(text="steps is not a number of steps\n")
         if not isinstance(folder, str) or not Path(folder).is_absolute():
-            raise web.HTTPBadRequest(text="folder is no absolute path\n")
+            raise web.HTTPBadRequest(text="folder is not an absolute path\n")
         if controller.runner.round.state is not State.RUNNING or training is None:
             return web.json_response({"problem": "nothing is being trained yet"})
         wanted = messages.Profile(
@@ -69,7 +69,7 @@ async def _body(request: web.Request) -> dict[str, Any]:
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise web.HTTPBadRequest(text="the body is no JSON object\n")
+        raise web.HTTPBadRequest(text="the body is not a JSON object\n")
     return body
 
 

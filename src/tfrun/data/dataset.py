@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -14,22 +13,21 @@ from tfrun.data import errors
 from tfrun.data.ledger import writer as ledger
 from tfrun.data.order.permutation import Order
 from tfrun.data.order.position import Position
-from tfrun.data.order.reading_plan import CodedErrors, ReadingPlan, Stage
-from tfrun.data.order.shards import Replicas, share_of_replicas
+from tfrun.data.order.reading_plan import ReadingPlan, Stage
+from tfrun.data.order.shards import Replicas
 from tfrun.data.pipeline import batches
-from tfrun.data.sources.compressed import FileShards, compressed_records
+from tfrun.data.sources.compressed import compressed_records
 from tfrun.data.sources.records import FileSource, RecordSource, matching
 from tfrun.data.sources.remote_files import has_url, local_paths
 from tfrun.data.sources.source import SequenceSource, Source, Tolerant, array_source
 from tfrun.data.sources.stream import StreamSource
+from tfrun.data.training_place import TrainingPlace
 from tfrun.job.world import world
 
 OnError = Literal["raise", "skip"]
 
-_numbers = itertools.count()
 
-
-class Dataset:
+class Dataset(TrainingPlace):
     """Samples in global batches, the same ones on any number of workers and after any resume.
 
     Made by `from_arrays`, `from_source`, …, which take:
@@ -37,7 +35,7 @@ class Dataset:
     - `batch_size`: samples in a *global* batch, that of all workers together.
     - `shuffle`: give each epoch an order of its own, a permutation of all samples. It is a pure
       function of (seed, epoch, step), costs no memory and is found in O(1) at any step.
-    - `seed`: of the order and of random map functions.
+    - `seed`: the seed of that order and of random map functions.
     - `on_error`: "raise", or "skip": leave out what cannot be read, and count it in `skipped`.
 
     Attributes:
@@ -51,13 +49,6 @@ class Dataset:
         model.fit(data, epochs=3)
         ```
     """
-
-    def __init__(self, plan: ReadingPlan) -> None:
-        self.plan = plan
-        self._position = Position()
-        self._sought = False
-        # The n-th dataset of a script is the same one on all workers and in all rounds.
-        self.name = f"data{next(_numbers)}"
 
     @classmethod
     def from_source(
@@ -75,16 +66,22 @@ class Dataset:
         Args:
           source: `source[i]`, i from 0, is a sample: a nest of arrays or numbers whose structure,
             dtypes and shapes are those of `source[0]`.
-          batch_size: see the class, as for the rest.
-          shuffle: likewise.
-          seed: likewise.
-          on_error: likewise.
+          batch_size: samples in a global batch.
+          shuffle: whether each epoch has another order, see the class.
+          seed: the seed of that order and of random map functions.
+          on_error: "raise", or "skip" to leave out samples that cannot be read.
           concurrent: whether `source[i]` may be called from several threads at once. A file handle
             that it seeks in may not, nor a Parquet file of pyarrow.
 
         Raises:
           UsageError: TFRUN-601 (empty), TFRUN-603 (batch larger than the data), TFRUN-607.
           TfrunError: TFRUN-608 where a sample cannot be read.
+
+        Example:
+            ```python
+            file = h5py.File("train.h5")
+            data = tfrun.Dataset.from_source(file["images"], batch_size=256, shuffle=True)
+            ```
         """
         return cls._of(SequenceSource(source, concurrent), batch_size, shuffle, seed, on_error)
 
@@ -99,14 +96,19 @@ class Dataset:
             function without arguments that returns them. In one process nothing is copied. The
             workers of one machine read one copy: with a function, only one of them calls it;
             without, each may drop its own arrays after this call. Memory maps stay as they are.
-          batch_size: see the class, as for the rest.
-          shuffle: likewise.
-          seed: likewise.
+          batch_size: samples in a global batch.
+          shuffle: whether each epoch has another order, see the class.
+          seed: the seed of that order and of random map functions.
 
         Raises:
           UsageError: TFRUN-601 (empty), TFRUN-602 (different lengths), TFRUN-603 (batch larger
             than the data), TFRUN-607.
           TfrunError: TFRUN-609 where workers of a machine pass different arrays.
+
+        Example:
+            ```python
+            data = tfrun.Dataset.from_arrays((x, y), batch_size=256, shuffle=True)
+            ```
         """
         return cls._of(array_source(arrays), batch_size, shuffle, seed, "raise")
 
@@ -132,10 +134,10 @@ class Dataset:
           files: a pattern, or several; the files that match one are sorted by name. Those of an
             s3:// or gs:// URL are copied to each machine's disk first, and go with the job.
           parse: makes a sample of a record, a scalar string tensor; see `map`.
-          batch_size: see the class, as for the rest.
-          shuffle: likewise.
-          seed: likewise.
-          on_error: likewise.
+          batch_size: samples in a global batch.
+          shuffle: whether each epoch has another order, see the class.
+          seed: the seed of that order and of random map functions.
+          on_error: "raise", or "skip" to leave out samples that cannot be read.
           compression: of the files. Compressed ones are read in sequence, by every worker from
             the start, and not shuffled, as with `from_tf_data`.
           shard: of compressed files, as tf.data's: "DATA", where every worker reads all and keeps
@@ -146,6 +148,11 @@ class Dataset:
           UsageError: TFRUN-601 (empty), TFRUN-603 (batch too large), TFRUN-604 (no file), TFRUN-606
             (`compression` is not stated), TFRUN-607; TFRUN-612 (too few files) when it is read.
           TfrunError: TFRUN-605 (cut off or damaged); for a URL TFRUN-704, TFRUN-618 (no room).
+
+        Example:
+            ```python
+            data = tfrun.Dataset.from_tfrecords("train-*.tfrecord", parse, batch_size=256)
+            ```
         """
         errors.check_shard(shard, compression)
         paths = local_paths(files)
@@ -172,14 +179,20 @@ class Dataset:
         Args:
           files: a pattern, or several; the files that match one are sorted by name.
           load: makes a sample of (path, content), two scalar string tensors; see `map`.
-          batch_size: see the class, as for the rest.
-          shuffle: likewise.
-          seed: likewise.
-          on_error: likewise.
+          batch_size: samples in a global batch.
+          shuffle: whether each epoch has another order, see the class.
+          seed: the seed of that order and of random map functions.
+          on_error: "raise", or "skip" to leave out samples that cannot be read.
 
         Raises:
           UsageError: TFRUN-603 (batch larger than the data), TFRUN-604 (no file), TFRUN-607.
           TfrunError: TFRUN-604 where a file has vanished.
+
+        Example:
+            ```python
+            load = lambda path, content: tf.io.decode_png(content)
+            data = tfrun.Dataset.from_files("images/*.png", load, batch_size=256)
+            ```
         """
         return cls._of(FileSource(matching(files)), batch_size, shuffle, seed, on_error).map(load)
 
@@ -201,14 +214,19 @@ class Dataset:
         Args:
           make: returns an epoch's samples, unbatched; takes the epoch (a scalar int64 tensor) if
             it has a parameter.
-          batch_size: see the class.
+          batch_size: samples in a global batch.
           samples: number of samples in an epoch; by default the pipeline is asked, and else
             walked through once.
-          seed: of random map functions.
+          seed: the seed of random map functions.
 
         Raises:
           UsageError: TFRUN-601 (empty), TFRUN-603 (batch larger than the data), TFRUN-607 (also
             when an epoch has another number of samples).
+
+        Example:
+            ```python
+            data = tfrun.Dataset.from_tf_data(lambda: tf.data.Dataset.range(1000), batch_size=50)
+            ```
         """
         return cls._of(StreamSource(make, samples), batch_size, False, seed, "raise")
 
@@ -233,6 +251,11 @@ class Dataset:
 
         Raises:
           TfrunError: TFRUN-608 where `function` fails for a sample, when that is read.
+
+        Example:
+            ```python
+            data = data.map(lambda image, label: (tf.cast(image, tf.float32) / 255, label))
+            ```
         """
         if random is None:
             random = "seed" in inspect.signature(function).parameters
@@ -242,7 +265,12 @@ class Dataset:
         """Returns this dataset, reading ahead.
 
         Args:
-          batches: how many of this worker's, 0 or more.
+          batches: how many of this worker's batches to have ready, 0 or more.
+
+        Example:
+            ```python
+            data = data.prefetch(4)
+            ```
         """
         return self._with(prefetch=batches)
 
@@ -254,6 +282,11 @@ class Dataset:
 
         Raises:
           UsageError: TFRUN-603 (batch larger than the data).
+
+        Example:
+            ```python
+            valid = valid.with_batch_size(1024)
+            ```
         """
         return self._with(batch=batch_size)
 
@@ -298,66 +331,30 @@ class Dataset:
             )
         self._position, self._sought = position, True
 
-    def start(self, *, whole_epochs: bool = True) -> tuple[Position, bool]:
-        """Begins a pass of training: returns where, and whether somebody has set that place.
-
-        With `whole_epochs` it begins at the next epoch, unless the position was set.
-        """
-        sought, self._sought = self._sought, False
-        if whole_epochs and not sought:
-            self._position = self._position.next_epoch()
-        return self._position, sought
-
-    def stands(self, place: tuple[Position, bool] | None) -> tuple[Position, bool]:
-        """Goes back to where it stood before a call, if given; returns where it stands."""
-        self._position, self._sought = place or (self._position, self._sought)
-        return self._position, self._sought
-
-    def advance(self, position: Position) -> None:
-        """Notes how far training has come."""
-        self._position = position
-
     def sample_ids(self, epoch: int, step: int, rank: int = 0, size: int = 1) -> Any:
         """Returns the samples of a global batch, or of one worker's part of it, in order.
 
         Args:
           epoch: from 0.
           step: from 0, below `steps_per_epoch`.
-          rank: of the worker.
-          size: number of workers.
+          rank: the worker's number, from 0.
+          size: number of workers that share the batch; 1 for all of it.
 
         Returns:
           int64 of shape [samples in the part].
 
         Raises:
           UsageError: TFRUN-607 with `shard="FILE"`.
+
+        Example:
+            ```python
+            first = data.sample_ids(epoch=0, step=0)  # the samples of the first batch
+            ```
         """
         if self.is_by_file:
             what = 'with shard="FILE" a batch has no place in an order of all samples'
             raise errors.bad_argument(what, "Dataset.sample_ids", "another source")
         return self.plan.order.indices(epoch, *self.plan.share(step, rank, size))
-
-    def share(self, step: int, replicas: Replicas, skip: int = 0) -> tuple[int, int]:
-        """Returns the positions [begin, end) in an epoch's order that these replicas read."""
-        return share_of_replicas(step, self.samples, self.batch_size, replicas, skip)
-
-    @property
-    def is_by_file(self) -> bool:
-        """Whether files decide who reads which sample: `shard="FILE"`."""
-        return isinstance(self.plan.source, FileShards)
-
-    def described(self) -> dict[str, Any]:
-        """Returns what a ledger says of this data, see `ledger.writer.Header`."""
-        source, order = self.plan.source, self.plan.order
-        return {
-            "data": self.name,
-            "samples": order.samples,
-            "batch": self.plan.batch,
-            "seed": order.seed,
-            "shuffle": order.shuffle,
-            "by": "position" if isinstance(source, StreamSource) else "sample",
-            "tolerant": source.number if isinstance(source, Tolerant) else None,
-        }
 
     def tf_data(
         self, rank: int = 0, size: int = 1, epoch: int = 0, start_step: int = 0, skip: int = 0
@@ -365,7 +362,7 @@ class Dataset:
         """Returns one worker's batches of one epoch as a plain `tf.data.Dataset`.
 
         Args:
-          rank: of the worker.
+          rank: the worker's number, from 0.
           size: number of workers that share each global batch.
           epoch: from 0.
           start_step: the first step, from 0.
@@ -374,6 +371,13 @@ class Dataset:
         Returns:
           `steps_per_epoch - start_step` batches. Where this worker has no sample in a batch, its
           batch has zero samples.
+
+        Example:
+            ```python
+            world = tfrun.world()
+            for x, y in data.tf_data(world.rank, world.size, epoch=3):
+                step(x, y)
+            ```
         """
         count, begin = self.steps_per_epoch - start_step, epoch * self.steps_per_epoch + start_step
         made = batches(self.plan, Replicas(first=rank, total=size), begin, begin + count, skip)
@@ -394,7 +398,3 @@ class Dataset:
                 tape.taken(place.epoch, step, place.skip if step == place.step else 0)
                 yield batch
         tape.settle()
-
-    def coded_errors(self) -> CodedErrors:
-        """Returns a context in which TensorFlow's error about the source gives way to its own."""
-        return CodedErrors(self.plan.failures)

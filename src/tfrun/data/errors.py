@@ -210,8 +210,8 @@ def doubt_place(what: str) -> None:
     """Reports that training goes on where some samples come twice or not at all."""
     text = (
         f"{what}: training goes on at about the same place, and some samples of this epoch are "
-        "trained twice or not at all; give the same batch and data on any number of workers, or a "
-        "tfrun.Dataset, which can be gone on with at any sample"
+        "trained on twice or not at all; use the same batch and data on any number of workers, or "
+        "a tfrun.Dataset, which can continue at any sample"
     )
     channel.emit(reports.DoubtRaised(code="TFRUN-617", text=text))
 

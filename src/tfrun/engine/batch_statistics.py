@@ -109,8 +109,8 @@ def _tell_of_parts(losses: Losses) -> None:
         if losses.is_first_here and any(step_graph.reads(losses, op, handles) for op in later):
             text = (
                 f"the step reads the variable {part.variable.path!r} after it has assigned it a "
-                f"mean of each worker's own part of the batch{part.where}: not what one worker "
-                "computes from the whole; average it with "
+                f"mean of each worker's own part of the batch{part.where}. One worker computes "
+                "something else from the whole batch; average it with "
                 "`tf.distribute.get_replica_context().all_reduce`, or assign it outside of "
                 "functions and conditions within the step"
             )

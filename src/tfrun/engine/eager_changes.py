@@ -32,7 +32,7 @@ def compare(run: replica.ReplicaRun, gradients: Sequence[Any]) -> None:
         mine = tf.constant(fingerprint(losses, gradients, run.samples), tf.float64)
         total, workers = run.context.all_reduce("sum", [counts * mine, counts])
         if float(counts) and float(total) != float(mine * workers):
-            what = "gradients are changed on this worker otherwise than on others, by numbers"
+            what = "gradients are changed in another way on this worker than on others, by numbers"
             whole_values.tell(losses, what)
 
 

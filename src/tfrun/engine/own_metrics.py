@@ -150,9 +150,9 @@ def _reads(losses: Losses, variable: Any, value: Any) -> list[Any]:
 def _tell(losses: Losses, variable: Any) -> None:
     if losses.is_first_here:
         text = (
-            f"a metric keeps in the variable {variable.path!r} what it computes of each worker's "
-            f"own part of the batch{at_script_line()}, and these are added up: not what one worker "
-            "computes from the whole, unless it is a sum over the samples; have it add sums and "
-            "counts, or let `evaluate` with -n 1 compute it"
+            f"a metric keeps in the variable {variable.path!r} what it computes from each worker's "
+            f"own part of the batch{at_script_line()}, and these values are added up. One worker "
+            "computes something else from the whole batch, unless it is a sum over the samples; "
+            "have the metric add sums and counts, or let `evaluate` with -n 1 compute it"
         )
         channel.emit(reports.DoubtRaised(code=CODE, text=text))

@@ -35,8 +35,8 @@ def look(variable: Any, value: Any) -> None:
             run.losses.keeps_own = True
         text = (
             f"the variable {variable.name.removesuffix(':0')!r} was made outside the strategy's "
-            "scope, and the step assigns it what is of each worker's own part of the data"
-            f"{at_script_line()}: its value is another one on each worker; sum or average it over "
+            "scope, and the step assigns it what each worker computes from its own part of the "
+            f"data{at_script_line()}, so it differs between workers; sum or average the value over "
             "the workers with "
             "`tf.distribute.get_replica_context().all_reduce`, or use a keras.metrics object"
         )

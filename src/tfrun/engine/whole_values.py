@@ -85,7 +85,7 @@ def for_update(losses: Losses, gradients: Sequence[Any]) -> tuple[list[Any], dic
     found = of_all(losses, list(wanted.values()))
     for (i, values), value in zip(wanted.items(), found, strict=True):
         if value is None and (losses.walk.is_drawn(values) or _is_of_gradients(losses, values)):
-            tell(losses, "an optimizer gets a gradient that the step has changed: it is")
+            tell(losses, "an optimizer gets a gradient that the step computes")
         elif value is None or value is values:
             continue
         elif isinstance(given[i], tf.IndexedSlices):
@@ -393,8 +393,8 @@ def tell(losses: Losses, what: str) -> None:
     """Says where each replica has another value than one worker would."""
     if losses.is_first_here:
         text = (
-            f"{what} of each worker's own part of the batch{at_script_line()}: not what one worker "
-            "computes from the whole; sum or gather what it is made of with "
+            f"{what} from each worker's own part of the batch{at_script_line()}. One worker "
+            "computes something else from the whole batch; sum or gather what it is made of with "
             "`tf.distribute.get_replica_context().all_reduce` or `.all_gather`"
         )
         channel.emit(reports.DoubtRaised(code=CODE, text=text))

@@ -1,8 +1,8 @@
 """Keeps what `tfrun bench` has measured on some machines, for later jobs on the same ones.
 
 One file for each user, `~/.cache/tfrun/bench.json` (or under XDG_CACHE_HOME), with the newest
-measurement of each set of machines. One counts for jobs of as many workers on these machines, under
-the same version of tfrun. What cannot be read counts as nothing: a cache is no place to fail.
+measurement of each set of machines. One counts for jobs with as many workers on these machines,
+under the same version of tfrun. What cannot be read counts as nothing: a cache is no place to fail.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ CODES: dict[str, str] = {
     "TFRUN-701": "a checkpoint cannot be written",
     "TFRUN-702": "a state cannot be kept in the machine's memory",
     "TFRUN-703": "no checkpoint can be read",
-    "TFRUN-704": "an object storage cannot be used",
+    "TFRUN-704": "object storage cannot be used",
     "TFRUN-801": "the script makes no training step",
     "TFRUN-802": "the script's batch cannot be changed",
     "TFRUN-803": "matplotlib is missing",

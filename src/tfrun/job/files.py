@@ -31,7 +31,7 @@ def opener(path: str | os.PathLike[str], flags: int) -> int:
         if error.errno == errno.ELOOP:
             raise OSError(error.errno, "it is a symbolic link", str(path)) from None
         if error.errno == errno.ENXIO:
-            raise OSError(error.errno, "it is no regular file", str(path)) from None
+            raise OSError(error.errno, "it is not a regular file", str(path)) from None
         raise
     return _no_pipe(fd, path)
 
@@ -39,7 +39,7 @@ def opener(path: str | os.PathLike[str], flags: int) -> int:
 def _no_pipe(fd: int, path: str | os.PathLike[str]) -> int:
     if stat.S_ISFIFO(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.ENXIO, "it is no regular file", str(path))
+        raise OSError(errno.ENXIO, "it is not a regular file", str(path))
     return fd
 
 

@@ -82,7 +82,7 @@ def _unfit_replicas(job: JobSpec) -> Iterator[tuple[str, str]]:
         yield what, "Leave out --replicas, or --ps"
     elif job.replicas < most:
         what = f"{stated} leaves some of {most} workers without a piece of a batch"
-        yield what, f"State at least {most}, or fewer workers"
+        yield what, f"Use at least {most}, or fewer workers"
     if job.communication in ("ring", "nccl") and not least == most == job.replicas:
         what = f"--communication {job.communication} adds up one replica of each worker"
         yield f"{what}, and {stated} may ask for more", "Use --communication host, or leave out one"
@@ -102,10 +102,10 @@ def _without_effect(
             fix = f"Leave out --{option.replace('_', '-')}, or unset TF_CONFIG"
             yield option, why, fix
     if least == most:
-        why = f"a job of always {most} workers does not go on with fewer when one is lost"
+        why = f"a job with a fixed {most} workers does not go on with fewer when it loses one"
         yield "rejoin_timeout", why, "Write -n MIN:MAX, or use --join-timeout"
     if not elsewhere:
-        why = "no network is between the launcher and the workers of a job on this machine alone"
+        why = "there is no network between the launcher and the workers of a job on one machine"
         yield "launcher_timeout", why, "Leave out --launcher-timeout, or add -H"
     # What says "do nothing" has its effect everywhere.
     between = {
@@ -155,7 +155,7 @@ def _without_effect(
         why = "updates of several workers come to the servers in another order each time"
         yield "deterministic", why, "Leave out --deterministic, or --ps, or use one worker"
     if job.communication in ("ring", "nccl") and job.overlap == "on":
-        why = f"--communication {job.communication} is TensorFlow's, which overlaps as it likes"
+        why = f"--communication {job.communication} leaves it to TensorFlow what overlaps"
         yield "overlap", why, "Use --communication host, or leave out --overlap"
     several = by_default(as_asked) or (job.replicas and job.communication in ("auto", "host"))
     if several and job.steps_per_execution != "script" and not job.ps:
@@ -176,7 +176,7 @@ def _nobody_stays(job: JobSpec, *, external: bool, fixed: bool) -> Iterator[tupl
     if external:
         yield "a TF_CONFIG states this cluster, and its tasks", "unset TF_CONFIG"
     if fixed:
-        why = "--cluster states where each task is, and who stays is another one from then on"
+        why = "--cluster states where each task is, and workers that stay become other tasks"
         yield why, "write -n or -H instead of --cluster"
     if job.ps:
         yield "with --ps a worker's death costs the others nothing", "leave out --ps"

@@ -270,5 +270,5 @@ def _seconds(text: str, where: str) -> float:
     try:
         return float(text)
     except ValueError:
-        what = f"{text!r:.60} is no time"
+        what = f"{text!r:.60} is not a time"
         raise UsageError("TFRUN-105", what, where=where, expected="seconds") from None

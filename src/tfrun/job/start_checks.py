@@ -25,8 +25,8 @@ def check_directory() -> None:
     try:
         os.getcwd()  # noqa: PTH109
     except OSError:
-        what = "the current directory is not there any more"
-        fix = "Go to another one, or with cd to this one again if it has been made anew"
+        what = "the current directory no longer exists"
+        fix = "Go to another one; or, if it has been made again, cd into it again"
         raise UsageError("TFRUN-101", what, expected="to be started in one", fix=fix) from None
 
 
@@ -49,7 +49,7 @@ def check_program(program: Program) -> None:
         what = f"{program.target!r:.200} cannot be read"
     else:
         what = f"the script {program.target!r:.200} does not exist"
-    fix = "tfrun options stand before the script, the script's own after it"
+    fix = "tfrun's options go before the script, the script's own after it"
     raise UsageError("TFRUN-101", what, where="SCRIPT", expected="a Python file", fix=fix)
 
 

@@ -86,5 +86,5 @@ def error(call: str, reason: str, where: str) -> TfrunError:
         where=where,
         expected="all workers to make the same calls in the same order",
         fix="Call it on every worker, not below `if rank == 0:`: each gets the same result; what "
-        "one alone does during fit belongs into a callback in tfrun.ChiefOnly(…)",
+        "one alone does during fit belongs in a callback in tfrun.ChiefOnly(…)",
     )

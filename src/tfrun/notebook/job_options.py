@@ -16,7 +16,7 @@ from tfrun.job.errors import UsageError
 WHERE = "tfrun.launch"
 # What has no meaning for a function, and why.
 _REFUSED = {
-    "module": "a function is no module",
+    "module": "a function is not a module",
     "sync": "what the function returns comes back through a directory that all machines share",
     "cluster": "the machines of a cluster file start their own tasks",
 }

@@ -44,8 +44,8 @@ def launch(
     Args:
       function: what each worker calls. It trains as a script does; TensorFlow's objects that it
         uses are best made in it.
-      args: what it is called with.
-      kwargs: the same, by names.
+      args: its positional arguments.
+      kwargs: its keyword arguments.
       workers: how many, or "MIN:MAX".
       **options: those of the command line, with Python's names: `run_dir="runs/a"`,
         `max_restarts=0`, `in_place=True`.

@@ -59,7 +59,7 @@ def ask(run_dir: Path, path: str, body: dict[str, Any] | None = None, *, seconds
         # Also a damaged certificate, or something else that listens there by now.
         raise NoAnswer(run_dir, f"it does not answer: {error}") from None
     if not isinstance(values, dict):
-        raise NoAnswer(run_dir, "what listens there is no job")
+        raise NoAnswer(run_dir, "what listens there is not a job")
     return values
 
 

@@ -72,7 +72,7 @@ def _logs(run_dir: Path) -> Iterator[str]:
     for path in found:
         try:
             if not stat.S_ISREG(path.stat().st_mode):
-                yield f"logs/{path.name} is no file"
+                yield f"logs/{path.name} is not a file"
                 continue
             with path.open("rb"):
                 pass

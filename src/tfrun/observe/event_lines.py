@@ -44,11 +44,11 @@ def _line(event: JobEvent) -> str | tuple[str, str] | None:
         case "agent_lost":
             return f"{event['agent']} was lost: {event['reason']}", "error"
         case "agent_back":
-            return f"{event['agent']} is heard again"
+            return f"{event['agent']} has been heard from again"
         case "cut_off":
-            return "nothing is heard of any machine", "warning"
+            return "no machine has been heard from", "warning"
         case "heard_again":
-            return f"the machines are heard again after {event['seconds']:.1f} s"
+            return f"the machines have been heard from again after {event['seconds']:.1f} s"
         case "let_go":
             return f"{event['agent']} is let go"
         case "wanted_back":

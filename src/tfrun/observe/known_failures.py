@@ -49,16 +49,18 @@ KNOWN = (
         name="stuck in the workers' start",
         signum=signal.SIGKILL,
         pattern=r"has been stuck in the workers' start for",
-        likely="a worker that it waits for does not run, or its port is not reached from there",
-        fix="Start all tasks within --join-timeout; tfrun doctor -H … says who does not reach whom",
+        likely="a worker that it waits for is not running, or its port cannot be reached",
+        fix="Start all tasks within --join-timeout; tfrun doctor -H … says which machines cannot "
+        "reach each other",
     ),
     Known(
-        name="stood still",
+        name="no progress",
         signum=signal.SIGKILL,
-        pattern=r"has stood still for \d+ s and is replaced",
-        likely="it made no step for --hang-timeout: a lock, a slow disk, or data that do not come",
-        fix="Its log shows the Python stack where it stood; a longer --hang-timeout where that is "
-        "how it should be",
+        pattern=r"has made no progress for \d+ s and is being replaced",
+        likely="it made no step for --hang-timeout: a lock, a slow disk, or data that does not "
+        "arrive",
+        fix="Its log shows the Python stack where it was; set a longer --hang-timeout if this is "
+        "expected",
     ),
     Known(
         name="host memory, killed",
@@ -118,8 +120,8 @@ KNOWN = (
         pattern=r"may indicate binary incompatibility|compiled (using|against) (NumPy|API version)"
         r"|incompatible Protobuf Gencode/Runtime|Descriptors cannot be created directly"
         r"|undefined symbol: |version `(GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found",
-        likely="packages, or the system's libraries, were built for each other's other versions",
-        fix="Install TensorFlow, Keras and NumPy anew, with the same versions on every machine; "
+        likely="packages, or libraries of the system, were built for other versions of each other",
+        fix="Reinstall TensorFlow, Keras and NumPy, in the same versions on every machine; "
         "tfrun doctor compares them",
     ),
     Known(
@@ -142,8 +144,8 @@ KNOWN = (
         pattern=r"Unexpected result of `(train|test)_function` \(Empty Logs\)"
         r"|PyDataset has length 0|did not yield any|ran out of data|dataset (is|was) empty",
         likely="this worker got no batch: its share of the data is empty",
-        fix="More samples, or files, than workers; drop_remainder and take() leave less than one "
-        "thinks; tfrun.Dataset shares any number out",
+        fix="More samples, or files, than workers; drop_remainder and take() may leave fewer than "
+        "you expect; tfrun.Dataset divides any number of them",
     ),
     Known(
         name="labels outside of the classes",
@@ -167,7 +169,7 @@ KNOWN = (
         r"|must match\. variable\.shape=.* Received: value\.shape=\(0,"
         r"|Incompatible shapes: \[(\d+)((?:,\d+)+)\] vs\. \[(?!(?:1|\1),)\d+\2\]"
         r"|got None of type 'NoneType'|None values not supported|If an RNN is stateful, the batch",
-        likely="the script counts on whole batches (x.shape[0], BATCH_SIZE in a reshape, a layer's "
+        likely="the script relies on whole batches (x.shape[0], BATCH_SIZE in a reshape, a layer's "
         "batch_shape), "
         "and each of several workers has a part of the rows",
         fix="Take the number of rows from the tensor (-1, tf.shape(x)[0]), and make samples the "
@@ -199,7 +201,7 @@ KNOWN = (
     Known(
         name="not a number",
         pattern=r"Tensor had (NaN|-?Inf)|(?i:loss) is (nan|inf|not finite)",
-        likely="the training has diverged, or the data holds values that are no numbers",
+        likely="the training has diverged, or the data holds values that are not numbers",
         fix="A lower learning rate, clipnorm in the optimizer; look for NaN in the data. With more "
         "workers and a larger batch, tfrun.scaled_lr warms the rate up",
     ),
@@ -226,7 +228,7 @@ KNOWN = (
         name="illegal instruction",
         signum=signal.SIGILL,
         likely="this processor lacks instructions that a library was built for",
-        fix="Another build of it, or another machine (TensorFlow's packages want AVX)",
+        fix="Another build of it, or another machine (TensorFlow's packages need AVX)",
     ),
     Known(
         name="bus error",
@@ -244,7 +246,7 @@ KNOWN = (
     Known(
         name="killed",
         signum=signal.SIGKILL,
-        likely="somebody ended it: a person, a scheduler's or a container's limit",
+        likely="something ended it: a person, or a limit of a scheduler or a container",
         fix="dmesg and the scheduler's log say who; docker inspect and kubectl describe say "
         "whether it was for memory",
     ),

@@ -117,7 +117,7 @@ def _tasks(tasks: list[dict[str, Any]], stragglers: list[dict[str, Any]]) -> Ite
         ("resident_memory_bytes", "rss_bytes", "Resident memory."),
         ("cpu_cores", "cpu_share", "Processor cores in use."),
         ("gpu_memory_bytes", "gpu_bytes", "Memory in use on its GPUs."),
-        ("report_timestamp_seconds", "reported", "When it was heard of last."),
+        ("report_timestamp_seconds", "reported", "When it was last heard from."),
         (
             "straggler",
             lambda task: int(task.get("task") in slow),

@@ -66,10 +66,10 @@ class Durable:
 
     def __init__(self, directory: Path | str, every: Every, keep: int, lease: str = "") -> None:
         """Args:
-        directory: where; a path, or the URL of a place in an object storage.
+        directory: where; a path, or the URL of a place in object storage.
         every: how often.
         keep: how many.
-        lease: by what the job's lease of a place in an object storage shows.
+        lease: by what the job's lease of a place in object storage shows.
         """
         self._every = every
         self.calls: LocalCalls | RemoteCalls
@@ -170,7 +170,7 @@ def fetch_into(folder: Path, *, rather_disk: bool = False) -> None:
       rather_disk: nobody keeps snapshots there but this function: it takes the newest checkpoint.
 
     Raises:
-      TfrunError: TFRUN-702 when there is no room for it, TFRUN-704 when an object storage cannot
+      TfrunError: TFRUN-702 when there is no room for it, TFRUN-704 when object storage cannot
         be asked: nobody wants to begin anew unasked.
       UsageError: TFRUN-701, or TFRUN-704, when the job has only begun and could save nothing there.
     """
@@ -221,7 +221,7 @@ def _newest(
 def _tell_of_damaged(directory: str, found: Sequence[str]) -> None:
     what = f"the checkpoint {found[0]}" if len(found) == 1 else f"{len(found)} checkpoints"
     text = (
-        f"{what} in {directory}, and none of them can be read: the training begins at the "
+        f"{what} in {directory}, and none of them can be read: training starts from the "
         "beginning; --fresh puts them aside"
     )
     channel.emit(reports.DoubtRaised(code="TFRUN-703", text=text, alone=True))

@@ -162,7 +162,7 @@ def from_disk(name: str, target: Path) -> None:
     """Copies the call's file from beside the checkpoints, if it is there.
 
     Raises:
-      TfrunError: TFRUN-704 where an object storage cannot be asked.
+      TfrunError: TFRUN-704 where object storage cannot be asked.
     """
     directory = settings().checkpoint_dir
     with contextlib.suppress(OSError):

@@ -56,7 +56,7 @@ class LocalCalls:
 
 
 class RemoteCalls:
-    """In an object storage: copied by a thread, as it may take long."""
+    """In object storage: copied by a thread, as it may take long."""
 
     def __init__(self, directory: RemoteDirectory) -> None:
         self._where = f"{directory.where}/calls"

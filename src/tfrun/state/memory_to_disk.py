@@ -1,7 +1,7 @@
 """Writes the snapshots in a machine's memory to the job's checkpoints, without the script.
 
 A program of its own, which an agent starts: `FOLDER CHECKPOINTS KEEP [LEASE]`; it prints one JSON
-object. LEASE is that of a place in an object storage.
+object. LEASE is that of a place in object storage.
 The checkpoint has no part for plain TensorFlow, which needs the script's objects.
 """
 

@@ -278,7 +278,7 @@ def encode(value: Any, arrays: dict[str, NDArray], name: str) -> Any:
     # A callback may remember one. By its name: who only copies snapshots has no TensorFlow.
     if type(value).__name__ == "EagerTensor" and value.dtype.is_numpy_compatible:
         return {"tensor": encode(value.numpy(), arrays, name)}
-    raise TypeError(f"a {type(value).__name__} is no plain data")
+    raise TypeError(f"a {type(value).__name__} is not plain data")
 
 
 def decode(value: Any, arrays: Mapping[str, NDArray]) -> Any:

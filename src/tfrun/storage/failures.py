@@ -62,16 +62,16 @@ _THROTTLED = (
     "RequestTimeout",
 )
 _FIXES = {
-    Kind.MISSING: "Make the bucket, or name another one",
+    Kind.MISSING: "Create the bucket, or name another one",
     Kind.DENIED: "Give these credentials the right to list, read, write and remove objects there",
-    Kind.TRANSIENT: "Look whether the machine reaches it, and whether the address is right "
+    Kind.TRANSIENT: "Check that the machine can reach it, and that the address is right "
     "(AWS_ENDPOINT_URL, STORAGE_EMULATOR_HOST)",
     Kind.OTHER: "See what it says",
 }
 _SIGN_IN = {
-    "s3": "State them as for the AWS command line: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+    "s3": "Provide them as for the AWS command line: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
     "AWS_PROFILE, ~/.aws, or the machine's role",
-    "gs": "State them as for gcloud: GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth "
+    "gs": "Provide them as for gcloud: GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth "
     "application-default login`, or the machine's service account",
 }
 
@@ -119,7 +119,7 @@ def unusable(url: str, error: BaseException, *, where: str = "") -> TfrunError:
     text = " ".join(str(error).split())
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
     fix = _SIGN_IN[scheme_of(url)] if kind is Kind.CREDENTIALS else _FIXES[kind]
-    what = f"{url} cannot be used, {kind.value} ({said:.300})"
+    what = f"{url} cannot be used: {kind.value} ({said:.300})"
     if where:
         return UsageError("TFRUN-704", what, where=where, fix=fix)
     return TfrunError("TFRUN-704", what, fix=fix)
@@ -129,7 +129,7 @@ def not_installed(url: str, error: ImportError) -> UsageError:
     extra, package = EXTRAS[scheme_of(url)]
     return UsageError(
         "TFRUN-704",
-        f"{url} cannot be used, {package} is not installed ({error})",
+        f"{url} cannot be used: {package} is not installed ({error})",
         where=url,
         fix=f"pip install 'tfrun[{extra}]', on every machine of the job",
     )

@@ -1,4 +1,4 @@
-"""A lease on a name in an object storage: who holds it renews it; who has died loses it.
+"""A lease on a name in object storage: who holds it renews it; who has died loses it.
 
 An object says who holds it, and changes with each renewal. Nobody's clock is compared with
 another's: a lease that has not changed for `STALE_SECONDS` while somebody looked at it is over. A

@@ -1,4 +1,4 @@
-"""Tells URLs of object storages from paths, and refuses those that nobody here can read. Pure."""
+"""Tells URLs of object storage from paths, and refuses those that nobody here can read. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FILE = "file://"
 
 
 def is_url(text: str) -> bool:
-    """Whether it names a place in an object storage, and not a path."""
+    """Whether it names a place in object storage, and not a path."""
     return "://" in text
 
 
@@ -35,13 +35,13 @@ def normal(text: str, *, where: str) -> str:
     if text.startswith(_FILE):
         path = text.removeprefix(_FILE).removeprefix("localhost")
         if not path.startswith("/"):
-            raise _refused(text, "is no file URL with an absolute path", where)
+            raise _refused(text, "is not a file URL with an absolute path", where)
         return path
     scheme, _, rest = text.partition("://")
     scheme = _SAME.get(scheme.lower(), scheme.lower())
     parts = rest.rstrip("/").split("/")
     if scheme not in EXTRAS:
-        raise _refused(text, "is no URL that tfrun can use", where)
+        raise _refused(text, "is not a URL that tfrun can use", where)
     if not all(parts) or {"?", "#"} & set(rest) or {".", ".."} & set(parts):
         raise _refused(text, "names no place in a bucket", where)
     return f"{scheme}://{'/'.join(parts)}"

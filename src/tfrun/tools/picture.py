@@ -35,7 +35,7 @@ def drawn(path: Path, draw: Callable[[Any], None]) -> str:
       UsageError: TFRUN-105 where the file cannot be written.
     """
     if not _can_draw():
-        return f"no picture was drawn, for want of matplotlib: {INSTALL}"
+        return f"no picture was drawn, because matplotlib is missing: {INSTALL}"
     # Not the windows of pyplot: this may be a machine without a screen.
     figure: Any = importlib.import_module("matplotlib.figure").Figure(figsize=(7, 4.5))
     draw(figure)

@@ -157,7 +157,7 @@ def scaled_lr(
     if rule not in RULES:
         raise _invalid(f"{rule!r} is no rule", " or ".join(f'"{name}"' for name in RULES))
     if not (math.isfinite(base) and base > 0):
-        raise _invalid(f"base={base!r} is no learning rate", "a number above 0")
+        raise _invalid(f"base={base!r} is not a learning rate", "a number above 0")
     for name, value in (("base_batch", base_batch), ("batch", batch)):
         if value is not None and value < 1:
             raise _invalid(f"{name}={value!r} is no batch size", "a whole number from 1")

@@ -36,8 +36,8 @@ class TrainState:
     Args:
       model: a built Keras model, or a list or dictionary of all that the loop changes.
       optimizer: a Keras optimizer, likewise.
-      metrics: Keras metrics that count on over steps. Update them before the optimizer: what a
-        worker that dies has counted after its last update is lost.
+      metrics: Keras metrics that add up over several steps. Update them before the optimizer:
+        what a worker has added after its last update is lost when it dies.
       **objects: objects of the script's own with `get_state()`, which returns plain data and
         arrays, and `set_state(state)`. With any, each step keeps a copy of all variables.
 
@@ -99,13 +99,19 @@ class TrainState:
         Args:
           dataset: a `tfrun.Dataset`, a `tf.data.Dataset`, or one that the strategy has
             distributed. Each iteration over it is an epoch.
-          epochs: at which number of done epochs to end, those before this call included.
+          epochs: number of epochs in all, including those that were done before this call.
 
         Yields:
           What iterating over `strategy.experimental_distribute_dataset(dataset)` does.
 
         Raises:
           UsageError: TFRUN-508 where the state is closed, TFRUN-107 with --scale-batch.
+
+        Example:
+            ```python
+            for batch in state.steps(dataset, epochs=3):
+                train_step(batch)
+            ```
         """
         self._check_open()
         scaled_rate.check_elsewhere("TrainState.steps")
@@ -169,6 +175,13 @@ class TrainState:
         Raises:
           UsageError: TFRUN-508 inside `steps`, which counts for itself; or where the state is
             closed, or was done in an earlier run of the script.
+
+        Example:
+            ```python
+            while state.step < 1000:
+                train_step(batch_at(state.step))
+                state.commit()
+            ```
         """
         self._check_open()
         if self._in_step:
@@ -187,10 +200,16 @@ class TrainState:
     # --- its end -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """The training is over: a run of the script after this one passes it by.
+        """Says that the training is over: when the script runs again, it is not repeated.
 
         Also called by the end of a `with` block or of the script, and when the script's next
         training begins. Does nothing the second time.
+
+        Example:
+            ```python
+            state.close()
+            model.save("model.keras")
+            ```
         """
         if self._is_closed:
             return

@@ -52,7 +52,7 @@ def strategy(
     """
     if kind != "auto" and kind not in _KINDS:
         expected = ", ".join(("auto", *_KINDS))
-        raise TfrunError("TFRUN-501", f"{kind!r} is no kind of strategy", expected=expected)
+        raise TfrunError("TFRUN-501", f"{kind!r} is not a kind of strategy", expected=expected)
     cluster = parse_tf_config(os.environ.get("TF_CONFIG") or "{}").cluster
     if world().role == "evaluator":  # alone, whatever the others train with
         cluster = ClusterSpec()

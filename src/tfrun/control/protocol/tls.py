@@ -49,7 +49,8 @@ class Certificate:
         except (OSError, ValueError) as error:
             raise UsageError(
                 "TFRUN-105",
-                f"{self.cert!r:.200} and {self.key!r:.200} are no certificate and its key: {error}",
+                f"{self.cert!r:.200} and {self.key!r:.200} are not a certificate and its key: "
+                f"{error}",
                 where="--tls-cert, --tls-key",
                 expected="two files in PEM, the key without a password",
             ) from None

@@ -199,6 +199,7 @@ def told(names: Sequence[str], call: str, where: str) -> str:
     place = f" ({where})" if where else ""
     return (
         f"{' and '.join(names)} of {call}{place} {verb} not the same on all workers, and each "
-        "takes its rows of each batch of its own: some rows are used twice and others never; seed "
-        "what makes or shuffles the data, as np.random.default_rng(0), and divide nothing by rank"
+        "takes its rows of each batch from its own data: some rows are used twice and others "
+        "never; seed whatever makes or shuffles the data, as in np.random.default_rng(0), and do "
+        "not divide it by rank"
     )

@@ -171,7 +171,7 @@ def read(run_dir: str | Path) -> Contents:
     for path in paths:
         match = _NAME.fullmatch(path.name)
         if match is None:
-            raise errors.bad_ledger(str(path), 0, "it is no file of a ledger")
+            raise errors.bad_ledger(str(path), 0, "it is not a file of a ledger")
         job, round_, rank = map(int, match.groups())
         rounds.setdefault((job, round_), {})[rank] = _read_file(path)
     notes, lacking, left_out = dict[str, None](), [], dict[int, set[int]]()
@@ -229,7 +229,7 @@ def _read_file(path: Path) -> _File:
             except (ValueError, RecursionError):
                 is_one = False
             if not is_one:
-                raise errors.bad_ledger(str(path), place, "this is no line of a ledger")
+                raise errors.bad_ledger(str(path), place, "this is not a line of a ledger")
         place += len(line)
     return made
 

@@ -96,7 +96,8 @@ def where(
     done, skip = divmod(seen, now.batch)
     if skip and not now.exact:
         text = (
-            f"{seen:,} samples of the epoch are done, no whole number of batches of {now.batch:,}"
+            f"{seen:,} samples of the epoch are done, which is not a whole number of batches of "
+            f"{now.batch:,}"
         )
         return ResumePoint(done, doubt=text)
     return ResumePoint(done, skip)

@@ -33,6 +33,11 @@ class Position:
           count: steps from the beginning.
           steps_per_epoch: global batches in an epoch.
           skip: samples of the next global batch that are done as well.
+
+        Example:
+            ```python
+            data.position = tfrun.Position.of(1203, data.steps_per_epoch)
+            ```
         """
         epoch, step = divmod(count, steps_per_epoch)
         return cls(epoch=epoch, step=step, skip=skip)
@@ -42,6 +47,11 @@ class Position:
 
         Args:
           steps_per_epoch: global batches in an epoch.
+
+        Example:
+            ```python
+            done = data.position.count(data.steps_per_epoch)
+            ```
         """
         return self.epoch * steps_per_epoch + self.step
 

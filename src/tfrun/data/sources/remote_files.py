@@ -1,4 +1,4 @@
-"""Copies files from an object storage to this machine's disk, once for all of its workers.
+"""Copies files from object storage to this machine's disk, once for all of its workers.
 
 Any sample may be the next one, and where a record begins is only known when the file has been
 read: so a file is read once, whole, and not in thousands of small requests. The copies lie in the

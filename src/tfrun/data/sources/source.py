@@ -62,7 +62,7 @@ class ArraySource:
         if not self.arrays:
             raise errors.empty(where)
         if any(array.ndim == 0 for array in self.arrays):
-            raise errors.bad_argument("a single number is no array of samples", where, "arrays")
+            raise errors.bad_argument("a single number is not an array of samples", where, "arrays")
         lengths = {str(i): len(array) for i, array in enumerate(self.arrays)}
         if len(set(lengths.values())) > 1:
             raise errors.different_lengths(lengths, where)

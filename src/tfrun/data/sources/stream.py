@@ -90,7 +90,7 @@ def _count(dataset: tf.data.Dataset) -> int:
     cardinality = int(dataset.cardinality())
     if cardinality == tf.data.INFINITE_CARDINALITY:
         raise errors.bad_argument(
-            "the pipeline repeats for ever", _WHERE, "one epoch", "Leave out `.repeat()`"
+            "the pipeline repeats forever", _WHERE, "one epoch", "Leave out `.repeat()`"
         )
     if cardinality >= 0:
         return cardinality

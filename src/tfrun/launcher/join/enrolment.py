@@ -79,7 +79,7 @@ class Enrolment:
             case messages.CannotRun(agent=agent, reason=reason) if agent in self.known:
                 self.whereabouts.waiting[agent] = reason[:500]
                 return messages.Shutdown()
-        return _refuse("TFRUN-302", "this is no message of a machine that is to join")
+        return _refuse("TFRUN-302", "this is not a message of a machine that wants to join")
 
     def _enrol(self, message: messages.Enrol, remote: str) -> wire.Message:
         if message.version != __version__:

@@ -50,5 +50,5 @@ def _passing(error: BaseException, cause: BaseException) -> str:
         case aiohttp.ServerDisconnectedError() | ConnectionResetError():
             return "it accepts the connection and closes it; with TLS it needs --tls-ca"
         case aiohttp.ClientResponseError(status=status):
-            return f"what listens there is no tfrun serve (HTTP {status})"
+            return f"what listens there is not tfrun serve (HTTP {status})"
     return why_not_reached(cause) or f"{type(error).__name__}: {error}"[:200]

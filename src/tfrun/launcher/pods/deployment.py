@@ -93,7 +93,9 @@ class Deployment:
             what = f"{self.directory!r:.80} does not say where in the image"
             raise _refuse(what, "--workdir", "a path that begins with /")
         if self.cpu and not _CPU.fullmatch(self.cpu):
-            raise _refuse(f"{self.cpu!r:.80} is no number of cores", "--cpu", "such as 4 or 500m")
+            raise _refuse(
+                f"{self.cpu!r:.80} is not a number of cores", "--cpu", "such as 4 or 500m"
+            )
         sizes = {"--memory": self.memory, "--shm": self.shm, "--storage": self.storage}
         for option, size in sizes.items():
             if size and not _SIZE.fullmatch(size):

@@ -172,10 +172,10 @@ def notice(path: str, size: int, *, of_chief: bool = True) -> str:
       size: how many workers the job has.
       of_chief: the chief is one of them.
     """
-    whose = "the chief's" if of_chief else "that of the last"
+    whose = "the chief's" if of_chief else "the last one"
     return (
-        f"{path} is written by several of the {size} workers, each a whole file: {whose} "
-        "stands; a file of each worker's needs its rank in the name (tfrun.world().rank)"
+        f"{path} is written by several of the {size} workers, and each writes a whole file: "
+        f"{whose} is kept; for one file per worker, put the rank in its name (tfrun.world().rank)"
     )
 
 
@@ -183,6 +183,6 @@ def doubt(path: str, size: int) -> str:
     """The warning about a file that several workers append to."""
     return (
         f"several of the {size} workers append to {path}: it gets each line once from each of "
-        'them; open it with "w" first, or append only if tfrun.world().is_chief, or to a file of '
-        "each rank's"
+        'them; open it with "w" first, or append only if tfrun.world().is_chief, or to one file '
+        "per rank"
     )

@@ -212,7 +212,7 @@ def narrow(where: str, mtu: int) -> Finding:
     `mtu` is the largest that arrive, in bytes.
     """
     what = f"packets of more than {mtu} bytes are lost on the way, and nobody says so"
-    why = "connections are made, and stand still for ever with the first large packet"
+    why = "connections are made, and hang forever at the first large packet"
     fix = (
         f"Give the interfaces on both sides an MTU of {mtu} (ip link set dev NAME mtu {mtu}), "
         "or repair what lies between: a switch, tunnel or VPN with a smaller MTU, or a firewall "

@@ -112,7 +112,7 @@ def _where(run: Comparison) -> str:
     shown = [f"{name_of(d)} by {d.far:.1e}" for d in run.parting.differences[:SHOWN]]
     more = len(run.parting.differences) - len(shown)
     rest = f" and {more} more" if more else ""
-    return f"part at step {run.parting.step}: {', '.join(shown)}{rest}"
+    return f"diverge at step {run.parting.step}: {', '.join(shown)}{rest}"
 
 
 def advice(comparison: Comparison, *, has_random_layers: bool) -> str:

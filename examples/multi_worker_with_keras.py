@@ -1,6 +1,6 @@
-"""The multi-worker tutorial of TensorFlow: a script that knows nothing of tfrun.
+"""TensorFlow's tutorial "Multi-worker training with Keras": a script that knows nothing of tfrun.
 
-    tfrun -n 2 examples/tutorial_multi_worker.py
+    tfrun -n 2 examples/multi_worker_with_keras.py
 
 With Keras 3 and a TF_CONFIG written by hand this script fails on its first step
 (https://github.com/keras-team/keras/issues/20585); under tfrun it runs as it stands.
