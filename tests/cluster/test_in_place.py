@@ -42,7 +42,7 @@ def of(events: list[dict], kind: str) -> list[dict]:
 
 def check(jobs, workers: int, victim: int, step: int, *replicas: object, at: str = "ends") -> None:
     wanted = undisturbed(*replicas)
-    options = (*replicas, "--fresh", "--ledger")
+    options = (*replicas, "--in-place", "--fresh", "--ledger")
     bits, events, begun = trained(jobs, workers, victim, step, *options, at=at)
     assert bits == wanted
     # At the end of an epoch others may be further.
@@ -58,10 +58,7 @@ def check(jobs, workers: int, victim: int, step: int, *replicas: object, at: str
 @pytest.mark.parametrize(
     ("victim", "step", "replicas"),
     [
-        pytest.param(
-            *(1, 6, ("--replicas", 4, "--in-place")),
-            id="the second of two, in an epoch, is asked for",
-        ),
+        pytest.param(1, 6, ("--replicas", 4), id="the second of two, in an epoch"),
         pytest.param(0, 8, (), id="the chief, where validation comes"),
     ],
 )
@@ -136,7 +133,7 @@ def test_a_step_in_which_another_one_dies_is_computed_once(jobs, victim, sums, m
     wanted, alone = whole(sums)
     assert alone == "1 1"
     # In the midst of the forward pass: statistics and seeds of some layers had changed.
-    assert cut(jobs, victim, sums, "--fresh") == (wanted, made)
+    assert cut(jobs, victim, sums, "--in-place", "--fresh") == (wanted, made)
     lines = (jobs.directory / "run/events.jsonl").read_text().splitlines()
     (recovered,) = of([json.loads(line) for line in lines], "recovered")
     assert recovered["in_place"] and not recovered["lost_steps"]
@@ -160,7 +157,8 @@ def test_what_staying_would_cost_is_kept_instead(jobs, kinds):
 
     def bits(*options: object) -> list[str]:
         given = ("-n", 2, *OPTIONS, "--overlap", "on", "--fresh", *options)
-        job = jobs.run(*given, SCRIPTS / "one_for_good.py", kinds)
+        auto = {} if options else {"TFRUN_IN_PLACE": "auto"}
+        job = jobs.run(*given, SCRIPTS / "one_for_good.py", kinds, env=auto)
         assert job.returncode == 0, job.stderr[-3000:]
         return re.findall(r"BITS (.*)", job.stdout)
 

@@ -19,6 +19,7 @@ from tfrun.cli.params import (
     SCRIPT_ARGUMENTS,
     SECONDS,
     Number,
+    Switch,
     context,
 )
 from tfrun.job.errors import TfrunError
@@ -216,8 +217,9 @@ class _Command(click.Command):
 )
 @click.option(
     "--in-place/--no-in-place",
+    type=Switch(),
     default=None,
-    help="When a worker dies, the others go on in their processes.  [default: where they can]",
+    help="When a worker dies, the others go on in their processes, at once.",
 )
 @click.option(
     "--communication",

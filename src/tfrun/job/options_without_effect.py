@@ -142,7 +142,7 @@ def _without_effect(
             yield "spares", why, "Leave out one of them"
     elif job.spares:
         why = "it joins workers that go on in their processes, and these all start again"
-        yield "spares", why, "Leave out --spares, or --no-in-place"
+        yield "spares", why, "Leave out --spares, or add --in-place"
     if job.balance == "auto" and most == 1:
         yield "balance", "one worker holds all replicas", "Leave out --balance, or add -n"
     elif job.balance == "auto" and (job.replicas or by_default(as_asked)) <= least:

@@ -58,15 +58,22 @@ def of_call(strategy: Any, what: str) -> Whom:
     return found or "workers"
 
 
-def see_who_divides(strategy: Any, dataset: Any) -> None:
+def see_who_divides(strategy: Any, dataset: Any, together: bool) -> None:
     """Looks whether the workers divide each batch of some data, before it is distributed.
 
     Where TensorFlow gives each worker files of its own, or the script has distributed the data
     itself, nobody else could go on with what one worker has read.
+
+    Args:
+      strategy: that of the model.
+      dataset: what it is given.
+      together: several steps are one call, which reads their batches itself.
     """
     if not may_stay() or not _shares(strategy):
         return
-    if isinstance(dataset, tf.distribute.DistributedDataset):
+    if together:
+        take_one_for_good("it makes several steps in one call")
+    elif isinstance(dataset, tf.distribute.DistributedDataset):
         take_one_for_good("the script has distributed its data itself")
     elif isinstance(dataset, tf.data.Dataset):
         has_files = not getattr(strategy, "is_adopted", False) and _may_have_files(dataset)

@@ -60,6 +60,7 @@ class FeedEpochIterator(EpochsInSequence):
         is_again = repeatable.note_assigned(dataset)
         if is_again and self._training and kwargs.get("steps_per_epoch"):
             repeatable.tell_of_reading_ahead()
+        together = self._pace is not None or (kwargs.get("steps_per_execution") or 1) > 1
         if self._pace is not None:
             kwargs["steps_per_execution"] = 1  # they are put together here
         self._given = dataset
@@ -76,7 +77,7 @@ class FeedEpochIterator(EpochsInSequence):
                     super()._interrupted_warning()
                     kwargs["steps_per_epoch"] = None  # as Keras: an epoch ends with its data
         anew = isinstance(dataset, Dataset)
-        division.see_who_divides(distribute_strategy, dataset)
+        division.see_who_divides(distribute_strategy, dataset, together)
         self._per_step = division.per_step(distribute_strategy, among, anew=anew)
         self._reads_all = division.reads_all(distribute_strategy, among) and not anew
         if isinstance(dataset, Dataset):
