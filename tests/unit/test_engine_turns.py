@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tfrun.collective.collective import Collective
 from tfrun.collective.errors import Disagreement, PeerGone
 from tfrun.collective.summation_order import maximal_nodes
 from tfrun.data.global_random import Drawn
-from tfrun.engine import script_state
+from tfrun.engine import host_collective_ops, script_state
 from tfrun.engine.calls_in_turn import CallsInTurn
 from tfrun.engine.host_collective_ops import Sum
 from tfrun.engine.turns import Turns
@@ -32,14 +33,16 @@ def test_each_replica_has_its_own_number_and_assigns_for_itself(calls):
     @tf.function
     def step(values):
         traces.append(1)
-        number = turns.number()
+        value = values.get_next()
+        with tf.control_dependencies([value]):  # as a step's batch: each reads in its turn
+            number = turns.number()
         own.assign_add(number)  # what the others assign is not seen here
         (sums,) = calls.all_reduce(Sum(tensors=[own.read_value()]))
         (mean,) = calls.update(
             Sum(tensors=[tf.ones([], tf.int32), sums]), [1], lambda all: weight.assign_add(all[0])
         )
         own.assign(mean // turns.total)
-        return number, own.read_value(), values.get_next()
+        return number, own.read_value(), value
 
     count = turns.total
     numbers = iter(tf.data.Dataset.range(100))
@@ -73,6 +76,38 @@ def test_all_end_where_one_fails_and_the_next_step_runs(calls):
     fails.assign(-1)
     turns.run(step, given)
     assert float(weight) == turns.total
+
+
+def test_each_sum_begins_when_the_last_replica_has_handed_in(each_by_itself):
+    """In a thread of its own, while the step goes on; and what a step leaves is in no other one."""
+    members = Collective(0, {}, 1)
+    members.hold([range(3)])
+    calls = CallsInTurn(members, Turns(range(3), 3, 1), overlaps=True)
+    turns, weight, sums = calls.turns, tf.Variable([0.0, 0.0]), members.all_reduce_parts
+    summed, fails = [], tf.Variable(1)
+
+    def notes(parts, *args, **more):
+        summed.append((threading.current_thread().name, float(parts[0][0])))
+        return sums(parts, *args, **more)
+
+    members.all_reduce_parts = notes  # type: ignore[method-assign]
+
+    @tf.function(autograph=False)
+    def step(value):
+        mine = value * tf.cast(1 + turns.number(), tf.float32)
+        check = tf.debugging.Assert(turns.number() != fails, ["this one fails"])
+        with tf.control_dependencies([check]):
+            late = 2 * mine
+        calls.update(Sum(tensors=[late, mine]), [], lambda all: weight.assign_add(tf.stack(all)))
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="this one fails"):
+        turns.run(step, [tf.constant(5.0)] * 3)
+    assert not summed  # some have handed in, and not all
+    fails.assign(-1)
+    for times in (1, 2):
+        turns.run(step, [tf.constant(10.0)] * 3)
+        np.testing.assert_array_equal(weight.numpy(), [120.0 * times, 60.0 * times])
+        assert summed == [("tfrun-collective", 60.0), ("tfrun-collective", 120.0)] * times
 
 
 @pytest.mark.parametrize("fails", [0, 1, 3])
@@ -111,18 +146,27 @@ def test_what_a_cut_off_step_has_handed_in_is_in_no_other_one(first, then, fails
     assert gathered == [10.0 + n for n in range(then)]
 
 
+@pytest.fixture
+def each_by_itself(monkeypatch) -> None:
+    """Where sums begin early, each tensor is summed by itself, the last one first."""
+    packs = lambda sizes: [[i] for i in reversed(range(len(sizes)))]  # noqa: E731
+    monkeypatch.setattr(host_collective_ops, "packs_of", packs)
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["together", "early"])
 @pytest.mark.parametrize("gone", [1, 2], ids=["once", "twice"])
 @pytest.mark.parametrize("own", [[0], [1], [2], [0, 1], [1, 2], [0, 1, 2]], ids=str)
-def test_a_step_whose_peers_are_gone_goes_on_with_what_it_has_computed(own, gone):
+def test_a_step_whose_peers_are_gone_goes_on_with_what_it_has_computed(
+    own, gone, early, each_by_itself
+):
     total, members = 3, Collective(0, {}, 1)
     members.hold([range(total)])
-    calls = CallsInTurn(members, Turns(own, total, 1, total))
+    calls = CallsInTurn(members, Turns(own, total, 1, total), overlaps=early)
     turns, weight, counted = calls.turns, tf.Variable(0.0), tf.Variable(0)
     sums, computed, left = members.all_reduce_parts, [], [gone]
 
     def fails_first(*args, **more):
         if left[0]:
-            left[0] -= 1
             raise PeerGone(1, "gone")
         return sums(*args, **more)
 
@@ -136,12 +180,17 @@ def test_a_step_whose_peers_are_gone_goes_on_with_what_it_has_computed(own, gone
         )
         with tf.control_dependencies([told, counted.assign_add(1 + number)]):
             mine = tf.identity(mine)
-        calls.update(Sum(tensors=[mine]), [], lambda found: weight.assign_add(found[0]))
+        calls.update(
+            Sum(tensors=[mine, 10 * mine]),
+            [],
+            lambda found: weight.assign_add(tf.where(found[1] == 10 * found[0], found[0], -1.0)),
+        )
         (again,) = calls.all_reduce(Sum(tensors=[tf.ones([])]))
         return number, again
 
     def go_on():
         assert turns.are_taken
+        left[0] -= 1
         making = list(turns.held)
         now = (
             range(total) if not left[0] else range(min(2, min(own)), total) if 0 not in own else own
