@@ -15,7 +15,7 @@ from keras.src.backend.common import global_state
 from tensorflow.python.distribute import distribute_lib
 
 import tfrun
-from tfrun.data import dataset
+from tfrun.data import training_place
 from tfrun.data.keras import arrays, division
 from tfrun.data.keras.feed import FeedEpochIterator
 from tfrun.data.keras.fit_plan import FitPlan, Resume
@@ -55,7 +55,7 @@ def worker(monkeypatch: pytest.MonkeyPatch, work_under) -> Callable[..., Reading
         monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": hosts}, "task": task}))
         work_under(replicas=replicas, **stated)
         # As in a worker, which has made as many datasets as any other.
-        for room in (arrays, dataset):
+        for room in (arrays, training_place):
             monkeypatch.setattr(room, "_numbers", itertools.count())
         keras.utils.set_random_seed(1)
         return Reading()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tfrun.job.settings import ROUND, settings
 
 _place: Mapping[str, str] | None = None  # of a process that has moved to another round
-_asked_by = ""  # how the script has asked for this worker's place
+_asked_by = ""  # how the script has asked for this worker's place, where it does not stay for that
 _one_for_good = ""  # why this worker computes one replica, and starts again when another one dies
 
 
@@ -136,13 +136,13 @@ def take_one_for_good(why: str) -> bool:
 def note_asked(how: str) -> None:
     """Notes that the script has asked for its place, and may go by an answer that grows old."""
     global _asked_by
-    _asked_by = _asked_by or how
+    if not _asked_by and settings().in_place == "auto":
+        _asked_by = f"the script has asked for its place: {how}"
 
 
 def why_not_stay() -> str:
     """Why this worker does not stay, as far as nobody has asked that it does; "" where it can."""
-    asked = _asked_by and settings().in_place == "auto"
-    return _one_for_good or (f"the script has asked for its place: {_asked_by}" if asked else "")
+    return _one_for_good or _asked_by
 
 
 def one_for_good() -> str:
