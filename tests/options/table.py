@@ -188,9 +188,6 @@ ELSEWHERE = {
 }
 
 
-STAYS, STARTS_AGAIN = ("in_place", "spares"), ("steps_per_execution", "compress")
-
-
 def refused(mode: str, chosen: Mapping[str, str]) -> bool:
     """Whether these options contradict each other, or one would have no effect."""
     workers = chosen.get("workers", "1")
@@ -207,7 +204,6 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
     in_turn = (":" in workers and several) or (
         bool({"replicas", "in_place"} & set(chosen)) and not by_ring
     )
-    stays, costs = (bool(set(names) & set(chosen)) for names in (STAYS, STARTS_AGAIN))
     evaluates = mode == "evaluator" or "evaluator" in chosen
     return (
         ("rejoin_timeout" in chosen and ":" not in workers)
@@ -218,10 +214,10 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
         or ("replicas" in chosen and by_ring and workers != "2")
         or ("balance" in chosen and workers != "1:2")
         or ("balance" in chosen and "replicas" not in chosen and not several)
-        or (stays and (mode == "servers" or workers == "1" or by_ring))
-        or (stays and ("strategy" in chosen or chosen.get("max_restarts") == "0"))
-        or (stays and "balance" in chosen)
-        or ("spares" in chosen and "in_place" not in chosen and costs)
+        or ("spares" in chosen and "in_place" not in chosen)
+        or ("in_place" in chosen and (mode == "servers" or workers == "1" or by_ring))
+        or ("in_place" in chosen and ("strategy" in chosen or chosen.get("max_restarts") == "0"))
+        or ("in_place" in chosen and "balance" in chosen)
         or (in_turn and "steps_per_execution" in chosen)
         or (mode == "servers" and "steps_per_execution" in chosen)
         or (mode == "servers" and "deterministic" in chosen and workers != "1")
