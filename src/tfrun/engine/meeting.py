@@ -75,7 +75,7 @@ class Meeting:
                 f"replicas of one worker differ: one is at {where}, one at {self._where}"
             )
         self._where = where
-        if others <= {Doing.WAITS}:
+        if self.is_last(replica):
             self._doing = [Doing.MAY_GO_ON] * len(self._doing)
             self._doing[replica] = Doing.COMPUTES
             return True

@@ -122,10 +122,10 @@ class StayingSession(Session[FitKeeper]):
         leave_round.can_stay(can=self._strategy is not None and may_stay())
 
     def why_not_stay(self) -> str:
-        if self._strategy is None or not may_stay():
-            return why_not_stay() or "the job does not have its workers stay"
         if why := why_not_stay():
             return why
+        if self._strategy is None or not may_stay():
+            return "the job does not have its workers stay"
         if host_collective.current() is None:
             return "its workers use TensorFlow's collectives"
         return self._reads.why_not_again

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from types import FrameType
 
 from tfrun.job.settings import ROUND
 from tfrun.job.world import note_asked
+from tfrun.process.files.callers import Caller, of_file
 
 NAMES = {"TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", ROUND}
 _READ_FOR_OTHERS = ("os", "_collections_abc", "collections", "tensorflow")
-_ITS_OWN = ("tfrun", "keras")
-_PYTHON = f"{Path(os.__file__).parent}{os.sep}"
-_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 class _Watched(os._Environ):
@@ -39,8 +36,6 @@ def _is_by_script(frame: FrameType | None) -> bool:
         if package == "os" and frame.f_code.co_name == "copy":  # for another process
             return False
         if package not in _READ_FOR_OTHERS:
-            file = frame.f_code.co_filename
-            is_library = file.startswith(_PYTHON) or any(part in file for part in _INSTALLED)
-            return package not in _ITS_OWN and not is_library
+            return of_file(frame.f_code.co_filename) is Caller.SCRIPT
         frame = frame.f_back
     return False
