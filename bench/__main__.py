@@ -9,6 +9,8 @@ import data_memory
 import executions
 import in_place
 import limits
+import models
+import networks
 import overhead
 import page
 import parameter_server
@@ -24,7 +26,7 @@ import watching
 
 for benchmark in (
     *(command_line, agents, page, start, limits, all_reduce, seed_cnn, executions, balance),
-    *(overhead, peers, data, data_memory),
+    *(overhead, peers, models, networks, data, data_memory),
     *(recovery, in_place, random_kills, recovery_cost, watching, parameter_server),
 ):
     benchmark.main()

@@ -13,11 +13,13 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 RESULTS = HERE / "results"
-DEADLINE = 300
+DEADLINE = 600
 INSTALL_SECONDS = 900
 
 
@@ -89,7 +91,7 @@ def by_hand(
 def alone(script: str, *args: str, python: str, **environment: str) -> list[float]:
     """Runs one process that starts its workers itself; returns the numbers that rank 0 wrote."""
     with tempfile.TemporaryDirectory() as directory:
-        shared = {**_environment(), **environment, "BENCH_OUT": f"{directory}/out"}
+        shared = {**_environment(), **environment, "BENCH_OUT": f"{directory}/out", **_now()}
         command = [python, *(["-m"] if script.startswith("torch.") else []), script, *args]
         _check([subprocess.Popen(command, env=shared, stdout=subprocess.PIPE, stderr=-1)])
         return json.loads(Path(directory, "out").read_text())
@@ -179,17 +181,26 @@ def compare_what_runs(
     contenders: Mapping[str, Callable[[], Sequence[float]]], repeats: int
 ) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
     """As `compare`; who cannot be installed or fails is left out, with the reason."""
-    samples: dict[str, list[float]] = {}
+    found, not_run = those_that_run(contenders, repeats)
+    samples = {name: [statistics.median(run) for run in runs] for name, runs in found.items()}
+    return {name: numbers(values) for name, values in samples.items()}, not_run
+
+
+def those_that_run(
+    contenders: Mapping[str, Callable[[], T]], repeats: int
+) -> tuple[dict[str, list[T]], dict[str, str]]:
+    """Runs all by turns; returns what each gave, and why others cannot be installed or fail."""
+    found: dict[str, list[T]] = {}
     not_run: dict[str, str] = {}
     for _ in range(repeats):
         for name, run in contenders.items():
             if name in not_run:
                 continue
             try:
-                samples.setdefault(name, []).append(statistics.median(run()))
+                found.setdefault(name, []).append(run())
             except (CannotInstall, DidNotRun) as error:
                 not_run[name] = str(error)
-    return {n: numbers(v) for n, v in samples.items() if n not in not_run}, not_run
+    return {name: runs for name, runs in found.items() if name not in not_run}, not_run
 
 
 def numbers(values: Sequence[float]) -> dict[str, float]:
@@ -239,6 +250,7 @@ def record(
         "cpu": _cpu(),
         "python": platform.python_version(),
         "tensorflow": _tensorflow(),
+        "tcp": _congestion_control(),
         "date": time.strftime("%Y-%m-%d"),
     }
     everything[name] = {
@@ -296,6 +308,11 @@ def _tensorflow() -> str:
         except PackageNotFoundError:
             continue
     raise SystemExit("TensorFlow is not installed")
+
+
+def _congestion_control() -> str:
+    path = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    return path.read_text().strip() if path.exists() else ""
 
 
 def _cpu() -> str:

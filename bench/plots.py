@@ -12,6 +12,9 @@ TITLES = (
     "seed CNN against its peers",
     "transformer against its peers",
     "two-tower recommender against its peers",
+    "ResNet50, 96x96",
+    "encoder of 109 million weights",
+    "decoder of 34 million weights",
 )
 OURS, OTHERS = "tab:blue", "tab:gray"
 

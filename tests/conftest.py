@@ -27,6 +27,9 @@ from tfrun.job.settings import WorkerSettings, settings
 # What a person's own machine has measured is not for the jobs of tests, nor theirs for it.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="tfrun-test-cache-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+# What scripts write into temporary folders, and what TensorFlow writes there in workers that die.
+os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="tfrun-test-")
+atexit.register(shutil.rmtree, os.environ["TMPDIR"], ignore_errors=True)
 # Of what the imports of all tests make nothing is garbage: see pytest_collection_finish.
 gc.disable()
 # How long an example takes says how busy the machine is.

@@ -6,9 +6,9 @@ Legacy Keras makes the model and its gradients' update; there are no callbacks a
 """
 
 import sys
-import time
 
 import pinned
+import quantities
 import tensorflow as tf
 import tf_keras as keras
 import workloads
@@ -36,11 +36,7 @@ def step(inputs, labels):
     strategy.run(replica, args=(inputs, labels))
 
 
-times = []
-for _ in range(EPOCHS):
-    start = time.perf_counter()
-    for _ in range(STEPS[name]):
-        step(*next(batches))
-    model.optimizer.iterations.numpy()
-    times.append((time.perf_counter() - start) / STEPS[name] * 1000)
+times = quantities.epochs(
+    lambda: step(*next(batches)), STEPS[name], EPOCHS, model.optimizer.iterations.numpy
+)
 pinned.write(times[1:])

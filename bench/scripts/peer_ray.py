@@ -28,7 +28,7 @@ def train(settings: dict) -> None:
 
 name, workers = sys.argv[1], int(sys.argv[2])
 ray.init(num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False)
-passed = {key: os.environ[key] for key in ("BENCH_OUT", "TF_CPP_MIN_LOG_LEVEL")}
+passed = {k: v for k, v in os.environ.items() if k.startswith(("BENCH_", "TF_CPP_"))}
 TensorflowTrainer(
     train,
     train_loop_config={"name": name, "here": str(HERE), "environment": passed},

@@ -5,18 +5,20 @@
 WORKLOAD may be "all-reduce": 100 MB in 160 parameters whose gradients cost next to nothing.
 """
 
+import os
 import sys
 import time
 
 import numpy as np
 import pinned
+import quantities
 import torch
 import torch.distributed as dist
 import workloads
 from torch import nn
 from workloads import EPOCHS, PER_WORKER, STEPS
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ.get("BENCH_THREADS", "1")))
 dist.init_process_group("gloo")
 rank, workers = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(7)
@@ -41,19 +43,18 @@ def train(name: str) -> list[float]:
 
     made, loss = workloads_torch.model(name)
     model = nn.parallel.DistributedDataParallel(made) if workers > 1 else made
-    optimizer = torch.optim.SGD(model.parameters(), workloads.RATE)
+    optimizer = workloads_torch.optimizer(name, model.parameters())
     inputs, labels = workloads.samples(name)
     order, batch = np.random.default_rng(1), PER_WORKER[name]
 
-    def epoch() -> None:
-        for _ in range(STEPS[name]):
-            rows = order.integers(0, len(labels), batch * workers)[rank * batch :][:batch]
-            x, y = workloads_torch.batch(name, inputs, labels, rows)
-            optimizer.zero_grad()
-            loss(model(x), y).backward()
-            optimizer.step()
+    def step() -> None:
+        rows = order.integers(0, len(labels), batch * workers)[rank * batch :][:batch]
+        x, y = workloads_torch.batch(name, inputs, labels, rows)
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
 
-    return [_timed(epoch) / STEPS[name] for _ in range(EPOCHS)][1:]
+    return quantities.epochs(step, STEPS[name], EPOCHS)[1:]
 
 
 def _timed(work) -> float:

@@ -10,7 +10,7 @@ from forked_workers import largest_difference
 from workers import results_of
 
 TIMEOUT = 120
-NO_EFFECT = "no effect of communication_options: "
+NO_EFFECT = "communication_options has no effect: "
 
 
 def workers(n: int, kind: str, way: str) -> list[dict]:

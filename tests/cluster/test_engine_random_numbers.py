@@ -81,10 +81,10 @@ def test_seed_generators_hold_the_same_on_all_workers(workers: int) -> None:
 
 
 TOLD = {
-    "Stateless": "by a seed that the script states",
-    "Number": "by a seed that the script states",
-    "Numpy": "in Python that it calls",
-    "Python": "in Python that it calls",
+    "Stateless": "from a seed that the script states",
+    "Number": "from a seed that the script states",
+    "Numpy": "by calling Python code",
+    "Python": "by calling Python code",
 }
 
 

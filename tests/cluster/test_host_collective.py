@@ -42,7 +42,8 @@ def test_a_step_of_workers_that_may_stay_costs_as_much(tmp_path: Path) -> None:
 @pytest.mark.timeout(120)
 def test_a_late_worker_is_waited_for_a_stopped_one_is_not(tmp_path: Path) -> None:
     shown = shown_by(
-        [TFRUN, "-n", "2", "--run-dir", str(tmp_path), str(SCRIPTS / "host_waits.py")],
+        [TFRUN, "-n", "2", "--no-in-place", "--run-dir", str(tmp_path)]
+        + [str(SCRIPTS / "host_waits.py")],
         {"TFRUN_COMMUNICATION": "host"},
         timeout=100,
     )

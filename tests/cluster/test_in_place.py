@@ -42,7 +42,7 @@ def of(events: list[dict], kind: str) -> list[dict]:
 
 def check(jobs, workers: int, victim: int, step: int, *replicas: object, at: str = "ends") -> None:
     wanted = undisturbed(*replicas)
-    options = (*replicas, "--in-place", "--fresh", "--ledger")
+    options = (*replicas, "--in-place", "--fresh", "--ledger")  # its script has a place to ask for
     bits, events, begun = trained(jobs, workers, victim, step, *options, at=at)
     assert bits == wanted
     # At the end of an epoch others may be further.
@@ -105,7 +105,7 @@ def test_any_data_and_what_is_no_training(jobs):
 
 def cut(jobs: Jobs, victim: int, sums: bool, *options: object) -> tuple[str, str]:
     """The bits, and how often each layer of interest has been computed."""
-    given = ("-n", 2, "--replicas", 2, *OPTIONS, *options)
+    given = ("-n", 2, "--replicas", 2, "--in-place", *OPTIONS, *options)
     job = jobs.run(*given, SCRIPTS / "in_place_cut.py", victim, sums, timeout=SECONDS)
     assert job.returncode == 0, job.stderr[-3000:]
     (bits,), (found,) = (re.findall(rf"{name} (.*)", job.stdout) for name in ("BITS", "MADE"))
@@ -133,7 +133,7 @@ def test_a_step_in_which_another_one_dies_is_computed_once(jobs, victim, sums, m
     wanted, alone = whole(sums)
     assert alone == "1 1"
     # In the midst of the forward pass: statistics and seeds of some layers had changed.
-    assert cut(jobs, victim, sums, "--in-place", "--fresh") == (wanted, made)
+    assert cut(jobs, victim, sums, "--fresh") == (wanted, made)
     lines = (jobs.directory / "run/events.jsonl").read_text().splitlines()
     (recovered,) = of([json.loads(line) for line in lines], "recovered")
     assert recovered["in_place"] and not recovered["lost_steps"]
@@ -142,9 +142,12 @@ def test_a_step_in_which_another_one_dies_is_computed_once(jobs, victim, sums, m
 # Trainings, one after the other, of which the last one costs something where a worker may hold
 # several replicas, and the reason that is told.
 COSTS = {
-    "overlap,sparse,seeded op": "draws by an op of TensorFlow's that has its seed",
+    "overlap,sparse,seeded op": "by a TensorFlow op that holds its seed",
+    "critic": "by a TensorFlow op that holds its seed",
+    "makes": "makes variables that it assigns",
     "sparse,assigned": "assigns weights that an optimizer updates",
     "eager": "runs eagerly",
+    "eager functions": "runs eagerly",
     "own data": "reads files of its own, or all of the data",
     "several steps": "makes several steps in one call",
     "own loop": None,  # it is in no `fit`, and tells nothing
@@ -157,8 +160,7 @@ def test_what_staying_would_cost_is_kept_instead(jobs, kinds):
 
     def bits(*options: object) -> list[str]:
         given = ("-n", 2, *OPTIONS, "--overlap", "on", "--fresh", *options)
-        auto = {} if options else {"TFRUN_IN_PLACE": "auto"}
-        job = jobs.run(*given, SCRIPTS / "one_for_good.py", kinds, env=auto)
+        job = jobs.run(*given, SCRIPTS / "one_for_good.py", kinds)
         assert job.returncode == 0, job.stderr[-3000:]
         return re.findall(r"BITS (.*)", job.stdout)
 
@@ -171,3 +173,38 @@ def test_what_staying_would_cost_is_kept_instead(jobs, kinds):
     reports = [e["report"] for e in of(events, "worker_report")]
     told = [one["why"] for one in reports if one["kind"] == "can_stay" and not one["can"]]
     assert any(COSTS[kinds] in why for why in told) if COSTS[kinds] else not told, told
+
+
+def saved(jobs: Jobs, *args: object) -> tuple[str, list[dict]]:
+    """What is in the files of a script that saves between its trainings, and the events."""
+    script = SCRIPTS / "in_place_saves.py"
+    job = jobs.run("-n", 2, "--in-place", *OPTIONS, "--fresh", script, *args, timeout=SECONDS)
+    assert job.returncode == 0, job.stderr[-3000:]
+    lines = (jobs.directory / "run/events.jsonl").read_text().splitlines()
+    return "".join(re.findall(r"RES .*", job.stdout)), [json.loads(line) for line in lines]
+
+
+@pytest.mark.net
+@pytest.mark.timeout(2 * SECONDS)
+@pytest.mark.parametrize("where", ["first", "second"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_stays_saves_and_loads_with_who_has_joined(jobs, where, rank):
+    """The new chief writes, and who has taken the place of another one waits for that."""
+    wanted, _ = saved(jobs, where, -1)
+    found, events = saved(jobs, where, rank)
+    assert found == wanted
+    assert [event["in_place"] for event in of(events, "recovered")] == [True]
+    states = [event["state"] for event in of(events, "successor")]
+    assert states == ["started", "ready", "taken"]
+
+
+@pytest.mark.timeout(2 * SECONDS)
+def test_nobody_stays_where_the_chief_has_not_written_what_comes_before(jobs):
+    """The other one is in the next training when the chief dies before it saves."""
+    wanted, _ = saved(jobs, "between", -1)
+    for name in ("first.keras", "second.keras"):
+        (jobs.directory / name).unlink()
+    found, events = saved(jobs, "between", 0)
+    assert found == wanted
+    (recovered,) = of(events, "recovered")
+    assert not recovered["in_place"] and recovered["restarts"] == 1

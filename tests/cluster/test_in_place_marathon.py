@@ -131,7 +131,10 @@ def test_deaths_in_a_row_change_no_bit_and_nothing_grows(jobs: Jobs) -> None:
     plain = jobs.run("-n", 1, "--replicas", 3, *OPTIONS[-2:], SCRIPT, env=TOLD, timeout=SECONDS)
     (wanted,) = re.findall("BITS .*", plain.stdout)
     options = ("--run-dir", "run", "--ledger", "--max-restarts", 6)
-    process = jobs.start(*OPTIONS, *options, SCRIPT, env={**TOLD, "PAUSE": str(PAUSE)})
+    said = jobs.directory / "said"  # a pipe that nobody reads is full after two hundred deaths
+    with said.open("w") as file:
+        told = {**TOLD, "PAUSE": str(PAUSE)}
+        process = jobs.start(*OPTIONS, *options, SCRIPT, env=told, stderr=file)
     chance, deaths, turn = random.Random(7), 0, 0
     events = jobs.directory / "run" / "events.jsonl"
     held: list[dict[str, Counter[str]]] = []
@@ -165,7 +168,7 @@ def test_deaths_in_a_row_change_no_bit_and_nothing_grows(jobs: Jobs) -> None:
     finally:
         if process.poll() is None:
             process.kill()
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=30)[0], said.read_text()
     print(deaths, turn, held[0] if held else "", held[-1] if held else "")
     assert process.returncode == 0, err[-4000:]
     assert re.findall("BITS .*", out) == [wanted]

@@ -218,6 +218,7 @@ TOLD = {
         "replicas": "2",
         "balance": "auto",
         "in_place": "1",
+        "shard_optimizer": "1",
         "spares": "1",
         "communication": "host",
         "compress": "bf16",

@@ -56,7 +56,7 @@ def test_an_order_that_is_drawn_anew_is_told(tmp_path: Path) -> None:
     """As by a script that draws more where it makes a file than where it finds it."""
     given = {"HOW": "arrays", "BATCH": "14:14", "SAMPLES": "100:100", "ROLLED": "1"}
     said = train(tmp_path, 2, CUT="kill", **given)
-    assert "WARNING TFRUN-617: x" in said and "not what the script passed before" in said
+    assert "WARNING TFRUN-617: x" in said and "not what the script had passed before" in said
     assert sorted(set(counts(tmp_path))) != [2.0]
     alone = tmp_path / "alone"
     alone.mkdir()

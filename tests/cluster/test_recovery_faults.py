@@ -171,7 +171,7 @@ def test_a_fresh_start_puts_checkpoints_aside(tmp_path: Path, wanted: str) -> No
     failure = view_of(tmp_path).to_json(time.time())["failure"]
     words = " ".join(shown.replace("│", " ").split())
     assert (
-        "TFRUN-507: the variable 'sequential/dense/kernel' has the shape (8, 24), and had" in words
+        "TFRUN-507: the variable 'sequential/dense/kernel' has the shape (8, 24), but had" in words
     )
     assert "--fresh begins anew" in words and "restart" not in words
     assert "TFRUN-507" in failure["message"] and "(8, 16)" in failure["message"]

@@ -69,7 +69,7 @@ def test_a_job_that_goes_on_keeps_the_batch_that_it_began_with(tmp_path: Path) -
     saves = ("--checkpoint-every", "5")
     shown(tmp_path, "dies", options=(*SCALED, *saves, "--max-restarts", "0"), exit_code=137)
     text = shown(tmp_path, "dies", options=("-n", "1", *saves))
-    assert "the batch stays 2 times the script's, that this job began with" in text, text
+    assert "the batch stays 2 times the script's, as when this job began" in text, text
     assert "continuing from the last checkpoint here, of step" in text
     assert "global batch 16 = 2 x 8 of the script · 1 worker" in text
     check(tmp_path, "dies", n=1)
@@ -79,9 +79,9 @@ def test_a_job_that_goes_on_keeps_the_batch_that_it_began_with(tmp_path: Path) -
     ("kind", "says"),
     [
         ("generator", "cannot enlarge these batches: generator makes its batches itself"),
-        ("mirrored", "is for scripts that name no strategy, and this one has MirroredStrategy"),
+        ("mirrored", "is for scripts that name no strategy, but this one has MirroredStrategy"),
         ("on batch", "enlarges the batches of fit, and model.train_on_batch updates weights"),
-        ("stated", "tfrun.scaled_lr states batch=8, and --scale-batch makes that 16"),
+        ("stated", "tfrun.scaled_lr states batch=8, but --scale-batch makes it 16"),
     ],
 )
 def test_what_may_be_scaled_twice_or_not_at_all_is_refused(

@@ -42,7 +42,7 @@ def test_fewer_epochs_than_the_state_has_behind_it(jobs: Jobs, options: tuple[ob
     assert process.returncode == 75 and saved, said
     again = jobs.run(*command, env={"EPOCHS": "2", "SLEEP": "0"})
     assert again.returncode == 0, again.stderr
-    assert "fit is to end after 2: its weights are restored" in again.stderr, again.stderr
+    assert "fit is to end after 2: the weights are restored" in again.stderr, again.stderr
     (found,) = re.findall(r"FOUND (\d+) (\S+)", again.stdout)
     assert found[0] == saved.group(1)
     assert float(found[1]) < 0.6  # it begins with more than ten times as much

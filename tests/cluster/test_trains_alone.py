@@ -21,6 +21,7 @@ def line_of(end: str) -> int:
     return line
 
 
+SEVERAL = ("--replicas", "4")
 SCRIPTS_OWN = ("--strategy", "script")
 BY_HAND = line_of("# by hand")
 FIT, LOOP = line_of("verbose=0)  # here"), line_of("strict=True))  # here")
@@ -69,6 +70,7 @@ def test_what_cannot_be_shared_is_refused(kind: str, code: str, tmp_path: Path) 
         ("mirrored", 2, FIT, "MirroredStrategy is a strategy of one process", SCRIPTS_OWN),
         ("no model", 2, BY_HAND, "this script makes no strategy; have `strategy.run` of", ()),
         ("removed", 2, FIT, "the script has taken TF_CONFIG out of its environment", ()),
+        ("removed", 2, FIT, "the script has taken TF_CONFIG out of its environment", SEVERAL),
     ],
 )
 def test_who_trains_alone_is_told_at_once_and_at_the_end(

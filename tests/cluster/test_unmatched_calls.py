@@ -11,7 +11,7 @@ from workers import SCRIPTS, TFRUN, shown_by
 
 SCRIPT = SCRIPTS / "unmatched_calls.py"
 NOTHING: Mapping[str, str] = {}
-GONE = "for its script has ended"
+GONE = "because its script has ended"
 
 
 def line_of(place: str) -> int:
@@ -59,7 +59,7 @@ def test_a_peer_has_come_to_the_end_of_its_script(
 
 def test_all_that_have_ended_are_named(tmp_path: Path) -> None:
     text = shown("evaluate", tmp_path, n=3)
-    assert "worker 1 and worker 2 do not come, for their scripts have ended" in text
+    assert "worker 1 and worker 2 do not come, because their scripts have ended" in text
 
 
 @pytest.mark.parametrize("way", ["auto", "ring"])

@@ -108,6 +108,12 @@ def _ledger(job: Job, value: str) -> bool:
     return report["jobs"] == 1 or (job.mode == "servers" and bool(report["not_covered"]))
 
 
+def _shares(job: Job, _: str) -> bool:
+    if job.mode == "loop":
+        return "--shard-optimizer is for `fit`" in job.err
+    return "the optimizer's state is shared by" in job.err
+
+
 # By the option's name in Python: its values, and whether one has had its effect.
 OPTIONS: dict[str, tuple[tuple[str, ...], Effect]] = {
     "workers": (("1", "2", "3", "1:2"), _workers),
@@ -121,6 +127,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Effect]] = {
     "grace": (("5",), _timeout("preempt_grace")),
     "hang_timeout": (("60",), _timeout("hang_timeout")),
     "in_place": (("yes",), lambda job, _: job.of_job("in_place") == "on"),
+    "shard_optimizer": (("yes",), _shares),
     "spares": (("1",), lambda job, k: job.of_job("spares") == int(k)),
     "strategy": (("script",), lambda job, value: job.of_job("strategy") == value),
     "replicas": (("2",), lambda job, count: job.found["replicas"] == int(count)),
@@ -164,6 +171,8 @@ PROVED = {
     "measured": "cluster/test_bench_jobs.py::test_two_workers_are_measured",
     "rejoin_timeout": "options/test_effects.py::test_a_lost_machine_is_waited_for",
     "in_place": "cluster/test_in_place.py::test_a_death_costs_no_process",
+    "shard_optimizer": "cluster/test_sharded_optimizer.py"
+    "::test_an_optimizer_ends_with_the_same_bits",
     "spares": "cluster/test_in_place.py::test_a_spare_that_is_ready_takes_the_place",
     "strategy": "cluster/test_trains_alone.py"
     "::test_who_trains_alone_is_told_at_once_and_at_the_end",
@@ -188,6 +197,9 @@ ELSEWHERE = {
 }
 
 
+STAYS, STARTS_AGAIN = ("in_place", "spares"), ("steps_per_execution", "compress")
+
+
 def refused(mode: str, chosen: Mapping[str, str]) -> bool:
     """Whether these options contradict each other, or one would have no effect."""
     workers = chosen.get("workers", "1")
@@ -197,6 +209,7 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
         "compress": "compress" in chosen,
         "overlap": chosen.get("overlap") == "on",
         "sync_check": "sync_check" in chosen,
+        "shard_optimizer": "shard_optimizer" in chosen,
     }
     saves = chosen.get("checkpoint_every") != "off"
     by_ring = chosen.get("communication") == "ring"
@@ -204,6 +217,7 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
     in_turn = (":" in workers and several) or (
         bool({"replicas", "in_place"} & set(chosen)) and not by_ring
     )
+    stays, costs = (bool(set(names) & set(chosen)) for names in (STAYS, STARTS_AGAIN))
     evaluates = mode == "evaluator" or "evaluator" in chosen
     return (
         ("rejoin_timeout" in chosen and ":" not in workers)
@@ -214,11 +228,12 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
         or ("replicas" in chosen and by_ring and workers != "2")
         or ("balance" in chosen and workers != "1:2")
         or ("balance" in chosen and "replicas" not in chosen and not several)
-        or ("spares" in chosen and "in_place" not in chosen)
-        or ("in_place" in chosen and (mode == "servers" or workers == "1" or by_ring))
-        or ("in_place" in chosen and ("strategy" in chosen or chosen.get("max_restarts") == "0"))
-        or ("in_place" in chosen and "balance" in chosen)
+        or (stays and (mode == "servers" or workers == "1" or by_ring))
+        or (stays and ("strategy" in chosen or chosen.get("max_restarts") == "0"))
+        or (stays and "balance" in chosen)
+        or ("spares" in chosen and "in_place" not in chosen and costs)
         or (in_turn and "steps_per_execution" in chosen)
+        or ("shard_optimizer" in chosen and _not_shared(chosen, by_ring))
         or (mode == "servers" and "steps_per_execution" in chosen)
         or (mode == "servers" and "deterministic" in chosen and workers != "1")
         or ("max_staleness" in chosen and mode != "servers")
@@ -227,7 +242,20 @@ def refused(mode: str, chosen: Mapping[str, str]) -> bool:
     )
 
 
+def _not_shared(chosen: Mapping[str, str], by_ring: bool) -> bool:
+    """Whether something beside `--shard-optimizer` contradicts it, or has no effect."""
+    recovers = chosen.get("max_restarts") != "0"
+    return (
+        by_ring
+        or ":" in chosen.get("workers", "1")
+        or bool({"compress", "in_place", "replicas"} & set(chosen))
+        or chosen.get("overlap") == "on"
+        or (recovers and chosen.get("snapshot_every") == "0")
+    )
+
+
 def doubted(mode: str, chosen: Mapping[str, str]) -> bool:
     """Whether an option has no effect on the script's own loop, which causes a warning."""
     about = {"checkpoint_dir", "checkpoint_every", "evaluator", "keep", "snapshot_every"}
-    return mode == "own loop" and bool({*about, "steps_per_execution", "sync_check"} & set(chosen))
+    about |= {"shard_optimizer", "steps_per_execution", "sync_check"}
+    return mode == "own loop" and bool(about & set(chosen))

@@ -112,7 +112,8 @@ ABOUT_TRAININGS = {
 def applies(job: Job, name: str) -> bool:
     """Whether an effect is to be seen: what a warning says is not is told in `check`."""
     if job.mode == "own loop":
-        return name not in {*ABOUT_TRAININGS, "steps_per_execution", "ledger", "tensorboard"}
+        about = {*ABOUT_TRAININGS, "shard_optimizer", "steps_per_execution"}
+        return name not in {*about, "ledger", "tensorboard"}
     if job.mode == "loop":
         return name not in {"steps_per_execution", "tensorboard"}
     return True

@@ -10,7 +10,9 @@ from pathlib import Path
 import keras
 
 DIES_RANK, DIES_AT = (int(os.environ.get(name, "-1")) for name in ("DIES_RANK", "DIES_AT"))
-is_to_die = os.environ.get("TFRUN_ROUND") == "0" and os.environ.get("RANK") == str(DIES_RANK)
+# Read past what notes who asks: a worker whose script has asked for its place does not stay.
+own = {name: os.environ._data.get(name.encode()) for name in ("TFRUN_ROUND", "RANK")}
+is_to_die = own == {"TFRUN_ROUND": b"0", "RANK": str(DIES_RANK).encode()}
 steps = 0
 
 

@@ -32,7 +32,7 @@ NUMBER = re.compile(
 PROGRESS = re.compile(r"s/step|\x1b|━|^Epoch \d+/\d+$")
 WARNING = re.compile(
     r"(?i:\bwarn|\berror|\bdeprecat|\bfail|\bdiffer)|Error\b|Warning\b|Exception|Traceback|TFRUN-\d"
-    r"|not quite what one worker"
+    r"|not quite what a single worker"
 )
 # What TensorFlow's runtime says, and what logs through it: also where nothing is wrong.
 ABSL = re.compile(r"^WARNING: All log messages before absl|^[EIW]\d{4} ")

@@ -128,6 +128,6 @@ def test_a_job_that_goes_on_keeps_its_batch(times: int) -> None:
 
 
 def test_a_batch_is_not_enlarged_on_the_way() -> None:
-    with pytest.raises(UsageError, match="TFRUN-107: --scale-batch enlarges the batch, and"):
+    with pytest.raises(UsageError, match="TFRUN-107: --scale-batch enlarges the batch, but"):
         batch_times(begins(2, "scale_batch"), {"batch_times": 1})
     assert batch_times(begins(2), {"batch_times": 1}) == (1, [])  # a variable: for all jobs

@@ -106,7 +106,7 @@ def test_the_spy_sees_processes(here: Jobs) -> None:
         (["--communication", "mpi", "train.py"], "TFRUN-105", "'auto', 'host', 'ring', 'nccl'"),
         (["--compress", "int8", "train.py"], "TFRUN-105", "'off', 'bf16', 'fp16'"),
         (["--compress", "bf16", "--communication", "ring", "train.py"], "TFRUN-107", "ring does"),
-        (["--compress", "fp16", "--ps", "1", "train.py"], "TFRUN-107", "not to servers"),
+        (["--compress", "fp16", "--ps", "1", "train.py"], "TFRUN-107", "not to parameter servers"),
         (["--replicas", "0", "train.py"], "TFRUN-105", "--replicas"),
         (["--replicas", "2", "-n", "3", "train.py"], "TFRUN-107", "leaves some of 3 workers"),
         (["--threads-per-worker", "0", "train.py"], "TFRUN-105", "--threads-per-worker"),

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from test_collective_sums import at_once, collectives
 
 from tfrun.collective import shared_memory_sums as shared_module
-from tfrun.collective.collective import Collective, Gradients
+from tfrun.collective.collective import Collective
 from tfrun.collective.compress import FORMATS, Residuals
+from tfrun.collective.counts import Gradients
 from tfrun.collective.errors import Disagreement
 
 WORLDS = [2, 3, 5, (2, 2), (1, 3, 2)]  # connected, or machines of so many workers

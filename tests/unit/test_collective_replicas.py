@@ -19,7 +19,8 @@ from test_collective_sums import DTYPES, at_once, bits, collectives
 
 from tfrun.collective import exchange
 from tfrun.collective import shared_memory_sums as shared_module
-from tfrun.collective.collective import SMALL_BYTES, Collective, Gradients
+from tfrun.collective.collective import SMALL_BYTES, Collective
+from tfrun.collective.counts import Gradients
 from tfrun.collective.errors import Disagreement
 from tfrun.collective.packing import sum_dtype
 from tfrun.collective.summation_order import Adder, Holding

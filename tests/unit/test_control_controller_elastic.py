@@ -182,7 +182,7 @@ def test_a_host_that_can_never_start_is_done_without_where_that_is_possible(
         assert await receive(a) == messages.Prepare(round=0, ports=1)
 
     with_server(tmp_path, test, QUICK, low=1, known=known)
-    assert "the agent b could not start, and is done without: permission denied" in (
+    assert "the agent b could not start, so the job goes on without it: permission denied" in (
         capsys.readouterr().err
     )
 

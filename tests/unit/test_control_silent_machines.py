@@ -54,4 +54,4 @@ def test_without_a_round_all_count():
 def test_what_a_person_is_told():
     said = told_of(5.2, ["a", "b"], TIMES)
     assert said.startswith("no machine has been heard from for 5 s: most likely this machine's")
-    assert told_of(5.2, ["a"], TIMES).startswith("nothing has been heard from a for 5 s: it is")
+    assert told_of(5.2, ["a"], TIMES).startswith("nothing has been heard from a for 5 s: it or")

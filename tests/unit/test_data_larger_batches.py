@@ -102,5 +102,5 @@ def test_what_may_not_fit_together_or_has_no_batches_is_left(dataset: tf.data.Da
 def test_a_map_that_makes_more_samples_is_found() -> None:
     made = larger(plain(3).map(lambda rows: tf.concat([rows, -rows], 0)), 2, None)
     assert made is not None
-    with pytest.raises(tf.errors.InvalidArgumentError, match="TFRUN-107: --scale-batch takes the"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="TFRUN-107: --scale-batch counts on"):
         list(made.dataset)

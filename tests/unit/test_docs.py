@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import functools
 import importlib
 import json
 import re
@@ -68,6 +70,48 @@ def test_every_block_is_run_or_says_why_not(page):
 def test_what_is_tested_instead_is_there():
     for why, instead in NOT_RUN.values():
         assert why and all((ROOT / name).is_file() for name in instead), instead
+
+
+@functools.cache
+def said_by_the_source() -> list[str]:
+    """The texts of tfrun's code, each between two of its placeholders, of two words or more."""
+    found = set()
+    for file in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                parts = re.split(r"\{[^}]*\}|%\S*[sdfg]", node.value)
+                found.update(" ".join(part.split()) for part in parts)
+    return [part for part in found if len(re.findall(r"[A-Za-z]+", part)) >= 2]
+
+
+def unknown(text: str) -> str:
+    """The longest run of words of what a job is said to print that its source does not have."""
+    text = " ".join(text.split())
+    known = bytearray(len(text))
+    for part in said_by_the_source():
+        for found in re.finditer(re.escape(part), text):
+            known[found.start() : found.end()] = bytes([1]) * len(part)
+    runs: list[list[str]] = [[]]
+    for word in re.finditer(r"[A-Za-z][\w/']+", text):
+        if known[word.start()]:
+            runs.append([])
+        else:
+            runs[-1].append(word.group())
+    return " ".join(max(runs, key=len))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_job_is_said_to_print_stands_in_the_source(page):
+    for block in blocks(page):
+        if block.mark == "not-run=said":
+            assert len(unknown(block.text).split()) < 6, (unknown(block.text), block.text)
+
+
+def test_what_no_job_prints_is_found():
+    known = "tfrun: no machine has been heard from for 5 s"
+    other = "squirrels have eaten through our only cable"
+    assert len(unknown(known).split()) < 6
+    assert unknown(f"{known}: {other}") == other
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

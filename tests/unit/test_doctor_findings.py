@@ -78,7 +78,7 @@ def test_who_reaches_the_ports_of_tensorflow():
     ((severity, where, what),) = shown(findings.of_openness(three()))
     assert (severity, where) == ("note", "n1, n2, n3") and "take part in the job" in what
     ((severity, where, what),) = shown(findings.of_openness(three(address="1.1.1.1")))
-    assert (severity, where) == ("warning", "n2") and "of the Internet" in what
+    assert (severity, where) == ("warning", "n2") and "on the public Internet" in what
     assert not list(findings.of_openness({"n1": changed(address="1.1.1.1")}))
     assert not findings.fails(list(findings.of_openness(three())))
 

@@ -7,7 +7,7 @@ import pytest
 from tfrun.job import unmatched_call
 from tfrun.job.first_failure import is_peer_error
 
-REASON = "worker 1 does not come, for its script has ended"
+REASON = "worker 1 does not come, because its script has ended"
 # As TensorFlow 2.21 has passed them on.
 HOST_GRAPH = (
     "Graph execution error:\n\nDetected at node Assert defined at (most recent call last):\n"
@@ -65,8 +65,8 @@ def test_what_a_script_gets_to_see() -> None:
         "model.evaluate", unmatched_call.ended(["worker:2", "worker:1"]), "train.py:14"
     )
     assert str(error).startswith(
-        "TFRUN-406: model.evaluate needs every worker: worker 1 and worker 2 do not come, for "
-        "their scripts have ended (in train.py:14)."
+        "TFRUN-406: model.evaluate needs every worker: worker 1 and worker 2 do not come, "
+        "because their scripts have ended (in train.py:14)."
     )
     marked = unmatched_call.marked(unmatched_call.ended(["worker:1"]))
     assert unmatched_call.reason_in(marked) == REASON

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tfrun"
 FOLDERS = ("src", "tests", "bench", "examples")
 CODE = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+CODE = [path for path in CODE if ROOT / "bench" / "envs" not in path.parents]  # what others install
 CODE.remove(Path(__file__))  # it names some that do not exist
 TEXTS = [ROOT / "Makefile", ROOT / ".ci/run", ROOT / "pyproject.toml"]
 TEXTS += [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

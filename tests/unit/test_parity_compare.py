@@ -63,10 +63,10 @@ def test_the_first_parting_is_named_with_its_step_and_distance():
         ([record(0, kernel=0.5)], "before the first step"),
         ([record(0, rate=1.0)], "learning rate depends"),
         ([record(0), record(1, 1.2)], "saw other samples"),
-        ([record(0), record(1, kernel=0.1)], "added up otherwise"),
+        ([record(0), record(1, kernel=0.1)], "added up differently"),
         ([record(0), record(1, mean=0.1)], "BatchNormalization"),
         ([record(0), record(1, kernel=8e-4), record(2, kernel=2e-3)], "as rounding does"),
-        ([record(0), record(1, kernel=1e-6), record(2, kernel=0.1)], "begins here to depend"),
+        ([record(0), record(1, kernel=1e-6), record(2, kernel=0.1)], "begins to depend"),
         ([record(0), record(1)], "different numbers of steps"),
     ],
 )

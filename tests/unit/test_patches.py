@@ -170,7 +170,7 @@ NOWHERE = ("keras.gone:name", "keras:gone", "keras:Model.gone", "keras.utils:set
 def test_what_has_no_place_is_done_without(target: str, capfd: pytest.CaptureFixture) -> None:
     apply([row(target, needed=False)])
     (line,) = (each for each in capfd.readouterr().err.splitlines() if each.startswith("tfrun"))
-    assert "done without" in line and target in line
+    assert "is left out" in line and target in line
 
 
 def test_all_that_is_needed_and_has_no_place_is_named() -> None:

@@ -64,3 +64,13 @@ def test_a_successor_that_has_prepared_for_another_training_does_not_fit() -> No
     for stayed in (AT_START, IN_STEP._replace(call=2)):
         with pytest.raises(share_snapshot.UnfitSuccessor):
             share_snapshot.source([stayed, stayed, SUCCESSOR])
+
+
+def test_nobody_goes_on_without_a_chief_that_may_not_have_come_there() -> None:
+    """What it alone would have written before that would be missing."""
+    waiting = AT_START._replace(all_came=False)
+    with pytest.raises(share_snapshot.Apart):
+        share_snapshot.source([waiting, waiting])
+    assert share_snapshot.source([waiting._replace(led=True), waiting]) is None
+    assert share_snapshot.source([waiting, AT_START]) is None  # who knows that all had come
+    assert share_snapshot.source([IN_STEP, waiting]) == 0

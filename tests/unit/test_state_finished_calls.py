@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -25,7 +26,9 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work_under) -> Path:
 
 
 def done(folder: Path, call: int, *models: Model) -> None:
-    arrays = {"model/0/w": np.full(1000, call, np.float32), "history#0": np.arange(3)}
+    half = np.ones(4, ml_dtypes.bfloat16)
+    arrays = {"model/0/w": np.full(1000, call, np.float32), "model/0/half": half}
+    arrays["history#0"] = np.arange(3)
     left = Snapshot(place=Place(call=call), values={"step": call}, arrays=arrays)
     finished_calls.write(folder, call, left, models=models)
 
@@ -42,8 +45,8 @@ def test_what_a_later_call_holds_too_is_dropped_first(tmp_path: Path, disk: Path
     assert [arrays_of(tmp_path, call) for call in range(4)] == [
         {"history#0"},
         {"history#0"},
-        {"model/0/w", "history#0"},
-        {"model/0/w", "history#0"},
+        {"model/0/w", "model/0/half", "history#0"},
+        {"model/0/w", "model/0/half", "history#0"},
     ]
 
 

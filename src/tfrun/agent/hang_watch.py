@@ -16,7 +16,7 @@ from tfrun.job import unmatched_call
 from tfrun.job.timeouts import Timeouts
 from tfrun.process import progress, stacks
 
-NOT_ENDED = "a worker stands still, and cannot be ended"
+NOT_ENDED = "a worker hangs, and cannot be ended"
 KEEP_SECONDS = 5.0  # for a worker that stands still, to keep its state
 
 

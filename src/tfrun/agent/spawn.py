@@ -191,7 +191,7 @@ def _import_error(error: Mapping[str, Any]) -> TfrunError:
     ] in DO_NOT_FIT:
         return TfrunError(
             "TFRUN-111",
-            f"{newer}, and does not fit; install one of these, or a newer tfrun: "
+            f"{newer}, and does not work with it; install one of these, or a newer tfrun: "
             f"{error['type']}: {error['message']}",
         )
     return TfrunError(

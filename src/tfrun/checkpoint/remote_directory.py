@@ -95,8 +95,8 @@ class RemoteDirectory:
 
     def _is_asked(self, who: str) -> str:
         return (
-            f"whether the job that has used {self.where} still runs ({who or 'unknown'}) shows "
-            f"within {STALE_SECONDS:.0f} s"
+            f"waiting up to {STALE_SECONDS:.0f} s to see whether the job that has used "
+            f"{self.where} still runs ({who or 'unknown'})"
         )
 
     def _in_use(self, who: str) -> UsageError:

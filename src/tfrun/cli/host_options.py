@@ -47,7 +47,7 @@ def stated_cluster(options: Options) -> ClusterSpec | None:
     given |= {"-n": options.workers, "--ps": options.spec.ps}
     for option, value in given.items():
         if value:
-            what = f"--cluster states the whole cluster, and {option} says something of it too"
+            what = f"--cluster states the whole cluster, so {option} must not state a part of it"
             raise UsageError("TFRUN-107", what, fix=f"Leave out {option}")
     return parse_cluster_file(_read(path, "--cluster"), where=path)
 
@@ -87,7 +87,7 @@ def remote_of(hosts: Sequence[Host], options: Options, environment: Mapping[str,
             fix = "Name hosts with -H, or leave it out"
             raise UsageError("TFRUN-107", f"{option} is for other hosts", fix=fix)
     if sync and directory:
-        fix = "A copy has a place of its own: leave out --remote-dir"
+        fix = "--sync chooses the directory itself: leave out --remote-dir"
         raise UsageError("TFRUN-107", "both --sync and --remote-dir say where to run", fix=fix)
     for name in options.env:
         if name not in environment:

@@ -19,7 +19,6 @@ from tfrun.cli.params import (
     SCRIPT_ARGUMENTS,
     SECONDS,
     Number,
-    Switch,
     context,
 )
 from tfrun.job.errors import TfrunError
@@ -217,9 +216,13 @@ class _Command(click.Command):
 )
 @click.option(
     "--in-place/--no-in-place",
-    type=Switch(),
     default=None,
-    help="When a worker dies, the others go on in their processes, at once.",
+    help="When a worker dies, the others go on in their processes.  [default: where they can]",
+)
+@click.option(
+    "--shard-optimizer",
+    is_flag=True,
+    help="Each worker updates some of the weights, and has the optimizer's state for these alone.",
 )
 @click.option(
     "--communication",

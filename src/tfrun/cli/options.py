@@ -14,7 +14,7 @@ from tfrun.job.settings import from_variables
 from tfrun.job.spec import JobSpec, Program, WorkerRange, seed_or_drawn
 from tfrun.job.timeouts import Timeouts
 
-_IN_PLACE = {True: "on", False: "off", None: "off", "auto": "auto"}
+_IN_PLACE = {True: "on", False: "off", None: "auto"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,13 +42,6 @@ class Number(click.FloatRange):
         return number
 
 
-class Switch(click.types.BoolParamType):
-    """On or off; a variable may also say "auto"."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if value == "auto" else super().convert(value, param, ctx)
-
-
 class Directory(click.ParamType):
     """A path of this machine's; what names a place of a cloud would become a directory "gs:"."""
 

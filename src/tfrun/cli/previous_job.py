@@ -94,10 +94,10 @@ def batch_times(job: JobSpec, last: Mapping[str, Any]) -> tuple[int, list[str]]:
     if type(then) is not int or then == now:
         return now, []
     if then > 1:
-        text = f"the batch stays {then} times the script's, that this job began with"
+        text = f"the batch stays {then} times the script's, as when this job began"
         return then, [f"{text}; --fresh starts with another one"]
     if "scale_batch" in job.stated:
-        what = "--scale-batch enlarges the batch, and the job that goes on here began without it"
+        what = "--scale-batch enlarges the batch, but the job that continues here began without it"
         fix = "Leave it out, or start from the beginning with --fresh"
         raise UsageError("TFRUN-107", what, fix=fix)
     return then, []

@@ -77,7 +77,7 @@ def _serve(
             fix = "Give both, or none"
             raise UsageError("TFRUN-107", "--role and --cluster belong together", fix=fix)
         if told["workers"]:
-            what = "--cluster states the whole cluster, and -n says something of it too"
+            what = "--cluster states the whole cluster, so -n must not state a part of it"
             raise UsageError("TFRUN-107", what, fix="Leave out -n")
         told["script"] = _be(TaskKey(type=role, index=index), cluster, told["script"])
         return verb.run(options_of(click.get_current_context(), told))

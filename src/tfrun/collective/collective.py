@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfrun.collective import stamps
+from tfrun.collective.asking import Asking
 from tfrun.collective.compress import Compressed, Residuals
+from tfrun.collective.counts import Gradients
 from tfrun.collective.duplex_transfer import Own, Pump
-from tfrun.collective.errors import PeerAbsent, PeerGone, again
+from tfrun.collective.in_turn import InTurn
 from tfrun.collective.links import Link, Patience
+from tfrun.collective.owned_parts import OwnedParts, owned_parts
 from tfrun.collective.packing import Blocks, Packer, PackingReader, layout_of
 from tfrun.collective.shared_memory_sums import Shared
-from tfrun.collective.stamps import checksum_of, stamp
+from tfrun.collective.stamps import checksum_of
 from tfrun.collective.summation_order import Holding
 from tfrun.collective.tcp_sums import Flat
 
@@ -27,40 +25,7 @@ from tfrun.collective.tcp_sums import Flat
 SMALL_BYTES, SMALL_ARRAYS = 64 << 10, 16
 
 
-@dataclass(kw_only=True)
-class Counts:
-    """What this worker has done.
-
-    Attributes:
-      collectives: how many.
-      sums: reductions of one packed array; a collective has one for each dtype.
-      copied_bytes: of tensors, before they were sent or summed.
-      compressed: of the sums those that have travelled compressed.
-    """
-
-    collectives: int = 0
-    sums: int = 0
-    copied_bytes: int = 0
-    compressed: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gradients:
-    """Which of some tensors are gradients: they may travel compressed.
-
-    Attributes:
-      which: their positions; all are float32.
-      name: of them all, letters and digits: other gradients of this training have another one.
-      version: how many times gradients of this name have been summed, in all rounds: a whole
-        number, or what has it once a graph runs.
-    """
-
-    which: Collection[int]
-    name: str
-    version: Any
-
-
-class Collective:
+class Collective(InTurn):
     """All-reduce, all-gather and broadcast between the workers of a round.
 
     Every worker calls the same methods in the same order. Once one has failed, all do: what has
@@ -75,25 +40,21 @@ class Collective:
     Attributes:
       small_bytes: what is up to so large goes to all, who all add it up. All workers change it
         between the same two calls.
+      asking: by what one worker asks another one, beside collectives; None where it is alone.
     """
 
     def __init__(
         self, rank: int, links: Mapping[int, Link], world: int, patience: Patience | None = None
     ) -> None:
-        self.rank, self.world = rank, world
+        super().__init__(rank, links)
+        self.world = world
         self.small_bytes = SMALL_BYTES
-        self.counts = Counts()
         self._each = self._holding = Holding(tuple((other,) for other in range(world)))
-        self._links: dict[int, Link] = {id(link): link for link in links.values()}
         self._flat = Flat(rank, links, world, Pump(patience or Patience()))
         self._packer = Packer()
         self._shared: Shared | None = None
         self._residuals: Residuals | None = None
-        self._calling = threading.Lock()
-        self._last: int | None = None  # the last one that all workers come to
-        self._absent = ""
-        self._over: BaseException | None = None
-        self._marks, self._mark = 0, b""
+        self.asking: Asking | None = None
 
     def hold(self, replicas: Sequence[Sequence[int]]) -> None:
         """Says which replicas each worker holds; all workers call this between the same two calls.
@@ -144,6 +105,94 @@ class Collective:
           As `all_reduce`.
         """
         return self._all_reduce(parts, self._holding, gradients, dtypes)
+
+    def sum_owned(self, tensors: Sequence[NDArray], owners: Sequence[int]) -> list[NDArray | None]:
+        """Sums each tensor over the workers for its owner alone; bit for bit as `all_reduce`.
+
+        Args:
+          tensors: as for `all_reduce`.
+          owners: the rank of each one's; equal on all workers.
+
+        Returns:
+          The sums of what this worker owns, and None in place of the others.
+
+        Raises:
+          As `all_reduce`.
+        """
+        found: list[NDArray | None] = [None] * len(tensors)
+        with self._one_at_a_time():
+            parts = owned_parts([t.shape for t in tensors], [t.dtype for t in tensors], owners)
+            for i, own in enumerate(self._owns(tensors, parts)):
+                bounds, nodes = parts.bounds(i, self.world), self._each.nodes
+                dtype, length = parts.layout.packs[i]
+                begin, end = bounds[self.rank], bounds[self.rank + 1]
+                mark = self._stamp(parts.checksum, length * dtype.itemsize)
+                if self._goes_apart(length * dtype.itemsize):
+                    self.counts.sums += 1
+                    (mine,) = self._packer.arrays([(dtype, end - begin)])
+                    if self._shared is not None:
+                        self._shared.sum_owned(mine, bounds, [own], self._each, mark)
+                    else:
+                        self._flat.sum_owned(mine, bounds, [own], nodes, mark)
+                else:
+                    (whole,) = self._packer.arrays([(dtype, length)])
+                    self._sum(whole, [own], self._each, mark)
+                    mine = whole[begin:end]
+                self.counts.copied_bytes += own.copied_bytes
+                parts.unpack(i, self.rank, mine, found)
+        return found
+
+    def give_owned(self, tensors: Sequence[NDArray], owners: Sequence[int]) -> list[NDArray | None]:
+        """Gives each tensor of its owner to all others, bit for bit.
+
+        Args:
+          tensors: as for `all_reduce`; what they hold counts on their owners alone.
+          owners: the rank of each one's; equal on all workers.
+
+        Returns:
+          What others own, and None in place of this worker's own. They may share memory.
+
+        Raises:
+          As `all_reduce`.
+        """
+        found: list[NDArray | None] = [None] * len(tensors)
+        with self._one_at_a_time():
+            parts = owned_parts([t.shape for t in tensors], [t.dtype for t in tensors], owners)
+            for i, own in enumerate(self._owns(tensors, parts)):
+                bounds = parts.bounds(i, self.world)
+                dtype, length = parts.layout.packs[i]
+                sizes = [end - begin for begin, end in itertools.pairwise(bounds)]
+                mark = self._stamp(parts.checksum, length * dtype.itemsize)
+                if self._goes_apart(length * dtype.itemsize):
+                    kinds = [(dtype, 0 if k == self.rank else n) for k, n in enumerate(sizes)]
+                    theirs = self._packer.arrays(kinds)
+                    if self._shared is not None:
+                        self._shared.give_owned(theirs, own, bounds, self._each, mark)
+                    else:
+                        self._flat.give_owned(theirs, own, bounds, mark)
+                else:
+                    blocks = self._flat.gather(
+                        [size * dtype.itemsize for size in sizes],
+                        lambda block, own=own, dtype=dtype, bounds=bounds: own.fill(
+                            block.view(dtype), bounds[self.rank]
+                        ),
+                        mark,
+                    )
+                    theirs = [block.view(dtype) for block in blocks]
+                self.counts.copied_bytes += own.copied_bytes
+                for rank, block in enumerate(theirs):
+                    if rank != self.rank:
+                        parts.unpack(i, rank, block, found)
+        return found
+
+    def _owns(self, tensors: Sequence[NDArray], parts: OwnedParts) -> list[PackingReader]:
+        mine = [tensors[k] for k in parts.order]
+        return [PackingReader(mine, parts.layout, i) for i in range(len(parts.layout.packs))]
+
+    def _goes_apart(self, size: int) -> bool:
+        """Whether so many bytes travel to and from their owners alone."""
+        holds_all = self._shared is None or self._shared.holds_all
+        return self.world > 1 and holds_all and size > self.small_bytes
 
     def all_gather(self, tensors: Sequence[NDArray]) -> list[list[NDArray]]:
         """Gives every worker all workers' tensors.
@@ -205,11 +254,6 @@ class Collective:
         self._residuals = residuals
 
     @property
-    def stands(self) -> tuple[int, str, str]:
-        """What it does with the others: its number, equal for the same thing, and in words."""
-        return self._marks, *stamps.told(self._mark)
-
-    @property
     def compression(self) -> str:
         """As what large sums of gradients travel; "" where they do not, or as they are."""
         return self._residuals.dtype.name if self.crosses and self._residuals is not None else ""
@@ -220,69 +264,14 @@ class Collective:
         return self.world > 1 and (self._shared is None or len(self._shared.machines) > 1)
 
     @property
-    def sent_bytes(self) -> int:
-        """Through this worker's connections, in all."""
-        return sum(link.sent for link in self._links.values())
-
-    @property
     def shares_memory(self) -> bool:
         """True where large sums go through memory: somewhere two workers share a machine."""
         return self._shared is not None
 
-    def abort(self, reason: str) -> None:
-        """Makes what runs fail, and all that follows; from any thread."""
-        self._end(PeerGone(self.rank, reason))
-
-    def end(self, reason: str) -> None:
-        """Makes what runs fail, because the workers have parted, and all that follows.
-
-        From any thread.
-        """
-        self._end(PeerAbsent(reason))
-
-    def end_after(self, number: int, reason: str) -> None:
-        """Makes all collectives fail that come after the `number`-th; from any thread.
-
-        Args:
-          number: of the last one that all workers come to.
-          reason: why they come to no other.
-        """
-        self._absent, self._last = reason, number
-        if self._calling.locked() and self.counts.collectives > number:
-            self.end(reason)
-
     def close(self) -> None:
         """Ends the connections, and lets go of the memory that the workers share."""
-        # As a new error: an old one holds what was on the stack, and that memory with it.
-        self._over = again(self._over or PeerGone(self.rank, "has left"))
-        for link in self._links.values():
-            link.close()
+        super().close()
         self._shared = None
-
-    @contextlib.contextmanager
-    def _one_at_a_time(self) -> Iterator[None]:
-        """The block is one collective; after one that failed there is no other."""
-        with self._calling:
-            if self._over is None:
-                self.counts.collectives += 1
-                if self._last is not None and self.counts.collectives > self._last:
-                    self._over = PeerAbsent(self._absent)
-            if self._over is not None:
-                raise again(self._over)
-            try:
-                yield
-            except BaseException as error:
-                ended = self._over
-                self._end(error)  # the peers must not wait for what does not come
-                if ended is not None and isinstance(error, PeerGone):
-                    raise again(ended) from None
-                raise
-
-    def _end(self, error: BaseException) -> None:
-        """Makes what runs fail, and all that follows: by `error`, unless there was one before."""
-        self._over = self._over or error
-        for link in self._links.values():
-            link.shut()
 
     def _all_reduce(
         self,
@@ -393,8 +382,3 @@ class Collective:
                 sizes_left = iter(row)
                 shapes[replica] = [tuple(itertools.islice(sizes_left, n)) for n in lengths]
         return [shapes[replica] for replica in range(holding.replicas)]
-
-    def _stamp(self, checksum: int, size: int) -> bytes:
-        self._marks += 1
-        self._mark = stamp(self.counts.collectives, checksum, size)
-        return self._mark

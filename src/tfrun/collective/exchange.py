@@ -40,6 +40,7 @@ class Exchange:
         self._me, self._links, self._count, self._patience = me, links, count, patience
         self.others = [(me - step) % count for step in range(1, count)]
         self._buffers = Buffers()
+        self._added = 0  # numbers of the own slice
 
     def run(
         self, out: NDArray, owns: Sequence[Own], counts: Sequence[int], add: Add, stamp: bytes
@@ -58,30 +59,98 @@ class Exchange:
         """
         bounds = [len(out) * i // self._count for i in range(self._count + 1)]
         slices = [out[begin:end] for begin, end in itertools.pairwise(bounds)]
-        mine, start = slices[self._me], bounds[self._me]
-        block = max(1, min(BLOCK_BYTES // out.itemsize, -(-len(out) // self._count)))
+        self.sum_owned(slices[self._me], bounds, owns, counts, add, stamp, slices)
+
+    def give_owned(
+        self, theirs: Sequence[NDArray], own: Own, begin: int, end: int, stamp: bytes
+    ) -> None:
+        """Gives each member's slice to all.
+
+        Args:
+          theirs: gets the slice of each, by position; this member's own is passed over.
+          own: this member's numbers.
+          begin: where its slice begins.
+          end: where it ends.
+          stamp: as of `run`.
+        """
+        dtype = theirs[self._me].dtype
+        nothing = np.empty((0, 0), dtype)
+        size = max(1, min(BLOCK_BYTES // dtype.itemsize, end - begin))
+        scratches = self._buffers.array((len(self.others), size), dtype)
+        peers = [
+            _Peer(
+                self._links[other],
+                stamp,
+                _parts([own], begin, end, scratch),
+                nothing.reshape(-1),
+                nothing,
+                0,
+                theirs[other],
+                tells=False,
+            )
+            for other, scratch in zip(self.others, scratches, strict=True)
+        ]
+        self._added = 0
+        self._move(peers, lambda: False)
+
+    def sum_owned(
+        self,
+        mine: NDArray,
+        bounds: Sequence[int],
+        owns: Sequence[Own],
+        counts: Sequence[int],
+        add: Add,
+        stamp: bytes,
+        slices: Sequence[NDArray] | None = None,
+    ) -> None:
+        """As `run`, for slices of any size; without `slices` each member gets its own sums alone.
+
+        Args:
+          mine: gets the sums of this member's slice.
+          bounds: where each member's slice begins, and the end.
+          owns: as of `run`.
+          counts: likewise.
+          add: likewise.
+          stamp: likewise.
+          slices: get the sums of all members' slices.
+        """
+        start, nothing = bounds[self._me], mine[:0]
+        longest = max(end - begin for begin, end in itertools.pairwise(bounds))
+        block = max(1, min(BLOCK_BYTES // mine.itemsize, longest))
         rooms = [1 + AHEAD * counts[other] for other in self.others]
-        memory = self._buffers.array((sum(rooms), block), out.dtype)
+        memory = self._buffers.array((sum(rooms), block), mine.dtype)
         peers = []
         for other, room in zip(self.others, rooms, strict=True):
             scratch, came, memory = memory[0], memory[1:room], memory[room:]
             parts = _parts(owns, bounds[other], bounds[other + 1], scratch)
-            peers.append(
-                _Peer(self._links[other], stamp, parts, mine, came, counts[other], slices[other])
-            )
-        added = 0
+            theirs = nothing if slices is None else slices[other]
+            link, tells = self._links[other], slices is not None
+            count = counts[other]
+            peers.append(_Peer(link, stamp, parts, mine, came, count, theirs, tells=tells))
+        self._added = 0
+
+        def add_block() -> bool:
+            stop = min(self._added + block, len(mine))
+            if self._added == len(mine) or not all(peer.has(stop) for peer in peers):
+                return False
+            came = [row for peer in peers for row in peer.rows(self._added, stop)]
+            add(mine[self._added : stop], start + self._added, came)
+            self._added = stop
+            return True
+
+        self._move(peers, add_block)
+        while add_block():
+            pass
+
+    def _move(self, peers: Sequence[_Peer], add_block: Callable[[], bool]) -> None:
+        """Sends and receives until all is there, and adds up what has come."""
         while busy := [peer for peer in peers if peer.is_busy]:
-            moved = sum(peer.send(added) + peer.receive(added) for peer in busy)
-            while added < len(mine):
-                stop = min(added + block, len(mine))
-                if not all(peer.has(stop) for peer in peers):
-                    break
-                came = [row for peer in peers for row in peer.rows(added, stop)]
-                add(mine[added:stop], start + added, came)
-                added, moved = stop, 1
+            moved = sum(peer.send(self._added) + peer.receive(self._added) for peer in busy)
+            while add_block():
+                moved = 1
             if not moved:
-                reading = [peer.link for peer in busy if peer.incoming(added)]
-                writing = [peer.link for peer in busy if peer.outgoing(added)]
+                reading = [peer.link for peer in busy if peer.incoming(self._added)]
+                writing = [peer.link for peer in busy if peer.outgoing(self._added)]
                 self._patience.wait(reading, writing)
 
 
@@ -104,6 +173,7 @@ class _Peer:
       came: memory for what comes and is to be added to them, a row for a block of one part.
       count: how many parts come of it.
       theirs: its slice, whose sums come.
+      tells: whether the sums of this member's slice are sent.
     """
 
     def __init__(
@@ -115,10 +185,13 @@ class _Peer:
         came: NDArray,
         count: int,
         theirs: NDArray,
+        *,
+        tells: bool = True,
     ) -> None:
         self.link, self._stamp, self._parts, self._came = link, stamp, parts, came
         self._count, self._step = count, mine.itemsize
         self._mine, self._theirs = mine.view(np.uint8).data, theirs.view(np.uint8).data
+        self._telling = self._mine if tells else self._mine[:0]
         self._ring = came.view(np.uint8).reshape(-1).data
         self._sending = memoryview(stamp)
         self._told = 0  # bytes of the own sums that have been sent
@@ -127,7 +200,7 @@ class _Peer:
 
     @property
     def is_busy(self) -> bool:
-        return len(self._sending) > 0 or self._told < len(self._mine) or not self._has_all
+        return len(self._sending) > 0 or self._told < len(self._telling) or not self._has_all
 
     @property
     def _has_all(self) -> bool:
@@ -145,7 +218,7 @@ class _Peer:
 
     def outgoing(self, added: int) -> memoryview:
         """What may be sent now that so many numbers of the own slice have been added up."""
-        return self._sending or self._mine[self._told : added * self._step][:SEND_BYTES]
+        return self._sending or self._telling[self._told : added * self._step][:SEND_BYTES]
 
     def send(self, added: int) -> int:
         """Sends what there is room for; returns how many bytes."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tfrun.collective.asking import Asking
 from tfrun.collective.collective import SMALL_BYTES, Collective
 from tfrun.collective.compress import FORMATS, Residuals
 from tfrun.collective.duplex_transfer import Inlet, Pump
@@ -82,6 +83,7 @@ def form(
         group = Collective(rank, connect(partners(rank, world)), world, patience)
         undo.callback(group.close)
         listener.forms(group)
+        group.asking = Asking(listener, addresses)
         _share(group, folder, connect, Pump(patience), (compress, small_bytes))
         group.small_bytes = small_bytes
         if compress:

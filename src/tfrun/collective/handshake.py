@@ -13,7 +13,7 @@ import secrets
 import socket
 import struct
 
-LINK, STORE = b"tfrunHC2", b"tfrunKV2"  # what a connection is for
+LINK, STORE, ASK = b"tfrunHC2", b"tfrunKV2", b"tfrunAS1"  # what a connection is for
 NONCE_BYTES = 16
 PROOF_BYTES = hashlib.sha256().digest_size
 _HELLO = struct.Struct(f"!8sIII{NONCE_BYTES}s")  # what for, world size, from, to, challenge
@@ -36,7 +36,7 @@ class HungUp(HandshakeRefused):
 def call(
     connection: socket.socket, key: str, *, me: int, peer: int, world: int, use: bytes = LINK
 ) -> None:
-    """The side that has connected, for `LINK` or `STORE`.
+    """The side that has connected, for `LINK`, `STORE` or `ASK`.
 
     Raises:
       Refused: the peer does not know the key.
@@ -58,7 +58,7 @@ def answer(connection: socket.socket, key: str, *, me: int, world: int) -> tuple
     """
     hello = read(connection, _HELLO.size)
     use, their_world, peer, meant, _ = _HELLO.unpack(hello)
-    if use not in (LINK, STORE) or their_world != world or meant != me or peer >= world:
+    if use not in (LINK, STORE, ASK) or their_world != world or meant != me or peer >= world:
         raise HandshakeRefused("it is not a worker of this round")
     challenge = secrets.token_bytes(NONCE_BYTES)
     connection.sendall(challenge + _prove(key, b"answer", hello, challenge))

@@ -40,12 +40,12 @@ class Store:
         connection.settimeout(None)
         with contextlib.suppress(OSError):
             while True:
-                asked = json.loads(_receive(connection))
+                asked = json.loads(receive_message(connection))
                 if "value" in asked:
                     self.set(asked["name"], asked["value"])
-                    _send(connection, b"null")
+                    send_message(connection, b"null")
                 else:
-                    _send(
+                    send_message(
                         connection, json.dumps(self.get(asked["name"], asked["seconds"])).encode()
                     )
 
@@ -74,8 +74,8 @@ class RemoteStore:
             connection = self._connect()
         try:
             connection.settimeout(seconds + ANSWER_SECONDS)
-            _send(connection, json.dumps(asked).encode())
-            answer = json.loads(_receive(connection))
+            send_message(connection, json.dumps(asked).encode())
+            answer = json.loads(receive_message(connection))
         except OSError as error:
             connection.close()
             raise PeerGone(0, f"has gone: {error}") from None
@@ -88,11 +88,17 @@ class RemoteStore:
             self._idle.pop().close()
 
 
-def _send(connection: socket.socket, data: bytes) -> None:
+def send_message(connection: socket.socket, data: bytes) -> None:
+    """Sends bytes with their length before them."""
     connection.sendall(_LENGTH.pack(len(data)) + data)
 
 
-def _receive(connection: socket.socket) -> bytes:
+def receive_message(connection: socket.socket) -> bytes:
+    """What the other side has given to `send_message`.
+
+    Raises:
+      OSError: the connection broke, or the message is longer than any of ours.
+    """
     (length,) = _LENGTH.unpack(read(connection, _LENGTH.size))
     if length > LONGEST_BYTES:
         raise OSError(f"a message of {length} bytes")

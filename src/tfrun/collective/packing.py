@@ -89,6 +89,11 @@ def layout_of(
     return _layout(shapes, tuple(given), frozenset(compressed))
 
 
+def layout_of_kinds(shapes: tuple[tuple[int, ...], ...], dtypes: tuple[np.dtype, ...]) -> Layout:
+    """As `layout_of`, of tensors that are not there yet."""
+    return _layout(shapes, dtypes, frozenset())
+
+
 @functools.lru_cache(maxsize=256)  # each step has the same ones, and a model has hundreds
 def _layout(
     shapes: tuple[tuple[int, ...], ...], dtypes: tuple[np.dtype, ...], compressed: frozenset[int]
@@ -121,7 +126,11 @@ class Packer:
 
     def empty(self, layout: Layout) -> list[NDArray]:
         """Returns arrays for packed tensors, with any content."""
-        return [self._buffers.array((length,), dtype) for dtype, length in layout.packs]
+        return self.arrays(layout.packs)
+
+    def arrays(self, kinds: Sequence[tuple[np.dtype, int]]) -> list[NDArray]:
+        """Returns arrays of these dtypes and lengths, with any content."""
+        return [self._buffers.array((length,), dtype) for dtype, length in kinds]
 
     @staticmethod
     def unpack(packs: Sequence[NDArray], layout: Layout) -> list[NDArray]:

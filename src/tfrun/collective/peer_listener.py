@@ -10,7 +10,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from tfrun.collective import handshake
 from tfrun.collective.collective import Collective
@@ -40,6 +40,9 @@ class PeerListener:
       host: the address of this machine that its peers use; where it is none of this machine's own
         (a pod's service, a forwarded port) all of them are listened on.
       port: to listen on; 0 is any that is free.
+
+    Attributes:
+      answers: serves a peer that asks for something until it hangs up, see asking.py.
     """
 
     def __init__(self, me: int, world: int, key: str, host: str = "", port: int = 0) -> None:
@@ -52,6 +55,7 @@ class PeerListener:
         self._closed = self._complete = False
         self._ended = ""  # why nobody is waited for any more
         self._group: Collective | None = None
+        self.answers: Callable[[socket.socket], None] | None = None
         threading.Thread(target=self._accept, name="tfrun peer listener", daemon=True).start()
 
     @property
@@ -104,6 +108,14 @@ class PeerListener:
             lambda: self._call(0, address, time.monotonic() + STORE_SECONDS, handshake.STORE)
         )
 
+    def ask(self, peer: int, address: tuple[str, int], seconds: float) -> socket.socket:
+        """Connects with a peer that is to answer something, see asking.py.
+
+        Raises:
+          PeerGone: it is not to be reached.
+        """
+        return self._call(peer, address, time.monotonic() + seconds, handshake.ASK)
+
     def reach(self, peer: int, address: tuple[str, int], seconds: float) -> None:
         """Waits until a peer's port accepts a connection, which later says that the peer lives.
 
@@ -146,6 +158,8 @@ class PeerListener:
             for connection in self._came.values():
                 connection.close()
             self._came.clear()
+            # They know of this listener: the memory of a round that is over would stay with them.
+            self._group = self.answers = None
 
     def _call(
         self, peer: int, address: tuple[str, int], deadline: float, use: bytes = handshake.LINK
@@ -212,8 +226,13 @@ class PeerListener:
                 with connection:
                     self._store.serve(connection)
                 return
+            if use == handshake.ASK and (answers := self.answers) is not None:
+                self._left_shaking(connection)
+                with connection:
+                    answers(connection)
+                return
             with self._changed:
-                if self._closed or self._complete or peer in self._came:
+                if use != handshake.LINK or self._complete or self._closed or peer in self._came:
                     connection.close()
                 else:
                     self._came[peer] = connection

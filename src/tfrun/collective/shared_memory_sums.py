@@ -9,6 +9,7 @@ the first worker of each then adds up with these what each machine has of the tr
 
 from __future__ import annotations
 
+import itertools
 import math
 import mmap
 from collections.abc import Mapping, Sequence
@@ -108,9 +109,7 @@ class Shared:
         def part_of(piece: int) -> NDArray:
             return out[piece * per_piece : (piece + 1) * per_piece]
 
-        if holding != self._divided:
-            self._divide(holding)
-            self._wait_for_all(mark)  # nobody reads what stood there otherwise
+        self._divided_for(holding, mark)
         per_piece = self._piece_bytes // out.itemsize
         pieces = -(-len(out) // per_piece)
         across = len(self.machines) > 1
@@ -137,6 +136,91 @@ class Shared:
                     owns, self._slots_of(self._inputs[self._own], step, part_of(step)), strict=True
                 ):
                     own.fill(into, step * per_piece)
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether all workers are on this machine."""
+        return len(self.machines) == 1
+
+    def sum_owned(
+        self,
+        mine: NDArray,
+        bounds: Sequence[int],
+        owns: Sequence[Own],
+        holding: Holding,
+        mark: bytes,
+    ) -> None:
+        """As `sum_large`, on one machine alone; each worker gets the sums of what it owns.
+
+        Args:
+          mine: gets those of this worker.
+          bounds: where each worker's part begins, and the end; equal on all.
+          owns: as of `sum_large`.
+          holding: likewise.
+          mark: likewise.
+        """
+        self._divided_for(holding, mark)
+        per_piece = self._piece_bytes // mine.itemsize
+        pieces, begin, end = -(-bounds[-1] // per_piece), bounds[self._me], bounds[self._me + 1]
+
+        def like(piece: int) -> NDArray:  # as long as it, and never looked at
+            count = min(bounds[-1] - piece * per_piece, per_piece)
+            return np.broadcast_to(mine.dtype.type(0), (count,))
+
+        for step in range(pieces + 2):
+            if step:
+                self._wait_for_all(mark)
+            first = (step - 2) * per_piece
+            if step >= 2 and begin < first + per_piece and first < end:
+                here, stop = max(begin, first), min(end, first + per_piece)
+                (sums,) = self._slots_of(self._sums[:1], step - 2, like(step - 2))
+                mine[here - begin : stop - begin] = sums[here - first : stop - first]
+            if 0 <= step - 1 < pieces:
+                self._reduce(step - 1, like(step - 1))
+            if step < pieces:
+                slots = self._slots_of(self._inputs[self._own], step, like(step))
+                for own, into in zip(owns, slots, strict=True):
+                    own.fill(into, step * per_piece)
+
+    def give_owned(
+        self,
+        theirs: Sequence[NDArray],
+        own: Own,
+        bounds: Sequence[int],
+        holding: Holding,
+        mark: bytes,
+    ) -> None:
+        """On one machine alone: gives what each worker owns to all others.
+
+        Args:
+          theirs: gets each worker's, by rank; this worker's own is passed over.
+          own: this worker's numbers.
+          bounds: as of `sum_owned`.
+          holding: as of `sum_large`.
+          mark: likewise.
+        """
+        self._divided_for(holding, mark)
+        dtype, begin, end = theirs[self._me].dtype, bounds[self._me], bounds[self._me + 1]
+        per_piece = self._piece_bytes // dtype.itemsize
+        longest = max(stop - start for start, stop in itertools.pairwise(bounds))
+        for step in range(-(-longest // per_piece) + 1):
+            if step:
+                self._wait_for_all(mark)
+                for rank, into in enumerate(theirs):
+                    part = into[(step - 1) * per_piece : step * per_piece]
+                    if rank != self._me and len(part):
+                        part[:] = self._slots_of(self._inputs[rank : rank + 1], step - 1, part)[0]
+            at = begin + step * per_piece
+            if at < end:
+                slots = self._inputs[self._own.start : self._own.start + 1, step % SLOTS]
+                size = min(per_piece, end - at) * dtype.itemsize
+                own.fill(slots[0, :size].view(dtype), at)
+        self._wait_for_all(mark)  # the next sum writes where others may be reading
+
+    def _divided_for(self, holding: Holding, mark: bytes) -> None:
+        if holding != self._divided:
+            self._divide(holding)
+            self._wait_for_all(mark)  # nobody reads what stood there otherwise
 
     def _divide(self, holding: Holding) -> None:
         """Divides the memory into slots for what this machine's workers hold."""

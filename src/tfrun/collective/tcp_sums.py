@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tfrun.collective.buffers import Buffers
 from tfrun.collective.compress import Coded, Compressed
 from tfrun.collective.duplex_transfer import Inlet, Own, Pump
-from tfrun.collective.exchange import BLOCK_BYTES, Exchange
+from tfrun.collective.exchange import BLOCK_BYTES, Add, Exchange
 from tfrun.collective.handing_on import hand_on
 from tfrun.collective.links import Link
 from tfrun.collective.packing import ALIGNMENT, KEPT_BYTES
@@ -170,9 +170,53 @@ class Flat:
             self._exchange.run(codes, [coded], [1] * self.count, coded.add, stamp)
             out[:] = codes
             return
+        add = self._adding(owns, nodes, out.dtype)
+        self._exchange.run(out, owns, [len(mine) for mine in nodes], add, stamp)
+
+    def sum_owned(
+        self,
+        mine: NDArray,
+        bounds: Sequence[int],
+        owns: Sequence[Own],
+        nodes: Sequence[Sequence[Node]],
+        stamp: bytes,
+    ) -> None:
+        """Sums arrays of any size; each member gets the sums of what it owns alone.
+
+        Args:
+          mine: gets those of this member.
+          bounds: where each member's part begins, and the end; equal on all.
+          owns: as for `sum_small`.
+          nodes: likewise.
+          stamp: likewise.
+
+        Raises:
+          PeerGone, Disagreement: as `gather`; what is in `mine` is worth nothing then.
+        """
+        add = self._adding(owns, nodes, mine.dtype)
+        self._exchange.sum_owned(mine, bounds, owns, [len(n) for n in nodes], add, stamp)
+
+    def give_owned(
+        self, theirs: Sequence[NDArray], own: Own, bounds: Sequence[int], stamp: bytes
+    ) -> None:
+        """Gives what each member owns to all others.
+
+        Args:
+          theirs: gets each member's, by position; this member's own is passed over.
+          own: this member's numbers.
+          bounds: as for `sum_owned`.
+          stamp: likewise.
+
+        Raises:
+          PeerGone, Disagreement: as `gather`.
+        """
+        self._exchange.give_owned(theirs, own, bounds[self.me], bounds[self.me + 1], stamp)
+
+    def _adding(self, owns: Sequence[Own], nodes: Sequence[Sequence[Node]], dtype: np.dtype) -> Add:
+        """Adds up blocks of the own numbers and of what has come, in the order of the tree."""
         root = _root(nodes)
         others = [node for member in self._exchange.others for node in nodes[member]]
-        scratches = self._buffers.array((len(owns), BLOCK_BYTES // out.itemsize), out.dtype)
+        scratches = self._buffers.array((len(owns), BLOCK_BYTES // dtype.itemsize), dtype)
 
         def add(into: NDArray, start: int, came: Sequence[NDArray]) -> None:
             parts = dict(zip(others, came, strict=True))
@@ -180,7 +224,7 @@ class Flat:
                 parts[node] = own.part(start, scratch[: len(into)])
             add_up(root, parts, into)
 
-        self._exchange.run(out, owns, [len(mine) for mine in nodes], add, stamp)
+        return add
 
     @staticmethod
     def _stamped(into: NDArray, stamp: bytes, link: Link) -> Inlet:

@@ -74,11 +74,11 @@ class Controller:
         self.events.add("agent_joined", agent=agent, host=hello.host, version=hello.version)
         if not self.untested and (text := supported_versions.newer(hello.programs)):
             self.untested = text  # told once, however many machines have them
-            self._notice(agent, f"TFRUN-111: {text}: it is tried, and may not fit")
+            self._notice(agent, f"TFRUN-111: {text}; tfrun tries it, but it may not work")
         first = self._first = self._first or hello
         if text := versions.difference(agent, hello.programs, first.agent, first.programs):
             self.differing[agent] = text
-            self._notice(agent, f"{text}: workers may fail, or compute something else, for that")
+            self._notice(agent, f"{text}: workers may fail, or compute different results")
         runner.machines.take_in(member)
         return member
 
@@ -115,7 +115,9 @@ class Controller:
         if round.state is State.JOINING and agent in round.agents:
             self.runner.machines.lose(agent, code, f"the agent {agent} could not start: {reason}")
         if agent not in self._known.expected and self.runner.round.state in OPEN:
-            self.view.notice(f"the agent {agent} could not start, and is done without: {reason}")
+            self.view.notice(
+                f"the agent {agent} could not start, so the job goes on without it: {reason}"
+            )
 
     def interrupt(self, signal_name: str) -> None:
         """A person wants the job to end, or the launcher's machine is being preempted."""

@@ -184,7 +184,7 @@ class RoundRunner:
                 self.timers.set("ends", seconds, lambda: self.feed(model.EndsAwaited()))
             case messages.SaveMemory():
                 if not self._orders.save_memory(self.plan, action, self.recovery):
-                    problem = "the machines that had it in memory are gone"
+                    problem = "the machines that had the state in memory are gone"
                     none = messages.MemorySaved(round=action.round, step=-1, problem=problem)
                     asyncio.get_running_loop().call_soon(self.feed, none)
             case wire.Message():
@@ -340,7 +340,7 @@ class RoundRunner:
         verdict = self.rendezvous.decide(self.plan, number, self.recovery)
         if isinstance(verdict, Plan):
             for agent in self._let_go(leaving):
-                self.view.notice(f"{agent} is being preempted, and is done without")
+                self.view.notice(f"{agent} is being preempted, so the job goes on without it")
             self._begin(number, verdict)
         elif leaving - self._preempted.excluded(self.recovery):
             # Nobody else has the state, and no round comes to pass it on.

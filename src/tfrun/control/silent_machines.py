@@ -67,7 +67,7 @@ def told_of(seconds: float, machines: Sequence[str], timeouts: Timeouts) -> str:
     """
     until = f"{timeouts.launcher_timeout:.0f} s at most (--launcher-timeout)"
     if len(machines) == 1:
-        why = "it is down, or the network in between is; it may train on, and the job waits for it"
+        why = "it or the network in between is down; it may be training on, so the job waits for it"
         return f"nothing has been heard from {machines[0]} for {seconds:.0f} s: {why}, {until}"
-    why = "most likely this machine's network is down; they train on, and the job waits for them"
+    why = "most likely this machine's network is down; they train on, so the job waits for them"
     return f"no machine has been heard from for {seconds:.0f} s: {why}, {until}"

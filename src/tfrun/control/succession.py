@@ -159,7 +159,7 @@ class Succession:
         why = f" ({said[0]:.200})" if said[0] else ""
         text = f"a successor of {' and '.join(sorted(tasks))} came to nothing: {how}{why}"
         if self._known.given_up:
-            text += f"; {self._known.failed} have in a row, and the job goes on without"
+            text += f"; {self._known.failed} have failed in a row, so the job goes on without one"
             self._events.add("successors_given_up", failed=self._known.failed)
         self._view.notice(text)
 

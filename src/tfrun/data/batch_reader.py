@@ -72,19 +72,21 @@ class BatchReader:
             leaves = [*leaves, self.keys(indices, group.epoch)]
         return [leaf.reshape(elements, width, *leaf.shape[1:]) for leaf in leaves]
 
-    def slice(self, element, batch) -> tuple[list[tf.Tensor], tf.Tensor]:
+    def slice(self, element, batch, bounds_of) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Returns the leaves and seeds of these replicas' part of a global batch, as tensors.
 
         Args:
           element: step * replicas + replica, a scalar tensor.
           batch: the batch with the number of its step.
+          bounds_of: calls `bounds`.
         """
         number, leaves = batch[0], tf.nest.flatten(batch[1])
         bounds = [element, number, tf.shape(leaves[0])[0]]
-        begin, end, keys = tf.numpy_function(self._bounds, bounds, [tf.int64] * 3)
+        begin, end, keys = tf.numpy_function(bounds_of, bounds, [tf.int64] * 3)
         return [leaf[begin:end] for leaf in leaves], keys
 
-    def _bounds(self, element: np.int64, number: np.int64, size: np.int32):
+    def bounds(self, element: np.int64, number: np.int64, size: np.int32):
+        """Returns where these replicas' part of a batch of `size` begins, its end and its seeds."""
         plan = self._plan
         expected, replica = divmod(int(element), self._replicas.count)
         epoch, step = divmod(expected, plan.steps)

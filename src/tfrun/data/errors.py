@@ -17,8 +17,8 @@ def empty(where: str, expected: str = "at least one sample") -> UsageError:
 def doubt_validation() -> None:
     """Reports that `fit` validates with nothing: its training is none the worse for it."""
     text = (
-        "the validation data is empty, so there are no val_ metrics: no callback can go by them; "
-        "with drop_remainder=True nothing is left of less than a batch"
+        "the validation data is empty, so callbacks get no val_ metrics; with "
+        "drop_remainder=True, data smaller than one batch is dropped"
     )
     channel.emit(reports.DoubtRaised(code="TFRUN-601", text=text))
 
@@ -55,7 +55,7 @@ def no_file(where: str) -> UsageError:
 def one_replica_each(what: str, replicas: int, workers: int) -> UsageError:
     return UsageError(
         "TFRUN-107",
-        f"{what} gives each worker one part of a batch, and the job's {replicas} replicas are on "
+        f"{what} gives each worker one part of a batch, but the job's {replicas} replicas are on "
         f"{workers} worker{'s' if workers > 1 else ''}",
         expected="data that fit or evaluate reads, or one replica on each worker",
         fix="Pass the dataset itself to fit, or leave out --replicas",
@@ -65,7 +65,8 @@ def one_replica_each(what: str, replicas: int, workers: int) -> UsageError:
 def not_divided_by_batch(policy: str) -> UsageError:
     return UsageError(
         "TFRUN-107",
-        f"each batch is divided among replicas, and this pipeline is not: its policy is {policy}",
+        "each batch has to be divided among replicas, but this pipeline is not: its policy is "
+        f"{policy}",
         where="tf.data.Options.experimental_distribute.auto_shard_policy",
         expected="AUTO or DATA, and every worker reads the whole data",
         fix="Leave the policy out, or --replicas",
@@ -137,14 +138,15 @@ def corrupt_compressed(path: str, record: int, compression: str, reason: str) ->
         "TFRUN-605",
         f"record {record} is corrupt, or the file is not {compression}: {reason}",
         where=path,
-        fix="Write the file again; of compressed files no record can be left out",
+        fix="Write the file again; in a compressed file, no record can be left out",
     )
 
 
 def compressed(path: str) -> UsageError:
     return UsageError(
         "TFRUN-606",
-        "the file is compressed, so no record in it can be found without reading all before it",
+        "the file is compressed, so no record in it can be found without reading all records "
+        "before it",
         where=path,
         expected="an uncompressed TFRecord file",
         fix="Write it without compression (the records in it may be compressed, as JPEG is), or "
@@ -201,17 +203,17 @@ def other_place(what: str, where: str) -> TfrunError:
         f"the next sample of this epoch is not defined: {what}",
         where=where,
         expected="the batch and the data that the state was kept with",
-        fix="Resume with these until the epoch has ended: between two epochs both may change; or "
-        "begin anew with --fresh",
+        fix="Keep both until the epoch has ended (between two epochs they may change), or begin "
+        "anew with --fresh",
     )
 
 
 def doubt_place(what: str) -> None:
     """Reports that training goes on where some samples come twice or not at all."""
     text = (
-        f"{what}: training goes on at about the same place, and some samples of this epoch are "
-        "trained on twice or not at all; use the same batch and data on any number of workers, or "
-        "a tfrun.Dataset, which can continue at any sample"
+        f"{what}. Training continues at about the same place, so some samples of this epoch are "
+        "used twice or not at all. Use the same batch and data on any number of workers, or a "
+        "tfrun.Dataset, which can continue at any sample"
     )
     channel.emit(reports.DoubtRaised(code="TFRUN-617", text=text))
 

@@ -14,6 +14,7 @@ from tensorflow.python.ops import gen_dataset_ops
 from tfrun.data.batch_reader import BatchReader
 from tfrun.data.order.reading_plan import ReadingPlan, Stage
 from tfrun.data.order.shards import Replicas, constant_share
+from tfrun.data.python_calls import held_weakly, keeping
 from tfrun.data.sources.compressed import FileShards
 from tfrun.data.sources.source import Tolerant, batch_spec
 from tfrun.data.sources.stream import StreamSource
@@ -33,7 +34,9 @@ class Traced:
     def __init__(self) -> None:
         self._readers: dict[int, BatchReader] = {}  # the newest ones, by number
         self._count = 0
-        self._over: Any = None  # the first dataset, whose function reads for all
+        # The first dataset's function, which reads for all, and what it returns. Not the dataset:
+        # that knows of this, and would stay until the garbage collector finds both.
+        self._over: tuple[Any, Any] | None = None
         self._zeros: Any = None
 
     def groups(self, numbers: tf.data.Dataset, reader: BatchReader, read_and_split: Any) -> Any:
@@ -48,17 +51,17 @@ class Traced:
         self._readers[self._count] = reader
         self._readers.pop(self._count - READERS, None)
         self._count += 1
-        if self._over is None:
-            read = tf.autograph.experimental.do_not_convert(
-                lambda number: read_and_split(self._read, number, which)
-            )
-            self._over = numbers.flat_map(read)
-            captured = self._over._map_func.function.captured_inputs
-            if [id(tensor) for tensor in captured] != [id(which)]:
-                self._over, made = None, self._over  # it depends on something else, too
-                return made
-            return self._over
-        return _SameFlatMap(numbers, self._over, [which])
+        if self._over is not None:
+            return keeping(_SameFlatMap(numbers, *self._over, [which]), self)
+        own = held_weakly(self._read)
+        read = tf.autograph.experimental.do_not_convert(
+            lambda number: read_and_split(own, number, which)
+        )
+        made: Any = keeping(numbers.flat_map(read), self)
+        captured = made._map_func.function.captured_inputs
+        if [id(tensor) for tensor in captured] == [id(which)]:  # it depends on nothing else
+            self._over = made._map_func, made._structure
+        return made
 
     def _read(self, number: np.int64, which: np.int64) -> list[NDArray]:
         return self._readers[int(which)].read(number)
@@ -75,12 +78,15 @@ class _SameFlatMap(dataset_ops.UnaryDataset):
 
     Args:
       numbers: its input.
-      other: the other one.
+      function: of the other one.
+      structure: what it returns.
       captured: what the function captures in this one.
     """
 
-    def __init__(self, numbers: Any, other: Any, captured: Sequence[tf.Tensor]) -> None:
-        self._map_func, self._structure, self._name = other._map_func, other._structure, None
+    def __init__(
+        self, numbers: Any, function: Any, structure: Any, captured: Sequence[tf.Tensor]
+    ) -> None:
+        self._map_func, self._structure, self._name = function, structure, None
         variant = gen_dataset_ops.flat_map_dataset(
             numbers._variant_tensor, captured, f=self._map_func.function, **self._common_args
         )
@@ -158,9 +164,10 @@ def _of_groups(plan: ReadingPlan, reader: BatchReader, spec: Any, traced: Traced
     begin, end = reader.numbers
     numbers = tf.data.Dataset.range(begin, min(end, FOREVER))
     specs: list[tf.TensorSpec] = tf.nest.flatten(spec)
+    own = held_weakly(reader.read)
 
     @tf.autograph.experimental.do_not_convert
-    def read(number, of=reader.read, *which):
+    def read(number, of=own, *which):
         leaves = tf.numpy_function(of, [number, *which], reader.dtypes)
         for leaf, leaf_spec in zip(leaves, specs, strict=False):
             leaf.set_shape([None, *leaf_spec.shape])
@@ -173,7 +180,8 @@ def _of_groups(plan: ReadingPlan, reader: BatchReader, spec: Any, traced: Traced
 
     if plan.stages and plan.source.sample_bytes is None:
         ahead = _ahead()
-        return numbers.map(read, num_parallel_calls=ahead, deterministic=True).unbatch()
+        made = numbers.map(read, num_parallel_calls=ahead, deterministic=True)
+        return keeping(made, reader).unbatch()
 
     def read_and_split(of, number, *which):
         # Rows of a tensor, if aligned as ours mostly are, share its memory.
@@ -193,15 +201,17 @@ def _of_stream(
     if count > 1:
         made = made.flat_map(lambda *one: tf.data.Dataset.from_tensors(one).repeat(count))
 
+    bounds = held_weakly(reader.bounds)
+
     def read(element, batch):
-        leaves, keys = reader.slice(element, batch)
+        leaves, keys = reader.slice(element, batch, bounds)
         for leaf, leaf_spec in zip(leaves, tf.nest.flatten(spec), strict=True):
             leaf.set_shape(leaf_spec.shape)
         keys.set_shape([tf.nest.flatten(spec)[0].shape[0], len(plan.stages), 2])
         rows = tf.nest.pack_sequence_as(spec, leaves)
         return (rows, keys) if plan.is_random else (rows,) if plan.stages else rows
 
-    return map_in_this_thread(tf.data.Dataset.zip((numbers, made)), read)
+    return keeping(map_in_this_thread(tf.data.Dataset.zip((numbers, made)), read), reader)
 
 
 def _of_files(plan: ReadingPlan, replicas: Replicas, reader: BatchReader, start: int, stop: int):
@@ -217,12 +227,14 @@ def _of_files(plan: ReadingPlan, replicas: Replicas, reader: BatchReader, start:
     if not plan.is_random:
         return made.map(lambda epoch, numbers, rows: (rows,) if plan.stages else rows)
 
+    keys_of = held_weakly(reader.keys)
+
     def with_keys(epoch, numbers, rows):
-        keys = tf.numpy_function(reader.keys, [numbers, epoch], tf.int64)
+        keys = tf.numpy_function(keys_of, [numbers, epoch], tf.int64)
         keys.set_shape([None, len(plan.stages), 2])
         return rows, keys
 
-    return map_in_this_thread(made, with_keys)
+    return keeping(map_in_this_thread(made, with_keys), reader)
 
 
 def _map_samples(batches, plan: ReadingPlan, size: int | None) -> tf.data.Dataset:

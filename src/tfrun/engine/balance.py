@@ -71,7 +71,7 @@ class Balance:
 def _told(before: list[int], after: tuple[int, ...], seconds: list[float]) -> str:
     each = ", ".join(f"{1e3 * one:.3g} ms" for one in seconds)
     held = f"{_numbers(after)} instead of {_numbers(before)}"
-    return f"--balance auto: the workers hold {held} replicas now; one takes them {each}."
+    return f"--balance auto: the workers hold {held} replicas now; one replica takes them {each}."
 
 
 def _numbers(counts: Any) -> str:

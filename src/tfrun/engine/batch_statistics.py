@@ -19,6 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.engine import same_draws, step_graph
+from tfrun.engine.across_samples import CODE, is_number_of_all
 from tfrun.engine.loss_reader import MATHEMATICS, REDUCTIONS, is_eager, operands
 from tfrun.engine.loss_terms import MeanOver, Term
 from tfrun.engine.losses import Losses
@@ -26,8 +27,8 @@ from tfrun.engine.script_lines import KERAS, TENSORFLOW, TFRUN, at_script_line
 from tfrun.job import reports
 from tfrun.process import channel
 
-CODE = "TFRUN-517"
 _MEETS = ("Sub", "Mul", "RealDiv", "DivNoNan", "SquaredDifference")
+_MEETS_THE_LARGEST = (*_MEETS, "AddV2", "Add")
 _PASSED = (
     *(TENSORFLOW, TFRUN),
     *(f"{KERAS}src{os.sep}{folder}{os.sep}" for folder in ("backend", "ops")),
@@ -64,6 +65,7 @@ def tell(losses: Losses, targets: Sequence[Any]) -> None:
     is_told = losses.has_told  # where the loss was weighed, and this is how it came about
     for here, op in step_graph.upstream(losses, filter(tf.is_tensor, targets)):
         meets = op.type in _MEETS and _meets_a_mean(losses, op.inputs)
+        meets |= op.type in _MEETS_THE_LARGEST and _meets_the_largest(losses, op.inputs)
         if (meets or (not is_told and losses.walk.mixes(op))) and _is_script_s(here):
             losses.tell(here)
         same_draws.tell(losses, here, op)
@@ -109,8 +111,8 @@ def _tell_of_parts(losses: Losses) -> None:
         if losses.is_first_here and any(step_graph.reads(losses, op, handles) for op in later):
             text = (
                 f"the step reads the variable {part.variable.path!r} after it has assigned it a "
-                f"mean of each worker's own part of the batch{part.where}. One worker computes "
-                "something else from the whole batch; average it with "
+                f"mean of each worker's own part of the batch{part.where}. A single worker would "
+                "compute it from the whole batch and get another value. Average it with "
                 "`tf.distribute.get_replica_context().all_reduce`, or assign it outside of "
                 "functions and conditions within the step"
             )
@@ -130,6 +132,13 @@ def _meets_a_mean(losses: Losses, inputs: Sequence[Any]) -> bool:
     kinds = [losses.kind(each) for each in inputs if each.shape.rank != 0]
     means = [kind is Term.MEAN or isinstance(kind, MeanOver) for kind in kinds]
     return Term.ROWS in kinds and any(means) and losses.walk.batch != 1
+
+
+def _meets_the_largest(losses: Losses, inputs: Sequence[Any]) -> bool:
+    kinds = [losses.kind(each) for each in inputs]
+    pairs = zip(inputs, kinds, strict=True)
+    found = (k is Term.UNKNOWN and is_number_of_all(losses.walk, each) for each, k in pairs)
+    return Term.ROWS in kinds and any(found) and losses.walk.batch != 1
 
 
 def _is_script_s(tensor: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.collective.collective import Gradients
+from tfrun.collective.counts import Gradients
 from tfrun.engine import host_collective
 from tfrun.job.errors import UsageError
 from tfrun.job.settings import settings

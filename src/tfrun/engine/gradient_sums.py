@@ -10,6 +10,7 @@ which needs no communication any more because every replica computes the same.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 from keras.src import backend
 
-from tfrun.collective.collective import Gradients
+from tfrun.collective.counts import Gradients
 from tfrun.engine import (
     adoption,
     commit,
@@ -25,7 +26,10 @@ from tfrun.engine import (
     eager_changes,
     host_collective,
     keras_state,
+    optimizer_shards,
     replica,
+    sharded_sums,
+    shareable_optimizers,
     step_clock,
     tensorflow_collectives,
     whole_values,
@@ -143,7 +147,9 @@ def _update_now(
     # As many rows as there are on all: they travel as they are, else with their numbers.
     counted = {i for i in common if grads[i].values.shape.is_fully_defined()}
     local = [g.values if i in counted else g for g, i in zip(local, present, strict=True)]
+    owned = [i not in counted and not isinstance(grads[i], tf.IndexedSlices) for i in present]
     totals = commit.local_totals(run, optimizer)
+    shards = optimizer_shards.of(optimizer)
     gradients = compression.gradients_of(optimizer, local, [variables[i] for i in present])
     empty = None
     if run.samples is not None:
@@ -164,11 +170,19 @@ def _update_now(
             grads[i] = total
         for i, total in whole.items():
             grads[i] = total
+        if shards is not None:
+            for i in (*present, *whole):
+                if not shards.is_mine(variables[i]):
+                    grads[i] = sharded_sums.in_place_of(grads[i])
         # One dead peer fails one pack's reduction. The step then must change nothing, so that the
         # survivors hold the state of the last whole step: all updates wait for all reductions.
         waiting = tf.control_dependencies(_tensors([*reduced, *whole.values()]))
-        with run.updates(), waiting, commit.counted(run, optimizer, reduced[after:]):
+        counting = commit.counted(run, optimizer, reduced[after:])
+        sharing = contextlib.nullcontext() if shards is None else shards.counted()
+        with run.updates(), waiting, counting, sharing:
             result = update(grads)
+            if shards is not None:
+                shards.give(run)
             if turns is None:
                 assigns(reduced[len(present) : after])
 
@@ -179,6 +193,15 @@ def _update_now(
 
     turns = replica.turns_of(run.context.strategy)
     everything = [*local, *values, *totals]
+    if shards is not None:
+        owners = [
+            shards.owner(variables[i]) if dense else None
+            for i, dense in zip(present, owned, strict=True)
+        ]
+        owners += [None] * (len(everything) - len(present))
+        scaled = shareable_optimizers.inner(optimizer) is not optimizer
+        updates(_sum_for_owners(run, shards, everything, owners, empty, checks=scaled))
+        return result
     if turns is None:
         updates(_all_reduce_sum(run, everything, gradients, empty))
         return result
@@ -212,6 +235,29 @@ def _all_reduce_sum(
     else:
         waits()
         results = tensorflow_collectives.sum_all(run.context, values, empty)
+    step_clock.waited(run, since, _tensors(results))
+    return results
+
+
+def _sum_for_owners(
+    run: replica.ReplicaRun,
+    shards: optimizer_shards.Shards,
+    values: Sequence,
+    owners: Sequence[int | None],
+    empty: Empty | None,
+    *,
+    checks: bool,
+) -> list:
+    """The same for an optimizer that the workers share; see `sharded_sums.sum_for_owners`."""
+    since = None
+
+    def waits() -> None:
+        nonlocal since
+        since = step_clock.waiting(run, _tensors(values))
+
+    results = sharded_sums.sum_for_owners(
+        shards, values, owners, empty, checks=checks, before=waits
+    )
     step_clock.waited(run, since, _tensors(results))
     return results
 

@@ -25,7 +25,8 @@ from tensorflow.python.distribute import values as distributed_values
 
 from tfrun.cluster.address import parse_address
 from tfrun.collective import handshake
-from tfrun.collective.collective import SMALL_BYTES, Collective, Gradients
+from tfrun.collective.collective import SMALL_BYTES, Collective
+from tfrun.collective.counts import Gradients
 from tfrun.collective.errors import Disagreement, PeerGone
 from tfrun.collective.form_collective import form
 from tfrun.collective.key_value_store import RemoteStore, Store
@@ -68,8 +69,7 @@ def store() -> Store | RemoteStore | None:
 def abort(reason: str) -> bool:
     """Makes this round's collectives fail, also while they are being formed; from any thread.
 
-    Returns:
-      False where there is nothing of them.
+    False where there is nothing of them.
     """
     global _ended
     _ended = reason
@@ -209,6 +209,7 @@ def _connect(extended: Any, compress: str) -> Collective:
     """Connects with the workers at the addresses of the cluster."""
     global _store, _listener
     if extended._num_workers == 1:
+        _store = Store()  # not that of a round before, whose rank 0 has gone
         return Collective(0, {}, 1)
     rank, size, own = extended._id_in_cluster, extended._num_workers, settings()
     addresses = [_address(text) for text in _addresses(extended._cluster_spec)]

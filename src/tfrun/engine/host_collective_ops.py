@@ -18,6 +18,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from tfrun.collective import collective
+from tfrun.collective.counts import Gradients
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
 from tfrun.engine.overlap import OneThread, packs_of
 
@@ -52,7 +53,7 @@ class Sum:
     """
 
     tensors: Sequence[Any]
-    gradients: collective.Gradients | None = None
+    gradients: Gradients | None = None
     empty: Empty | None = None
 
     def part(self, which: Sequence[int], name: str) -> Sum:
@@ -76,9 +77,7 @@ class Sum:
         said += [self.empty.samples] if self.empty else []
         return [*map(tf.convert_to_tensor, said), *self.tensors]
 
-    def read(
-        self, arrays: Sequence[np.ndarray]
-    ) -> tuple[list[np.ndarray], collective.Gradients | None]:
+    def read(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], Gradients | None]:
         """What is to be summed, and which of it are gradients, from the values of `inputs`."""
         values = list(arrays)
         gradients = self.gradients
@@ -166,6 +165,67 @@ class Calls:
         dtypes = [wanted.tensors[i].dtype for i in order]
         sums = dict(zip(order, self._call(self._finish, begun, dtypes, waits=True), strict=True))
         return [sums[i] for i in range(len(order))]
+
+    def sum_owned(self, wanted: Sum, owners: Sequence[int]) -> list[tf.Tensor | None]:
+        """Sums each tensor over the workers, for its owner alone.
+
+        Args:
+          wanted: the sum.
+          owners: the rank of each tensor's.
+
+        Returns:
+          The sums of this worker's own, and None in place of the others.
+        """
+        mine = [i for i, owner in enumerate(owners) if owner == self.group.rank]
+
+        def on(arrays: list[np.ndarray]) -> list[np.ndarray]:
+            found = self.group.sum_owned(wanted.read(arrays)[0], owners)
+            return [total for total in found if total is not None]
+
+        dtypes = [wanted.tensors[i].dtype for i in mine]
+        sums: list[tf.Tensor | None] = [None] * len(owners)
+        for i, total in zip(mine, self._call(on, wanted.inputs, dtypes), strict=True):
+            total.set_shape(wanted.tensors[i].shape)
+            sums[i] = total
+        return sums
+
+    def give_owned(
+        self,
+        tensors: Sequence[tf.Tensor],
+        owners: Sequence[int],
+        kinds: Sequence[tuple[tuple[int, ...], tf.DType]],
+        given: Callable[[], None],
+    ) -> list[tf.Tensor | None]:
+        """Gives what each worker owns to all others.
+
+        Args:
+          tensors: of this worker's own, in their order.
+          owners: of all, by rank.
+          kinds: shape and dtype of all.
+          given: is called when all have been given.
+
+        Returns:
+          What others own, and None in place of this worker's own.
+        """
+        theirs = [i for i, owner in enumerate(owners) if owner != self.group.rank]
+        empty = [
+            np.broadcast_to(np.zeros((), dtype.as_numpy_dtype), shape) for shape, dtype in kinds
+        ]
+
+        def on(arrays: list[np.ndarray]) -> list[np.ndarray]:
+            own = iter(arrays)
+            every = [empty[i] if i in others else next(own) for i in range(len(owners))]
+            found = self.group.give_owned(every, owners)
+            given()
+            return [value for value in found if value is not None]
+
+        others = frozenset(theirs)
+        values: list[tf.Tensor | None] = [None] * len(owners)
+        results = self._call(on, tensors, [kinds[i][1] for i in theirs])
+        for i, value in zip(theirs, results, strict=True):
+            value.set_shape(kinds[i][0])
+            values[i] = value
+        return values
 
     def all_gather(self, tensors: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
         """Each tensor's parts of all workers, one after the other along its axis."""

@@ -117,7 +117,7 @@ class LossReader:
         op = tensor.op
         if op.type == "Placeholder":
             return None
-        return _in_graph(op)
+        return in_graph(op)
 
     def _captured(self, graph: Any) -> dict[int, Any]:
         """By the ids of a function's placeholders: what they stand for outside."""
@@ -129,7 +129,7 @@ class LossReader:
         return known
 
 
-def _in_graph(op: Any) -> Op:
+def in_graph(op: Any) -> Op:
     return Op(
         type=op.type,
         inputs=tuple(op.inputs),
@@ -143,10 +143,23 @@ def function_of(op: Op) -> Any:
     """The graph that an op calls; None for others."""
     if op.graph is None or op.type not in ("PartitionedCall", "StatefulPartitionedCall"):
         return None
+    return function_named(op.graph, op.attr("f").name)
+
+
+def function_named(graph: Any, name: str) -> Any:
+    """The graph of a function that is known in another one; None where no Python has made it."""
     try:
-        return op.graph._get_function(op.attr("f").name).graph
+        return graph._get_function(name).graph
     except (AttributeError, KeyError, ValueError):
         return None
+
+
+def samples_of(data: Any) -> tuple[list[Any], int | None]:
+    """The tensors that a step is called with, and how many samples they have, where it is known."""
+    leaves = tf.nest.flatten(data, expand_composites=True)
+    tensors = [leaf for leaf in leaves if tf.is_tensor(leaf)]
+    sizes = [tensor.shape[0] for tensor in tensors if tensor.shape.rank]
+    return tensors, next((size for size in sizes if size is not None), None)
 
 
 def draws(op: Op, also: Collection[int] = ()) -> bool:
@@ -162,7 +175,7 @@ def draws(op: Op, also: Collection[int] = ()) -> bool:
     if function is None:
         return False
     return id(function) in also or any(
-        draws(_in_graph(inner), also) for inner in function.get_operations()
+        draws(in_graph(inner), also) for inner in function.get_operations()
     )
 
 
@@ -183,6 +196,18 @@ def known(tensor: Any) -> Any:
 def is_eager(tensor: Any) -> bool:
     """Whether a tensor has a value already, and no graph."""
     return isinstance(tensor, ops.EagerTensor)
+
+
+def is_zero(tensor: Any) -> bool:
+    """Whether a tensor is known by now, and nothing."""
+    value = known(tensor)
+    return value is not None and not value.any()
+
+
+def is_argument(tensor: Any) -> bool:
+    """Whether it is one of a function that is being traced: whatever that gets, it may be data."""
+    is_number = tensor.dtype.is_floating or tensor.dtype.is_integer
+    return not is_eager(tensor) and tensor.op.type == "Placeholder" and is_number
 
 
 def operands(op: Op) -> Sequence[Any]:

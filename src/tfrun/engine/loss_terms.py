@@ -24,7 +24,9 @@ from tfrun.engine.loss_reader import (
     Op,
     draws,
     function_of,
+    is_argument,
     is_eager,
+    is_zero,
     known,
     operands,
 )
@@ -263,7 +265,7 @@ class Walk:
             if kinds[1] is Term.SUM:
                 return LossParts(mean=MeanOver(count=lambda: inputs[1]))
         if op.type in ADDITIVE:  # nothing is added
-            zeros = [k is Term.FIXED and _is_zero(t) for t, k in zip(inputs, kinds, strict=True)]
+            zeros = [k is Term.FIXED and is_zero(t) for t, k in zip(inputs, kinds, strict=True)]
             kinds = [k for k, zero in zip(kinds, zeros, strict=True) if not zero] or kinds
         return _combined(op.type, kinds)
 
@@ -271,10 +273,22 @@ class Walk:
         place = next(i for i, output in enumerate(op.outputs) if output is tensor)
         pairs = list(zip(function.inputs, op.inputs, strict=False))
         data = [inner for inner, outer in pairs if self._depends_on_data(outer)]
-        marked = {id(inner): (inner, self.kind(outer)) for inner, outer in pairs}
-        kind = Walk(self._reader, data, self.batch, marked).kind(function.outputs[place])
+        kind = self.inside(data, pairs).kind(function.outputs[place])
         # What counts inside of the function is not known outside.
         return kind if isinstance(kind, Term) and kind is not Term.MIXED else Term.UNKNOWN
+
+    def inside(self, data: Collection[Any], pairs: Sequence[tuple[Any, Any]]) -> Walk:
+        """The walk of a function's graph: of its `data`, and `pairs` of tensors in it and here."""
+        # What it captures is read past its arguments: to find out of that again, in each function
+        # that another one's result goes through, would take for ever.
+        marked = {
+            id(each): (each, self.kind(outer))
+            for inner, outer in pairs
+            for each in (inner, self._reader.source(outer))
+        }
+        walk = Walk(self._reader, data, self.batch, marked)
+        walk._depends.update(self._depends)
+        return walk
 
     def _depends_on_data(self, tensor: Any) -> bool:
         """Whether any of the step's samples, or how many they are, had a part in `tensor`."""
@@ -282,7 +296,7 @@ class Walk:
         def decide(here: Any, op: Op | None) -> bool | None:
             if (mark := self._marked.get(id(here))) is not None and mark[1] is not Term.FIXED:
                 return True  # it may have been made unseen
-            if id(here) in self._is_data or (op is None and _is_argument(here)):
+            if id(here) in self._is_data or (op is None and is_argument(here)):
                 return True
             return self.states_size(here) or None
 
@@ -382,14 +396,3 @@ def _combined(operation: str, kinds: Sequence[Kind]) -> Kind:
             return kind
         return Term.MEAN if list(kinds) == [Term.SUM, Term.COUNT] else Term.MIXED
     return Term.MIXED
-
-
-def _is_zero(tensor: Any) -> bool:
-    value = known(tensor)
-    return value is not None and not value.any()
-
-
-def _is_argument(tensor: Any) -> bool:
-    """Whether it is one of a function that is being traced: whatever that gets, it may be data."""
-    is_number = tensor.dtype.is_floating or tensor.dtype.is_integer
-    return not is_eager(tensor) and tensor.op.type == "Placeholder" and is_number

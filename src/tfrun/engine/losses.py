@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
-from tfrun.engine import replica, step_clock
+from tfrun.engine import loss_reader, replica, step_clock
 from tfrun.engine.loss_reader import ADDITIVE, EagerRecorder, LossReader, again, operands
 from tfrun.engine.loss_terms import Kind, LossParts, MeanOver, Term, Walk
 from tfrun.engine.script_lines import line_of
@@ -86,11 +86,7 @@ class Losses:
         self._whole: dict[tuple[int, str], tuple[Any, Any]] = {}
         self._unweighed: dict[int, tuple[Any, Any]] = {}
         self._recorder = EagerRecorder() if tf.executing_eagerly() else None
-        leaves = tf.nest.flatten(data, expand_composites=True)
-        tensors = [leaf for leaf in leaves if tf.is_tensor(leaf)]
-        sizes = [t.shape[0] for t in tensors if t.shape.rank]
-        batch = next((size for size in sizes if size is not None), None)
-        self.walk = Walk(LossReader(self._recorder), tensors, batch, self._marked)
+        self.walk = Walk(LossReader(self._recorder), *loss_reader.samples_of(data), self._marked)
 
     @property
     def is_first_here(self) -> bool:
@@ -392,8 +388,9 @@ class Losses:
         if self._run.tells and where not in _warned:
             _warned.add(where)
             _log.warning(
-                "what %s computes is neither a mean nor a sum over the samples of its batch: "
-                "each replica computes it from its own part, and the mean of them is the loss, or "
-                "the metric, which is not quite what one worker has (see docs/parity.md).",
+                "what %s computes is neither a mean nor a sum over the samples of its batch. Each "
+                "replica computes it from its own part of the batch, and the loss or metric is "
+                "the mean of these values, which is not quite what a single worker would compute "
+                "(see docs/parity.md).",
                 where,
             )

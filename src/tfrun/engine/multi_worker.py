@@ -31,7 +31,7 @@ from tfrun.engine.synchronous import SynchronousExtended, SynchronousStrategy
 from tfrun.job import unmatched_call
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.settings import settings
-from tfrun.job.world import fixed_replicas, may_stay, take_one_for_good
+from tfrun.job.world import fixed_replicas, may_stay, note_asked, take_one_for_good
 from tfrun.process import allocator, channel, progress
 
 TFConfigClusterResolver = tf.distribute.cluster_resolver.TFConfigClusterResolver
@@ -58,8 +58,8 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
             if not _is_alone(cluster_resolver):
                 raise UsageError(
                     "TFRUN-510",
-                    "TensorFlow has already computed something, and can join no other workers any "
-                    "more",
+                    "TensorFlow has already computed something, so it can no longer join other "
+                    "workers",
                     where="the script, above tfrun.strategy() or MultiWorkerMirroredStrategy()",
                     expected="the strategy before the first tensor, variable, dataset or model",
                     fix=f"Make the strategy right after the imports, or {_instead()}",
@@ -132,6 +132,16 @@ class HostExtended(MultiWorkerExtended):
 
     def _in_multi_worker_mode(self):
         return may_stay() or super()._in_multi_worker_mode()
+
+    @property
+    def should_checkpoint(self):
+        note_asked("strategy.extended.should_checkpoint")
+        return super().should_checkpoint
+
+    @property
+    def should_save_summary(self):
+        note_asked("strategy.extended.should_save_summary")
+        return super().should_save_summary
 
     def _reduce_to(self, reduce_op, value, destinations, options):
         own = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
@@ -256,8 +266,9 @@ def _tell_unused(given: MultiWorkerMirrored, cluster_resolver: Any, options: Any
             found.append("cluster_resolver")
     if found:
         warnings.warn(
-            f"no effect of {' and '.join(found)}: the script's first model has been given the "
-            "job's strategy already. Make the strategy above the first model.",
+            f"{' and '.join(found)} {'has' if len(found) == 1 else 'have'} no effect: the script's "
+            "first model has already been given the job's strategy. Make the strategy above the "
+            "first model.",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -21,7 +21,7 @@ from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import resource_variable_ops
 
 from tfrun.job.errors import TfrunError
-from tfrun.job.world import take_one_for_good
+from tfrun.job.world import one_for_good, take_one_for_good
 
 UPDATE = "tfrun_update"  # names the branch in which an optimizer updates
 HANDS_IN = "tfrun_hands_in"  # and the operation by which a replica hands in what is to be summed
@@ -74,11 +74,17 @@ class OwnCopies:
         variables = {id(v.handle): v for v in function.graph.variables}
         besides, in_updates = _assigned(function.graph)
         for key in (id(outer) for outer, _ in function.graph.captures):  # as they were traced
+            if one_for_good():  # in the midst of the trace, perhaps: then nothing tells updates
+                self._kept, self._spread = [], None
+                break
             if key in besides and key in variables and key not in self._copies:
-                if key not in in_updates:
+                if key in in_updates:
+                    if not take_one_for_good("the step assigns weights that an optimizer updates"):
+                        raise _trained_and_assigned(variables[key])
+                elif variables[key].is_initialized():
                     self._copy(variables[key])
-                elif not take_one_for_good("the step assigns weights that an optimizer updates"):
-                    raise _trained_and_assigned(variables[key])
+                elif not take_one_for_good("the step makes variables that it assigns"):
+                    raise _made_in_a_step(variables[key])
         first = function.captured_inputs
         each = [self._chosen(tensor) for tensor in first]
         function.set_external_captures(each if self._apart else first)
@@ -176,6 +182,16 @@ def _trained_and_assigned(variable: Any) -> TfrunError:
         expected="with --replicas, weights that an optimizer alone changes",
         fix="Use a constraint of the layer or the optimizer's weight_decay, or leave out "
         "--replicas",
+    )
+
+
+def _made_in_a_step(variable: Any) -> TfrunError:
+    return TfrunError(
+        "TFRUN-518",
+        f"the first step makes {variable.name!r}, and assigns it",
+        where="the model's train_step, or a layer that it calls",
+        expected="with --replicas, variables that exist before the first step",
+        fix="Make it in __init__ or build, or leave out --replicas",
     )
 
 

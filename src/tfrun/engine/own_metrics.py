@@ -151,8 +151,8 @@ def _tell(losses: Losses, variable: Any) -> None:
     if losses.is_first_here:
         text = (
             f"a metric keeps in the variable {variable.path!r} what it computes from each worker's "
-            f"own part of the batch{at_script_line()}, and these values are added up. One worker "
-            "computes something else from the whole batch, unless it is a sum over the samples; "
-            "have the metric add sums and counts, or let `evaluate` with -n 1 compute it"
+            f"own part of the batch{at_script_line()}, and tfrun adds these values up. Unless each "
+            "is a sum over samples, a single worker would get another value from the whole batch. "
+            "Have the metric add up sums and counts, or compute it with `evaluate` and -n 1"
         )
         channel.emit(reports.DoubtRaised(code=CODE, text=text))

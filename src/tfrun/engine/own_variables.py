@@ -36,9 +36,9 @@ def look(variable: Any, value: Any) -> None:
         text = (
             f"the variable {variable.name.removesuffix(':0')!r} was made outside the strategy's "
             "scope, and the step assigns it what each worker computes from its own part of the "
-            f"data{at_script_line()}, so it differs between workers; sum or average the value over "
-            "the workers with "
-            "`tf.distribute.get_replica_context().all_reduce`, or use a keras.metrics object"
+            f"data{at_script_line()}, so it differs between workers. Sum or average the value over "
+            "the workers with `tf.distribute.get_replica_context().all_reduce`, or use a "
+            "keras.metrics object"
         )
         channel.emit(reports.DoubtRaised(code=CODE, text=text))
 

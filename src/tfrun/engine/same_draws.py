@@ -45,7 +45,8 @@ def tell(losses: Losses, drawn: Any, op: Op) -> None:
         return
     _say(
         f" at {line_of(drawn)}",
-        "by a seed that the script states: all workers draw the same, each for its own samples",
+        "from a seed that the script states, so all workers draw the same ones, each for its own "
+        "samples",
     )
 
 
@@ -69,8 +70,8 @@ def watched(function: Callable[..., Any], where: str) -> Callable[..., Any]:
             told = True
             _say(
                 where,
-                "by `random` or `np.random` in Python that it calls: all workers draw the same, "
-                "each for its own samples",
+                "by calling Python code that uses `random` or `np.random`, so all workers draw "
+                "the same ones, each for its own samples",
             )
         return result
 
@@ -87,8 +88,8 @@ def _say(where: str, how: str) -> None:
     if where + how not in _warned:
         _warned.add(where + how)
         _log.warning(
-            "the step draws random numbers%s %s, which is not what one worker draws for "
-            "them; draw with keras.random and a SeedGenerator (see docs/parity.md).",
+            "the step draws random numbers%s %s. A single worker would draw other numbers for "
+            "these samples. Draw with keras.random and a SeedGenerator (see docs/parity.md).",
             where,
             how,
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -25,6 +26,8 @@ _PYTHON = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 # What people type, under names that are no files'.
 _TYPED = ("<ipython-input-", "<python-input-", "<stdin>")
+
+_NEAREST = 100  # operations that are looked at for a line of the script's
 
 
 @functools.lru_cache(maxsize=1024)
@@ -56,11 +59,27 @@ def at_script_line() -> str:
 def line_of(tensor: Any) -> str:
     """Returns path and line of the script's innermost call that led to `tensor`.
 
-    Of a tensor that has been computed eagerly it is the line that asks now.
+    Where Keras computes it on a thread of its own, from what the script's code (a regularizer) has
+    computed, it is the line of that. Of a tensor that has been computed eagerly it is the line that
+    asks now.
     """
-    made = None if tf.executing_eagerly() else getattr(tensor.op, "traceback", None)
-    frame = _innermost(made or tf_stack.extract_stack())
+    if tf.executing_eagerly():
+        stacks: Iterable[Any] = [tf_stack.extract_stack()]
+    else:
+        stacks = (op.traceback or tf_stack.extract_stack() for op in _led_to(tensor.op))
+    frame = next(filter(None, map(_innermost, stacks)), None)
     return f"{frame.filename}:{frame.lineno}" if frame else "an unknown place"
+
+
+def _led_to(op: Any) -> Iterator[Any]:
+    """An operation and those that its inputs come from, the nearest first; not a whole model's."""
+    coming, seen = deque([op]), {op.name}
+    while coming and len(seen) < _NEAREST:
+        one = coming.popleft()
+        yield one
+        makers = {tensor.op.name: tensor.op for tensor in one.inputs}
+        coming += (maker for name, maker in makers.items() if name not in seen)
+        seen |= makers.keys()
 
 
 def _innermost(frames: Iterable[Any]) -> Any | None:

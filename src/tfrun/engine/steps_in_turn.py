@@ -12,6 +12,8 @@ from tfrun.engine.turns import READS_ON, Turns
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import may_stay, take_one_for_good
 
+EAGER = "the model runs eagerly"
+
 
 def function(model: Any, step: Any, turns: Turns) -> Any | None:
     """Returns a train or test function; None where each worker computes one replica for good.
@@ -29,9 +31,9 @@ def function(model: Any, step: Any, turns: Turns) -> Any | None:
     """
     if model.steps_per_execution > 1 and take_one_for_good("it makes several steps in one call"):
         return None
-    if model.run_eagerly and take_one_for_good("the model runs eagerly"):
+    if runs_eagerly(model) and take_one_for_good(EAGER):
         return None
-    if model.run_eagerly:
+    if runs_eagerly(model):
         raise TfrunError(
             "TFRUN-518",
             "the model runs eagerly: replicas of one worker share a traced step",
@@ -76,6 +78,11 @@ def function(model: Any, step: Any, turns: Turns) -> Any | None:
         return found
 
     return several
+
+
+def runs_eagerly(model: Any) -> bool:
+    """Whether the script has asked that a model's steps are not traced."""
+    return model.run_eagerly or tf.config.functions_run_eagerly()
 
 
 def _put_gates() -> None:

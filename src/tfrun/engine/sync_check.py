@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrun.engine.agree import sum_over_workers
+from tfrun.engine.state_slots import Slot
 from tfrun.job.errors import TfrunError
 
 
@@ -18,7 +19,7 @@ def check_in_sync(named_variables: Iterable[tuple[str, Any]]) -> None:
 
     Every worker must call this with the same variables in the same order, between two steps.
     Variables that are kept apart by design are left out: a metric's totals hold each worker's
-    own part of the data and are added up when they are read.
+    own part of the data and are added up when they are read, and a slot is on one worker.
 
     Args:
       named_variables: pairs of a name and a Keras or TensorFlow variable made in a strategy's
@@ -29,7 +30,9 @@ def check_in_sync(named_variables: Iterable[tuple[str, Any]]) -> None:
     """
     shared = [
         (name, variable)
-        for name, variable in ((n, getattr(v, "value", v)) for n, v in named_variables)
+        for name, variable in (
+            (n, getattr(v, "value", v)) for n, v in named_variables if not isinstance(v, Slot)
+        )
         if isinstance(variable, tf.distribute.DistributedValues)
         and variable.synchronization != tf.VariableSynchronization.ON_READ
     ]

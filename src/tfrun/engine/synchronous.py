@@ -21,6 +21,7 @@ from tensorflow.python.distribute import distribute_lib, mirrored_strategy
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from tfrun.engine import (
+    across_samples,
     commit,
     gradient_sums,
     keras_state,
@@ -202,6 +203,7 @@ def _in_run(fn):
             args, kwargs = given
             with _behind(args), step_losses.of_step(run, function, args):
                 result = convert(function, context, convert_by_default=False)(*args, **kwargs)
+                across_samples.see(run, (args, kwargs))
                 result = step_losses.logs_of_all(run, result)
             gradient_sums.apply_deferred(run)
             keras_state.average_assigned(run)

@@ -13,7 +13,7 @@ from keras.src.backend.common import global_state
 from keras.src.random import seed_generator
 from numpy.typing import NDArray
 
-from tfrun.engine import own_copies, script_state
+from tfrun.engine import own_copies, script_state, state_slots
 from tfrun.job.errors import TfrunError
 
 GLOBAL_SEED = "model/global_seed"
@@ -148,6 +148,8 @@ def hold(variables: Sequence[Any]) -> list[tf.Tensor]:
     """
     found = []
     for variable in variables:  # without `copies`: a step asks for some
+        if isinstance(variable, state_slots.Slot):
+            state_slots.check_here(variable)
         value = variable._value
         if isinstance(value, tf.distribute.DistributedValues):
             value = value.distribute_strategy.experimental_local_results(value)[0]
@@ -173,11 +175,28 @@ def assign(variable: Any, value: NDArray) -> None:
     """
     if tuple(variable.shape) != value.shape:
         raise misfit(
-            f"the variable {variable.path!r} has the shape {tuple(variable.shape)}, and had "
+            f"the variable {variable.path!r} has the shape {tuple(variable.shape)}, but had "
             f"{value.shape} when its state was kept"
         )
+    if isinstance(variable, state_slots.Slot):
+        variable.holder.store(variable, value)
+        return
     for copy in copies(variable):
         copy.assign(value.astype(copy.dtype.as_numpy_dtype, copy=False))
+
+
+def arrays(found: Iterable[Any]) -> list[NDArray]:
+    """The present values of variables, also of those of which another worker has the value.
+
+    Raises:
+      tf.errors.UnavailableError: that worker has gone.
+    """
+    every = list(found)
+    away = state_slots.fetched(every)
+    return [
+        away[id(variable)] if id(variable) in away else read(copies(variable)[0]).numpy()
+        for variable in every
+    ]
 
 
 def misfit(what: str) -> TfrunError:
@@ -193,8 +212,8 @@ def misfit(what: str) -> TfrunError:
 def digest(found: Iterable[Any]) -> str:
     """SHA-256 over the bytes of this worker's copies."""
     total = hashlib.sha256()
-    for variable in found:
-        total.update(read(copies(variable)[0]).numpy().tobytes())
+    for value in arrays(found):
+        total.update(value.tobytes())
     return total.hexdigest()
 
 

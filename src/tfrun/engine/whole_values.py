@@ -393,8 +393,8 @@ def tell(losses: Losses, what: str) -> None:
     """Says where each replica has another value than one worker would."""
     if losses.is_first_here:
         text = (
-            f"{what} from each worker's own part of the batch{at_script_line()}. One worker "
-            "computes something else from the whole batch; sum or gather what it is made of with "
-            "`tf.distribute.get_replica_context().all_reduce` or `.all_gather`"
+            f"{what} from each worker's own part of the batch{at_script_line()}. A single worker "
+            "would compute it from the whole batch and get another value. Sum or gather what it "
+            "is made of with `tf.distribute.get_replica_context().all_reduce` or `.all_gather`"
         )
         channel.emit(reports.DoubtRaised(code=CODE, text=text))

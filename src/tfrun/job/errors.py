@@ -70,6 +70,7 @@ CODES: dict[str, str] = {
     "TFRUN-516": "several workers append to one file",
     "TFRUN-517": "a step uses what each worker has computed from its own part of the batch",
     "TFRUN-518": "the step cannot be computed by several replicas of one worker",
+    "TFRUN-519": "an optimizer's variable is on another worker",
     "TFRUN-601": "the data is empty",
     "TFRUN-602": "arrays have different numbers of samples",
     "TFRUN-603": "the global batch is larger than the data",

@@ -41,6 +41,8 @@ class TrainingSettings:
       balance: "auto", where replicas move from slow workers to fast ones; or "off".
       in_place: whether workers whose peer dies go on in their processes: "on", "off", or "auto",
         as far as that costs nothing else.
+      shard_optimizer: each worker updates some of the weights, and has the optimizer's state for
+        these alone.
       communication: "auto", "host", "ring" or "nccl".
       compress: as what gradients travel: "off" (as they are), "bf16" or "fp16".
       overlap: whether the host collective begins to sum before the backward pass ends: "on",
@@ -82,6 +84,7 @@ class TrainingSettings:
     replicas: int = 0
     balance: str = "off"
     in_place: str = "off"
+    shard_optimizer: bool = False
     communication: str = "auto"
     compress: str = "off"
     overlap: str = "auto"

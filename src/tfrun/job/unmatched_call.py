@@ -50,8 +50,8 @@ def ended(tasks: Collection[str]) -> str:
     """Says whose scripts have come to their end, by tasks' names such as "worker:1"."""
     names = [_name(task) for task in sorted(tasks)]
     if len(names) == 1:
-        return f"{names[0]} does not come, for its script has ended"
-    return f"{', '.join(names[:-1])} and {names[-1]} do not come, for their scripts have ended"
+        return f"{names[0]} does not come, because its script has ended"
+    return f"{', '.join(names[:-1])} and {names[-1]} do not come, because their scripts have ended"
 
 
 def stands(call: int, line: int) -> str:
@@ -85,6 +85,6 @@ def error(call: str, reason: str, where: str) -> TfrunError:
         f"{call} needs every worker: {reason}",
         where=where,
         expected="all workers to make the same calls in the same order",
-        fix="Call it on every worker, not below `if rank == 0:`: each gets the same result; what "
-        "one alone does during fit belongs in a callback in tfrun.ChiefOnly(…)",
+        fix="Call it on every worker, not below `if rank == 0:`: each gets the same result. What "
+        "only one worker should do during fit belongs in a callback in tfrun.ChiefOnly(…)",
     )

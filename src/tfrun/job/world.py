@@ -106,8 +106,8 @@ def fixed_replicas() -> int:
       train.
     """
     here, own = world(), settings()
-    if here.role not in ("chief", "worker"):
-        return 0
+    if here.role not in ("chief", "worker") or (here.size > 1 and not tf_config()):
+        return 0  # a script that has taken TF_CONFIG away trains alone
     others_come = here.replicas != here.size or (own.stays and not _one_for_good)
     return own.replicas or (own.default_replicas if others_come else 0)
 

@@ -90,9 +90,10 @@ def _check_place() -> None:
     if settings.VARIABLE in os.environ:
         raise UsageError(
             "TFRUN-122",
-            "this process is a worker, and would start workers, each of which would do so",
+            "this process is a worker: it would start workers, which would start workers, and so "
+            "on",
             where=WHERE,
-            fix='Call it where workers do not come: below if __name__ == "__main__", for example',
+            fix='Call it only where the first process comes: below if __name__ == "__main__", say',
         )
     if world_from_environment(os.environ).in_job:
         raise UsageError(
@@ -159,7 +160,9 @@ def _not_sent(parts: Mapping[str, Any], error: Exception) -> UsageError:
                 where=" → ".join(way),
                 fix="Make it inside the function: each worker has its own",
             )
-    return UsageError("TFRUN-120", f"what is to be sent to workers cannot be: {error}")
+    return UsageError(
+        "TFRUN-120", f"the function or its arguments cannot be sent to workers: {error}"
+    )
 
 
 @contextlib.contextmanager

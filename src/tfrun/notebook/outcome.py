@@ -113,10 +113,10 @@ def _returned(folder: Path, path: Path, name: str) -> Any:
         kept = (folder / RESULT).replace(path / RESULT)  # it may have taken hours
         raise TfrunError(
             "TFRUN-121",
-            f"what {name} has returned cannot be made again in this process: {said(error)}",
+            f"what {name} has returned cannot be rebuilt in this process: {said(error)}",
             where=str(kept),
             expected="values whose modules can be imported here, too",
-            fix="It stands in that file, as pickle has written it",
+            fix="That file has it, as pickle has written it",
         ) from error
 
 

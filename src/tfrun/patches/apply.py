@@ -55,7 +55,7 @@ def apply(patches: Iterable[Patch] = TABLE) -> None:
                 wrong.append(str(error))
                 continue
             name = ", ".join(patch.targets)
-            print(f"tfrun: done without the patch of {name}: {error}", file=sys.stderr, flush=True)
+            print(f"tfrun: the patch of {name} is left out: {error}", file=sys.stderr, flush=True)
         else:
             for each in found:
                 setattr(each.owner, each.name, each.made)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfrun.engine import adopted_script, adoption, script_calls
+from tfrun.engine import adopted_script, adoption, script_calls, steps_in_turn
 from tfrun.engine.local_mode import in_local_mode
+from tfrun.job.world import take_one_for_good
 from tfrun.train import fit, on_batch
 
 _LOOPS = {
@@ -31,6 +32,8 @@ def run_with_others(original):
             adopted_script.adopt(self)
             if not (settled and self._distribute_strategy is not None) and not in_local_mode():
                 adoption.settle(self)
+            if name in ("fit", "evaluate") and steps_in_turn.runs_eagerly(self):
+                take_one_for_good(steps_in_turn.EAGER)  # before its data is divided
             return run(original, self, args, kwargs)
 
     return method

@@ -33,6 +33,7 @@ from tfrun.job.world import take_one_for_good
 _APART = 0x9E3779B1
 _unseeded: dict[int, Callable[[int], int]] = {}  # by process: what draws there
 _TENSORFLOW_SEEDS = 2**31 - 1  # as tensorflow/python/framework/random_seed.py truncates them
+_HOLDS_ITS_SEED = "the step draws random numbers by a TensorFlow op that holds its seed"
 _for_all = ContextVar("what is drawn now is one number for all replicas", default=False)
 
 
@@ -152,7 +153,7 @@ def seed_ops_apart(original):
         if graph_seed is None:  # TensorFlow takes a random one
             return graph_seed, op_seed
         if tf.is_tensor(number):
-            if not take_one_for_good("the step draws by an op of TensorFlow's that has its seed"):
+            if not take_one_for_good(_HOLDS_ITS_SEED):
                 raise _seed_of_an_op()
             number = _replica_number()
         if number == 0 or _for_all.get():
@@ -262,8 +263,7 @@ def seed_numpy(seed: int) -> None:
 def _seed_of_an_op() -> TfrunError:
     return TfrunError(
         "TFRUN-518",
-        "the step draws by an op of TensorFlow's that has its seed, which is one for all replicas "
-        "of a worker",
+        f"{_HOLDS_ITS_SEED}, which would be the same for all replicas of a worker",
         where="tf.random.normal, uniform, shuffle, … in the model or its train_step",
         expected="with --replicas, numbers that follow from a seed generator's state",
         fix="Use keras.random.… with a SeedGenerator, or leave out --replicas",

@@ -226,8 +226,28 @@ OPTIMIZERS = (
     ),
     Patch(
         targets={
+            f"{_OPTIMIZER}._backend_apply_gradients": "sharded_update:note_weights",
+            f"{_OPTIMIZER}._clip_gradients": "sharded_update:clip_by_the_norm_of_all",
+            f"{_OPTIMIZER}._update_model_variables_moving_average": "sharded_update:average_own",
+            f"{_OPTIMIZER}._backend_reset_gradient_accumulators": (
+                "sharded_update:begin_own_sums_anew"
+            ),
+            **each(
+                f"{_TENSORFLOW_OPTIMIZER}.",
+                "_backend_increment_gradient_accumulators",
+                "sharded_update:accumulate_own",
+            ),
+            f"{_TENSORFLOW_OPTIMIZER}._backend_update_step": "sharded_update:update_own",
+            f"{_TENSORFLOW_OPTIMIZER}._apply_weight_decay": "sharded_update:decay_own",
+        },
+        issue="with `--shard-optimizer` each worker updates some of the weights, and Keras's "
+        "optimizers know no owners",
+        until="Keras shares an optimizer's state among workers",
+    ),
+    Patch(
+        targets={
             f"{_TENSORFLOW_OPTIMIZER}._overwrite_model_variables_with_average_value": (
-                "keras_optimizer:overwrite_on_servers"
+                "sharded_update:average_own keras_optimizer:overwrite_on_servers"
             )
         },
         issue="averages of weights (`use_ema`) are not written to variables that are split over "

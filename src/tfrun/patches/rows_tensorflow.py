@@ -105,6 +105,14 @@ STRATEGIES = (
     ),
     Patch(
         targets={
+            f"{_DISTRIBUTE}.values:SyncOnReadVariable._get": "tf_variables:get_own_copy",
+        },
+        issue="a metric that divides one of its variables by another one (`R2Score`) sums it over "
+        "the workers also where one of them evaluates alone, and waits for the others",
+        until="`SyncOnReadVariable._get` looks at the save context, as its other methods do",
+    ),
+    Patch(
+        targets={
             "tensorflow.python.ops.variables:VariableMetaclass.__call__": "tf_variables:note_own",
             "keras.src.backend:Variable.__init__": "tf_variables:note_own_of_keras",
         },

@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.distribute import values_util
 
 from tfrun.engine import outside_run, own_variables, script_state
 from tfrun.ps import variables
@@ -38,6 +39,15 @@ def as_array(_original):
         return np.array(self.numpy(), dtype=dtype)  # of a tensor's own memory: never shared
 
     return __array__
+
+
+def get_own_copy(original):
+    """A metric's variable as an operand is this worker's own where it evaluates alone."""
+
+    def _get(self):
+        return self._primary if values_util.is_saving_non_distributed() else original(self)
+
+    return _get
 
 
 def name_the_handle(original):

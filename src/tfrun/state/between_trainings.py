@@ -13,7 +13,7 @@ from tfrun.engine import variable_values
 from tfrun.engine.replica import turns_of
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
-from tfrun.job.world import may_stay, why_not_stay
+from tfrun.job.world import may_stay, why_not_stay, world
 from tfrun.state import leave_round, next_round, numbered_calls, random_state
 from tfrun.state.fit_keeper import iterations_of
 from tfrun.state.share_snapshot import Apart, Stand
@@ -21,11 +21,31 @@ from tfrun.state.share_snapshot import Apart, Stand
 T = TypeVar("T")
 
 _made = 0  # such calls
+_all_came = False  # to the one that is made
 
 
-def stand(number: int) -> Stand:
-    """How far a worker is that has no state of the script's training `number`."""
-    return Stand(call=number, step=_made)
+def stand(number: int, *, all_came: bool) -> Stand:
+    """How far a worker is that has no state of the script's training `number`.
+
+    Args:
+      number: see above.
+      all_came: all workers of this round are known to have come to the call that it is in.
+    """
+    return Stand(call=number, step=_made, all_came=all_came, led=world().is_chief)
+
+
+def may_stay_without(*, all_came: bool) -> bool:
+    """Whether this worker may go on where another one has gone.
+
+    Not where that was the chief, and may not have come to the call that this one is in.
+    """
+    return all_came or world().is_chief or world().size > 2
+
+
+def all_came() -> None:
+    """The workers have agreed on something in this call: all have come to it."""
+    global _all_came
+    _all_came = True
 
 
 def stays(strategy: Any, model: Any, call: Callable[[], T], reads_again: Callable[[], bool]) -> T:
@@ -51,14 +71,16 @@ def stays(strategy: Any, model: Any, call: Callable[[], T], reads_again: Callabl
 
 
 def _again_and_again(strategy: Any, model: Any, call: Callable[[], T], before: _Before) -> T:
-    global _made
+    global _made, _all_came
+    _all_came = False
     while True:
         try:
             with leave_round.keeping_state():
                 result = call()
         except Exception as error:
             is_peers = is_peer_error(type(error).__name__, str(error))
-            if settings().rehearses or not is_peers:
+            stays_here = is_peers and may_stay_without(all_came=_all_came)
+            if settings().rehearses or not stays_here:
                 raise
             _enter(strategy, error, iterations_of(model))
         else:
@@ -96,7 +118,8 @@ def _enter(strategy: Any, error: Exception, step: int) -> None:
     with leave_round.keeping_state():
         try:
             nothing = leave_round.nothing_to_keep
-            next_round.enter(strategy, stand(number), None, _no_state, step, nothing)
+            here = stand(number, all_came=_all_came)
+            next_round.enter(strategy, here, None, _no_state, step, nothing)
         except Apart:
             raise error from None
 

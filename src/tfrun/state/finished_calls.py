@@ -48,16 +48,16 @@ def of_fit(
 
     `begun` says how often it has begun its data, and that of its validations.
     """
-    arrays: dict[str, NDArray] = {
-        name: variable_values.read(variable_values.copies(variable)[0]).numpy()
-        for name, variable in variable_values.all_variables(model).items()
-    }
+    found = variable_values.all_variables(model)
+    arrays: dict[str, NDArray] = dict(
+        zip(found, variable_values.arrays(found.values()), strict=True)
+    )
     position = data.position if isinstance(data, Dataset) else None
     try:
         encoded = snapshot.encode(dict(history.history), arrays, "history")
     except TypeError as error:
-        text = f"What this `fit` returns cannot be kept: in its History, {error}. Training goes on;"
-        text += " a failure after this `fit` would do it again."
+        text = f"What this `fit` returns cannot be kept: in its History, {error}. Training goes on,"
+        text += " but after a failure this `fit` would have to train again."
         channel.emit(reports.WorkerNotice(text=text))
         return None
     values = {
@@ -139,9 +139,8 @@ def _stay_within_budget(folder: Path, newest: int) -> None:
             return
         size = path.stat().st_size
         if {model for later in owners[number + 1 :] for model in later}.issuperset(owners[number]):
-            if done := snapshot.read_file(path):
-                few = {n: a for n, a in done.arrays.items() if not n.startswith(snapshot.VARIABLES)}
-                snapshot.write_file(path, replace(done, arrays=few))
+            if done := snapshot.read_file(path, variables=False):
+                snapshot.write_file(path, done)
                 excess -= size - path.stat().st_size
         elif _is_on_disk(path.name):
             path.unlink(missing_ok=True)

@@ -164,7 +164,7 @@ class FitData:
             trained=values["trained"] and not values.get("stopped", False),
         )
         if not found.doubt and (others := self._others(kept)):
-            found = found._replace(doubt=f"{others} not what the script passed before")
+            found = found._replace(doubt=f"{others} not what the script had passed before")
         tell_doubt(found, "model.fit, x")
         return found
 

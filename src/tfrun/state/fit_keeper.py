@@ -16,7 +16,7 @@ from tfrun.data.global_random import Drawn
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
-from tfrun.engine import empty_step, script_state, variable_values
+from tfrun.engine import empty_step, script_state, state_slots, variable_values
 from tfrun.state import callback_state, random_state, snapshot
 from tfrun.state.keeper import Keeper
 from tfrun.state.snapshot import Place, Snapshot
@@ -69,6 +69,7 @@ class FitKeeper(Keeper):
             None,
         )  # before this epoch, see `Passes`
         self._held: dict[str, tf.Tensor] = {}
+        self._held_here: dict[str, Any] = {}  # the variables of which that is
         self._held_callbacks: tuple[list[Any], dict[str, NDArray]] | None = None
         self._held_metrics: NDArray | None = None
         self._step_totals: tf.Tensor | None = None  # of the metrics, when a step began
@@ -115,7 +116,7 @@ class FitKeeper(Keeper):
     def callbacks_see_step(self) -> None:
         """Callbacks are about to see the next execution begin; some of the script's own do."""
         self._look_at_what_is_new()
-        numbers = {n: v for n, v in self._variables.items() if v.shape == ()}
+        numbers = {n: v for n, v in self._held_here.items() if v.shape == ()}
         chosen = {**numbers, **self._ungated}
         held = dict(zip(chosen, variable_values.hold(list(chosen.values())), strict=True))
         arrays: dict[str, NDArray] = {}
@@ -131,7 +132,7 @@ class FitKeeper(Keeper):
         self._look_at_what_is_new()
         # Between two steps of one execution nobody sees what is not gated.
         trusted = commit.per_run == 1 and (self.per_execution == 1 or not self._ungated)
-        chosen = self._ungated if trusted else self._variables
+        chosen = self._ungated if trusted else self._held_here
         self._held = dict(zip(chosen, variable_values.hold(list(chosen.values())), strict=True))
         self._step_totals = None if trusted else variable_values.read(commit.totals)
         self._step_began = self._count()
@@ -283,6 +284,9 @@ class FitKeeper(Keeper):
         }
         self._variables |= of_script
         self._ungated |= of_script
+        # Without what one worker holds for all: between two steps it is as it was.
+        slot = state_slots.Slot
+        self._held_here = {n: v for n, v in self._variables.items() if not isinstance(v, slot)}
 
     def _look_at_what_is_new(self) -> None:
         has_new_seed = (
@@ -306,8 +310,8 @@ class FitKeeper(Keeper):
         self._as_made, self._step_random = {}, None
 
     def _hold_variables(self) -> dict[str, tf.Tensor]:
-        values = variable_values.hold(list(self._variables.values()))
-        return dict(zip(self._variables, values, strict=True))
+        values = variable_values.hold(list(self._held_here.values()))
+        return dict(zip(self._held_here, values, strict=True))
 
     def _release(self) -> None:
         self._held, self._held_callbacks, self._held_metrics = {}, None, None

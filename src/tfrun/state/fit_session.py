@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import commit as commits
-from tfrun.engine import host_collective, variable_values
+from tfrun.engine import host_collective, optimizer_shards, variable_values
 from tfrun.engine.trained_model import build_first, resume_with_logs
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
@@ -31,8 +31,8 @@ from tfrun.state.snapshot import Snapshot
 from tfrun.state.staying_session import StayingSession
 
 _PAST = (
-    "the state that fit goes on from has {} epochs behind it, and fit is to end after {}: its "
-    "weights are restored, and nothing is trained"
+    "the state that fit continues from has already been trained for {} epochs, and fit is to end "
+    "after {}: the weights are restored, and nothing is trained"
 )
 
 
@@ -90,6 +90,11 @@ class FitSession(StayingSession):
             return finished_calls.of_fit(self._model, history, callbacks, *read)
 
         self.record(left, self._iterations(), models=[self._model])
+        optimizer_shards.end(self._model, self._strategy)
+
+    @property
+    def is_shared(self) -> bool:
+        return optimizer_shards.of_model(self._model) is not None
 
     # --- the call that runs ------------------------------------------------------------------
 
@@ -133,6 +138,8 @@ class FitSession(StayingSession):
         if self._goes_on is not None and self._goes_on.waits:
             self._wait_for_a_place()
         model = self._model
+        if self._strategy is not None:
+            optimizer_shards.begin(model, self._strategy)
         commit = None if self._strategy is None else commits.of_model(model)
         self.keeper = self.keeps(model, commit, self._callbacks, self._plan, call=self.number)
         if self._progress:

@@ -8,6 +8,7 @@ to a `fit` stands in fit_keeper.py, what is to a loop of the script's own in loo
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.engine import commit as commits
-from tfrun.engine import variable_values
+from tfrun.engine import state_slots, variable_values
 from tfrun.engine.replica import turns_of
 from tfrun.job import reports
 from tfrun.job.world import world
@@ -25,9 +26,9 @@ from tfrun.state import kept_outside, random_state, snapshot
 from tfrun.state.snapshot import Place, Snapshot
 
 _LATE = (
-    "the weights are those of an undisturbed run, but the metrics of this epoch lack its last step "
-    "before the failure: this script's step adds to them after it has updated the weights, which "
-    "is as far as the others know of it; have it add to them before the update"
+    "the weights are those of an undisturbed run, but the metrics of this epoch lack the last step "
+    "before the failure. The script's step adds to them after it has updated the weights, and the "
+    "other workers know a step only up to that update. Add to the metrics before the update"
 )
 
 
@@ -79,7 +80,9 @@ class Keeper:
         """As `state`, for another thread than the training's; None while there is no telling."""
         if self._commit is None:
             return None if self._in_step else self.state()
-        return commits.unless_updated(self._commit, self.state)
+        with contextlib.suppress(state_slots.Moved):
+            return commits.unless_updated(self._commit, self.state)
+        return None
 
     def restore(self, kept: Snapshot, *, random: bool = True) -> None:
         """Gives back a kept state, of the same place in the same script.
@@ -170,9 +173,13 @@ class Keeper:
           iterations: steps of the optimizer.
           whole: see `state`.
         """
+        away = state_slots.fetched(self._variables.values() if whole else ())
         for name, variable in self._variables.items():
             value = held.get(name)
             if value is None and not whole:
+                continue
+            if id(variable) in away:
+                arrays[name] = away[id(variable)]
                 continue
             value = variable_values.hold([variable])[0] if value is None else value
             arrays[name] = value.numpy()

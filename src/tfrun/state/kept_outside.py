@@ -21,9 +21,9 @@ def tell_drawing() -> None:
     if not new:
         return
     text = (
-        f"the step draws random numbers by an op of TensorFlow's that begins anew in each process "
-        f"({', '.join(new)}): from here on they are not those of an undisturbed run; use "
-        "`keras.random` with a SeedGenerator, or a tf.random.Generator, whose states are kept"
+        "the step draws random numbers by TensorFlow ops that begin anew in each process "
+        f"({', '.join(new)}), so from here on they are not those of an undisturbed run. Use "
+        "`keras.random` with a SeedGenerator, or a tf.random.Generator: their states are kept"
     )
     channel.emit(reports.WorkerNotice(text=text))
 
@@ -40,9 +40,9 @@ def tell_missing(there: Mapping[str, Any], kept: Snapshot) -> None:
         return
     lines = ", ".join(dict.fromkeys(name.split("/")[1] for name in new))
     text = (
-        f"what the script makes at {lines} after its training has begun (a seed generator or a "
-        "variable that no model holds) begins anew: the numbers from here on are not those of an "
-        "undisturbed run; have the script make it before `fit`"
+        f"the script makes a seed generator or a variable that no model holds at {lines}, after "
+        "its training has begun. It begins anew, so the numbers from here on are not those of an "
+        "undisturbed run. Make it before `fit`"
     )
     channel.emit(reports.WorkerNotice(text=text))
 

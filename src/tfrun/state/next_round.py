@@ -26,6 +26,16 @@ from tfrun.state import durable_checkpoints, leave_round, share_snapshot
 from tfrun.state.share_snapshot import Apart, Stand, UnfitSuccessor
 from tfrun.state.snapshot import Place, Snapshot
 
+_when_moved: list[Callable[[], None]] = []
+
+
+def when_moved(action: Callable[[], None]) -> None:
+    """Has something called when this worker has got its place in another round.
+
+    All of that round's workers are in one call of the script then, or come to it.
+    """
+    _when_moved.append(action)
+
 
 def enter(
     strategy: Any,
@@ -106,3 +116,5 @@ def _move(said: str) -> None:
     files.moved()
     if world.world().is_chief != was_chief:
         durable_checkpoints.forget()
+    for action in _when_moved:
+        action()

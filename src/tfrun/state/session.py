@@ -104,7 +104,7 @@ class Session(Generic[K]):
         self.keeper: K | None = None
         self._strategy, self._folder, self._meter, self._saved = strategy, folder, meter, saved
         self._recovers = settings().recovers and not self.on_servers
-        self._periodic = interval(settings().snapshots)
+        self._periodic = interval(settings().snapshots, shared=settings().shard_optimizer)
         self._target = None
         if goes_on is None:
             self._target = calls.target(strategy, folder, on_servers=self.on_servers)
@@ -234,14 +234,22 @@ class Session(Generic[K]):
         """Why this process cannot go on with the training in the next round; "" if it can."""
         return "a loop of the script's own"
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether each worker has some of the state for itself."""
+        return False
+
     def _keep_unless_it_stays(self) -> None:
         if self.why_not_stay():
             self.keep()
 
     def keep(self) -> None:
-        """A peer's end has cut the training off: writes the snapshot."""
+        """A peer's end has cut the training off: writes the snapshot.
+
+        Not where that peer had a part of the state for itself: all go on from the newest snapshot.
+        """
         leave_round.keeping()
-        if self._recovers:
+        if self._recovers and not self.is_shared:
             kept = self._state_here()
             self._write(kept)
             if self._training is not None and kept is not None:
@@ -271,7 +279,8 @@ class Session(Generic[K]):
         if self._recovers or saving is not None:
             path = snapshot.path_of_call(self._folder, self.number)
             is_there = path.exists()  # another worker of this machine was quicker
-            if not is_there and (kept := left()) is not None:
+            mine = not self.is_shared or world().local_rank == 0  # else each would ask for all
+            if mine and not is_there and (kept := left()) is not None:
                 finished_calls.write(self._folder, self.number, kept, models=models)
                 is_there = True
             if is_there and saving is not None:

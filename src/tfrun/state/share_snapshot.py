@@ -62,6 +62,8 @@ class Stand(NamedTuple):
       is_whole: its variables hold what those of all others do that are as far.
       first: the first one of its replicas that wait in a step, with what they have computed.
       waits: how many do.
+      all_came: all workers of the round before had come to the call that it is in.
+      led: it was the chief of the round before.
     """
 
     call: int
@@ -73,6 +75,8 @@ class Stand(NamedTuple):
     is_whole: bool = True
     first: int = 0
     waits: int = 0
+    all_came: bool = True
+    led: bool = False
 
     @property
     def place(self) -> tuple[int, ...]:
@@ -81,7 +85,11 @@ class Stand(NamedTuple):
 
 
 class Apart(Exception):
-    """Workers that stay are in different places of the script, where one cannot join the others."""
+    """Workers that stay are in different places of the script, where one cannot join the others.
+
+    Or the chief has gone, and nobody knows whether it had come there: what it alone writes before
+    that (`model.save`) would never be written.
+    """
 
 
 class UnfitSuccessor(Exception):
@@ -99,6 +107,8 @@ def source(stands: Sequence[Stand]) -> int | None:
     are_level = all(stand.place == newest.place and stand.is_whole for stand in stayed)
     has_state = newest.epoch >= 0
     if any(stand.call != newest.call for stand in stayed) or not (are_level or has_state):
+        raise Apart
+    if not any(stand.all_came or stand.led for stand in stayed):
         raise Apart
     if len(stayed) < len(stands):
         fit = has_state and all(stand.call == newest.call for stand in stands)

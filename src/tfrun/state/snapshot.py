@@ -183,15 +183,21 @@ def _as_file(snapshot: Snapshot) -> tuple[dict[str, NDArray], dict[str, str]]:
     return arrays, {"tfrun": json.dumps(header)}
 
 
-def read_file(path: Path) -> Snapshot | None:
-    """Reads one file; None when it is not there or not whole."""
+def read_file(path: Path, *, variables: bool = True) -> Snapshot | None:
+    """Reads one file; None when it is not there or not whole.
+
+    Args:
+      path: the file.
+      variables: False to leave them where they are, which are most of it.
+    """
     version, whole = _found_whole.pop(path, (None, None))
-    if whole is not None and version == _version(path):
+    if variables and whole is not None and version == _version(path):
         return whole
     try:
         with safe_open(path, framework="numpy") as file:
             header = json.loads((file.metadata() or {})["tfrun"])
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            names = (n for n in file.keys() if variables or not n.startswith(VARIABLES))  # noqa: SIM118
+            arrays = {name: file.get_tensor(name) for name in names}
         return _whole(header, arrays)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
         return None
@@ -221,7 +227,8 @@ def _whole(header: dict[str, Any], arrays: dict[str, Any]) -> Snapshot | None:
     """The snapshot, if its arrays have their checksums."""
     if any(zlib.crc32(array) != header["crc32"][name] for name, array in arrays.items()):
         return None
-    return Snapshot.of(header, as_they_were(arrays, header["dtypes"]))
+    dtypes = {name: dtype for name, dtype in header["dtypes"].items() if name in arrays}
+    return Snapshot.of(header, as_they_were(arrays, dtypes))
 
 
 def read_values(path: Path) -> dict[str, Any] | None:

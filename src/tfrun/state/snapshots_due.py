@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 SHARE = 0.005  # of the time, by default
+SHARED_SHARE = 0.02  # where only a snapshot has all of the state
 
 
 class Interval:
@@ -13,8 +14,9 @@ class Interval:
 
     Args:
       steps: after so many steps; None to go by time.
-      seconds: after so many seconds; None to let all snapshots cost under one percent.
+      seconds: after so many seconds; None to let all snapshots cost `share`.
       clock: seconds that only grow.
+      share: of the time, for all snapshots, where they go by that.
     """
 
     def __init__(
@@ -22,7 +24,9 @@ class Interval:
         steps: int | None = None,
         seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        share: float = SHARE,
     ) -> None:
+        self._share = share
         self._steps, self._seconds, self._clock = steps, seconds, clock
         self._since, self._last, self._wait = 0, clock(), 1.0 if seconds is None else seconds
 
@@ -37,13 +41,18 @@ class Interval:
         """A snapshot has been written, in `cost` seconds."""
         self._since, self._last = 0, self._clock()
         if self._seconds is None:
-            self._wait = max(1.0, cost / SHARE)
+            self._wait = max(1.0, cost / self._share)
 
 
-def interval(text: str) -> Interval:
-    """Reads `WorkerSettings.snapshots`: "100" steps, "30s" seconds, "0" never, "auto"."""
+def interval(text: str, *, shared: bool = False) -> Interval:
+    """Reads `WorkerSettings.snapshots`: "100" steps, "30s" seconds, "0" never, "auto".
+
+    Args:
+      text: see there.
+      shared: each worker has some of the state for itself: without a snapshot it goes with it.
+    """
     if text == "auto":
-        return Interval()
+        return Interval(share=SHARED_SHARE if shared else SHARE)
     if text.endswith("s"):
         return Interval(seconds=float(text[:-1]))
     return Interval(steps=int(text))

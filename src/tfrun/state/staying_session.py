@@ -104,6 +104,11 @@ class StayingSession(Session[FitKeeper]):
     def _turns(self) -> Any | None:
         return None if self._strategy is None else turns_of(self._strategy)
 
+    @property
+    def _all_came(self) -> bool:
+        """Whether all workers of the round are known to have come to this `fit`."""
+        return self._plan.agreed is not None
+
     def watch_steps(self) -> None:
         """From now on the train function's steps are made again where they can be."""
         if not self.why_not_stay() and self.take_part and self._reads.is_exact:
@@ -239,6 +244,8 @@ class StayingSession(Session[FitKeeper]):
         is_peers = isinstance(error, PeersLeft) or is_peer_error(type(error).__name__, str(error))
         if not is_peers or self._is_apart or self.why_not_stay():
             return None
+        if not between_trainings.may_stay_without(all_came=self._all_came):
+            return None
         leave_round.keeping()
         stayed = not settings().rehearses
         if not stayed and not isinstance(error, PeersLeft):
@@ -264,10 +271,11 @@ class StayingSession(Session[FitKeeper]):
         Raises:
           PeersLeft: the others are elsewhere in the script, and this one's state is kept.
         """
-        stand = between_trainings.stand(self.number)._replace(stayed=stayed)
+        stand = between_trainings.stand(self.number, all_came=self._all_came)
+        stand = stand._replace(stayed=stayed)
         if mine is not None:
-            values = mine.values
-            stand = Stand(*mine.place, began=values["began"], trained=values["trained"])
+            begun = {name: mine.values[name] for name in ("began", "trained")}
+            stand = Stand(*mine.place, **begun, led=world().is_chief)
         stand = stand._replace(is_whole=not host_collective.made_alone())
         if in_step and self._turns is not None:
             stand = stand._replace(first=min(self._turns.held), waits=len(self._turns.held))

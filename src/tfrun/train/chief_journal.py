@@ -226,6 +226,13 @@ class JournalReader:
 writer, reader = Writer(), JournalReader()
 
 
+def begin_anew() -> None:
+    """From now on the journal is that of another round, which its workers begin in one place."""
+    global writer, reader
+    with _lock:
+        writer, reader = Writer(), JournalReader()
+
+
 def arrive(made: Call) -> None:
     """Tells the chief that this worker has come to a save that needs all of them."""
     worker_store.put(_arrival(made, world().rank), "1")

@@ -21,7 +21,7 @@ def unseen() -> str:
     else:
         why = "this TensorFlow is the package without CUDA (the extra gpu brings the other one)"
     return (
-        f"trains on the CPU: it was given GPU {named}, and TensorFlow finds none. {why}. "
+        f"trains on the CPU: it was given GPU {named}, but TensorFlow finds none. {why}. "
         "CUDA_VISIBLE_DEVICES=-1 says that no GPU is wanted"
     )
 
@@ -36,5 +36,5 @@ def unrepeatable() -> str:
     if not own.replicas or own.deterministic or not tf.config.list_physical_devices("GPU"):
         return ""
     return (
-        "on GPUs --replicas gives the same bits on any number of workers with --deterministic only"
+        "on GPUs, --replicas gives the same bits on any number of workers only with --deterministic"
     )

@@ -31,7 +31,7 @@ ALONE, OWN_LOOP = "TFRUN-511", "TFRUN-514"
 # The options of what tfrun does at the steps of a training that it knows.
 OPTIONS = (
     *("checkpoint_dir", "checkpoint_every", "evaluator", "keep", "snapshot_every"),
-    *("steps_per_execution", "sync_check"),
+    *("shard_optimizer", "steps_per_execution", "sync_check"),
 )
 
 
@@ -64,7 +64,7 @@ def _fix(changed: bool, *, by_optimizer: bool) -> str:
     if changed:
         return "leave TF_CONFIG as it is"
     if settings().strategy == "script":
-        return "leave out --strategy script, and it gets the job's"
+        return "leave out --strategy script, so that it gets the job's"
     if not by_optimizer:
         return "have `strategy.run` of a `tfrun.strategy()` make the step, or train by model.fit"
     return "write `with tfrun.strategy().scope():` around the model, its optimizer and compile"
@@ -76,8 +76,8 @@ def _tell_own_loop(options: list[str]) -> None:
     names = " and ".join("--" + option.replace("_", "-") for option in options)
     text = (
         f"{names} {'has' if len(options) == 1 else 'have'} no effect on this loop{_where()}: it "
-        "is neither `fit` nor that of a `tfrun.TrainState`; make one for its model and optimizer "
-        "before the first step, and take the steps from `state.steps(dataset)`"
+        "uses neither `fit` nor a `tfrun.TrainState`. Make a TrainState for its model and "
+        "optimizer before the first step, and take the steps from `state.steps(dataset)`"
     )
     channel.emit(reports.DoubtRaised(code=OWN_LOOP, text=text))
 

@@ -37,6 +37,7 @@ from tfrun.train import (
     scaled_batch,
     steps_per_execution,
     sync_checks,
+    whole_batches,
 )
 from tfrun.train.coordination import SharedLogs, SharedStop, Watched
 from tfrun.train.fit_report import FitReport, SampleCounter, StepCounter, tell_training
@@ -288,11 +289,16 @@ def _run_loop(
             return original(model, *args, **kwargs), None
     call = inspect.signature(original).bind(model, *args, **kwargs)
     if isinstance(call.arguments.get("callbacks"), keras.callbacks.CallbackList):
-        return original(*call.args, **call.kwargs), strategy  # fit's own: arranged already
+        # `fit`'s own: arranged already.
+        validate = functools.partial(original, *call.args, **call.kwargs)
+        return whole_batches.run_validation(strategy, model, validate), strategy
     check_same_call(strategy)
     verbose = _verbose(call)
     given = _flat(call.arguments.get("callbacks"))
-    (decides,) = before_call(strategy, call, [callback_kinds.acts_on_batches(given, batch_hooks)])
+    acts = callback_kinds.acts_on_batches(given, batch_hooks)
+    needed = whole_batches.are_needed(call, original)
+    decides, needed = before_call(strategy, call, [acts, needed])
+    between_trainings.all_came()
     callbacks = [callback_kinds.for_this_worker(callback) for callback in given]
     if verbose != 0 and not any(isinstance(c, keras.callbacks.ProgbarLogger) for c in given):
         callbacks.append(keras.callbacks.ProgbarLogger())
@@ -306,7 +312,7 @@ def _run_loop(
     if batch_hooks is callback_kinds.TEST_BATCH:
         logs = _step_logs(strategy, "global" if decides else "local")
     with logs, progress.as_before(), errors.coded_sharding():
-        return original(*call.args, **call.kwargs), strategy
+        return whole_batches.run(strategy, call, original, needed), strategy
 
 
 def _flat(callbacks: Any) -> list[Any]:

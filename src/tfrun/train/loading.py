@@ -28,6 +28,7 @@ from tfrun.engine.local_mode import in_local_mode
 from tfrun.engine.sync_check import check_in_sync
 from tfrun.job import reports
 from tfrun.job.errors import TfrunError
+from tfrun.job.settings import settings
 from tfrun.job.unmatched_call import ENDED
 from tfrun.job.world import world
 from tfrun.process import channel, progress
@@ -63,7 +64,8 @@ def _meet_chief(path: Any) -> Any:
     `tempfile`. A callback of Keras's has saved to the chief's.
     """
     within_a_call = bool(stamps.standing().phase)  # of Keras's, whose callbacks look for themselves
-    if in_local_mode() or within_a_call or multi_worker.newest() is None:
+    alone = in_local_mode() or settings().rehearses
+    if alone or within_a_call or multi_worker.newest() is None:
         return path
     made = chief_journal.call(saving.key_of(path), loads=True)
     with contextlib.suppress(tf.errors.OpError):  # the store is gone, and the chief with it

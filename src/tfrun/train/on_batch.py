@@ -38,7 +38,7 @@ def _check_one_replica_each(model: keras.Model, call: str) -> None:
     if turns and not turns.one_each:
         raise TfrunError(
             "TFRUN-518",
-            f"{call} takes this worker's own batch, and the job has {turns.total} replicas",
+            f"{call} takes this worker's own batch, but the job has {turns.total} replicas",
             where=call,
             expected="one replica on each worker, or Keras's fit and evaluate",
             fix="Leave out --replicas, or call fit or evaluate",

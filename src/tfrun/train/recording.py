@@ -22,8 +22,7 @@ WIDTH = 1024  # numbers of a sketch
 def write(path: Path, logs: Mapping[str, float], found: Mapping[str, Any]) -> None:
     """Writes one step, its logs and its variables by name, whole or not at all."""
     arrays, sizes, digests = {}, {}, {}
-    for name, variable in found.items():
-        value = variable_values.copies(variable)[0].numpy()
+    for name, value in zip(found, variable_values.arrays(found.values()), strict=True):
         if value.dtype.kind in "biufV":  # V: bfloat16 and the like
             arrays[name], sizes[name] = sketch(value), value.size
             digests[name] = hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest()

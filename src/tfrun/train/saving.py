@@ -28,8 +28,10 @@ import keras
 from tfrun.engine import adoption, multi_worker
 from tfrun.engine.agree import multi_worker_strategy
 from tfrun.engine.local_mode import in_local_mode, local_mode, variables_distributed
+from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import progress
+from tfrun.state import next_round
 from tfrun.train import chief_journal
 from tfrun.train.chief_journal import Call, ChiefCall
 
@@ -85,8 +87,8 @@ def wait_until_written(path: Any) -> bool:
       TfrunError: TFRUN-505 when it was asked to save to `path`, and the chief has not done so.
       Exception: that of the chief, when it could not write.
     """
-    if world().is_chief or in_local_mode():
-        return False
+    if world().is_chief or in_local_mode() or settings().rehearses:
+        return False  # what comes before the call that the job is in has been written
     call = _asked.get(key_of(path))
     with progress.in_collective():
         if call is not None:
@@ -178,7 +180,17 @@ def _naming(path: Any, *, instead_of: Path) -> Iterator[None]:
         sys.stdout.write(said.getvalue().replace(str(instead_of), str(path)))
 
 
+def _begin_anew() -> None:
+    """The chief has written all that it was asked to, in a round that is over."""
+    _asked.clear()
+    _pending.clear()
+    chief_journal.begin_anew()
+
+
 def key_of(path: Any) -> str:
     """The same text for the same path, however it was written."""
     text = os.fspath(path) if isinstance(path, os.PathLike) else str(path)
     return text if "://" in text else str(Path(text).absolute())
+
+
+next_round.when_moved(_begin_anew)

@@ -115,8 +115,8 @@ def _check_strategy(model: Any, strategy: Any | None) -> None:
     if own:
         raise UsageError(
             "TFRUN-107",
-            f"--scale-batch is for scripts that name no strategy, and this one has {own}: its "
-            "batch may follow the number of workers already",
+            f"--scale-batch is for scripts that name no strategy, but this one has {own}: its "
+            "batch may already follow the number of workers",
             where=script_line(),
             expected="no strategy in the script",
             fix="Multiply the batch in the script by strategy.num_replicas_in_sync, use "
@@ -132,7 +132,7 @@ def _rule(optimizer: Any, batch: int) -> Rule:
         if stated not in (None, batch):
             raise UsageError(
                 "TFRUN-107",
-                f"tfrun.scaled_lr states batch={stated}, and --scale-batch makes that {batch}",
+                f"tfrun.scaled_lr states batch={stated}, but --scale-batch makes it {batch}",
                 where=script_line(),
                 expected="one of the two to say how large the batch is",
                 fix="Leave out batch= of scaled_lr, or --scale-batch",

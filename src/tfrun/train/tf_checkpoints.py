@@ -25,6 +25,7 @@ from tfrun.engine.agree import spans_workers
 from tfrun.engine.local_mode import default_strategy, in_local_mode, variables_distributed
 from tfrun.job.errors import TfrunError
 from tfrun.job.reports import CheckpointRestored, CheckpointSaved
+from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
 from tfrun.state import numbered_calls
@@ -133,6 +134,8 @@ def _shared(
     call = chief_journal.call(key_of(path))
     if not call.place.frames:  # a thread of TensorFlow's own
         return write()
+    if settings().rehearses:
+        raise SystemExit("what the job has saved before is not known to who rehearses")
     summed = _summed_over_workers(root)
     with default_strategy():  # a counter that is made here is each worker's own
         if world().is_chief:
@@ -181,7 +184,7 @@ def _await_others(call: Call, summed: str) -> None:
             raise TfrunError(
                 "TFRUN-505",
                 f"{call.path} holds the variable {summed!r}, which is summed over all workers when "
-                f"it is read, and worker {rank} has not come to save it",
+                f"it is read, but worker {rank} has not come to save it",
                 where=str(call.place),
                 expected="all workers to save it at the same place of the script",
                 fix="Call save on all workers: only the chief writes",

@@ -9,7 +9,7 @@ from typing import Any
 from tfrun.data import errors
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import commit as commits
-from tfrun.engine import scaled_rate, step_clock
+from tfrun.engine import optimizer_shards, scaled_rate, step_clock
 from tfrun.engine.agree import multi_worker_strategy
 from tfrun.job import reports
 from tfrun.job.settings import settings
@@ -44,7 +44,8 @@ class TrainState:
     Raises:
       UsageError: TFRUN-508 where there is no built model, no optimizer, or an object cannot say
         what it remembers.
-      TfrunError: TFRUN-504, TFRUN-507 where the state does not fit the script that runs again.
+      TfrunError: TFRUN-504, TFRUN-507 where the state does not fit the script that runs again,
+        TFRUN-519 where a `fit` has shared the optimizer among the workers.
 
     Example:
         ```python
@@ -57,6 +58,8 @@ class TrainState:
     def __init__(self, *, model: Any, optimizer: Any, metrics: Any = (), **objects: Any) -> None:
         self._parts = train_state_parts.collect(model, optimizer, metrics, objects)
         self._strategy = multi_worker_strategy(self._parts.models[0])
+        if self._strategy is not None:
+            optimizer_shards.refuse_in_loop(self._parts.optimizers)
         self._progress, self._after = LoopProgress(), LoopProgress()
         self._kept: dict[str, tuple[int, ...]] = {}  # where to begin in each dataset
         self._in_step = self._is_done = self._is_closed = False

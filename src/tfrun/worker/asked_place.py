@@ -15,7 +15,9 @@ from tfrun.job.world import note_asked
 from tfrun.process.files.callers import Caller, of_file
 
 NAMES = {"TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", ROUND}
-_READ_FOR_OTHERS = ("os", "_collections_abc", "collections", "tensorflow")
+# A copy is for another process, and to ask whether it is there tells no number.
+_TELL_NO_PLACE = {("os", "copy"), ("collections", "__contains__")}
+_READ_FOR_OTHERS = ("os", "collections", "tensorflow")
 
 
 class _Watched(os._Environ):
@@ -33,7 +35,7 @@ def watch() -> None:
 def _is_by_script(frame: FrameType | None) -> bool:
     while frame is not None:
         package = frame.f_globals.get("__name__", "").partition(".")[0]
-        if package == "os" and frame.f_code.co_name == "copy":  # for another process
+        if (package, frame.f_code.co_name) in _TELL_NO_PLACE:
             return False
         if package not in _READ_FOR_OTHERS:
             return of_file(frame.f_code.co_filename) is Caller.SCRIPT

@@ -83,7 +83,7 @@ def _received(folder: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[s
         except Exception as error:
             raise TfrunError(
                 "TFRUN-120",
-                f"a worker cannot make again what it was sent: {said(error)}",
+                f"a worker cannot rebuild what it was sent: {said(error)}",
                 expected="functions and values whose modules workers can import as well",
                 fix="Make it inside the function",
             ) from error

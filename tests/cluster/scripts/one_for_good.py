@@ -41,6 +41,37 @@ class Clipped(keras.Model):
         return logs
 
 
+class WithCritic(keras.Model):
+    """Has a second model, whose optimizer the first step builds; adds noise by an op."""
+
+    def compile(self, *arguments, **options):
+        super().compile(*arguments, **options)
+        self.critic, self.second = made(8), keras.optimizers.Adam(0.01)
+
+    def train_step(self, data):
+        x, y = data
+        for _ in range(2):
+            noise = tf.random.normal(tf.shape(x), stddev=0.1)
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self.critic(x + noise, training=True) - y) ** 2)
+            weights = self.critic.trainable_variables
+            self.second.apply(tape.gradient(loss, weights), weights)
+        return super().train_step((x, y - tf.stop_gradient(self.critic(x))))
+
+
+class Counts(keras.Model):
+    """Its first step makes a variable, which all assign."""
+
+    steps = None
+
+    def train_step(self, data):
+        if self.steps is None:
+            self.steps = tf.Variable(0.0, trainable=False)
+        self.steps.assign_add(1.0)
+        x, y = data
+        return super().train_step((x, y + 0.01 * self.steps))
+
+
 def trained(model: keras.Model, *data, **options) -> keras.Model:
     compiled = {name: options.pop(name) for name in list(options) if name in OF_COMPILE}
     model.compile("adam", "mse", **compiled)
@@ -54,6 +85,18 @@ OF_COMPILE = ("run_eagerly", "steps_per_execution")
 def of(kind: type[keras.Model]) -> keras.Model:
     inner = made()
     return kind(inner.inputs, inner.outputs)
+
+
+def pipeline() -> tf.data.Dataset:
+    """Of which the last batch is a short one."""
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(24)
+
+
+def eager_functions() -> keras.Model:
+    tf.config.run_functions_eagerly(True)
+    model = trained(made(), pipeline(), batch_size=None)
+    tf.config.run_functions_eagerly(False)
+    return model
 
 
 def own_data() -> keras.Model:
@@ -100,8 +143,11 @@ def sparse() -> keras.Model:
 
 KINDS = {
     "seeded op": lambda: trained(of(Noisy)),
+    "critic": lambda: trained(of(WithCritic)),
+    "makes": lambda: trained(of(Counts)),
     "assigned": lambda: trained(of(Clipped)),
-    "eager": lambda: trained(made(), run_eagerly=True),
+    "eager": lambda: trained(made(), pipeline(), batch_size=None, run_eagerly=True),
+    "eager functions": eager_functions,
     "own data": own_data,
     "several steps": lambda: trained(made(), steps_per_execution=2),
     "own loop": own_loop,

@@ -198,8 +198,8 @@ def told(names: Sequence[str], call: str, where: str) -> str:
     verb = "is" if len(names) == 1 else "are"
     place = f" ({where})" if where else ""
     return (
-        f"{' and '.join(names)} of {call}{place} {verb} not the same on all workers, and each "
-        "takes its rows of each batch from its own data: some rows are used twice and others "
-        "never; seed whatever makes or shuffles the data, as in np.random.default_rng(0), and do "
+        f"{' and '.join(names)} of {call}{place} {verb} not the same on all workers. Each worker "
+        "takes its rows of a batch from its own data, so some rows are used twice and others "
+        "never. Seed whatever makes or shuffles the data, as in np.random.default_rng(0), and do "
         "not divide it by rank"
     )

@@ -86,11 +86,12 @@ class Passes:
         now, then = sum(self.stand), sum(expected or ())
         raise TfrunError(
             "TFRUN-615",
-            f"{what} has been begun {now} times in this run of the script, and had been begun "
-            f"{then} times when the state was kept: training would go on with other samples",
+            f"the script has started to read {what} {now} times, but {then} times when the state "
+            "was kept, so training would go on with other samples",
             expected="the script to read its data in the same way whenever it is run",
-            fix="Look for what reads the dataset elsewhere, such as a callback that looks at a "
-            "batch: give it a dataset of its own; a tfrun.Dataset goes on exactly in any case",
+            fix="Find what else reads the dataset, such as a callback that looks at a batch, and "
+            "give it a dataset of its own; or use a tfrun.Dataset, which always continues at the "
+            "right sample",
         )
 
 

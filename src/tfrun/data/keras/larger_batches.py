@@ -172,8 +172,8 @@ def _put_together(dataset: Any, times: int, batch: int) -> Any | None:
 def _checked(batch: int, *element: Any) -> Any:
     """A `map` may have made several samples of each: then the batch is another one than stated."""
     text = (
-        f"TFRUN-107: --scale-batch takes the batch for {batch} samples, as the pipeline's `batch` "
-        "says, and a later step makes more of them. Make larger batches in the script, and leave "
+        f"TFRUN-107: --scale-batch counts on batches of {batch} samples, as the pipeline's `batch` "
+        "says, but a later step makes them larger. Make larger batches in the script, and leave "
         "out --scale-batch"
     )
     sizes = [tf.shape(leaf)[0] for leaf in tf.nest.flatten(element)]

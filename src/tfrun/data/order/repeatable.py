@@ -184,8 +184,9 @@ def warn_once(dataset: Any) -> None:
     """Says that a resume may not go on with the samples that were next; once in a job."""
     if reasons := why_not(dataset) if world().is_chief else []:
         _warn_once(
-            "training goes on at the same step of the tf.data pipeline, but its samples from there "
-            "on may be others than they would have been: %s. A tfrun.Dataset goes on exactly.",
+            "training continues at the same step of the tf.data pipeline, but the pipeline may "
+            "give other samples from there on than without the interruption: %s. A tfrun.Dataset "
+            "gives the same ones.",
             "; ".join(reasons),
         )
 
@@ -195,9 +196,9 @@ def warn_of_draws() -> None:
     if world().is_chief:
         _warn_once(
             "the training data draws random numbers from Python's or numpy's global generators, "
-            "and something else does too, such as a callback. Its next draws are those that it "
-            "would have made, but an order that it has drawn before may be another one: give the "
-            "data a generator of its own, np.random.default_rng(0)"
+            "and so does something else, such as a callback. What the data draws next is right, "
+            "but an order that it drew earlier may be different now. Give the data a generator of "
+            "its own: np.random.default_rng(0)"
         )
 
 
@@ -206,10 +207,10 @@ def tell_of_reading_ahead() -> None:
     if world().is_chief and world().size > 1 and not _told:
         _told.append(True)
         text = (
-            "a layer in the tf.data pipeline draws its random numbers when batches are read, and "
-            "some are read beyond the last step of the `fit` before: how many is a matter of time "
-            "in plain Keras, too, so the numbers from here on may be others than `python` gives; "
-            "for the same ones every time, have the model call the layer"
+            "a layer in the tf.data pipeline draws its random numbers when a batch is read, and "
+            "the `fit` before has read some batches beyond its last step. How many depends on "
+            "timing, in plain Keras too, so from here on the numbers may differ from those of "
+            "`python`. To get the same ones every time, call the layer in the model"
         )
         channel.emit(reports.WorkerNotice(text=text))
 

@@ -116,7 +116,7 @@ class ServeBackend:
         if self.whereabouts.places:
             self.say(f"on each other machine, with a copy of {self.token_file}: {command}")
         if not self.pem and not is_loopback(self.listen_host):
-            self.say("without --tls-cert the token crosses the network in clear")
+            self.say("without --tls-cert the token crosses the network unencrypted")
         for place in self.whereabouts.places:
             self.whereabouts.waiting[place] = f"run there: {command}"
         self.whereabouts.expected.update(self.whereabouts.places)

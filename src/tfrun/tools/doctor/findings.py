@@ -239,13 +239,13 @@ def of_openness(machines: Mapping[str, Facts]) -> Iterator[Finding]:
     public = [name for name, address in addresses if ipaddress.ip_address(address).is_global]
     what = "whoever reaches the workers' ports can take part in the job and run code in it"
     if public:
-        what = f"its address is one of the Internet, and {what}"
+        what = f"its address is on the public Internet, and {what}"
     severity = WARNING if public else NOTE
     why = (
         "with GPUs, --communication ring or --ps the workers use TensorFlow's connections, which "
         "are neither encrypted nor authenticated, and it listens on all interfaces"
     )
-    fix = "Have a firewall let only these machines at each other's ports above 1023"
+    fix = "Have a firewall let nobody but these machines reach their ports above 1023"
     yield Finding(severity, what, ", ".join(public or machines), why, fix)
 
 

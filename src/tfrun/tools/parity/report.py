@@ -65,9 +65,9 @@ class ParityReport:
         """Why a run most likely differs from the first; "" where it is equal."""
         if self.replicas and run.parting and 0 < run.parting.differences[0].far < ROUNDING:
             return (
-                "The pieces of each batch are the same, and so should all bits be: something adds "
-                "up in another order. A sum of the script's own over workers, --compress, or a "
-                "library with threads of its own does."
+                "The pieces of each batch are the same, so all bits should be. Something adds up "
+                "in another order: a sum over workers in the script itself, --compress, or a "
+                "library with threads of its own."
             )
         random = self.has_random_layers and not self.replicas  # which draw the same
         return advice(run, has_random_layers=random)
@@ -144,7 +144,7 @@ def advice(comparison: Comparison, *, has_random_layers: bool) -> str:
         if growth < 10:
             return (
                 "The difference has grown slowly from step to step, as rounding does: sums are "
-                "added in another order. --tolerance sets how much of it is none."
+                "added in another order. --tolerance sets how large a difference counts as none."
             )
     return _sudden(parting, has_random_layers)
 
@@ -165,19 +165,20 @@ def _sudden(parting: Parting, has_random_layers: bool) -> str:
         )
     if logs:
         return (
-            "The loss of a step differs from equal weights: it saw other samples (a batch or a "
-            "shard by rank, a shuffle without seed), or the loss is not a mean over the batch. "
-            "Let tfrun.Dataset, or `fit` itself, share the global batch out."
+            "The loss of a step differs although the weights are equal: it saw other samples (a "
+            "batch or a shard by rank, a shuffle without seed), or the loss is not a mean over "
+            "the batch. Let tfrun.Dataset, or `fit` itself, share the global batch out."
         )
     if parting.step > 1 and parting.before:
         return (
-            "All steps before it are equal but for rounding, and so is its loss: something begins "
-            "here to depend on the number of workers (a schedule, a callback, clipping that did "
-            "not bite before). If it goes no further, rounding was amplified by an activation at "
-            "its kink: --tolerance sets how much of it is none."
+            "All steps before this one are equal except for rounding, and so is its loss. "
+            "Something begins to depend on the number of workers here, such as a schedule, a "
+            "callback, or clipping that had no effect before. If the difference does not grow, it "
+            "is rounding, amplified where an activation has its kink: --tolerance sets how large "
+            "a difference counts as none."
         )
     return (
-        "The loss is equal and the update is not: the gradients are added up otherwise (a sum "
+        "The loss is equal, but the update is not: the gradients are added up differently (a sum "
         "instead of a mean, clipping on each worker), or the learning rate depends on the number "
         "of workers."
     )
