@@ -11,6 +11,7 @@ import click
 import pytest
 
 import tfrun
+from tfrun.cli.job_variables import unknown
 from tfrun.cli.main import VERBS, command_for, run
 from tfrun.cli.params import Number
 
@@ -425,6 +426,19 @@ def test_the_variables_of_a_verb_begin_with_its_name(monkeypatch: pytest.MonkeyP
     assert command.make_context(name, args).params["workers"] == "5"
 
 
+def test_what_is_an_option_of_every_job_has_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFRUN_WORKERS", "7")
+    monkeypatch.setenv("TFRUN_COMPRESS", "bf16")
+    monkeypatch.setenv("TFRUN_SERVE_SLOTS", "3")
+    command, args, name = command_for(["serve", "train.py"])
+    told = command.make_context(name, args).params
+    assert (told["workers"], told["compress"], told["slots"]) == ("7", "bf16", 3)
+    whole, args, name = command_for(["train.py"])
+    assert whole.make_context(name, args).params["compress"] == "bf16"  # untouched by the copy
+    [said] = unknown(["TFRUN_SERVE_COMPRESS", "TFRUN_SERVE_SLOTS"], run, VERBS)
+    assert "TFRUN_SERVE_COMPRESS has no effect" in said
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_stands_first_and_alone(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -478,8 +492,6 @@ def test_what_is_no_number_is_no_number_of_any_option() -> None:
 
 def test_every_variable_that_tfrun_knows_is_known() -> None:
     """Else a job of a job would be told that tfrun's own variables have no effect."""
-    from tfrun.cli.job_variables import unknown
-
     source = Path(tfrun.__file__).parent
     text = "".join(path.read_text() for path in source.rglob("*.py"))
     names = set(re.findall(r"\"(TFRUN_[A-Z_]*[A-Z])\"", text))

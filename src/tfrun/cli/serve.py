@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any
 
 import click
 
 from tfrun.cli.host_options import any_cluster
+from tfrun.cli.job_variables import PREFIX
 from tfrun.cli.main import options_of
 from tfrun.cli.main import run as whole
 from tfrun.cli.params import FILE, context
@@ -26,7 +28,12 @@ EPILOG = (
 OTHERS = ("hosts", "hostfile", "cluster", "remote_python", "remote_dir", "env", "sync", "ps")
 LAST = (*OTHERS, "workers", "version", "script", "script_args")
 OWN: list[click.Parameter] = [
-    click.Option(["-n", "--workers"], metavar="N|MIN:MAX", help="Number of workers."),
+    click.Option(
+        ["-n", "--workers"],
+        metavar="N|MIN:MAX",
+        envvar=f"{PREFIX}WORKERS",
+        help="Number of workers.",
+    ),
     click.Option(
         ["--cluster"],
         **FILE,
@@ -120,13 +127,20 @@ def _listen(text: str) -> tuple[str, int]:
     return address.host, address.port
 
 
+def _as_of_any_job(param: click.Parameter) -> click.Parameter:
+    """Returns that option of every job's: one variable states it, whichever way the job starts."""
+    param = copy.copy(param)
+    param.envvar = f"{PREFIX}{str(param.name).upper()}"
+    return param
+
+
 serve = click.Command(
     "serve",
     context_settings=context("serve", script=True),
     callback=_serve,
     params=[
         *OWN,
-        *(p for p in whole.params if p.name not in LAST),
+        *(_as_of_any_job(p) for p in whole.params if p.name not in LAST),
         click.Argument(["script"], metavar="[SCRIPT]", required=False),
         *(p for p in whole.params if p.name == "script_args"),
     ],
