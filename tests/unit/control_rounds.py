@@ -78,6 +78,10 @@ def stayed(task: str | int, port: int = 7000) -> Reported:
     return Reported(task=named(task), time=2.0, report=report, port=port)
 
 
+def comes(task: str | int) -> Reported:
+    return reported(task, reports.Comes())
+
+
 def resumed(task: str | int = 0) -> Reported:
     return reported(task, reports.Resumed(key=[0, 0, 1], step=1))
 

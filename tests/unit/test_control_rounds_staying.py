@@ -9,6 +9,7 @@ from control_rounds import (
     RUNNING,
     SERVED,
     TASKS,
+    comes,
     done,
     exited,
     job_saved,
@@ -67,6 +68,25 @@ def test_who_stays_shortens_the_time_of_those_that_do_not() -> None:
     assert actions[0] == kill("worker:2")
     round, actions = walk(exited(2, -9, requested=True), round=round)
     assert actions == (DecideStay(),) and round.waiting == {"worker:0"}
+
+
+def test_who_says_that_it_comes_is_waited_for() -> None:
+    round, _ = going(KILLED, stayed(0))
+    again = (SetTimer(state=State.LEAVING, seconds=round.timeouts.leave_grace),)
+    for _ in range(3):
+        round, actions = walk(comes(2), round=round)
+        assert actions == again and not round.killed
+    assert walk(comes(0), round=round) == (round, ())  # it is out already
+    assert walk(comes(1), round=round) == (round, ())  # it has died
+    round, actions = walk(stayed(2), round=round)
+    assert actions[-1] == DecideStay()
+
+
+def test_who_was_killed_does_not_come() -> None:
+    round, _ = going(KILLED, stayed(0), comes(2), TimedOut(state=State.LEAVING))
+    assert round.killed and walk(comes(2), round=round) == (round, ())
+    running, _ = going()
+    assert walk(comes(2), round=running) == (running, ())
 
 
 def test_one_that_lost_sight_of_a_peer_before_that_was_news_has_the_others_leave() -> None:

@@ -27,6 +27,7 @@ FIELDS = {
     "first_step": "key step made",
     "applied": "key step",
     "stayed": "key step",
+    "comes": "",
     "can_stay": "can why",
     "ready": "",
     "checkpoint": "step",

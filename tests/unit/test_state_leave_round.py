@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -44,6 +45,57 @@ def test_who_looks_at_the_round_before_ends_nobody_in_the_next(monkeypatch: Any)
         go_on.set()
         looking.join(SECONDS)
     assert not looking.is_alive() and not ended
+
+
+class Shown:
+    """What a worker shows of itself."""
+
+    def __init__(self, *, in_step: bool = False, traces: bool = False) -> None:
+        self.is_tracing, self._in_step = traces, in_step
+
+    def is_in_usual_step(self) -> bool:
+        return self._in_step
+
+
+@pytest.mark.parametrize(
+    ("shown", "waited", "is_busy", "comes"),
+    [
+        (Shown(in_step=True), 500.0, False, True),  # as long as that is usual
+        (Shown(), 8.0, False, True),  # in a callback that sleeps
+        (Shown(), 10.0, False, False),
+        (Shown(), 50.0, True, True),
+        (Shown(), 70.0, True, False),
+        (Shown(traces=True), 70.0, True, True),
+        (Shown(traces=True), 70.0, False, False),
+    ],
+)
+def test_who_is_busy_with_what_ends_is_waited_for(
+    shown: Any, waited: float, is_busy: bool, comes: bool
+) -> None:
+    assert leave_round._comes(shown, waited, is_busy=is_busy) == comes
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_who_cannot_stay_is_not_waited_for(monkeypatch: Any, stays: bool) -> None:
+    said, ended = list[str](), threading.Event()
+    monkeypatch.setattr(leave_round, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(leave_round, "REST_SECONDS", 0.03)
+    monkeypatch.setattr(leave_round, "STAY_SECONDS", 0.1)
+    monkeypatch.setattr(leave_round, "BUSY", 2.0)  # nobody is
+    monkeypatch.setattr(leave_round, "_may_stay", lambda: stays)
+    monkeypatch.setattr(leave_round, "_keep_aside", lambda: True)
+    monkeypatch.setattr(leave_round.progress, "own", Shown)
+    monkeypatch.setattr(leave_round.channel, "emit", lambda report: said.append(report.kind))
+
+    def end() -> None:
+        ended.set()
+        keeps.set()
+
+    monkeypatch.setattr(leave_round, "_end", end)
+    keeps, began = threading.Event(), time.monotonic()
+    leave_round._leave_at_rest(keeps)
+    assert ended.is_set() and set(said) == ({"comes"} if stays else set())
+    assert time.monotonic() - began >= (0.1 if stays else 0.03)
 
 
 @pytest.mark.parametrize("has_state", [True, False])

@@ -201,7 +201,7 @@ class Controller:
         task, when = message.task, message.time
         if isinstance(report, reports.WorkerPreempted):
             return self._preempted(agent, task)
-        if not isinstance(report, reports.StepsMade):
+        if not isinstance(report, reports.StepsMade | reports.Comes):  # they come all the time
             self.events.add("worker_report", task=task, report=reports.encode(report))
         self.runner.reported(agent, task, when, report, message.port)
         match report:

@@ -147,6 +147,12 @@ class Stayed(Placed):
     kind, decisive = "stayed", True
 
 
+class Comes(Report):
+    """A peer has gone, and it is busy with something that will end; said again and again."""
+
+    kind = "comes"
+
+
 class Ready(Report):
     """A successor has traced its step, and waits for "round"."""
 

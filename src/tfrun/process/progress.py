@@ -75,6 +75,7 @@ class Progress:
             self._memory = mmap.mmap(file.fileno(), _FORMAT.size)
         self._began, self._since = 0.0, 0.0
         self._usual: dict[str, float] = {}  # seconds of a step, of each kind that has been traced
+        self._newest: dict[str, float] = {}  # what the last one of each kind has taken
         self._phase, self._kind, self._step = Phase.OTHER, "", 0
         self._looked = (0.0, 0.0)  # processor time, and when
 
@@ -126,7 +127,7 @@ class Progress:
             usual = 0.9 * usual + 0.1 * seconds
         if kind != "train":
             usual = max(usual, seconds)
-        self._usual[kind] = usual
+        self._usual[kind], self._newest[kind] = usual, seconds
         self._phase, self._since = Phase.BETWEEN, now
         _FORMAT.pack_into(self._memory, 0, now, Phase.BETWEEN, usual, self._step)
 
@@ -135,7 +136,13 @@ class Progress:
         usual = self._usual.get(self._kind)
         if self._phase is not Phase.STEP or usual is None:
             return False
-        return time.monotonic() - self._began < LONG * usual
+        # After the first one, nobody knows yet how much of it was tracing.
+        return time.monotonic() - self._began < LONG * max(usual, self._newest[self._kind])
+
+    @property
+    def is_tracing(self) -> bool:
+        """Whether a first step runs."""
+        return self._phase is Phase.TRACING
 
     @contextlib.contextmanager
     def meanwhile(self, phase: Phase) -> Iterator[None]:

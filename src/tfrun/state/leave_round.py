@@ -32,9 +32,12 @@ from tfrun.state.snapshot import Place
 ROUND = "round"  # what an agent says to one that stays: its place in the next round
 GO_SECONDS = 1.0
 REST_SECONDS = 2.0  # so long the training's own thread has to notice by itself
-STAY_SECONDS = 9.0  # and so long where it then stays: the controller ends it a second later
+# And so long where it then stays, whatever it does; while it computes; while it traces.
+STAY_SECONDS, COMPUTES_SECONDS, TRACES_SECONDS = 9.0, 60.0, 600.0
 LOOK_SECONDS = 0.5  # from look to look at where it stands
+BUSY = 0.05  # of a processor: who computes uses more
 LOOKS = 4  # at a worker that is about to be ended
+_WAITED_FOR = "a worker has gone; this one finishes what it is computing, and goes on then"
 
 _keeping = 0  # calls of `fit` that catch what ends them
 # Of loops of the script's own, where only its end catches their errors: what keeps the state of
@@ -220,16 +223,37 @@ def _leave() -> None:
 
 def _leave_at_rest(keeps: threading.Event) -> None:
     """Keeps the state and leaves, where the training's own thread does not come to it."""
-    until = time.monotonic() + (STAY_SECONDS if _may_stay() else REST_SECONDS)
-    is_kept = False
+    began, is_kept, is_told = time.monotonic(), False, False
+    looked, used = began, time.process_time()
     while not keeps.wait(LOOK_SECONDS):
-        mine = progress.own() if _may_stay() else None
-        if mine is not None and mine.is_in_usual_step():
-            continue  # it comes to a sum, which fails, and stays
+        now, used_before, used = time.monotonic(), used, time.process_time()
+        is_busy, looked = used - used_before > BUSY * (now - looked), now
+        waited, mine = now - began, progress.own() if _may_stay() else None
+        comes = mine is not None and _comes(mine, waited, is_busy=is_busy)
+        if comes:
+            channel.emit(reports.Comes())
+            if waited > STAY_SECONDS and not is_told:
+                is_told = True
+                channel.emit(reports.WorkerNotice(text=_WAITED_FOR))
+            if waited < REST_SECONDS or (mine is not None and mine.is_in_usual_step()):
+                continue  # it comes to a sum, which fails, and stays
         # Sooner than it leaves: who has kept an earlier step may end those who are slow.
         is_kept = is_kept or _keep_aside()
-        if is_kept and not keeps.is_set() and time.monotonic() >= until:
+        if is_kept and not comes and waited >= REST_SECONDS and not keeps.is_set():
             _end()
+
+
+def _comes(mine: progress.Progress, waited: float, *, is_busy: bool) -> bool:
+    """Whether the training's own thread will notice by itself, as far as another one can tell.
+
+    Args:
+      mine: what this worker shows.
+      waited: seconds since it was told to leave.
+      is_busy: it has used the processor since the last look.
+    """
+    if mine.is_in_usual_step() or waited < STAY_SECONDS:
+        return True
+    return is_busy and waited < (TRACES_SECONDS if mine.is_tracing else COMPUTES_SECONDS)
 
 
 def _keep_aside() -> bool:

@@ -235,6 +235,7 @@ TRANSITIONS: dict[State, dict[type, Transition]] = {
         reports.SnapshotTaken: after_failure.saved_while_leaving,
         reports.Error: after_failure.raised_while_leaving,
         reports.Stayed: staying.stayed_while_leaving,
+        reports.Comes: staying.comes_while_leaving,
         StayDecided: staying.decided,
         WorkerExited: after_failure.exited_while_leaving,
         AgentLost: after_failure.lost_while_leaving,

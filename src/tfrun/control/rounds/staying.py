@@ -21,7 +21,7 @@ from tfrun.control.rounds.model import (
     StayDecided,
 )
 from tfrun.control.rounds.stopping import end_when_over
-from tfrun.job.reports import Error, Stayed
+from tfrun.job.reports import Comes, Error, Stayed
 
 LEFT = Error(type="UnavailableError", message="a peer has left, and the worker stays")
 
@@ -43,6 +43,13 @@ def stayed_while_leaving(round: Round, event: Reported[Stayed]) -> Result:
     if not _is_in(round, event.task) or round.afresh:
         return round, ()
     return after_failure.go_on_leaving(round, _with_stay(round, event))
+
+
+def comes_while_leaving(round: Round, event: Reported[Comes]) -> Result:
+    """It is waited for: without the failure the others would have waited for it as well."""
+    if not _is_in(round, event.task) or round.killed:
+        return round, ()
+    return round, (SetTimer(state=State.LEAVING, seconds=round.timeouts.leave_grace),)
 
 
 def decided(round: Round, event: StayDecided) -> Result:
