@@ -73,6 +73,17 @@ def test_one_of_three_dies_after_the_first_step_and_in_an_epochs_first(jobs, ste
 
 
 @pytest.mark.timeout(4 * SECONDS)
+def test_metrics_that_count_after_the_update_lack_nothing(jobs, tmp_path):
+    """As in Keras's guide. A worker dies in an epoch, and a successor comes in another one."""
+    (tmp_path / "whole").mkdir()
+    wanted, _, _ = trained(Jobs(tmp_path / "whole", "whole"), 2, -1, 0, at="own")
+    bits, events, _ = trained(jobs, 2, 1, 6, "--in-place", "--fresh", at="own")
+    assert bits == wanted
+    (recovered,), (grown,) = of(events, "recovered"), of(events, "grown")
+    assert recovered["in_place"] and grown["in_place"] and grown["step"] % 4
+
+
+@pytest.mark.timeout(4 * SECONDS)
 def test_a_spare_that_is_ready_takes_the_place(jobs):
     wanted = undisturbed()
     bits, events, _ = trained(jobs, 2, 1, 60, "--in-place", "--spares", 1, "--fresh")

@@ -197,7 +197,8 @@ ELSEWHERE = {
 }
 
 
-STAYS, STARTS_AGAIN = ("in_place", "spares"), ("steps_per_execution", "compress")
+STAYS = ("in_place", "spares")
+STARTS_AGAIN = ("steps_per_execution", "compress", "shard_optimizer")
 
 
 def refused(mode: str, chosen: Mapping[str, str]) -> bool:

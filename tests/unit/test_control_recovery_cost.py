@@ -107,6 +107,11 @@ def snapshot(step: int, call: int = 0) -> SnapshotTaken:
     return SnapshotTaken(key=[call, 0, step], step=step)
 
 
+def left(step: int, call: int) -> SnapshotTaken:
+    """By the training before that call, whose steps these are."""
+    return SnapshotTaken(key=[call, 0, 0], step=step)
+
+
 def resumed(step: int, call: int = 0) -> Resumed:
     return Resumed(key=[call, 0, step], step=step)
 
@@ -149,6 +154,9 @@ def job(*rounds: list[Report | int]) -> Recovery:
         # In the second `fit`, of another model.
         ([[first(1), snapshot(60, 1), first(1, 1), 20], [resumed(0, 1), first(1, 1)]], 20, 20),
         ([[first(1), snapshot(60, 1)], [resumed(60, 1)]], 60, 0),
+        # What the first one has left is the second one's beginning; which dies in its first step.
+        ([[first(1), left(60, 1), 1], [resumed(1, 1), first(2, 1)]], 60, 0),
+        ([[first(1), left(60, 1), first(1, 1), 20], [resumed(0, 1), first(1, 1)]], 20, 20),
     ],
 )
 def test_where_a_job_died_is_where_its_last_round_was(

@@ -94,6 +94,8 @@ class Recovery:
         self = replace(self, began=self.began or (call, 0), here=max(self.here or at, at))
         if is_own:
             return replace(self, saves_itself=True)
+        if key and not any(key[1:]):  # what the training before has left: its model's steps
+            at = (call - 1, step)
         return replace(self, seen=max(self.seen or at, at))
 
     def _stepped(self, step: int) -> Recovery:

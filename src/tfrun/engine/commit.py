@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from tfrun.engine import replica, variable_values
+from tfrun.engine import counted_after, replica, variable_values
 from tfrun.engine.scopes import default_strategy
 
 
@@ -108,19 +108,24 @@ def local_totals(run: replica.ReplicaRun, optimizer: Any) -> list[tf.Tensor]:
     commit = of(optimizer)
     if commit is None or not commit.metrics:
         return []
+    totals, run.travels = counted_after.travelling(_local_totals(run, commit))
+    return [totals]
+
+
+def _local_totals(run: replica.ReplicaRun, commit: Commit) -> tf.Tensor:
     dtype = commit.totals.dtype
     parts = [tf.cast(tf.reshape(v._value, [-1]), dtype) for v in commit.metrics]
     mine = tf.concat(parts, axis=0)[tf.newaxis]
     rows, size = (int(number or 0) for number in commit.totals.shape)
     if rows == 1:
-        return [mine]
+        return mine
     # Zeros beside it, not times zero: what is not a number would be none anywhere.
     before = run.number
     if tf.is_tensor(before):
-        return [tf.tensor_scatter_nd_update(tf.zeros([rows, size], dtype), [[before]], mine)]
+        return tf.tensor_scatter_nd_update(tf.zeros([rows, size], dtype), [[before]], mine)
     after = rows - before - 1
     zeros = [tf.zeros([others, size], dtype) for others in (before, after)]
-    return [tf.concat([zeros[0], mine, zeros[1]], axis=0)]
+    return tf.concat([zeros[0], mine, zeros[1]], axis=0)
 
 
 @contextlib.contextmanager
@@ -158,6 +163,11 @@ def after_updates(run: replica.ReplicaRun, result: Any) -> Any:
     What is reduced of it then cannot fail in the middle of them.
     """
     here = tf.compat.v1.get_default_graph()
+    commit = run.committed
+    if commit is not None and commit.late:
+        with tf.device("CPU:0"):
+            totals = _local_totals(run, commit)
+        commit.late = not counted_after.exchange(run.travels, totals)
     counts = [op for op in run.counts if getattr(op, "graph", None) is here]
     if not counts:
         return result

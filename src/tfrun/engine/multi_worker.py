@@ -110,9 +110,7 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
 
 
 def _counts_apart(value: Any) -> bool:
-    return isinstance(value, tf.distribute.DistributedValues) and own_copies.is_apart(
-        value.values[0]
-    )
+    return isinstance(value, values.DistributedVariable) and own_copies.is_apart(value.values[0])
 
 
 class HostExtended(MultiWorkerExtended):

@@ -36,6 +36,7 @@ class ReplicaRun:
       deferred: updates that wait for the end of the step; None when they do not wait.
       counts: the ops that have counted this step's updates (see commit.py).
       committed: the `commit.Commit` of its newest update; None before the first.
+      travels: what that has handed in of the metrics, see counted_after.py.
       reduced: this is a training step: it has reduced gradients.
       losses: what is known of the losses of Keras's training or test step (see losses.py); None
         with one replica, and in a loop of the script's own.
@@ -51,6 +52,7 @@ class ReplicaRun:
     deferred: list[Callable[[], None]] | None = None
     counts: list[Any] = field(default_factory=list)
     committed: Any = None
+    travels: Any = None
     reduced: bool = False
     losses: Any = None
 

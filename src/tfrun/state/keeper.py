@@ -27,8 +27,8 @@ from tfrun.state.snapshot import Place, Snapshot
 
 _LATE = (
     "the weights are those of an undisturbed run, but the metrics of this epoch lack the last step "
-    "before the failure. The script's step adds to them after it has updated the weights, and the "
-    "other workers know a step only up to that update. Add to the metrics before the update"
+    "before the failure. What the script's step adds to them depends on the update of the weights, "
+    "and the other workers know a step only up to that update. Add to the metrics before the update"
 )
 
 

@@ -1,7 +1,8 @@
 """A training in which one worker dies, and another waits then until a successor is ready.
 
-in_place.py VICTIM STEP [begins]: the rank that dies, after so many steps, or where the next one
-begins; -1 for nobody.
+in_place.py VICTIM STEP [begins] [own]: the rank that dies, after so many steps, or where the next
+one begins; -1 for nobody. With "own" the step is the script's, its metrics come after its update,
+and the successor comes in the midst of an epoch.
 """
 
 import hashlib
@@ -13,18 +14,37 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import tfrun
 
 EPOCHS, WAITS_AT, SECONDS = 20, 12, 120
 victim, step = map(int, sys.argv[1:3])
-at_begin = "begins" in sys.argv
+at_begin, own = "begins" in sys.argv, "own" in sys.argv
 began, begun = tfrun.world(), []
 keras.utils.set_random_seed(1)
 random = np.random.default_rng(0)
 x = random.normal(size=(96, 8)).astype("float32")
 y = random.integers(0, 3, size=(96,))
-model = keras.Sequential(
+
+
+class OwnStep(keras.Sequential):
+    def train_step(self, data):
+        inputs, targets = data
+        with tf.GradientTape() as tape:
+            found = self(inputs, training=True)
+            loss = self.compute_loss(x=inputs, y=targets, y_pred=found)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        for metric in self.metrics:
+            if metric.name == "loss":
+                metric.update_state(loss)
+            else:
+                metric.update_state(targets, found)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+model = (OwnStep if own else keras.Sequential)(
     [
         keras.Input((8,)),
         keras.layers.Dense(16, activation="relu"),
@@ -53,13 +73,22 @@ class Dies(keras.callbacks.Callback):
         if at_begin:
             self.die_if_wanted()
 
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
     def on_train_batch_end(self, batch, logs=None):
         self.made += 1
         if not at_begin:
             self.die_if_wanted()
+        if own and batch == 1:
+            self.wait_for_successor()
 
     def on_epoch_end(self, epoch, logs=None):
-        if victim >= 0 and epoch == WAITS_AT:
+        if not own:
+            self.wait_for_successor()
+
+    def wait_for_successor(self):
+        if victim >= 0 and self.epoch == WAITS_AT:
             events, until = Path(os.environ["TFRUN_RUN_DIR"], "events.jsonl"), time.monotonic()
             while '"state": "ready"' not in events.read_text():
                 assert time.monotonic() < until + SECONDS, "no successor"
