@@ -109,6 +109,7 @@ def local_totals(run: replica.ReplicaRun, optimizer: Any) -> list[tf.Tensor]:
     if commit is None or not commit.metrics:
         return []
     totals, run.travels = counted_after.travelling(_local_totals(run, commit))
+    run.committed, run.counts_late = commit, False
     return [totals]
 
 
@@ -148,13 +149,13 @@ def counted(run: replica.ReplicaRun, optimizer: Any, totals: Sequence[tf.Tensor]
         run.counts.append(commit.steps.assign_add(1, read_value=False))
     commit.per_run = len(run.counts)
     commit.updated[commit.per_run - 1 :] = [optimizer]
-    run.committed, commit.late = commit, False
+    commit.late = False
 
 
 def note_assignment(run: replica.ReplicaRun, variable: Any) -> None:
     """Notes that a run assigns a Keras variable: it may be a metric's, and the update be done."""
     if run.committed is not None and any(variable is one for one in run.committed.metrics):
-        run.committed.late = True
+        run.counts_late = True
 
 
 def after_updates(run: replica.ReplicaRun, result: Any) -> Any:
@@ -163,11 +164,12 @@ def after_updates(run: replica.ReplicaRun, result: Any) -> Any:
     What is reduced of it then cannot fail in the middle of them.
     """
     here = tf.compat.v1.get_default_graph()
-    commit = run.committed
-    if commit is not None and commit.late:
+    if run.counts_late:
+        commit = run.committed
         with tf.device("CPU:0"):
             totals = _local_totals(run, commit)
-        commit.late = not counted_after.exchange(run.travels, totals)
+        # Where a worker has several replicas, each has a part of them.
+        commit.late = not counted_after.exchange(run.travels, totals) or commit.late
     counts = [op for op in run.counts if getattr(op, "graph", None) is here]
     if not counts:
         return result

@@ -35,8 +35,9 @@ class ReplicaRun:
       all_samples: the sum of `samples` over the replicas.
       deferred: updates that wait for the end of the step; None when they do not wait.
       counts: the ops that have counted this step's updates (see commit.py).
-      committed: the `commit.Commit` of its newest update; None before the first.
-      travels: what that has handed in of the metrics, see counted_after.py.
+      committed: the `commit.Commit` of its newest update, if that has metrics.
+      travels: what that update hands in of them, see counted_after.py.
+      counts_late: the step has added to them since then.
       reduced: this is a training step: it has reduced gradients.
       losses: what is known of the losses of Keras's training or test step (see losses.py); None
         with one replica, and in a loop of the script's own.
@@ -53,6 +54,7 @@ class ReplicaRun:
     counts: list[Any] = field(default_factory=list)
     committed: Any = None
     travels: Any = None
+    counts_late: bool = False
     reduced: bool = False
     losses: Any = None
 
