@@ -84,6 +84,23 @@ def test_metrics_that_count_after_the_update_lack_nothing(jobs, tmp_path):
 
 
 @pytest.mark.timeout(4 * SECONDS)
+@pytest.mark.parametrize("logs", ["local", "global"])
+def test_a_successor_that_comes_after_an_epochs_last_step_has_its_logs(jobs, tmp_path, logs):
+    script = SCRIPTS / "in_place_last_step.py"
+
+    def bits(one: Jobs, *options: object) -> str:
+        job = one.run("-n", 2, *OPTIONS, "--in-place", script, *options, logs, timeout=SECONDS)
+        assert job.returncode == 0, job.stderr[-3000:]
+        return re.findall(r"BITS (.*)", job.stdout)[0]
+
+    (tmp_path / "whole").mkdir()
+    assert bits(jobs, "dies") == bits(Jobs(tmp_path / "whole", "whole"), "lives")
+    lines = (jobs.directory / "run/events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert of(events, "recovered")[0]["in_place"] and of(events, "grown")[0]["in_place"]
+
+
+@pytest.mark.timeout(4 * SECONDS)
 def test_a_spare_that_is_ready_takes_the_place(jobs):
     wanted = undisturbed()
     bits, events, _ = trained(jobs, 2, 1, 60, "--in-place", "--spares", 1, "--fresh")

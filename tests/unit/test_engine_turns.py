@@ -16,6 +16,7 @@ from tfrun.data.global_random import Drawn
 from tfrun.engine import host_collective_ops, script_state
 from tfrun.engine.calls_in_turn import CallsInTurn
 from tfrun.engine.host_collective_ops import Sum
+from tfrun.engine.trained_model import returned_with
 from tfrun.engine.turns import Turns
 
 
@@ -343,7 +344,7 @@ def test_one_that_comes_to_hold_several_gives_each_its_own_and_takes_them_back()
             number, after, _ = result
             assert int(number) == held[0] and int(after) == first + held[0]
             # The first one's is what the others begin with.
-            returned = [int(own_value) for _, own_value, _ in turns.returned_with(result)]
+            returned = [int(own_value) for _, own_value, _ in returned_with(turns, result)]
             assert returned == [first + number for number in held]
             first += held[0]
     assert int(own) == first and len(traces) == 1

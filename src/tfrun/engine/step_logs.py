@@ -15,7 +15,13 @@ import tensorflow as tf
 from keras import StatelessScope, tree
 
 from tfrun.engine import replica, step_clock, step_losses, variable_values
-from tfrun.engine.trained_model import as_tensors, in_place_of, packed, split_like
+from tfrun.engine.trained_model import (
+    as_tensors,
+    in_place_of,
+    packed,
+    returned_with,
+    split_like,
+)
 
 
 class StepLogs:
@@ -57,7 +63,7 @@ class StepLogs:
 
     def _of_turns(self, local: Any, turns: Any) -> Any:
         began = time.perf_counter()
-        returned = turns.returned_with(local)
+        returned = returned_with(turns, local)
         each = [self._of_one(one, place) for place, one in enumerate(returned)]
         means = self._strategy.extended._host_calls.mean_of_replicas(each)
         found = self._read(means, local)

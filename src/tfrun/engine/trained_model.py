@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from tfrun.collective.summation_order import Adder
 from tfrun.engine import replica
+from tfrun.engine.agree import sum_over_workers
 
 _BUILD_FIRST = "_tfrun_build_first"
 _RESUMED_LOGS = "_tfrun_resumed_logs"
@@ -51,10 +54,54 @@ def mean_of_logs(local: Any, strategy: Any) -> Any:
         means = strategy.reduce(tf.distribute.ReduceOp.MEAN, own, axis=None)
     else:
         # What each has alike, too: a mean over workers would be rounded by their number.
-        returned = turns.returned_with(local)
-        each = [packed(tree.flatten(as_tensors(one))) for one in returned]
+        each = [packed(tree.flatten(as_tensors(one))) for one in returned_with(turns, local)]
         means = strategy.extended._host_calls.mean_of_replicas(each)
     return split_like(as_tensors(local), means)
+
+
+def returned_with(turns: Any, first: Any) -> list[Any]:
+    """What each replica here has returned in the newest step, if the first has `first`.
+
+    Else it is none of a step's, and what each of them has.
+    """
+    is_of_step = turns.returned and turns.returned[0] is first
+    return turns.returned if is_of_step else [first] * len(turns.held)
+
+
+def logs_of_known(logs: dict[str, Any], strategy: Any, turns: Any) -> dict[str, Any]:
+    """As `mean_of_logs`, of a step that was made before the replicas were divided as they are now.
+
+    Whoever has made a replica's part of it knows that, and who has come since knows none. Nobody
+    knows that of a worker which has gone: the mean is over the others then.
+
+    Returns:
+      The logs as Keras tells them, one below the other, the same on all workers.
+    """
+    names = sorted(told(logs))
+    rows = np.zeros((turns.total, 1 + len(names)))
+    if turns.returned and turns.returned[0] is logs:
+        for number, one in zip(turns.returned_by, turns.returned, strict=True):
+            values = told(as_tensors(one))
+            row = packed([values[name] for name in names]).numpy()
+            rows[number] = row.dtype.itemsize, *row
+    rows = sum_over_workers(strategy, rows.ravel()).reshape(rows.shape)
+    known = [number for number in range(turns.total) if rows[number, 0]]
+    if not known:
+        return told(logs)
+    adder = Adder(turns.total)
+    dtype = np.dtype(f"float{8 * int(rows[known[0], 0])}")
+    for number in known:
+        adder.add(number, [rows[number, 1:].astype(dtype)])
+    means = sum(part[0] for part in adder.take()) / dtype.type(len(known))
+    return dict(zip(names, means, strict=True))
+
+
+def told(logs: dict[str, Any]) -> dict[str, Any]:
+    """Logs without what holds others: `pythonify_logs` of keras/src/trainers/trainer.py."""
+    flat: dict[str, Any] = {}
+    for name, value in sorted(logs.items()):
+        flat |= told(value) if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def as_tensors(local: Any) -> Any:

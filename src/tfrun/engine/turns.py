@@ -46,6 +46,8 @@ class Turns:
       balance: moves replicas between workers; None where they stay.
       when_traced: is called when a function has been traced that is about to run the first time.
       has_summed: something of the step that runs has been summed with the other workers.
+      returned: what each replica here has returned in the newest step, and `returned_by` whose.
+      is_divided_anew: replicas were divided among the workers, and no step has been made since.
       go_on: may enter the next round in the midst of a step; returns the iterator of all batches
         of the step that this worker has there, None where the step does not go on.
 
@@ -88,7 +90,9 @@ class Turns:
         self._newest: tuple[Any, Callable[[], Any], Any] = (None, lambda: None, None)
         self._begun: list[threading.Event] = []
         self._failure: BaseException | None = None
-        self._returned: list[Any] = []  # by each replica, in the newest step
+        self.returned: list[Any] = []
+        self.returned_by: list[int] = []
+        self.is_divided_anew = True
         self._making: list[int] = []  # who makes the newest step
         self._function: Any = None  # that makes it
         self._reads: Any = None  # the iterator that it is called with
@@ -106,6 +110,7 @@ class Turns:
           held: their numbers.
           workers: of the job, where there is another number of them now.
         """
+        self.is_divided_anew = True
         if workers is not None:
             self.one_each = workers == self.total
         making = self._making if self._meeting is not None else []
@@ -206,14 +211,6 @@ class Turns:
         """A metric's variables, one for each replica here."""
         return self.copies.apart(variable)[: len(self.held)]
 
-    def returned_with(self, first: Any) -> list[Any]:
-        """What each replica here has returned in the newest step, if the first has `first`.
-
-        Else it is none of a step's, and what each of them has.
-        """
-        is_of_step = self._returned and self._returned[0] is first
-        return self._returned if is_of_step else [first] * len(self.held)
-
     def run(self, function: Any, given: Sequence[Any], spec: Any = None) -> Any:
         """Has each replica run a traced step; returns what the first one's returns.
 
@@ -269,9 +266,10 @@ class Turns:
             self.seconds = None if is_new else time.perf_counter() - began - self.waited
             if not self._later:
                 self._meeting = None
-        self._returned = [result]
+        self.returned = [result]
         if self._later or self._left or self._failure is not None:
             return self._all_returned([])
+        self.returned_by, self.is_divided_anew = self.held, False
         return result
 
     def _run(self, traced: Sequence[Any], given: Sequence[Any]) -> Any:
@@ -289,14 +287,14 @@ class Turns:
         ]
         self._meeting.start()
         wait(calls)
-        self._returned = []
+        self.returned = []
         return self._all_returned(calls)
 
     def _all_returned(self, calls: list[Future[Any]]) -> Any:
         """Ends a step of several replicas; returns what the first one's returns.
 
         Args:
-          calls: of those that do not stand in `_returned` already.
+          calls: of those that do not stand in `returned` already.
         """
         later, self._later = self._later, []  # nobody comes any more: all have gone on
         wait(later)
@@ -313,14 +311,15 @@ class Turns:
                 _empty(queue)
             self._left = 0
             raise self._failure
-        found = [*self._returned, *(call.result() for call in [*calls, *later])]
+        found = [*self.returned, *(call.result() for call in [*calls, *later])]
         if later:
             self.copies.rearrange(order)
         if self._left:
             left, self._left = self._left, 0
             _skip(left, self._reads)
-        self._returned = [found[place] for place in order]
-        return self._returned[0]
+        self.returned = [found[place] for place in order]
+        self.returned_by, self.is_divided_anew = sorted(self.held), False
+        return self.returned[0]
 
     def _call(self, place: int, step: Callable[[], Any]) -> Any:
         own_copies.calls_as(place)

@@ -145,14 +145,23 @@ def agree_on_last_logs(original):
     """
 
     def _get_metrics_result_or_logs(self, logs):
-        whole = getattr(self, step_losses.LOGGED_METRICS, ()) if logs else ()
-        if not logs:
-            logs = trained_model.resumed_logs(self) or logs
+        resumed = not logs and trained_model.resumed_logs(self)
+        logs = resumed or logs
+        whole = set(getattr(self, step_losses.LOGGED_METRICS, ())) if logs else set()
         result = original(self, logs)
         strategy = self.distribute_strategy
         if result is logs and is_repaired(strategy):
+            if logs is strategy.whole_logs or (resumed and strategy.step_logs == "global"):
+                return logs  # a worker that has come since has made no step
             found = self.get_metrics_result() if whole else {}
-            return in_place_of(mean_of_logs(logs, strategy), whole, found)
+            turns = replica.turns_of(strategy)
+            if turns is None or not (turns.is_divided_anew and isinstance(logs, dict)):
+                return in_place_of(mean_of_logs(logs, strategy), whole, found)
+            # Those that were kept of a step are told already: what a metric holds stands by itself.
+            single = {metric.name for metric in self.metrics}
+            held = found.keys() - single if whole - found.keys() else set()
+            means = trained_model.logs_of_known(logs, strategy, turns)
+            return in_place_of(means, (whole & found.keys()) | held, found)
         return result
 
     return _get_metrics_result_or_logs
