@@ -299,6 +299,7 @@ def test_the_table_names_all_states_and_only_events() -> None:
         reports.Applied,
         reports.OneReplicaEach,
         reports.Stayed,
+        reports.Comes,
     }
     events |= {reports.Resumed, reports.FirstStep, reports.StateSaved, reports.StateNotSaved}
     assert {kind for row in TRANSITIONS.values() for kind in row} == events
