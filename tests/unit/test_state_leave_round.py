@@ -81,7 +81,7 @@ def test_who_cannot_stay_is_not_waited_for(monkeypatch: Any, stays: bool) -> Non
     monkeypatch.setattr(leave_round, "LOOK_SECONDS", 0.001)
     monkeypatch.setattr(leave_round, "REST_SECONDS", 0.03)
     monkeypatch.setattr(leave_round, "STAY_SECONDS", 0.1)
-    monkeypatch.setattr(leave_round, "BUSY", 2.0)  # nobody is
+    monkeypatch.setattr(leave_round.progress, "BUSY", 2.0)  # nobody is
     monkeypatch.setattr(leave_round, "_may_stay", lambda: stays)
     monkeypatch.setattr(leave_round, "_keep_aside", lambda: True)
     monkeypatch.setattr(leave_round.progress, "own", Shown)

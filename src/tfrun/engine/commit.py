@@ -137,12 +137,11 @@ def counted(run: replica.ReplicaRun, optimizer: Any, totals: Sequence[tf.Tensor]
     if commit is None or not run.is_first_here:
         yield
         return
-    graph = tf.compat.v1.get_default_graph()
-    traced = not tf.executing_eagerly()
-    before = len(graph.get_operations()) if traced else 0
-    with tf.control_dependencies([commit.begun.assign_add(1, read_value=False)]):
+    with (
+        acting() as updates,
+        tf.control_dependencies([commit.begun.assign_add(1, read_value=False)]),
+    ):
         yield
-    updates = [op for op in graph.get_operations()[before:] if _acts(op)] if traced else []
     with tf.control_dependencies(updates):
         if totals:
             commit.totals.assign(totals[0], read_value=False)
@@ -164,12 +163,8 @@ def after_updates(run: replica.ReplicaRun, result: Any) -> Any:
     What is reduced of it then cannot fail in the middle of them.
     """
     here = tf.compat.v1.get_default_graph()
-    if run.counts_late:
-        commit = run.committed
-        with tf.device("CPU:0"):
-            totals = _local_totals(run, commit)
-        # Where a worker has several replicas, each has a part of them.
-        commit.late = not counted_after.exchange(run.travels, totals) or commit.late
+    if run.counts_late:  # where a worker has several replicas, each has a part of the metrics
+        run.committed.late = not _travels_later(run) or run.committed.late
     counts = [op for op in run.counts if getattr(op, "graph", None) is here]
     if not counts:
         return result
@@ -177,5 +172,22 @@ def after_updates(run: replica.ReplicaRun, result: Any) -> Any:
         return tf.nest.map_structure(lambda x: tf.identity(x) if tf.is_tensor(x) else x, result)
 
 
-def _acts(op: tf.Operation) -> bool:
-    return op.op_def is not None and op.op_def.is_stateful
+def _travels_later(run: replica.ReplicaRun) -> bool:
+    """Has what the metrics hold by now be handed in, in place of what they held at the update."""
+    if run.travels is None:
+        return False
+    with tf.device("CPU:0"):
+        totals = _local_totals(run, run.committed)
+    return counted_after.exchange(run.travels, totals)
+
+
+@contextlib.contextmanager
+def acting() -> Iterator[list[tf.Operation]]:
+    """Notes the operations of the block that act, once it is over; none where nothing is traced."""
+    found: list[tf.Operation] = []
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations()) if graph is not None else 0
+    yield found
+    if graph is not None:
+        made = graph.get_operations()[before:]
+        found += [op for op in made if op.op_def is not None and op.op_def.is_stateful]

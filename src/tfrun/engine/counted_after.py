@@ -62,7 +62,7 @@ def _needed(last: tf.Operation, begin: int) -> Iterator[tf.Operation]:
     """
     made = last.graph.get_operations()[begin:]
     number = {op: i for i, op in enumerate(made)}
-    acting = [op for op in made if auto_control_deps.op_is_stateful(op) and not _handles(op)]
+    acting = {op for op in made if auto_control_deps.op_is_stateful(op) and not _handles(op)}
     seen, left = set[tf.Operation](), [last]
     while left:
         op = left.pop()

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from tfrun.collective.asking import ANSWER_SECONDS
 from tfrun.engine import (
+    commit,
     host_collective,
     keras_state,
     replica,
@@ -113,16 +114,11 @@ class Shards:
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
         """Counts an update before all that the block does to variables, and after it."""
-        graph = tf.compat.v1.get_default_graph()
-        traced = not tf.executing_eagerly()
-        before = len(graph.get_operations()) if traced else 0
-        with tf.control_dependencies([self._begun.assign_add(1, read_value=False)]):
+        with (
+            commit.acting() as updates,
+            tf.control_dependencies([self._begun.assign_add(1, read_value=False)]),
+        ):
             yield
-        updates = [
-            op
-            for op in (graph.get_operations()[before:] if traced else ())
-            if op.op_def is not None and op.op_def.is_stateful
-        ]
         with tf.control_dependencies(updates):
             self._done.assign_add(1, read_value=False)
 
@@ -143,12 +139,6 @@ class Shards:
             self.release([slot for slot in self.slots if id(slot) in self._here])
 
     # --- where slots are -----------------------------------------------------------------------
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether no update has begun that is not done."""
-        done = int(variable_values.read(self._done))
-        return int(variable_values.read(self._begun)) == done
 
     @property
     def held_bytes(self) -> int:

@@ -97,7 +97,7 @@ def logs_of_known(logs: dict[str, Any], strategy: Any, turns: Any) -> dict[str, 
 
 
 def told(logs: dict[str, Any]) -> dict[str, Any]:
-    """Logs without what holds others: `pythonify_logs` of keras/src/trainers/trainer.py."""
+    """Logs without what holds others: `pythonify_logs` of keras/src/utils/python_utils.py."""
     flat: dict[str, Any] = {}
     for name, value in sorted(logs.items()):
         flat |= told(value) if isinstance(value, dict) else {name: value}

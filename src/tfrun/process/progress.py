@@ -28,7 +28,7 @@ LOOK = "look"  # what an agent says to a worker whose loop it wonders about
 _FORMAT = struct.Struct("dqdq")
 _TRACED_PART = 0.3  # of the first step's time counts as usual: other shapes are traced later
 LONG = 3.0  # times what a step takes usually
-_BUSY = 0.05  # of a processor; what waits uses far less
+BUSY = 0.05  # of a processor; what waits uses far less
 
 
 class Phase(enum.IntEnum):
@@ -65,6 +65,23 @@ class Reading:
     step: int = 0
 
 
+class Processor:
+    """Tells whether this process has used the processor since that was asked last.
+
+    Attributes:
+      asked: when that was, monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self._used, self.asked = time.process_time(), time.monotonic()
+
+    def was_used(self) -> bool:
+        """Whether so much that something goes on; what waits leaves it alone."""
+        used, asked = self._used, self.asked
+        self._used, self.asked = time.process_time(), time.monotonic()
+        return self._used - used > BUSY * (self.asked - asked)
+
+
 class Progress:
     """Shows this worker's progress to its agent."""
 
@@ -77,7 +94,7 @@ class Progress:
         self._usual: dict[str, float] = {}  # seconds of a step, of each kind that has been traced
         self._newest: dict[str, float] = {}  # what the last one of each kind has taken
         self._phase, self._kind, self._step = Phase.OTHER, "", 0
-        self._looked = (0.0, 0.0)  # processor time, and when
+        self._processor = Processor()
 
     def other(self) -> None:
         """What comes now has no usual time."""
@@ -173,11 +190,11 @@ class Progress:
         an operation of TensorFlow's.
         """
         phase, since = self._phase, self._since
-        used, now = time.process_time(), time.monotonic()
-        (used_before, before), self._looked = self._looked, (used, now)
+        before, is_busy = self._processor.asked, self._processor.was_used()
+        now = self._processor.asked
         if phase not in (Phase.BODY, Phase.LOOP, Phase.STEP):
             return
-        if before > since and used - used_before > _BUSY * (now - before):
+        if before > since and is_busy:
             self._show(now, phase)
             self._since = since = now
         else:

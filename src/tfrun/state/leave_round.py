@@ -35,7 +35,6 @@ REST_SECONDS = 2.0  # so long the training's own thread has to notice by itself
 # And so long where it then stays, whatever it does; while it computes; while it traces.
 STAY_SECONDS, COMPUTES_SECONDS, TRACES_SECONDS = 9.0, 60.0, 600.0
 LOOK_SECONDS = 0.5  # from look to look at where it stands
-BUSY = 0.05  # of a processor: who computes uses more
 LOOKS = 4  # at a worker that is about to be ended
 _WAITED_FOR = "a worker has gone; this one finishes what it is computing, and goes on then"
 
@@ -224,11 +223,10 @@ def _leave() -> None:
 def _leave_at_rest(keeps: threading.Event) -> None:
     """Keeps the state and leaves, where the training's own thread does not come to it."""
     began, is_kept, is_told = time.monotonic(), False, False
-    looked, used = began, time.process_time()
+    processor = progress.Processor()
     while not keeps.wait(LOOK_SECONDS):
-        now, used_before, used = time.monotonic(), used, time.process_time()
-        is_busy, looked = used - used_before > BUSY * (now - looked), now
-        waited, mine = now - began, progress.own() if _may_stay() else None
+        is_busy = processor.was_used()
+        waited, mine = processor.asked - began, progress.own() if _may_stay() else None
         comes = mine is not None and _comes(mine, waited, is_busy=is_busy)
         if comes:
             channel.emit(reports.Comes())
