@@ -148,3 +148,27 @@ def test_who_goes_on_in_an_epoch_keeps_what_the_generators_held_then() -> None:
     held = random_state.decode(kept.values["random"], kept.arrays)
     assert global_random.are_equal(held, then)
     assert not global_random.are_equal(held, random_state.take())
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("make", [keras.optimizers.SGD, keras.optimizers.Adam])
+def test_a_state_is_no_copy_and_stays_as_it_was(make, jit) -> None:
+    """With an embedding, whose rows an update writes where they stand: reads copy that one."""
+    model = keras.Sequential([keras.layers.Embedding(5, 3), keras.layers.Dense(1)])
+    model.compile(make(0.1), "mse", jit_compile=jit)
+    rows = np.arange(20).reshape(10, 2) % 5
+    model.fit(rows, X[:10, :2], verbose=0)
+    keeper = FitKeeper(model, None, [], FitPlan(), call=0)
+    keeper.epoch_begins(0)
+    kept = keeper.state()
+    assert kept is not None
+    before = {name: array.copy() for name, array in kept.arrays.items()}
+    held = variable_values.all_variables(model)
+    table, kernel = (next(n for n in held if n.endswith(end)) for end in ("embeddings", "kernel"))
+    now = np.asarray(variable_values.hold([held[kernel]])[0])
+    assert np.shares_memory(kept.arrays[kernel], now)
+    del now
+    model.fit(rows, X[:10, :2], epochs=2, verbose=0)
+    for name in (table, kernel):
+        assert not np.array_equal(variable_values.hold([held[name]])[0], before[name])
+    assert all(np.array_equal(kept.arrays[name], value) for name, value in before.items())

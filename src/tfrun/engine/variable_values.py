@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -165,6 +166,16 @@ def read(variable: Any) -> tf.Tensor:
     if not isinstance(variable, tf.Variable):  # sharded over parameter servers
         return tf.convert_to_tensor(variable)
     return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
+
+
+def make_room(model: Any) -> None:
+    """Has the heap hold memory for the state of a model, while nobody waits for it.
+
+    What is freed stays in the heap with its pages (process/allocator.py). To fault in those of a
+    large state takes longer than to receive it.
+    """
+    found = all_variables(model).values()
+    np.ones(sum(tf.as_dtype(v.dtype).size * math.prod(v.shape) for v in found), np.uint8)
 
 
 def assign(variable: Any, value: NDArray) -> None:

@@ -182,7 +182,7 @@ class Keeper:
                 arrays[name] = away[id(variable)]
                 continue
             value = variable_values.hold([variable])[0] if value is None else value
-            arrays[name] = value.numpy()
+            arrays[name] = np.asarray(value)  # without a copy: see `hold`
         values = {
             **values,
             "random": random_state.encode(random, arrays),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfrun.data.keras.fit_plan import FitPlan
@@ -306,6 +307,7 @@ class StayingSession(Session[FitKeeper]):
           GoesElsewhere: they have agreed on something else.
         """
         self._plan.iterator.get_ready()
+        variable_values.make_room(self._model)
         kept = self._enter(None, None, stayed=False)
         if kept is None or kept.values["agreed"] != self._plan.agreed:
             raise GoesElsewhere(GoesOn(number=self.number, state=kept, stayed=False))
@@ -325,7 +327,7 @@ class StayingSession(Session[FitKeeper]):
         every = variable_values.all_variables(self._model)
         missing = {n: v for n, v in every.items() if n not in kept.arrays}
         held = zip(missing, variable_values.hold(list(missing.values())), strict=True)
-        return replace(kept, arrays={**{n: v.numpy() for n, v in held}, **kept.arrays})
+        return replace(kept, arrays={**{n: np.asarray(v) for n, v in held}, **kept.arrays})
 
     def _whole_state(self) -> Snapshot:
         kept = self._state_here(traced=True)
