@@ -177,7 +177,7 @@ def _update_now(
         # One dead peer fails one pack's reduction. The step then must change nothing, so that the
         # survivors hold the state of the last whole step: all updates wait for all reductions.
         waiting = tf.control_dependencies(_tensors([*reduced, *whole.values()]))
-        counting = commit.counted(run, optimizer, reduced[after:])
+        counting = commit.counted(run, optimizer, _apart(run, reduced[after:]))
         sharing = contextlib.nullcontext() if shards is None else shards.counted()
         with run.updates(), waiting, counting, sharing:
             result = update(grads)
@@ -188,7 +188,7 @@ def _update_now(
 
     def assigns(means: Sequence) -> None:
         with run.updates():
-            for variable, mean in zip(state, means, strict=True):
+            for variable, mean in zip(state, _apart(run, means), strict=True):
                 keras_state.assign_here(run, variable, mean)
 
     turns = replica.turns_of(run.context.strategy)
@@ -208,6 +208,16 @@ def _update_now(
     # Once for all replicas of this worker, which have the layers' state each.
     assigns(_sum_in_turn(run, everything, gradients, empty, range(len(present), after), updates))
     return None
+
+
+def _apart(run: replica.ReplicaRun, sums: Sequence) -> Sequence:
+    """Some of a step's sums in memory of their own, for variables that are given them as they are.
+
+    The host collective's sums lie in one buffer, which would be kept for the sake of a few.
+    """
+    if host_collective.calls_of(run.context.strategy) is None:
+        return sums
+    return [tf.raw_ops.DeepCopy(x=total) for total in sums]
 
 
 def apply_deferred(run: replica.ReplicaRun) -> None:

@@ -199,13 +199,15 @@ def assign(variable: Any, value: NDArray) -> None:
 def arrays(found: Iterable[Any]) -> list[NDArray]:
     """The present values of variables, also of those of which another worker has the value.
 
+    They are no copies, see `hold`.
+
     Raises:
       tf.errors.UnavailableError: that worker has gone.
     """
     every = list(found)
     away = state_slots.fetched(every)
     return [
-        away[id(variable)] if id(variable) in away else read(copies(variable)[0]).numpy()
+        away[id(variable)] if id(variable) in away else np.asarray(read(copies(variable)[0]))
         for variable in every
     ]
 

@@ -107,7 +107,7 @@ class FitKeeper(Keeper):
         """
         self.place = self.place._replace(epoch=epoch, step=step)
         self.trained, self.began = False, True
-        self._release()
+        self.release()
         # Until a step is made: data that is passed by draws, Keras draws the order of the epoch's
         # batches before its first step, and tracing that draws the seeds of what it makes.
         self._held_random = random or random_state.take()
@@ -130,8 +130,7 @@ class FitKeeper(Keeper):
         if commit is None:
             return
         self._look_at_what_is_new()
-        # Between two steps of one execution nobody sees what is not gated.
-        trusted = commit.per_run == 1 and (self.per_execution == 1 or not self._ungated)
+        trusted = self._is_trusted(commit)
         chosen = self._ungated if trusted else self._held_here
         self._held = dict(zip(chosen, variable_values.hold(list(chosen.values())), strict=True))
         self._step_totals = None if trusted else variable_values.read(commit.totals)
@@ -146,6 +145,17 @@ class FitKeeper(Keeper):
         new = {name: v for name, v in found.items() if name not in self._variables}
         self._as_made |= zip(new, variable_values.hold(list(new.values())), strict=True)
         self._step_random = random_state.take()  # of which tracing has drawn what it needs
+        if self._unbuilt and self._step_began is not None and self._commit is not None:
+            self._look_at_what_is_new()
+            if self._is_trusted(self._commit):  # what an optimizer updates that is built by now
+                self._held = {n: held for n, held in self._held.items() if n in self._ungated}
+
+    def _is_trusted(self, commit: commits.Commit) -> bool:
+        """Whether a step that is cut off changes nothing but what no optimizer updates.
+
+        Between two steps of one execution nobody sees that.
+        """
+        return commit.per_run == 1 and (self.per_execution == 1 or not self._ungated)
 
     def step_returned(self, steps_done: int, logs: dict[str, Any] | None) -> None:
         """The execution is over; callbacks come, which may take any time."""
@@ -313,7 +323,7 @@ class FitKeeper(Keeper):
         values = variable_values.hold(list(self._held_here.values()))
         return dict(zip(self._held_here, values, strict=True))
 
-    def _release(self) -> None:
+    def release(self) -> None:
         self._held, self._held_callbacks, self._held_metrics = {}, None, None
         self._nothing_is_new()
 

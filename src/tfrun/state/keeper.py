@@ -58,6 +58,10 @@ class Keeper:
         """
         raise NotImplementedError
 
+    def release(self) -> None:
+        """Holds nothing any more that variables held: the next step's update would copy it."""
+        raise NotImplementedError
+
     def _look_at_variables(self) -> None:
         """Finds the variables that belong to the state now."""
         raise NotImplementedError

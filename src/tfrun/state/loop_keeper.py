@@ -100,6 +100,9 @@ class LoopKeeper(Keeper):
             self._look_at_variables()
             self._held = self._hold(self._variables)
 
+    def release(self) -> None:
+        self._held = None
+
     # --- what a successor gets -----------------------------------------------------------------
 
     def state(self, *, whole: bool = True) -> Snapshot | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -153,7 +153,8 @@ class Session(Generic[K]):
         self._training = save_on_preemption.Preemptible(self._saved, self._state_aside)
         self.changing, target = self._training.changing, self._target
         if self._goes_on is not None:
-            return self._goes_on.state
+            kept, self._goes_on = self._goes_on.state, replace(self._goes_on, state=None)
+            return kept
         if target is None or target.call != self.number:
             return None
         path = snapshot.path_of(self._folder, target)
@@ -298,3 +299,5 @@ class Session(Generic[K]):
         """The training is over, and what it has left is kept."""
         if self._training is not None:
             self._training.close()
+        if self.keeper is not None:
+            self.keeper.release()

@@ -132,6 +132,7 @@ def run_fit(original: Method, model: keras.Model, args: tuple, kwargs: dict[str,
             model._eval_epoch_iterator = None
             meter, take_part = StepMeter(step_clock.of(strategy), fetches=True), session.take_part
             session = kind(model, strategy, call, plan, folder, meter, goes_on)
+            del goes_on  # with a whole state
             session.take_part, arrange = take_part, session.arrange
 
 
