@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from conftest import Jobs
 
 SCRIPT = Path(__file__).parent / "scripts" / "state_in_place.py"
