@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import harness
@@ -26,7 +26,9 @@ from tfrun.tools.drill import fault_events as reading
 from tfrun.tools.drill.run import DRILLED
 
 RUN_SECONDS = 600.0
-PEERS: dict[str, Callable[[int], list[Recovery]]] = {
+Kills = Callable[[Sequence[int]], list[Recovery]]  # gets the numbers of the kills
+
+PEERS: dict[str, Kills] = {
     "restart + BackupAndRestore, legacy Keras": restarts.under_tensorflow,
     "torchrun, DDP, a checkpoint each epoch": restarts.under_torchrun,
     "Ray Train, legacy Keras, one each epoch": restarts.under_ray,
@@ -38,7 +40,7 @@ def main(kills: int = 20, peer_kills: int = 5) -> None:
     not_run = {}
     for name, peer in PEERS.items():
         try:
-            found[name] = peer(peer_kills)
+            found[name] = peer(range(peer_kills))
         except (CannotInstall, DidNotRun) as error:
             not_run[name] = str(error)
     seconds = {name: numbers([kill.seconds for kill in all]) for name, all in found.items()}
