@@ -71,7 +71,9 @@ def under_torchrun(
 
     def start(epochs: str, shared: Mapping[str, str], log: Path) -> list[subprocess.Popen]:
         script = [SCRIPTS / "recovery_torch.py", model, epochs, str(every)]
-        options = ["--max-restarts", str(len(numbers) + 1), *script]
+        # Killed at the end, it would leave its own folder of logs behind.
+        logs = ["--log-dir", log.with_name("logs")]
+        options = ["--max-restarts", str(len(numbers) + 1), *logs, *script]
         variables = {**shared, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         return [_spawn([*torchrun, *options], variables, log)]
 
