@@ -21,6 +21,7 @@ SCRIPTS = HERE / "scripts"
 RESULTS = HERE / "results"
 DEADLINE = 600
 INSTALL_SECONDS = 900
+PYTORCH, RAY = "torch==2.13.0", "ray[train]==2.60.0"
 
 
 def tfrun(
@@ -104,7 +105,7 @@ def legacy_python() -> str:
 
 def torch_python() -> str:
     """The interpreter of an environment with PyTorch."""
-    return environment("torch", "torch==2.13.0", "numpy")
+    return environment("torch", PYTORCH, "numpy")
 
 
 def jax_python() -> str:
@@ -114,8 +115,13 @@ def jax_python() -> str:
 
 def ray_python() -> str:
     """The interpreter of an environment with Ray, TensorFlow and legacy Keras."""
-    packages = f"tensorflow-cpu=={_tensorflow()}", "ray[train]==2.60.0"
+    packages = f"tensorflow-cpu=={_tensorflow()}", RAY
     return environment("ray", *packages, alone=[_legacy_keras()])
+
+
+def ray_torch_python() -> str:
+    """The interpreter of an environment with Ray and PyTorch."""
+    return environment("ray-torch", PYTORCH, RAY, "numpy")
 
 
 def _legacy_keras() -> str:

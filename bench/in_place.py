@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Stay:
 def main(kills: int = 6, *only: str) -> None:
     chosen = [(int(only[0]), only[1], float(only[2]))] if only else []
     for workers, model, seconds in chosen or [(n, *one) for n in (2, 4) for one in MODELS]:
-        found = under(workers, model, seconds, kills)
+        found = under(workers, model, seconds, range(kills))
         slow = f", {seconds:g} s at its top" if seconds else ""
         record(
             f"workers stay: {model}{slow}, {workers} workers",
@@ -72,8 +72,18 @@ def main(kills: int = 6, *only: str) -> None:
         )
 
 
-def under(workers: int, model: str, seconds: float, kills: int) -> list[Stay]:
-    """Kills one worker after the other, each once a successor has taken the place of the last."""
+def under(
+    workers: int, model: str, seconds: float, numbers: Sequence[int], made: int = BETWEEN
+) -> list[Stay]:
+    """Kills one worker after the other, each once a successor has taken the place of the last.
+
+    Args:
+      workers: how many.
+      model: of scripts/in_place.py.
+      seconds: that the script takes at its top.
+      numbers: those of the kills, which say whom each hits.
+      made: steps that all have made together before each kill.
+    """
     with tempfile.TemporaryDirectory() as folder:
         script = [str(SCRIPTS / "in_place.py"), model, str(EPOCHS), str(seconds)]
         many = ["-n", str(workers), "--replicas", str(workers), "--in-place"]
@@ -86,26 +96,26 @@ def under(workers: int, model: str, seconds: float, kills: int) -> list[Stay]:
             wanted=DRILLED,
             environment=shared,
         ) as job:
-            return [_kill(job, Path(folder), workers, i) for i in range(kills)]
+            return [_kill(job, Path(folder), workers, i, made) for i in numbers]
 
 
-def _kill(job: ChildJob, folder: Path, workers: int, number: int) -> Stay:
-    pids = _until(job, lambda events: _all_train(reading.running(events), folder, workers))
+def _kill(job: ChildJob, folder: Path, workers: int, number: int, made: int) -> Stay:
+    pids = _until(job, lambda events: _all_train(reading.running(events), folder, workers, made))
     victim = sorted(pids.items())[number % workers][1]
     before = max(line[2] for line in _lines(folder, victim))
     now = time.time()
     job.send(victim, signal.SIGKILL)
     left = [pid for pid in pids.values() if pid != victim]
     _until(job, lambda _: all(_after(folder, pid, before, MADE) for pid in left))
-    made = {pid: _lines(folder, pid) for pid in left}
-    new = [next(line for line in lines if line[2] > before) for lines in made.values()]
-    last = max(line[1] for lines in made.values() for line in lines if line[2] == before)
+    written = {pid: _lines(folder, pid) for pid in left}
+    new = [next(line for line in lines if line[2] > before) for lines in written.values()]
+    last = max(line[1] for lines in written.values() for line in lines if line[2] == before)
     # Until a successor has taken the place, and a few steps longer.
     grown = _until(job, lambda _: next((r for r in _rounds(folder, left) if r > before + 1), None))
     _until(job, lambda _: all(_after(folder, pid, grown - 1, 4) for pid in left))
     return Stay(
         seconds=max(line[0] for line in new) - now,
-        step=statistics.median(_steps(made[left[0]], before + 1)),
+        step=statistics.median(_steps(written[left[0]], before + 1)),
         redone=max(0, last + 1 - min(line[1] for line in new)),
         takeover=max(_longest(_lines(folder, pid), grown) for pid in left),
     )
@@ -119,12 +129,12 @@ def _until(job: ChildJob, condition: Callable[[list], Any]) -> Any:
 
 
 def _all_train(
-    running: Mapping[str, reading.WorkerRun], folder: Path, workers: int
+    running: Mapping[str, reading.WorkerRun], folder: Path, workers: int, made: int
 ) -> dict[str, int]:
-    """The process of each task, when all of them have made some steps in the newest round."""
+    """The process of each task, when all of them have made so many steps in the newest round."""
     pids = {task: run.pid for task, run in running.items()}
     newest = max((run.round for run in running.values()), default=0)
-    ready = all(len(_after(folder, pid, newest - 1, BETWEEN)) for pid in pids.values())
+    ready = all(len(_after(folder, pid, newest - 1, made)) for pid in pids.values())
     return pids if len(pids) == workers and ready else {}
 
 

@@ -1,7 +1,9 @@
 """The same fault under what people use today: all workers start again from the last epoch.
 
-Each contender trains the seed CNN on two workers. Once both have come past an epoch's end, one is
-killed by SIGKILL, and the time until any worker has made a step again is taken.
+Each contender trains the seed CNN, or ResNet50, on two workers. Once both have come past an epoch's
+end, one is killed by SIGKILL, and the time until any worker has made a step again is taken. Each
+runs one job for all `numbers`, which are those of the kills: they say where in an epoch a kill
+comes, and whom it hits.
 """
 
 from __future__ import annotations
@@ -14,23 +16,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import harness
 import psutil
 import steps
-from harness import SCRIPTS, DidNotRun, legacy_python, ray_python, torch_python
-from steps import BETWEEN, STEPS_AN_EPOCH, Recovery
+from harness import (
+    SCRIPTS,
+    DidNotRun,
+    legacy_python,
+    ray_python,
+    ray_torch_python,
+    torch_python,
+)
+from steps import STEPS_AN_EPOCH, Recovery
 
 from tfrun.process import lineage
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0  # to the steps before a kill, and from it to the first new one
 POLL_SECONDS = 0.005
 
 
-def under_tensorflow(kills: int) -> list[Recovery]:
+def under_tensorflow(numbers: Sequence[int]) -> list[Recovery]:
     """Two processes, ended and started again as soon as one has died; BackupAndRestore."""
     python = legacy_python()
 
@@ -45,43 +54,55 @@ def under_tensorflow(kills: int) -> list[Recovery]:
             )
         return found
 
-    return _kill_and_wait(start, kills, restarts_itself=False)
+    return _kill_and_wait(start, numbers, restarts_itself=False)
 
 
-def under_torchrun(kills: int) -> list[Recovery]:
+def under_torchrun(
+    numbers: Sequence[int], model: str = "cnn", every: int = STEPS_AN_EPOCH
+) -> list[Recovery]:
     """DistributedDataParallel with gloo; torchrun starts the workers again.
 
-    By default its agent keeps one store for all restarts, and workers then find the addresses of
-    those that have died (pytorch/pytorch#135712): the variable has it make a new one each time.
+    There is a checkpoint every so many steps. By default its agent keeps one store for all
+    restarts, and workers then find the addresses of those that have died
+    (pytorch/pytorch#135712): the variable has it make a new one each time.
     """
     python = torch_python()
     torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
     def start(epochs: str, shared: Mapping[str, str], log: Path) -> list[subprocess.Popen]:
-        options = ["--max-restarts", str(kills + 1), SCRIPTS / "recovery_torch.py", epochs]
+        script = [SCRIPTS / "recovery_torch.py", model, epochs, str(every)]
+        # Killed at the end, it would leave its own folder of logs behind.
+        logs = ["--log-dir", log.with_name("logs")]
+        options = ["--max-restarts", str(len(numbers) + 1), *logs, *script]
         variables = {**shared, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         return [_spawn([*torchrun, *options], variables, log)]
 
-    return _kill_and_wait(start, kills)
+    return _kill_and_wait(start, numbers)
 
 
-def under_ray(kills: int) -> list[Recovery]:
-    """Ray Train's TensorflowTrainer, which needs legacy Keras; Ray starts the workers again."""
-    python = ray_python()
+def under_ray(numbers: Sequence[int], model: str = "cnn") -> list[Recovery]:
+    """Ray Train, which starts the workers again.
+
+    The seed CNN is under its TensorflowTrainer, which needs legacy Keras, and ResNet50 under its
+    TorchTrainer.
+    """
+    python = ray_python() if model == "cnn" else ray_torch_python()
 
     def start(epochs: str, shared: Mapping[str, str], log: Path) -> list[subprocess.Popen]:
         variables = {**shared, "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
-        return [_spawn([python, SCRIPTS / "recovery_ray.py", epochs], variables, log)]
+        return [_spawn([python, SCRIPTS / "recovery_ray.py", model, epochs], variables, log)]
 
-    return _kill_and_wait(start, kills)
+    return _kill_and_wait(start, numbers)
 
 
 Start = Callable[[str, Mapping[str, str], Path], list[subprocess.Popen]]
 
 
-def _kill_and_wait(start: Start, kills: int, *, restarts_itself: bool = True) -> list[Recovery]:
+def _kill_and_wait(
+    start: Start, numbers: Sequence[int], *, restarts_itself: bool = True
+) -> list[Recovery]:
     # Each kill takes the job two epochs further at most.
-    epochs = str(2 * kills + 20)
+    epochs = str(2 * len(numbers) + 20)
     found = []
     with _folder() as folder:
         shared = {**harness._environment(), "BENCH_STEPS": str(folder)}
@@ -90,10 +111,10 @@ def _kill_and_wait(start: Start, kills: int, *, restarts_itself: bool = True) ->
         known: set[Path] = set()
         processes = start(epochs, shared, log)
         try:
-            for number in range(kills):
+            for number in numbers:
                 # As under tfrun, the kills fall on every place of an epoch.
-                place = (number + 1) * BETWEEN % STEPS_AN_EPOCH
-                pids = _wait(lambda: _both(folder, known, STEPS_AN_EPOCH + place), processes, log)  # noqa: B023
+                many = steps.before(number)
+                pids = _wait(lambda: _both(folder, known, many), processes, log)  # noqa: B023
                 known, now = steps.files(folder), time.time()
                 os.kill(pids[number % 2], signal.SIGKILL)
                 if not restarts_itself:

@@ -1,63 +1,97 @@
-"""The seed CNN in PyTorch, DistributedDataParallel, 64 samples a worker; a checkpoint each epoch.
+"""A model of workloads_torch.py, DistributedDataParallel; a checkpoint every so many steps.
 
-    torchrun … recovery_torch.py EPOCHS
+    torchrun … recovery_torch.py cnn|resnet50 EPOCHS EVERY
 
+An epoch has 50 steps, and EVERY is how many steps are between two checkpoints. The seed CNN takes
+64 samples a worker; ResNet50 is the one of in_place.py: four pictures a worker, ten classes, Adam.
 Every worker writes down each step that it has done, as scripts/recovery.py does.
 """
 
+from __future__ import annotations
+
+import functools
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+import workloads
+import workloads_torch
 from torch import nn
 
-EPOCHS, SAMPLES, PER_WORKER = int(sys.argv[1]), 6400, 64
-dist.init_process_group("gloo")
-rank, workers = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(7)
-model = nn.parallel.DistributedDataParallel(
-    nn.Sequential(
-        nn.Conv2d(1, 32, 3),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(32 * 26 * 26, 128),
-        nn.ReLU(),
-        nn.Linear(128, 10),
-    )
-)
-optimizer = torch.optim.SGD(model.parameters(), 0.01)
-loss = nn.CrossEntropyLoss()
-random = np.random.default_rng(0)
-x = torch.from_numpy(random.random((SAMPLES, 1, 28, 28), np.float32))
-y = torch.from_numpy(random.integers(0, 10, SAMPLES))
+STEPS, CLASSES = 50, 10
+SHAPES = {"cnn": (28, 28, 1), "resnet50": (96, 96, 3)}
+PER_WORKER = {"cnn": 64, "resnet50": 4}
 
-checkpoint = Path(os.environ["BENCH_BACKUP"], "checkpoint.pt")
-checkpoint.parent.mkdir(exist_ok=True)
-first, step = 0, 0
-if checkpoint.exists():
-    kept = torch.load(checkpoint)
-    model.load_state_dict(kept["model"])
-    optimizer.load_state_dict(kept["optimizer"])
-    first, step = kept["epoch"], kept["step"]
+State = dict[str, Any]
 
-path = Path(os.environ["BENCH_STEPS"], f"steps-{rank}-{os.getpid()}.txt")
-file = path.open("w", buffering=1)
-for epoch in range(first, EPOCHS):
-    order = np.random.default_rng(epoch).permutation(SAMPLES)
-    for start in range(0, SAMPLES, PER_WORKER * workers):
-        mine = order[start + rank * PER_WORKER :][:PER_WORKER]
+
+def train(
+    name: str, epochs: int, every: int, keep: Callable[[State], None], kept: State | None
+) -> None:
+    """Trains from the last checkpoint to the end.
+
+    Args:
+      name: of the model.
+      epochs: in all, of 50 steps each.
+      every: steps from one checkpoint to the next.
+      keep: writes a checkpoint; all workers call it, with the same state.
+      kept: the last checkpoint; None when there is none.
+    """
+    rank, batch = dist.get_rank(), PER_WORKER[name]
+    samples = STEPS * batch * dist.get_world_size()
+    torch.manual_seed(7)
+    made, loss = workloads_torch.model(name, CLASSES)
+    if name == "resnet50":
+        optimizer = torch.optim.Adam(made.parameters(), workloads.ADAM_RATE)
+    else:
+        optimizer = workloads_torch.optimizer(name, made.parameters())
+    if kept:
+        made.load_state_dict(kept["model"])
+        optimizer.load_state_dict(kept["optimizer"])
+    model = nn.parallel.DistributedDataParallel(made)
+    random = np.random.default_rng(0)
+    inputs = random.random((samples, *SHAPES[name]), np.float32)
+    labels = random.integers(0, CLASSES, samples)
+
+    @functools.lru_cache(maxsize=1)
+    def order(epoch: int) -> np.ndarray:
+        return np.random.default_rng(epoch).permutation(samples).reshape(STEPS, -1, batch)
+
+    path = Path(os.environ["BENCH_STEPS"], f"steps-{rank}-{os.getpid()}.txt")
+    file = path.open("w", buffering=1)
+    for step in range(kept["step"] if kept else 0, epochs * STEPS):
+        epoch, place = divmod(step, STEPS)
+        x, y = workloads_torch.batch(name, inputs, labels, order(epoch)[place, rank])
         optimizer.zero_grad()
-        loss(model(x[mine]), y[mine]).backward()
+        loss(model(x), y).backward()
         optimizer.step()
-        step += 1
-        file.write(f"{time.time():.4f} {step}\n")
-    if rank == 0:
-        temporary = checkpoint.with_suffix(".new")
-        kept = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        torch.save({**kept, "epoch": epoch + 1, "step": step}, temporary)
-        temporary.replace(checkpoint)
-    dist.barrier()
+        file.write(f"{time.time():.4f} {step + 1}\n")
+        if (step + 1) % every == 0:
+            state = {"model": made.state_dict(), "optimizer": optimizer.state_dict()}
+            keep({**state, "step": step + 1})
+
+
+def main(name: str, epochs: int, every: int) -> None:
+    dist.init_process_group("gloo")
+    checkpoint = Path(os.environ["BENCH_BACKUP"], "checkpoint.pt")
+    checkpoint.parent.mkdir(exist_ok=True)
+
+    def keep(state: State) -> None:
+        if dist.get_rank() == 0:
+            temporary = checkpoint.with_suffix(".new")
+            torch.save(state, temporary)
+            temporary.replace(checkpoint)
+        dist.barrier()
+
+    kept = torch.load(checkpoint) if checkpoint.exists() else None
+    train(name, epochs, every, keep, kept)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))

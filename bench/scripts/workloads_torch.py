@@ -78,7 +78,7 @@ class _Bottleneck(nn.Module):
         return torch.relu(self.path(x) + self.short(x))
 
 
-def _resnet50() -> nn.Module:
+def _resnet50(classes: int) -> nn.Module:
     parts: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3), nn.BatchNorm2d(64), nn.ReLU()]
     parts.append(nn.MaxPool2d(3, 2, 1))
     inner = 64
@@ -87,7 +87,7 @@ def _resnet50() -> nn.Module:
             stride = 2 if filters > 64 and i == 0 else 1
             parts.append(_Bottleneck(inner, filters, stride))
             inner = 4 * filters
-    last = nn.Linear(inner, workloads.CLASSES)
+    last = nn.Linear(inner, classes)
     return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), last)
 
 
@@ -112,14 +112,14 @@ class _Recommender(nn.Module):
         return (users * items).sum(1, keepdim=True)
 
 
-def model(name: str) -> tuple[nn.Module, nn.Module]:
-    """Returns a workload's model and its loss."""
+def model(name: str, classes: int = workloads.CLASSES) -> tuple[nn.Module, nn.Module]:
+    """Returns a workload's model and its loss; `classes` are those of ResNet50's pictures."""
     if name == "encoder":
         return _Encoder(TRANSFORMERS[name]), nn.CrossEntropyLoss()
     if name in TRANSFORMERS:
         return _Decoder(TRANSFORMERS[name]), nn.CrossEntropyLoss()
     if name in PIXELS:
-        return _resnet50(), nn.CrossEntropyLoss()
+        return _resnet50(classes), nn.CrossEntropyLoss()
     if name == "recommender":
         return _Recommender(), nn.BCEWithLogitsLoss()
     cnn = nn.Sequential(

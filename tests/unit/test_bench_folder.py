@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,39 @@ def test_a_step_is_bound_by_what_is_longer(bench: Any) -> None:
     link = networks.Link(gigabits=1, milliseconds=5)
     assert networks.bound(400, 100_000_000, link) == pytest.approx(800)
     assert networks.bound(900, 100_000_000, link) == 900
+
+
+def test_contenders_are_killed_by_turns_each_at_the_next_place(bench: Any) -> None:
+    recovery, killed = bench("recovery"), []
+
+    def contender(name: str) -> Any:
+        def kills(numbers: Sequence[int]) -> list[Any]:
+            killed.extend((name, number) for number in numbers)
+            if name == "fails" and numbers[0]:
+                raise bench("harness").DidNotRun("no new step")
+            return [recovery.Recovery(seconds=n, redone=0) for n in numbers]
+
+        return kills
+
+    these = {name: contender(name) for name in ("a", "fails", "b")}
+    found, not_run = recovery.by_turns(these, 3)
+    assert killed == [
+        *(("a", 0), ("fails", 0), ("b", 0)),
+        *(("a", 1), ("fails", 1), ("b", 1)),
+        *(("a", 2), ("b", 2)),
+    ]
+    assert {name: [kill.seconds for kill in all] for name, all in found.items()} == {
+        "a": [0, 1, 2],
+        "b": [0, 1, 2],
+    }
+    assert not_run == {"fails": "no new step"}
+
+
+def test_kills_fall_on_every_place_of_an_epoch_and_of_ten_steps(bench: Any) -> None:
+    steps = bench("steps")
+    places = [steps.before(number) for number in range(50)]
+    assert sorted(places) == list(range(50, 100))
+    assert len({place % 10 for place in places[:10]}) == 10
 
 
 def test_each_worker_counts_its_own_bytes_or_all_of_the_machine(bench: Any, tmp_path: Path) -> None:
