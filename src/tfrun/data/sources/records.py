@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tfrun.data import errors
 from tfrun.data.sources.gather import Gathered, Unreadable, keep_freed_memory
-from tfrun.data.sources.record_index import index_files
+from tfrun.data.sources.record_index import index_files, is_kept
 from tfrun.storage.url import is_url
 
 HEAD, TAIL = 12, 4  # bytes before and behind a record's data: length and its checksum, checksum
@@ -187,6 +187,8 @@ def _content(path: str) -> bytes:
 def matching(patterns: str | Sequence[str]) -> list[str]:
     """Returns the files that match one or more patterns, sorted, so that all workers agree.
 
+    What tfrun keeps beside TFRecord files is none of them.
+
     Raises:
       UsageError: TFRUN-604 where a pattern matches nothing.
     """
@@ -195,7 +197,8 @@ def matching(patterns: str | Sequence[str]) -> list[str]:
         if is_url(os.fspath(pattern)):
             raise errors.no_url(os.fspath(pattern))
         # Not Path.glob: the pattern may be absolute.
-        files = sorted(glob.glob(os.fspath(pattern), recursive=True))  # noqa: PTH207
+        matched = glob.glob(os.fspath(pattern), recursive=True)  # noqa: PTH207
+        files = sorted(file for file in matched if not is_kept(file))
         if not files:
             raise errors.no_file(os.fspath(pattern))
         found += files

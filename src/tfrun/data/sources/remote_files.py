@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfrun.data import errors
+from tfrun.data.sources.record_index import is_kept
 from tfrun.data.sources.records import matching
 from tfrun.job import files
 from tfrun.job.settings import settings
@@ -64,7 +65,7 @@ def _copied(pattern: str) -> list[str]:
     wanted = [below]
     if _WILD & set(below):
         wanted = objects.matching(below)
-    wanted = [name for name in wanted if name in there]
+    wanted = [name for name in wanted if name in there and not is_kept(name)]
     if not wanted:
         raise errors.no_file(pattern)
     try:
