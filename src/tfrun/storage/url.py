@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
+
 from tfrun.job.errors import UsageError
 
 # By scheme: the extra of tfrun that brings its package, and the package.
 EXTRAS = {"s3": ("s3", "s3fs"), "gs": ("gcs", "gcsfs")}
 _SAME = {"s3a": "s3", "gcs": "gs"}
 _FILE = "file://"
+# One slash too few: it would be a directory here that is called "s3:".
+_SLIP = re.compile(r"(?:s3a?|gs|gcs|hdfs|https?|file):(?!//)", re.IGNORECASE)
 
 
 def is_url(text: str) -> bool:
     """Whether it names a place in object storage, and not a path."""
     return "://" in text
+
+
+def lacks_slash(text: str) -> bool:
+    """Whether it looks like a URL, but is a path: "s3:/bucket"."""
+    return bool(_SLIP.match(text))
 
 
 def scheme_of(url: str) -> str:
@@ -30,10 +39,12 @@ def normal(text: str, *, where: str) -> str:
     Raises:
       UsageError: TFRUN-105, when it is another kind of URL, or names no bucket.
     """
+    if lacks_slash(text):
+        raise _refused(text, "lacks a slash after its colon", where)
     if not is_url(text):
         return text
-    if text.startswith(_FILE):
-        path = text.removeprefix(_FILE).removeprefix("localhost")
+    if text.lower().startswith(_FILE):
+        path = text[len(_FILE) :].removeprefix("localhost")
         if not path.startswith("/"):
             raise _refused(text, "is not a file URL with an absolute path", where)
         return path
