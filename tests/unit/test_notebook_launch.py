@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import tfrun
@@ -53,7 +54,8 @@ def test_the_function_stays_one_whatever_is_imported():
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        ({"wrokers": 3}, "TFRUN-105", "Did you mean workers"),
+        ({"wrokers": 3}, "TFRUN-105", "Perhaps workers is meant"),
+        ({"epochs": 3}, "TFRUN-105", "Arguments of the function belong in args or kwargs"),
         ({"workers": 0}, "TFRUN-103", "0 is not a number of workers"),
         ({"workers": "many"}, "TFRUN-103", "many"),
         ({"max_restarts": -1}, "TFRUN-105", "max-restarts"),
@@ -79,12 +81,12 @@ def test_options_are_those_of_the_command_line(options, code, says):
 def test_options_are_written_as_on_the_command_line(tmp_path):
     given = {
         **{"workers": "1:2", "env": ["A", "B"], "page": True, "fresh": False, "measured": False},
-        **{"keep": None, "run_dir": tmp_path, "hang_timeout": 40.5},
+        **{"keep": None, "run_dir": tmp_path, "hang_timeout": 40.5, "ps": np.int64(0)},
     }
     words = job_options.arguments(given)
     assert words == [
         *("--workers", "1:2", "--env", "A", "--env", "B", "--page", "--no-measured"),
-        *("--run-dir", str(tmp_path), "--hang-timeout", "40.5"),
+        *("--run-dir", str(tmp_path), "--hang-timeout", "40.5", "--ps", "0"),
     ]
     options = job_options.checked(words, "train.py")
     assert (str(options.spec.workers), options.env, options.measured) == ("1:2", ("A", "B"), False)
