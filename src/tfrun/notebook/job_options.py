@@ -68,6 +68,15 @@ def checked(words: list[str], script: str) -> Options:
             return options_of(context, context.params)
     except click.ClickException as error:
         raise _wrong(" ".join(error.format_message().split()).removesuffix(".")) from None
+    except UsageError as error:
+        where = _name_of(error.where) or error.where
+        told = {"where": where, "expected": error.expected, "fix": error.fix}
+        raise UsageError(error.code, error.what, **told) from None
+
+
+def _name_of(option: str) -> str:
+    """The name in Python of an option of the command line, such as "-n"; "" of anything else."""
+    return next((str(param.name) for param in run.params if option in param.opts), "")
 
 
 def _words(name: str, option: click.Option, value: Any) -> Iterator[str]:
@@ -83,7 +92,7 @@ def _words(name: str, option: click.Option, value: Any) -> Iterator[str]:
     for each in value if many else [value]:
         # numbers.Real: NumPy's are, too.
         if isinstance(each, bool) or not isinstance(each, str | numbers.Real | os.PathLike):
-            raise _wrong(f"{name} is {each!r:.60}", expected="a text or a number")
+            raise _wrong(f"{name} is {each!r:.60}", expected="a string or a number")
         yield from (
             option.opts[-1],
             os.fspath(each) if isinstance(each, os.PathLike) else str(each),

@@ -135,9 +135,28 @@ def _tell(folder: Path, error: Exception) -> None:
     """Lets who has called the function have its exception as it is, where that is possible."""
     try:
         data, _ = sending.pickled(error, MOST_ERROR_BYTES)
+        try:
+            pickle.loads(data)
+        except Exception:
+            data, _ = sending.pickled(_ByItsState(error), MOST_ERROR_BYTES)
         _write(folder / error_file(settings().task), data)
     except Exception:  # its text is reported in any case
         pass
+
+
+class _ByItsState:
+    """Is pickled as an exception whose class wants other arguments than those that it keeps."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        error = self._error
+        return _without_init, (type(error), error.args), vars(error)
+
+
+def _without_init(kind: type[Exception], args: tuple[Any, ...]) -> Exception:
+    return kind.__new__(kind, *args)
 
 
 def _write(path: Path, data: bytes) -> None:
