@@ -17,7 +17,7 @@ from tfrun.job.settings import VARIABLE, WorkerSettings
 from tfrun.notebook import job_options, outcome
 from tfrun.process import sending
 from tfrun.worker import launched
-from tfrun.worker.launched import RESULT, error_file
+from tfrun.worker.launched import FUNCTION, RESULT, error_file
 
 LOCK = threading.Lock()
 HOLDS = {"of it": [1, LOCK]}
@@ -245,6 +245,17 @@ def test_an_exception_comes_back_whatever_its_class_asks_for(tmp_path, work_unde
     found = outcome._exception(tmp_path / error_file("worker:1"))
     assert isinstance(found, NoColumn)
     assert (str(found), found.table) == ("no column price", "sales")
+
+
+def test_a_module_that_makes_the_call_itself_is_told_so(tmp_path, monkeypatch, work_under):
+    (tmp_path / "calls_itself.py").write_text("import tfrun\ntfrun.launch(print)\n")
+    header = {"python": sys.version_info[:2], "path": [str(tmp_path)], "sources": {}}
+    function = b"ccalls_itself\ntrain\n(t}t."
+    (tmp_path / FUNCTION).write_bytes(pickle.dumps(header) + function)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    work_under(task="worker:0")
+    with pytest.raises(tfrun.TfrunError, match="TFRUN-122"):
+        launched._received(tmp_path)
 
 
 def test_the_kind_of_an_exception_is_said_once(tmp_path):

@@ -80,6 +80,8 @@ def _received(folder: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[s
         sending.show_sources(header["sources"])
         try:
             function, args, kwargs = pickle.load(file)
+        except TfrunError:  # of the function's module, whose import calls `tfrun.launch` itself
+            raise
         except Exception as error:
             raise TfrunError(
                 "TFRUN-120",
@@ -94,7 +96,7 @@ def _received(folder: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[s
 def said(error: Exception) -> str:
     """What an exception says, without all that Keras adds below it."""
     text = str(error).partition(" Full object config: ")[0]
-    return f"{type(error).__name__}: {text:.400}"
+    return f"{type(error).__name__}: {text:.400}".removesuffix(".")
 
 
 def _show_in_main(function: Callable[..., Any]) -> None:
