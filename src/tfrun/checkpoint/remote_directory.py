@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from tfrun.storage.objects import Objects
 CALLS = "calls"
 WHERE = "--checkpoint-dir"
 CHECK_SECONDS = 20.0  # for which a storage that does not answer is asked before training
+SAY_SECONDS = 3.0  # after which a person is told what is waited for
 POLL_SECONDS = 1.0
 
 
@@ -49,15 +51,29 @@ class RemoteDirectory:
 
     # --- before the training -----------------------------------------------------------------
 
-    def check(self) -> None:
-        """Writes an object, reads it, finds it in the list and removes it.
+    def check(self, tell: Callable[[str], object]) -> None:
+        """Lists objects, writes one, reads it, finds it in the list and removes it.
+
+        Args:
+          tell: tells a person what is waited for, from another thread.
 
         Raises:
           UsageError: TFRUN-704.
         """
+        text = f"waiting up to {CHECK_SECONDS:.0f} s for {self.where}, which does not answer"
+        waits = threading.Timer(SAY_SECONDS, tell, (text,))
+        waits.daemon = True
+        waits.start()
+        try:
+            self._check()
+        finally:
+            waits.cancel()
+
+    def _check(self) -> None:
         name, data = f".probe-{os.getpid()}-{uuid.uuid4().hex[:8]}", b"tfrun\n"
         objects = Objects(self.where, patience=CHECK_SECONDS)
         try:
+            objects.list(".probe-")  # which gcsfs, too, gives up in time
             objects.write(name, data)
             if objects.read(name) != data or name not in objects.list(".probe-"):
                 raise objects.refused("what was written is not what is read")

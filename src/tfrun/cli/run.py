@@ -125,7 +125,7 @@ def run(options: Options, serving: Serving | None = None) -> int:
     # Else the chief looks, where it is. In a storage the job's lease is this process's.
     is_here = not (machines or external or place or serving)
     if checkpoint_dir and (is_here or (is_url(checkpoint_dir) and aside is None)):
-        writable_directory.check(checkpoint_dir)
+        writable_directory.check(checkpoint_dir, say)
 
     def make_job(spec: JobSpec, agent: AgentProcess | None) -> Job:
         if place:

@@ -208,4 +208,14 @@ def _file_system(url: str) -> Any:
         raise failures.unusable(url, error) from error
     if scheme == "s3":
         made.retries = 2
+    else:
+        _try_twice(made)
     return made
+
+
+def _try_twice(made: Any) -> None:
+    """Has gcsfs try a request twice; it tries for half a minute otherwise, past our deadline."""
+    from gcsfs.retry import retry_request
+
+    if once := getattr(type(made)._request, "__wrapped__", None):
+        made._request = functools.partial(retry_request(retries=2)(once), made)
