@@ -29,12 +29,13 @@ def scheme_of(url: str) -> str:
     return url.partition("://")[0]
 
 
-def normal(text: str, *, where: str) -> str:
+def normal(text: str, *, where: str, is_pattern: bool = False) -> str:
     """Returns a path, also of a file:// URL; or a URL in its one form, with no slash at its end.
 
     Args:
       text: what a person has stated.
       where: the option or function in which it stands.
+      is_pattern: a `?` stands for any character.
 
     Raises:
       UsageError: TFRUN-105, when it is another kind of URL, or names no bucket.
@@ -53,7 +54,7 @@ def normal(text: str, *, where: str) -> str:
     parts = rest.rstrip("/").split("/")
     if scheme not in EXTRAS:
         raise _refused(text, "is not a URL that tfrun can use", where)
-    if not all(parts) or {"?", "#"} & set(rest) or {".", ".."} & set(parts):
+    if not all(parts) or set("#" if is_pattern else "?#") & set(rest) or {".", ".."} & set(parts):
         raise _refused(text, "names no place in a bucket", where)
     return f"{scheme}://{'/'.join(parts)}"
 

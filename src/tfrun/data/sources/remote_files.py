@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from tfrun.data import errors
 from tfrun.data.sources.record_index import is_kept
-from tfrun.data.sources.records import matching
+from tfrun.data.sources.records import matching, stated
 from tfrun.job import files
 from tfrun.job.settings import settings
 from tfrun.job.world import world
@@ -40,8 +39,8 @@ def local_paths(patterns: str | Sequence[str]) -> list[str]:
       TfrunError: TFRUN-618 where there is no room here.
     """
     found: list[str] = []
-    for stated in _stated(patterns):
-        found += _copied(stated) if url.is_url(stated) else matching(stated)
+    for pattern in _stated(patterns):
+        found += _copied(pattern) if url.is_url(pattern) else matching(pattern)
     return found
 
 
@@ -51,8 +50,7 @@ def has_url(patterns: str | Sequence[str]) -> bool:
 
 
 def _stated(patterns: str | Sequence[str]) -> list[str]:
-    several = [patterns] if isinstance(patterns, str | os.PathLike) else patterns
-    return [url.normal(os.fspath(pattern), where=WHERE) for pattern in several]
+    return [url.normal(text, where=WHERE, is_pattern=True) for text in stated(patterns)]
 
 
 def _copied(pattern: str) -> list[str]:
@@ -67,7 +65,9 @@ def _copied(pattern: str) -> list[str]:
         wanted = objects.matching(below)
     wanted = [name for name in wanted if name in there and not is_kept(name)]
     if not wanted:
-        raise errors.no_file(pattern)
+        is_folder = any(name.startswith(f"{below}/" if below else "") for name in there)
+        fix = f"To read what is in that folder, write {pattern}/*" if is_folder else ""
+        raise errors.no_file(pattern, fix)
     try:
         with progress.pausing():
             return _copies(objects, {name: there[name] for name in wanted})
@@ -78,6 +78,8 @@ def _copied(pattern: str) -> list[str]:
 def _copies(objects: Objects, wanted: dict[str, Entry]) -> list[str]:
     folder = scratch.folder(settings().state_path)
     targets = {name: _target(folder, objects, name, entry) for name, entry in wanted.items()}
+    for name, target in targets.items():
+        errors.copied(str(target), objects.at(name))
     missing = [name for name, target in targets.items() if not target.exists()]
     needed, free = sum(wanted[name].size for name in missing), shutil.disk_usage(folder).free
     if needed > free:
