@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tfrun.cli.params import SECONDS, Whole, context
+from tfrun.cli.params import SECONDS, ScriptCommand, Whole, context
 from tfrun.cli.shared_options import last_options, new_folder, reporter, say
 from tfrun.cluster.host_lists import parse_hosts
 from tfrun.job import start_checks
@@ -22,7 +22,7 @@ EPILOG = (
 )
 
 
-@click.command(context_settings=context("drill", script=True), epilog=EPILOG)
+@click.command(cls=ScriptCommand, context_settings=context("drill", script=True), epilog=EPILOG)
 @click.option(
     "-n", "--workers", metavar="N|MIN:MAX", help="Number of workers.  [default: 2, or one a host]"
 )

@@ -19,6 +19,7 @@ from tfrun.cli.params import (
     SCRIPT_ARGUMENTS,
     SECONDS,
     Number,
+    ScriptCommand,
     Whole,
     context,
 )
@@ -107,7 +108,7 @@ def verb_of(environment: MutableMapping[str, str]) -> list[str]:
     return [words[1]]
 
 
-class _Command(click.Command):
+class _Command(ScriptCommand):
     """A command whose `--help` and `--version` no variable of the environment sets off."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

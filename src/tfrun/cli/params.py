@@ -89,6 +89,15 @@ def directories(_: click.Context, __: click.Parameter, begun: str) -> list[Compl
     return [CompletionItem(begun, type="dir")]
 
 
+class ScriptCommand(click.Command):
+    """A command that runs a script: what stands behind SCRIPT is none of its own options."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if ctx.params.get("script"):
+            return files(ctx, self.params[-1], incomplete)
+        return super().shell_complete(ctx, incomplete)
+
+
 FILE: dict[str, Any] = {"metavar": "FILE", "shell_complete": files}
 DIRECTORY: dict[str, Any] = {
     "type": Directory(),

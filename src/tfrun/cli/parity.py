@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tfrun.cli.params import Number, Whole, context, numbers_of_workers
+from tfrun.cli.params import Number, ScriptCommand, Whole, context, numbers_of_workers
 from tfrun.cli.shared_options import last_options, new_folder, reporter, say
 from tfrun.job import start_checks
 from tfrun.job.errors import UsageError
@@ -18,7 +18,7 @@ EPILOG = (
 )
 
 
-@click.command(context_settings=context("parity", script=True), epilog=EPILOG)
+@click.command(cls=ScriptCommand, context_settings=context("parity", script=True), epilog=EPILOG)
 @click.option(
     "-n",
     "--workers",

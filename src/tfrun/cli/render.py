@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tfrun.cli.params import SCRIPT_ARGUMENTS, Whole, context, files
+from tfrun.cli.params import SCRIPT_ARGUMENTS, ScriptCommand, Whole, context, files
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.run_dir import safe_name
 from tfrun.job.spec import Program, WorkerRange
@@ -27,7 +27,7 @@ def render() -> None:
     """Write what another system needs to run a job."""
 
 
-@render.command(context_settings=CONTEXT, epilog=EPILOG)
+@render.command(cls=ScriptCommand, context_settings=CONTEXT, epilog=EPILOG)
 @click.option("-n", "--workers", default="1", metavar="N|MIN:MAX", help="How many workers.")
 @click.option(
     "--image",

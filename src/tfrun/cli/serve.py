@@ -12,7 +12,7 @@ from tfrun.cli.host_options import any_cluster
 from tfrun.cli.job_variables import PREFIX
 from tfrun.cli.main import options_of
 from tfrun.cli.main import run as whole
-from tfrun.cli.params import FILE, Whole, context
+from tfrun.cli.params import FILE, ScriptCommand, Whole, context, files
 from tfrun.cluster.address import parse_address
 from tfrun.cluster.cluster_spec import ROLES, TaskKey
 from tfrun.cluster.external_cluster import serves
@@ -134,14 +134,14 @@ def _as_of_any_job(param: click.Parameter) -> click.Parameter:
     return param
 
 
-serve = click.Command(
+serve = ScriptCommand(
     "serve",
     context_settings=context("serve", script=True),
     callback=_serve,
     params=[
         *OWN,
         *(_as_of_any_job(p) for p in whole.params if p.name not in LAST),
-        click.Argument(["script"], metavar="[SCRIPT]", required=False),
+        click.Argument(["script"], metavar="[SCRIPT]", required=False, shell_complete=files),
         *(p for p in whole.params if p.name == "script_args"),
     ],
     help=_serve.__doc__,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tfrun.cli.params import DIRECTORY, SCRIPT_ARGUMENTS, Whole, context, files
+from tfrun.cli.params import DIRECTORY, SCRIPT_ARGUMENTS, ScriptCommand, Whole, context, files
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.spec import Program, WorkerRange
 from tfrun.job.start_checks import check_program
@@ -24,7 +24,7 @@ def submit() -> None:
     """Hand a job over to a scheduler."""
 
 
-@submit.command(context_settings=CONTEXT, epilog=EPILOG)
+@submit.command(cls=ScriptCommand, context_settings=CONTEXT, epilog=EPILOG)
 @click.option("-N", "--nodes", type=Whole(min=1), default=1, metavar="N", help="How many nodes.")
 @click.option(
     "-n",

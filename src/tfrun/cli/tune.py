@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tfrun.cli.params import FILE, Number, Whole, context, numbers_of_workers
+from tfrun.cli.params import FILE, Number, ScriptCommand, Whole, context, numbers_of_workers
 from tfrun.cli.shared_options import last_options, new_folder, reporter, say
 from tfrun.job import start_checks
 from tfrun.job.spec import Program, seed_or_drawn
@@ -17,7 +17,7 @@ EPILOG = "To pass the jobs any other option of tfrun, set its environment variab
 GB = 10**9
 
 
-@click.command(context_settings=context("tune", script=True), epilog=EPILOG)
+@click.command(cls=ScriptCommand, context_settings=context("tune", script=True), epilog=EPILOG)
 @click.option(
     "-n",
     "--workers",
