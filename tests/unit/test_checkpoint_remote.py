@@ -19,6 +19,7 @@ from tfrun.checkpoint.remote_directory import RemoteDirectory
 from tfrun.checkpoint.remote_store import LOCK, RemoteStore
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.timeouts import Timeouts
+from tfrun.storage import long_waits
 from tfrun.storage.lease import Lease
 from tfrun.storage.objects import Objects
 
@@ -222,7 +223,7 @@ def test_a_storage_that_is_not_there_is_waited_for_no_longer_than_it_is_said(
 ):
     """gcsfs tried for half a minute by itself, and nobody was told."""
     monkeypatch.setattr(remote_directory, "CHECK_SECONDS", 2.0)
-    monkeypatch.setattr(remote_directory, "SAY_SECONDS", 0.1)
+    monkeypatch.setattr(long_waits, "SAY_SECONDS", 0.1)
     for name, value in servers[where[:2]].environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv(variable, "http://127.0.0.1:1")

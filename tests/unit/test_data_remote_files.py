@@ -6,9 +6,11 @@ import pytest
 import tensorflow as tf
 
 import object_servers
+from conftest import wait_until
 from object_servers import BUCKET
 from tfrun.data.dataset import Dataset
 from tfrun.job.errors import TfrunError, UsageError
+from tfrun.storage import long_waits
 from tfrun.storage.objects import Objects
 
 TEXTS = [b"%d" % i for i in range(8)]
@@ -53,6 +55,25 @@ def test_damage_is_named_by_the_url_and_not_by_the_copy(place):
         read(place.at("cut"))
     with pytest.raises(tf.errors.UnknownError, match=rf"TFRUN-605.*\(in {place.at('damaged')}\)"):
         read(place.at("damaged"))
+
+
+def test_a_long_copy_is_told_of(place, monkeypatch, capsys):
+    monkeypatch.setattr(long_waits, "SAY_SECONDS", 0.0)
+    fetch = Objects.fetch
+
+    def slowly(self, name, target):
+        fetch(self, name, target)
+        wait_until(lambda: "copying" in said(), "it is told", 10)
+
+    def said() -> str:
+        found.append(capsys.readouterr().err)
+        return "".join(found)
+
+    found: list[str] = []
+    monkeypatch.setattr(Objects, "fetch", slowly)
+    place.write("long", place.read("a-0"))
+    read(place.at("long"))
+    assert f"tfrun: copying 1 file(s) (0.0 GB) of s3://{BUCKET} to " in said()
 
 
 @pytest.mark.parametrize(

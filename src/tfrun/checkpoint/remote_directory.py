@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +19,13 @@ from tfrun.job import files
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.run_dir import FINISHED
 from tfrun.job.timeouts import Timeouts
-from tfrun.storage import failures
+from tfrun.storage import failures, long_waits
 from tfrun.storage.lease import STALE_SECONDS, Lease, Stand, Watch
 from tfrun.storage.objects import Objects
 
 CALLS = "calls"
 WHERE = "--checkpoint-dir"
 CHECK_SECONDS = 20.0  # for which a storage that does not answer is asked before training
-SAY_SECONDS = 3.0  # after which a person is told what is waited for
 POLL_SECONDS = 1.0
 
 
@@ -61,13 +59,8 @@ class RemoteDirectory:
           UsageError: TFRUN-704.
         """
         text = f"waiting up to {CHECK_SECONDS:.0f} s for {self.where}, which does not answer"
-        waits = threading.Timer(SAY_SECONDS, tell, (text,))
-        waits.daemon = True
-        waits.start()
-        try:
+        with long_waits.told(text, tell):
             self._check()
-        finally:
-            waits.cancel()
 
     def _check(self) -> None:
         name, data = f".probe-{os.getpid()}-{uuid.uuid4().hex[:8]}", b"tfrun\n"
