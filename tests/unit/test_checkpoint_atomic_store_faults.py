@@ -182,12 +182,12 @@ def test_a_disk_that_becomes_read_only(small_disk):
 
 
 def test_a_directory_is_tried_before_anything_is_trained(small_disk):
-    writable_directory.check(small_disk / "c/d")
+    writable_directory.check(small_disk / "c/d", print)
     assert not names(small_disk)
     free = os.statvfs(small_disk)
     (small_disk / "ballast").write_bytes(bytes(free.f_bavail * free.f_bsize))
     with pytest.raises(UsageError, match=r"TFRUN-701.*No space left on device.*Make room"):
-        writable_directory.check(small_disk / "c")
+        writable_directory.check(small_disk / "c", print)
     (small_disk / "ballast").unlink()
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     with pytest.raises(UsageError, match=r"TFRUN-701.*Read-only file system.*--checkpoint-dir"):

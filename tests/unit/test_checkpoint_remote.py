@@ -11,6 +11,7 @@ import pytest
 from checkpoint_state import assert_whole, write
 
 from object_servers import BUCKET
+from tfrun.checkpoint import remote_directory
 from tfrun.checkpoint.background_copies import BackgroundCopies
 from tfrun.checkpoint.background_writer import BackgroundWriter
 from tfrun.checkpoint.remote_claims import RemoteClaim
@@ -18,6 +19,7 @@ from tfrun.checkpoint.remote_directory import RemoteDirectory
 from tfrun.checkpoint.remote_store import LOCK, RemoteStore
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.timeouts import Timeouts
+from tfrun.storage import long_waits
 from tfrun.storage.lease import Lease
 from tfrun.storage.objects import Objects
 
@@ -201,7 +203,7 @@ def test_what_a_finished_job_has_left_is_put_aside(objects, tmp_path):
 
 
 def test_a_place_is_checked(objects):
-    RemoteDirectory(objects.url).check()
+    RemoteDirectory(objects.url).check(print)
     assert objects.list() == {}
 
 
@@ -209,7 +211,28 @@ def test_a_place_is_checked(objects):
 def test_each_right_is_checked(faults, method):
     faults.answers = lambda asked, path: "deny" if asked == method else ""
     with pytest.raises(UsageError, match=r"TFRUN-704.*access is denied.*--checkpoint-dir"):
-        RemoteDirectory(f"s3://{BUCKET}/rights").check()
+        RemoteDirectory(f"s3://{BUCKET}/rights").check(print)
+
+
+@pytest.mark.parametrize(
+    ("where", "variable"),
+    [(f"s3://{BUCKET}/x", "AWS_ENDPOINT_URL"), (f"gs://{BUCKET}/x", "STORAGE_EMULATOR_HOST")],
+)
+def test_a_storage_that_is_not_there_is_waited_for_no_longer_than_it_is_said(
+    where, variable, servers, monkeypatch
+):
+    """gcsfs tried for half a minute by itself, and nobody was told."""
+    monkeypatch.setattr(remote_directory, "CHECK_SECONDS", 2.0)
+    monkeypatch.setattr(long_waits, "SAY_SECONDS", 0.1)
+    for name, value in servers[where[:2]].environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    said: list[str] = []
+    began = time.monotonic()
+    with pytest.raises(UsageError, match=r"TFRUN-704.*does not answer.*(onnect)"):
+        RemoteDirectory(where).check(said.append)
+    assert time.monotonic() - began < 15
+    assert said == [f"waiting up to 2 s for {where}, which does not answer"]
 
 
 def test_files_are_copied_in_the_background(tmp_path):

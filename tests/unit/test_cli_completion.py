@@ -35,6 +35,13 @@ def test_verbs_and_their_options_are_completed(jobs: Jobs) -> None:
         ("tfrun --hang", 1): "plain,--hang-timeout\n",
         ("tfrun tune --st", 2): "plain,--start\nplain,--steps\n",
         ("tfrun render kubernetes --names", 3): "plain,--namespace\n",
+        ("tfrun serve -n 2 tues", 4): "file,tues\n",
+        # What stands behind the script is the script's: tfrun would not see --keep there.
+        ("tfrun train.py --ke", 2): "file,--ke\n",
+        ("tfrun -n 2 train.py --ke", 4): "file,--ke\n",
+        ("tfrun tune train.py --st", 3): "file,--st\n",
+        ("tfrun serve -n 2 train.py --ke", 5): "file,--ke\n",
+        ("tfrun submit slurm train.py --no", 4): "file,--no\n",
     }
     jobs.script("", "tuesday.py")
     for (words, at), told in wanted.items():

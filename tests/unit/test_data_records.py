@@ -61,6 +61,18 @@ def test_the_index_is_kept_and_made_anew_when_the_file_changes(path):
     assert index_files([str(path)])[0].tolist() == [0, 19]
 
 
+def test_a_pattern_does_not_find_what_is_kept_beside_the_files(path):
+    """The second run of a script, and the second worker, found the index of the first as a file."""
+    pattern = path.with_name("a*")
+    assert read(pattern) == read(pattern) == TEXTS
+    with tf.io.TFRecordWriter(str(path.with_name("z")), "GZIP") as writer:
+        for text in TEXTS:
+            writer.write(text)
+    pattern = path.with_name("z*")
+    assert read(pattern, compression="GZIP") == read(pattern, compression="GZIP") == TEXTS
+    assert len(records.matching(str(path.with_name("*")))) == 2
+
+
 def test_the_index_goes_to_the_run_directory_where_it_cannot_stand_beside_the_file(
     path, tmp_path, work_under
 ):

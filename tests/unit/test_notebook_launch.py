@@ -9,13 +9,15 @@ import threading
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import tfrun
 from tfrun.job.settings import VARIABLE, WorkerSettings
 from tfrun.notebook import job_options, outcome
 from tfrun.process import sending
-from tfrun.worker.launched import RESULT, error_file
+from tfrun.worker import launched
+from tfrun.worker.launched import FUNCTION, RESULT, error_file
 
 LOCK = threading.Lock()
 HOLDS = {"of it": [1, LOCK]}
@@ -32,6 +34,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def train(epochs: int = 1) -> int:
     return epochs
+
+
+async def waits() -> int:
+    return 1
+
+
+def yields():
+    yield 1
 
 
 def with_lock() -> None:
@@ -53,8 +63,9 @@ def test_the_function_stays_one_whatever_is_imported():
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        ({"wrokers": 3}, "TFRUN-105", "Did you mean workers"),
-        ({"workers": 0}, "TFRUN-103", "0 is not a number of workers"),
+        ({"wrokers": 3}, "TFRUN-105", "Perhaps workers is meant"),
+        ({"epochs": 3}, "TFRUN-105", "Arguments of the function belong in args or kwargs"),
+        ({"workers": 0}, "TFRUN-103", "0 is not a number of workers (in workers)"),
         ({"workers": "many"}, "TFRUN-103", "many"),
         ({"max_restarts": -1}, "TFRUN-105", "max-restarts"),
         ({"max_restarts": [1]}, "TFRUN-105", "max_restarts is [1]"),
@@ -79,12 +90,12 @@ def test_options_are_those_of_the_command_line(options, code, says):
 def test_options_are_written_as_on_the_command_line(tmp_path):
     given = {
         **{"workers": "1:2", "env": ["A", "B"], "page": True, "fresh": False, "measured": False},
-        **{"keep": None, "run_dir": tmp_path, "hang_timeout": 40.5},
+        **{"keep": None, "run_dir": tmp_path, "hang_timeout": 40.5, "ps": np.int64(0)},
     }
     words = job_options.arguments(given)
     assert words == [
         *("--workers", "1:2", "--env", "A", "--env", "B", "--page", "--no-measured"),
-        *("--run-dir", str(tmp_path), "--hang-timeout", "40.5"),
+        *("--run-dir", str(tmp_path), "--hang-timeout", "40.5", "--ps", "0"),
     ]
     options = job_options.checked(words, "train.py")
     assert (str(options.spec.workers), options.env, options.measured) == ("1:2", ("A", "B"), False)
@@ -100,6 +111,8 @@ def test_options_are_written_as_on_the_command_line(tmp_path):
         (train, ((), {"epoch": 1}), "unexpected keyword argument 'epoch'"),
         (train, (5,), "args=(…,)"),
         (train, ("5",), "args=(…,)"),
+        (waits, (), "waits is async, so that a call alone runs nothing of it"),
+        (yields, (), "yields is a generator"),
     ],
 )
 def test_the_call_is_one_that_workers_can_make(function, arguments, says):
@@ -219,6 +232,40 @@ def test_no_tensorflow_is_imported_for_an_exception(tmp_path):
     )
     assert "TFRUN-401: worker 1 failed first: Boom: x" in said.stdout, said.stderr
     assert said.stdout.endswith(" '\\nin worker 1:\\nT'\nFalse\n")
+
+
+def test_an_exception_comes_back_whatever_its_class_asks_for(tmp_path, work_under):
+    class NoColumn(Exception):
+        def __init__(self, name: str, *, table: str) -> None:
+            super().__init__(f"no column {name}")
+            self.table = table
+
+    work_under(task="worker:1")
+    launched._tell(tmp_path, NoColumn("price", table="sales"))
+    found = outcome._exception(tmp_path / error_file("worker:1"))
+    assert isinstance(found, NoColumn)
+    assert (str(found), found.table) == ("no column price", "sales")
+
+
+def test_a_module_that_makes_the_call_itself_is_told_so(tmp_path, monkeypatch, work_under):
+    (tmp_path / "calls_itself.py").write_text("import tfrun\ntfrun.launch(print)\n")
+    header = {"python": sys.version_info[:2], "path": [str(tmp_path)], "sources": {}}
+    function = b"ccalls_itself\ntrain\n(t}t."
+    (tmp_path / FUNCTION).write_bytes(pickle.dumps(header) + function)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    work_under(task="worker:0")
+    with pytest.raises(tfrun.TfrunError) as caught:
+        launched._received(tmp_path)
+    assert caught.value.code == "TFRUN-122"
+
+
+def test_the_kind_of_an_exception_is_said_once(tmp_path):
+    task = '"task": "worker:0", "code": "TFRUN-401", "traceback": "T", "fix": null'
+    headline = '"headline": "worker 0 failed first: exit code 1, KeyError", "type": "KeyError"'
+    rest = '"said": "KeyError: 1", "log": "logs/worker-0.log"'
+    ended(tmp_path, f'"state": "failed", "failure": {{{task}, {headline}, {rest}}}')
+    with pytest.raises(tfrun.TfrunError, match=r"first: exit code 1: KeyError: 1 \(in"):
+        outcome.result(tmp_path, tmp_path, 0, 1, "train")
 
 
 def test_a_value_that_cannot_be_made_again_is_kept(tmp_path):

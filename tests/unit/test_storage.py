@@ -25,6 +25,8 @@ from tfrun.storage.objects import Objects
         ("/a/b", "/a/b"),
         ("file:///a/b", "/a/b"),
         ("file://localhost/a", "/a"),
+        ("FILE:///a", "/a"),
+        ("./s3:/b", "./s3:/b"),
         ("s3://b/x/y/", "s3://b/x/y"),
         ("s3a://b", "s3://b"),
         ("gcs://b/x", "gs://b/x"),
@@ -35,7 +37,11 @@ def test_what_a_person_states(stated, found):
 
 
 @pytest.mark.parametrize(
-    "stated", ["http://a/b", "s3://", "s3:///x", "s3://b//x", "file://x", "s3://b/../x", "s3://b?v"]
+    "stated",
+    [
+        *("http://a/b", "s3://", "s3:///x", "s3://b//x", "file://x", "s3://b/../x", "s3://b?v"),
+        *("s3:/b/x", "S3:b/x", "gs:/b", "file:/a"),  # which would be directories here
+    ],
 )
 def test_what_is_refused(stated):
     with pytest.raises(UsageError, match="TFRUN-105"):

@@ -20,6 +20,8 @@ SECRETS = {
     "TF_API_KEY": "s3cret",
     "KERAS_PASSWORD": "s3cret",
     "NCCL_AUTH": "s3cret",
+    "AWS_ACCESS_KEY_ID": "s3cret",
+    "GOOGLE_APPLICATION_CREDENTIALS": "s3cret",
     "https_proxy": "http://me:s3cret@proxy:8080",
     "TF_SERVICE": '{"address": "a:1", "token": "s3cret"}',
     "MY_OWN": "s3cret",  # nothing that a job looks at
@@ -70,6 +72,8 @@ def test_secrets_are_hidden_and_what_is_none_is_shown() -> None:
         "TFRUN_KEEP": "3",
         "TF_FORCE_KEYWORD": "x",
         "PYTHONPATH": "/here",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",
+        "STORAGE_EMULATOR_HOST": "http://127.0.0.1:9001",
     }
     found = machine.variables({**SECRETS, **others})
     assert "s3cret" not in str(found)

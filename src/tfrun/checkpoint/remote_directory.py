@@ -19,7 +19,7 @@ from tfrun.job import files
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.run_dir import FINISHED
 from tfrun.job.timeouts import Timeouts
-from tfrun.storage import failures
+from tfrun.storage import failures, long_waits
 from tfrun.storage.lease import STALE_SECONDS, Lease, Stand, Watch
 from tfrun.storage.objects import Objects
 
@@ -49,15 +49,24 @@ class RemoteDirectory:
 
     # --- before the training -----------------------------------------------------------------
 
-    def check(self) -> None:
-        """Writes an object, reads it, finds it in the list and removes it.
+    def check(self, tell: Callable[[str], object]) -> None:
+        """Lists objects, writes one, reads it, finds it in the list and removes it.
+
+        Args:
+          tell: tells a person what is waited for, from another thread.
 
         Raises:
           UsageError: TFRUN-704.
         """
+        text = f"waiting up to {CHECK_SECONDS:.0f} s for {self.where}, which does not answer"
+        with long_waits.told(text, tell):
+            self._check()
+
+    def _check(self) -> None:
         name, data = f".probe-{os.getpid()}-{uuid.uuid4().hex[:8]}", b"tfrun\n"
         objects = Objects(self.where, patience=CHECK_SECONDS)
         try:
+            objects.list(".probe-")  # which gcsfs, too, gives up in time
             objects.write(name, data)
             if objects.read(name) != data or name not in objects.list(".probe-"):
                 raise objects.refused("what was written is not what is read")

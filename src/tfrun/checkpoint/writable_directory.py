@@ -19,11 +19,12 @@ T = TypeVar("T")
 WAIT_SECONDS = 10.0  # for a disk that does not answer
 
 
-def check(directory: Path | str) -> None:
+def check(directory: Path | str, tell: Callable[[str], object]) -> None:
     """Writes a byte to the directory, or to where it would be made; leaves nothing behind.
 
     Args:
       directory: a path; or the URL of a place in object storage.
+      tell: tells a person that an object storage is waited for.
 
     Raises:
       UsageError: TFRUN-701; TFRUN-704 for object storage.
@@ -31,7 +32,7 @@ def check(directory: Path | str) -> None:
     if isinstance(directory, str) and is_url(directory):
         from tfrun.checkpoint.remote_directory import RemoteDirectory
 
-        RemoteDirectory(directory).check()
+        RemoteDirectory(directory).check(tell)
         return
     there = directory = Path(directory).absolute()
     try:
@@ -53,10 +54,10 @@ def check_or_tell(directory: Path | str, tell: Callable[[str], object]) -> None:
       UsageError: TFRUN-701; TFRUN-704 for object storage, which has a deadline of its own.
     """
     if isinstance(directory, str) and is_url(directory):
-        check(directory)
+        check(directory, tell)
         return
     try:
-        within(lambda: check(directory))
+        within(lambda: check(directory, tell))
     except TimeoutError:
         tell(
             f"{directory} has not answered for {WAIT_SECONDS:.0f} s: training begins, and no "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfrun.cli.params import DIRECTORY, FILE, SECONDS, context
+from tfrun.cli.params import DIRECTORY, FILE, SECONDS, Whole, context
 from tfrun.cli.shared_options import new_folder, reporter, say
 from tfrun.job import start_checks
 from tfrun.job.errors import UsageError
@@ -24,7 +24,7 @@ EPILOG = "To pass the jobs any other option of tfrun, set its environment variab
 @click.option(
     "-n",
     "--workers",
-    type=click.IntRange(min=2),
+    type=Whole(min=2),
     metavar="N",
     help="Number of workers.  [default: 2, or all slots of the hosts]",
 )
@@ -50,10 +50,8 @@ EPILOG = "To pass the jobs any other option of tfrun, set its environment variab
     metavar="SIZE",
     help="Size of the gradients of the model that is trained, in bytes.",
 )
-@click.option(
-    "--batch", type=click.IntRange(min=1), default=64, help="Samples per worker and step."
-)
-@click.option("--steps", type=click.IntRange(min=1), default=30, help="Number of timed steps.")
+@click.option("--batch", type=Whole(min=1), default=64, help="Samples per worker and step.")
+@click.option("--steps", type=Whole(min=1), default=30, help="Number of timed steps.")
 @click.option("--plot", **FILE, help="Where to draw, as PNG.  [default: <run-dir>/bench.png]")
 @click.option("--timeout", **SECONDS, default=600.0, help="How long each job may take.")
 @click.option(

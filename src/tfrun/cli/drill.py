@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tfrun.cli.params import SECONDS, context
+from tfrun.cli.params import SECONDS, ScriptCommand, Whole, context
 from tfrun.cli.shared_options import last_options, new_folder, reporter, say
 from tfrun.cluster.host_lists import parse_hosts
 from tfrun.job import start_checks
@@ -22,7 +22,7 @@ EPILOG = (
 )
 
 
-@click.command(context_settings=context("drill", script=True), epilog=EPILOG)
+@click.command(cls=ScriptCommand, context_settings=context("drill", script=True), epilog=EPILOG)
 @click.option(
     "-n", "--workers", metavar="N|MIN:MAX", help="Number of workers.  [default: 2, or one a host]"
 )
@@ -33,7 +33,7 @@ EPILOG = (
     help="Faults to inject.  [default: kill,chief,two,stop,preempt as N allows; -H: cut,preempt]",
 )
 @click.option(
-    "--kills", type=click.IntRange(min=1), default=10, help="How often the fault `random` strikes."
+    "--kills", type=Whole(min=1), default=10, help="How often the fault `random` strikes."
 )
 @click.option(
     "--deterministic", is_flag=True, help="Make TensorFlow compute the same bits every time."

@@ -66,7 +66,7 @@ def found(run: str | None) -> Path:
             return folder.resolve()
     raise UsageError(
         "TFRUN-109",
-        f"{run!r:.200} is no run directory",
+        f"{run!r:.200} is not a run directory",
         expected="a directory with a job.json, or its name in tfrun-runs",
         fix="tfrun ls shows the runs here",
     )

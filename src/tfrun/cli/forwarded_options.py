@@ -32,7 +32,7 @@ def check(args: Sequence[str], environment: Mapping[str, str], *, external: str 
         context = run.make_context("tfrun", [*args], default_map=values, auto_envvar_prefix=None)
     except click.ClickException as error:
         what = " ".join(error.format_message().split()).rstrip(".")
-        raise UsageError("TFRUN-105", what, where="what the job is told") from None
+        raise UsageError("TFRUN-105", what, where="the options of the job") from None
     job = options_of(context, context.params, environment).spec
     fixed = context.params["cluster"] is not None
     options_without_effect.check(job, elsewhere=not external, external=bool(external), fixed=fixed)

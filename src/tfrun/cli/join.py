@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tfrun.cli.params import FILE, SECONDS, context
+from tfrun.cli.params import FILE, SECONDS, Whole, context
 from tfrun.cli.shared_options import say
 from tfrun.cluster.address import parse_address
 from tfrun.job import start_checks
@@ -18,9 +18,7 @@ from tfrun.job.timeouts import Timeouts
 
 @click.command(context_settings=context("join"))
 @click.option("--token-file", **FILE, required=True, help="The job's secret, from tfrun serve.")
-@click.option(
-    "--slots", type=click.IntRange(1, MAX_WORKERS), default=1, help="Workers on this machine."
-)
+@click.option("--slots", type=Whole(1, MAX_WORKERS), default=1, help="Workers on this machine.")
 @click.option(
     "--tls-ca",
     **FILE,

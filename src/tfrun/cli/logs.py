@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from tfrun.cli.find_run import about_run
+from tfrun.cli.params import Whole
 from tfrun.job import files
 from tfrun.job.errors import UsageError
 
@@ -17,7 +18,7 @@ LOOK_SECONDS = 0.2
 
 
 @about_run
-@click.option("--rank", type=click.IntRange(min=0), help="Show only this worker's log.")
+@click.option("--rank", type=Whole(min=0), help="Show only this worker's log.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 @click.option("--grep", metavar="PATTERN", help="Only lines in which this is found.")
 def logs(run_dir: Path, *, rank: int | None, follow: bool, grep: str | None) -> int:

@@ -19,6 +19,8 @@ from tfrun.cli.params import (
     SCRIPT_ARGUMENTS,
     SECONDS,
     Number,
+    ScriptCommand,
+    Whole,
     context,
 )
 from tfrun.job.errors import TfrunError
@@ -106,7 +108,7 @@ def verb_of(environment: MutableMapping[str, str]) -> list[str]:
     return [words[1]]
 
 
-class _Command(click.Command):
+class _Command(ScriptCommand):
     """A command whose `--help` and `--version` no variable of the environment sets off."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -136,12 +138,10 @@ class _Command(click.Command):
 )
 @click.option("--hostfile", **FILE, help="A file with a host on each line.")
 @click.option("--cluster", **FILE, help="A cluster in JSON, with the tasks' addresses.")
-@click.option(
-    "--ps", type=click.IntRange(0, MAX_WORKERS), default=0, help="Number of parameter servers."
-)
+@click.option("--ps", type=Whole(0, MAX_WORKERS), default=0, help="Number of parameter servers.")
 @click.option(
     "--max-staleness",
-    type=click.IntRange(min=0),
+    type=Whole(min=0),
     metavar="K",
     help="With --ps: how many updates late a gradient may be applied.  [default: any number]",
 )
@@ -186,7 +186,7 @@ class _Command(click.Command):
 )
 @click.option(
     "--spares",
-    type=click.IntRange(0, MAX_HERE),
+    type=Whole(0, MAX_HERE),
     default=0,
     metavar="K",
     help="Keep K more processes ready that replace workers at once when these die.",
@@ -204,7 +204,7 @@ class _Command(click.Command):
 )
 @click.option(
     "--replicas",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     metavar="V",
     help="Divide each batch into V pieces, for the same bits on 1 to V workers.  [default: N]",
 )
@@ -249,14 +249,14 @@ class _Command(click.Command):
 )
 @click.option(
     "--threads-per-worker",
-    type=click.IntRange(1, MAX_THREADS),
+    type=Whole(1, MAX_THREADS),
     help="Threads of each worker.  [default: cores / workers]",
 )
 @click.option("--start-method", type=click.Choice(START_METHODS), default="auto", hidden=True)
-@click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), help="Global random seed.")
+@click.option("--seed", type=Whole(min=0, max=2**31 - 1), help="Global random seed.")
 @click.option(
     "--sync-check",
-    type=click.IntRange(min=0),
+    type=Whole(min=0),
     default=0,
     metavar="K",
     help="Compare all variables between the workers every K steps (slow; for debugging).",
@@ -268,7 +268,7 @@ class _Command(click.Command):
 )
 @click.option(
     "--max-restarts",
-    type=click.IntRange(min=0),
+    type=Whole(min=0),
     default=JobSpec.max_restarts,
     metavar="N",
     help="How many failures in a row, without progress between them, to recover from.",
@@ -304,7 +304,7 @@ class _Command(click.Command):
 )
 @click.option(
     "--keep",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     default=JobSpec.keep,
     metavar="N",
     help="How many checkpoints to keep.",
@@ -326,7 +326,7 @@ class _Command(click.Command):
 @click.option(
     "--plain", is_flag=True, help="Print plain lines, also on a terminal; no live display."
 )
-@click.option("--tensorboard", metavar="DIR", help="Write TensorBoard's files into DIR/<job>.")
+@click.option("--tensorboard", **DIRECTORY, help="Write TensorBoard's files into DIR/<job>.")
 @click.argument("script", metavar="SCRIPT", shell_complete=lambda _c, _p, w: first_words(w))
 @click.argument("script_args", **SCRIPT_ARGUMENTS)
 def run(**told) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from tfrun.cli.find_run import about_run
+from tfrun.cli.params import Whole
 from tfrun.job import control_contact
 from tfrun.job.errors import UsageError
 
@@ -18,7 +19,7 @@ from tfrun.job.errors import UsageError
 @about_run
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=Whole(0, 65535),
     default=0,
     envvar="TFRUN_PAGE_PORT",
     show_default="any free one",

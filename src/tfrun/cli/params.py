@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfrun.job.errors import UsageError
-from tfrun.storage.url import normal
+from tfrun.storage.url import is_url, lacks_slash, normal
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -30,8 +30,19 @@ def context(verb: str = "", *, script: bool = False) -> dict[str, Any]:
     }
 
 
+class Whole(click.IntRange):
+    """A whole number within a range; click's own says "INTEGER RANGE", also in its errors."""
+
+    name = "whole number"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "N"
+
+
 class Number(click.FloatRange):
     """A number within a range; click's own ranges let nan and inf through."""
+
+    name = "number"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -48,7 +59,7 @@ class Directory(click.ParamType):
     name = "directory"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if "://" in value:
+        if is_url(value) or lacks_slash(value):
             self.fail(
                 f"{value!r:.200} is not a path in a file system: mount it, and give its path.",
                 param,
@@ -76,6 +87,15 @@ def directories(_: click.Context, __: click.Parameter, begun: str) -> list[Compl
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(begun, type="dir")]
+
+
+class ScriptCommand(click.Command):
+    """A command that runs a script: what stands behind SCRIPT is none of its own options."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if ctx.params.get("script"):
+            return files(ctx, self.params[-1], incomplete)
+        return super().shell_complete(ctx, incomplete)
 
 
 FILE: dict[str, Any] = {"metavar": "FILE", "shell_complete": files}

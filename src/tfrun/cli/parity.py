@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tfrun.cli.params import Number, context, numbers_of_workers
+from tfrun.cli.params import Number, ScriptCommand, Whole, context, numbers_of_workers
 from tfrun.cli.shared_options import last_options, new_folder, reporter, say
 from tfrun.job import start_checks
 from tfrun.job.errors import UsageError
@@ -18,7 +18,7 @@ EPILOG = (
 )
 
 
-@click.command(context_settings=context("parity", script=True), epilog=EPILOG)
+@click.command(cls=ScriptCommand, context_settings=context("parity", script=True), epilog=EPILOG)
 @click.option(
     "-n",
     "--workers",
@@ -26,7 +26,7 @@ EPILOG = (
     default="1,2",
     help="Numbers of workers; the others are compared with the first.",
 )
-@click.option("--steps", type=click.IntRange(min=1), default=20, help="Training steps in each run.")
+@click.option("--steps", type=Whole(min=1), default=20, help="Training steps in each run.")
 @click.option(
     "--tolerance",
     type=Number(min=0),
@@ -35,7 +35,7 @@ EPILOG = (
 )
 @click.option(
     "--replicas",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     envvar="TFRUN_REPLICAS",
     metavar="V",
     help="Divide each batch into V pieces in all runs, and compare all bits.",

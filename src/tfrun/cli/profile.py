@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from tfrun.cli.find_run import about_run
-from tfrun.cli.params import SECONDS
+from tfrun.cli.params import DIRECTORY, SECONDS, Whole
 from tfrun.job import reports
 from tfrun.job.profile_request import MOST_STEPS
 from tfrun.observe.ask_job import ask
@@ -22,10 +22,8 @@ LOOK_SECONDS = 0.2
 
 
 @about_run
-@click.option(
-    "--steps", type=click.IntRange(1, MOST_STEPS), default=20, help="How many steps to trace."
-)
-@click.option("--dir", "folder", metavar="DIR", help="Where to.  [default: RUN/profile]")
+@click.option("--steps", type=Whole(1, MOST_STEPS), default=20, help="How many steps to trace.")
+@click.option("--dir", "folder", **DIRECTORY, help="Where to.  [default: RUN/profile]")
 @click.option("--timeout", **SECONDS, default=300.0, help="How long to wait for the traces.")
 def profile(run_dir: Path, *, steps: int, folder: str | None, timeout: float) -> int:
     """Trace the same steps of all workers of a running job, for TensorBoard's profiler.

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tfrun.cli.params import SCRIPT_ARGUMENTS, context, files
+from tfrun.cli.params import SCRIPT_ARGUMENTS, ScriptCommand, Whole, context, files
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.run_dir import safe_name
 from tfrun.job.spec import Program, WorkerRange
@@ -27,7 +27,7 @@ def render() -> None:
     """Write what another system needs to run a job."""
 
 
-@render.command(context_settings=CONTEXT, epilog=EPILOG)
+@render.command(cls=ScriptCommand, context_settings=CONTEXT, epilog=EPILOG)
 @click.option("-n", "--workers", default="1", metavar="N|MIN:MAX", help="How many workers.")
 @click.option(
     "--image",
@@ -44,13 +44,9 @@ def render() -> None:
     help="Name of everything that is made.  [default: the script's]",
 )
 @_text("--namespace", "NAME", "Namespace of it.  [default: kubectl's]")
-@click.option(
-    "--per-pod", type=click.IntRange(min=1), default=1, metavar="N", help="Workers of each pod."
-)
-@click.option("--ps", type=click.IntRange(min=0), default=0, help="Number of parameter servers.")
-@click.option(
-    "--gpus", type=click.IntRange(min=0), default=0, metavar="N", help="GPUs of each pod."
-)
+@click.option("--per-pod", type=Whole(min=1), default=1, metavar="N", help="Workers of each pod.")
+@click.option("--ps", type=Whole(min=0), default=0, help="Number of parameter servers.")
+@click.option("--gpus", type=Whole(min=0), default=0, metavar="N", help="GPUs of each pod.")
 @_text("--cpu", "N", "Cores of each pod, such as 4 or 500m.")
 @_text("--memory", "SIZE", "Memory of each pod, such as 16Gi.")
 @click.option("--shm", default="2Gi", metavar="SIZE", help="Size of /dev/shm, for snapshots.")
@@ -67,7 +63,7 @@ def render() -> None:
 @_text("--workdir", "DIR", "Working directory.  [default: the image's]")
 @click.option(
     "--grace",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     default=90,
     metavar="SECONDS",
     help="Time to save before a pod is killed.",

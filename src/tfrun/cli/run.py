@@ -108,7 +108,7 @@ def run(options: Options, serving: Serving | None = None) -> int:
         spec = replace(spec, batch_times=stands.workers.high)
     if serving and external:
         fix = "Unset TF_CONFIG"
-        raise UsageError("TFRUN-107", "TF_CONFIG states a cluster that is not ours", fix=fix)
+        raise UsageError("TFRUN-107", "TF_CONFIG states another cluster", fix=fix)
     if machines or not (external or place or serving):
         rooms = [(host.name, host.slots) for host in machines] or [("one machine", wanted.high)]
         tasks = assign_tasks(wanted.high, spec.ps, slots_by_host=rooms)
@@ -125,7 +125,7 @@ def run(options: Options, serving: Serving | None = None) -> int:
     # Else the chief looks, where it is. In a storage the job's lease is this process's.
     is_here = not (machines or external or place or serving)
     if checkpoint_dir and (is_here or (is_url(checkpoint_dir) and aside is None)):
-        writable_directory.check(checkpoint_dir)
+        writable_directory.check(checkpoint_dir, say)
 
     def make_job(spec: JobSpec, agent: AgentProcess | None) -> Job:
         if place:

@@ -12,7 +12,7 @@ from tfrun.cli.host_options import any_cluster
 from tfrun.cli.job_variables import PREFIX
 from tfrun.cli.main import options_of
 from tfrun.cli.main import run as whole
-from tfrun.cli.params import FILE, context
+from tfrun.cli.params import FILE, ScriptCommand, Whole, context, files
 from tfrun.cluster.address import parse_address
 from tfrun.cluster.cluster_spec import ROLES, TaskKey
 from tfrun.cluster.external_cluster import serves
@@ -41,7 +41,7 @@ OWN: list[click.Parameter] = [
     ),
     click.Option(["--role"], type=click.Choice(ROLES), help="The task's role in that cluster."),
     click.Option(
-        ["--index"], type=click.IntRange(min=0), default=0, help="Its number in that role, from 0."
+        ["--index"], type=Whole(min=0), default=0, help="Its number in that role, from 0."
     ),
     click.Option(
         ["--listen"],
@@ -50,7 +50,7 @@ OWN: list[click.Parameter] = [
     ),
     click.Option(
         ["--slots"],
-        type=click.IntRange(0, MAX_WORKERS),
+        type=Whole(0, MAX_WORKERS),
         default=1,
         help="Workers on this machine.",
     ),
@@ -134,14 +134,14 @@ def _as_of_any_job(param: click.Parameter) -> click.Parameter:
     return param
 
 
-serve = click.Command(
+serve = ScriptCommand(
     "serve",
     context_settings=context("serve", script=True),
     callback=_serve,
     params=[
         *OWN,
         *(_as_of_any_job(p) for p in whole.params if p.name not in LAST),
-        click.Argument(["script"], metavar="[SCRIPT]", required=False),
+        click.Argument(["script"], metavar="[SCRIPT]", required=False, shell_complete=files),
         *(p for p in whole.params if p.name == "script_args"),
     ],
     help=_serve.__doc__,

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from tfrun.cli.params import DIRECTORY, FILE, SECONDS, files
+from tfrun.cli.params import DIRECTORY, FILE, SECONDS, Whole, files
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.errors import UsageError
 from tfrun.job.spec import Program
@@ -30,7 +30,7 @@ def last_options(
     options = (
         click.option(
             "--seed",
-            type=click.IntRange(min=0, max=2**31 - 1),
+            type=Whole(min=0, max=2**31 - 1),
             help=f"Seed of {seeds}.  [default: a new one each time]",
         ),
         click.option("--timeout", **SECONDS, default=600.0, help=f"How long each {one} may take."),

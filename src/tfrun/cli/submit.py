@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tfrun.cli.params import DIRECTORY, SCRIPT_ARGUMENTS, context, files
+from tfrun.cli.params import DIRECTORY, SCRIPT_ARGUMENTS, ScriptCommand, Whole, context, files
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.spec import Program, WorkerRange
 from tfrun.job.start_checks import check_program
@@ -24,10 +24,8 @@ def submit() -> None:
     """Hand a job over to a scheduler."""
 
 
-@submit.command(context_settings=CONTEXT, epilog=EPILOG)
-@click.option(
-    "-N", "--nodes", type=click.IntRange(min=1), default=1, metavar="N", help="How many nodes."
-)
+@submit.command(cls=ScriptCommand, context_settings=CONTEXT, epilog=EPILOG)
+@click.option("-N", "--nodes", type=Whole(min=1), default=1, metavar="N", help="How many nodes.")
 @click.option(
     "-n",
     "--workers",
@@ -43,7 +41,7 @@ def submit() -> None:
 @click.option("-J", "--job-name", metavar="NAME", help="The job's name.  [default: the script's]")
 @click.option(
     "--grace",
-    type=click.IntRange(min=30, max=65535),
+    type=Whole(min=30, max=65535),
     default=60,
     metavar="SECONDS",
     help="How long before its time limit the job gets SIGTERM, to save.",

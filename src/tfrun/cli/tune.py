@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tfrun.cli.params import FILE, Number, context, numbers_of_workers
+from tfrun.cli.params import FILE, Number, ScriptCommand, Whole, context, numbers_of_workers
 from tfrun.cli.shared_options import last_options, new_folder, reporter, say
 from tfrun.job import start_checks
 from tfrun.job.spec import Program, seed_or_drawn
@@ -17,19 +17,19 @@ EPILOG = "To pass the jobs any other option of tfrun, set its environment variab
 GB = 10**9
 
 
-@click.command(context_settings=context("tune", script=True), epilog=EPILOG)
+@click.command(cls=ScriptCommand, context_settings=context("tune", script=True), epilog=EPILOG)
 @click.option(
     "-n",
     "--workers",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     default=1,
     metavar="N",
     help="On how many workers to try each batch.",
 )
-@click.option("--start", type=click.IntRange(min=1), default=8, help="The first batch of a worker.")
-@click.option("--most", type=click.IntRange(min=1), default=65536, help="The largest one.")
+@click.option("--start", type=Whole(min=1), default=8, help="The first batch of a worker.")
+@click.option("--most", type=Whole(min=1), default=65536, help="The largest one.")
 @click.option(
-    "--steps", type=click.IntRange(min=1), default=10, help="Steps that are timed with each batch."
+    "--steps", type=Whole(min=1), default=10, help="Steps that are timed with each batch."
 )
 @click.option(
     "--memory-limit",

@@ -9,6 +9,18 @@ from tfrun.job import reports
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.process import channel
 
+_origins: dict[str, str] = {}  # by the paths of copies: where they are from
+
+
+def copied(path: str, origin: str) -> None:
+    """Has errors about a copy name what it was copied from, which a person can do something about.
+
+    Args:
+      path: of the copy.
+      origin: a URL.
+    """
+    _origins[path] = origin
+
 
 def empty(where: str, expected: str = "at least one sample") -> UsageError:
     return UsageError("TFRUN-601", "the data is empty", where=where, expected=expected)
@@ -43,12 +55,13 @@ def batch_too_large(batch: int, samples: int, where: str) -> UsageError:
     )
 
 
-def no_file(where: str) -> UsageError:
+def no_file(where: str, fix: str = "") -> UsageError:
     return UsageError(
         "TFRUN-604",
         "no file has this name or matches this pattern",
         where=where,
         expected="files that every worker can read",
+        fix=fix,
     )
 
 
@@ -77,7 +90,7 @@ def vanished(path: str, reason: str) -> TfrunError:
     return TfrunError(
         "TFRUN-604",
         f"the file cannot be read any more: {reason}",
-        where=path,
+        where=_origins.get(path, path),
         expected="files that stay as they are while a job runs",
         fix='Put it back, or pass on_error="skip" to leave its samples out',
     )
@@ -108,7 +121,7 @@ def unreadable(path: str, error: OSError) -> TfrunError:
     return TfrunError(
         "TFRUN-604",
         f"the file cannot be read: {error.strerror or error}",
-        where=path,
+        where=_origins.get(path, path),
         expected="files that every worker can read",
     )
 
@@ -118,7 +131,7 @@ def cut_off(path: str, offset: int, reason: str) -> TfrunError:
     return TfrunError(
         "TFRUN-605",
         f"the record at byte {offset} is corrupt: {reason}",
-        where=path,
+        where=_origins.get(path, path),
         expected="a whole TFRecord file",
         fix="Write the file again, or leave it out of the list",
     )
@@ -128,7 +141,7 @@ def corrupt(path: str, offset: int, reason: str) -> TfrunError:
     return TfrunError(
         "TFRUN-605",
         f"the record at byte {offset} is corrupt: {reason}",
-        where=path,
+        where=_origins.get(path, path),
         fix='Write the file again, or pass on_error="skip" to leave damaged records out',
     )
 
@@ -137,7 +150,7 @@ def corrupt_compressed(path: str, record: int, compression: str, reason: str) ->
     return TfrunError(
         "TFRUN-605",
         f"record {record} is corrupt, or the file is not {compression}: {reason}",
-        where=path,
+        where=_origins.get(path, path),
         fix="Write the file again; in a compressed file, no record can be left out",
     )
 
@@ -147,7 +160,7 @@ def compressed(path: str) -> UsageError:
         "TFRUN-606",
         "the file is compressed, so no record in it can be found without reading all records "
         "before it",
-        where=path,
+        where=_origins.get(path, path),
         expected="an uncompressed TFRecord file",
         fix="Write it without compression (the records in it may be compressed, as JPEG is), or "
         'read it in sequence, unshuffled, with compression="GZIP" (or "ZLIB"), and shard="FILE" if '

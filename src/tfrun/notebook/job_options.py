@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import numbers
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -37,8 +38,9 @@ def arguments(options: Mapping[str, Any]) -> list[str]:
     for name, value in options.items():
         if (option := known.get(name)) is None:
             near = difflib.get_close_matches(name, known, n=1)
-            fix = f"Did you mean {near[0]}?" if near else "See tfrun --help"
-            raise _wrong(f"there is no option {name!r:.60}", fix=fix.removesuffix("?"))
+            fix = f"Perhaps {near[0]} is meant. " if near else ""
+            fix += "Arguments of the function belong in args or kwargs"
+            raise _wrong(f"there is no option {name!r:.60}", fix=fix)
         if value is not None and value is not False and name in _REFUSED:
             what = f"{name} has no effect: {_REFUSED[name]}"
             raise UsageError("TFRUN-107", what, where=WHERE, fix="Leave it out")
@@ -66,6 +68,15 @@ def checked(words: list[str], script: str) -> Options:
             return options_of(context, context.params)
     except click.ClickException as error:
         raise _wrong(" ".join(error.format_message().split()).removesuffix(".")) from None
+    except UsageError as error:
+        where = _name_of(error.where) or error.where
+        told = {"where": where, "expected": error.expected, "fix": error.fix}
+        raise UsageError(error.code, error.what, **told) from None
+
+
+def _name_of(option: str) -> str:
+    """The name in Python of an option of the command line, such as "-n"; "" of anything else."""
+    return next((str(param.name) for param in run.params if option in param.opts), "")
 
 
 def _words(name: str, option: click.Option, value: Any) -> Iterator[str]:
@@ -79,8 +90,9 @@ def _words(name: str, option: click.Option, value: Any) -> Iterator[str]:
         return
     many = option.multiple and isinstance(value, list | tuple)
     for each in value if many else [value]:
-        if isinstance(each, bool) or not isinstance(each, str | int | float | os.PathLike):
-            raise _wrong(f"{name} is {each!r:.60}", expected="a text or a number")
+        # numbers.Real: NumPy's are, too.
+        if isinstance(each, bool) or not isinstance(each, str | numbers.Real | os.PathLike):
+            raise _wrong(f"{name} is {each!r:.60}", expected="a string or a number")
         yield from (
             option.opts[-1],
             os.fspath(each) if isinstance(each, os.PathLike) else str(each),

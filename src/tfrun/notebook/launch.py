@@ -93,7 +93,8 @@ def _check_place() -> None:
             "this process is a worker: it would start workers, which would start workers, and so "
             "on",
             where=WHERE,
-            fix='Call it only where the first process comes: below if __name__ == "__main__", say',
+            fix="Call it in the program that starts the job alone, for example below "
+            'if __name__ == "__main__"',
         )
     if world_from_environment(os.environ).in_job:
         raise UsageError(
@@ -110,6 +111,12 @@ def _name_of(function: Callable[..., Any]) -> str:
         raise UsageError("TFRUN-105", what, where=WHERE, expected="a function")
     while isinstance(function, functools.partial):
         function = function.func
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        # A call would run nothing of it, and that would be seen when the job ends.
+        kind = "a generator" if inspect.isgeneratorfunction(function) else "async"
+        what = f"{function.__name__} is {kind}, so that a call alone runs nothing of it"
+        fix = "Send a function that runs it and returns its results: asyncio.run(…), list(…)"
+        raise UsageError("TFRUN-105", what, where=WHERE, fix=fix)
     return run_dir.safe_name(getattr(function, "__name__", type(function).__name__))
 
 

@@ -69,14 +69,17 @@ def _failed(folder: Path, path: Path, failure: dict[str, Any]) -> TfrunError:
     if isinstance(own, TfrunError):
         own.__cause__ = cause
         return own
-    said = " ".join(failure["said"].split("\n")[:2])
+    headline, said = failure["headline"], " ".join(failure["said"].split("\n")[:2])
+    if said:  # which begins with the kind of exception, in which the headline ends
+        kind = failure.get("type", "")
+        headline = f"{headline.removesuffix(f', {kind}')}: {said}"
     code = failure["code"] if failure["code"] in CODES else "TFRUN-401"
     fix = failure["fix"] or ""
     if folder.name in failure["headline"]:  # a host does not find the script in there
         fix = "Call tfrun.launch from a directory that all hosts share"
     error = TfrunError(
         code,
-        f"{failure['headline']}: {said}" if said else failure["headline"],
+        headline,
         where=str(path / failure["log"]),
         fix=fix,
     )

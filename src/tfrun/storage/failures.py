@@ -66,7 +66,8 @@ _FIXES = {
     Kind.DENIED: "Give these credentials the right to list, read, write and remove objects there",
     Kind.TRANSIENT: "Check that the machine can reach it, and that the address is right "
     "(AWS_ENDPOINT_URL, STORAGE_EMULATOR_HOST)",
-    Kind.OTHER: "See what it says",
+    Kind.OTHER: "Check the URL, and the address of the storage (AWS_ENDPOINT_URL, "
+    "STORAGE_EMULATOR_HOST)",
 }
 _SIGN_IN = {
     "s3": "Provide them as for the AWS command line: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "

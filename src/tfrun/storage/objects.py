@@ -208,4 +208,15 @@ def _file_system(url: str) -> Any:
         raise failures.unusable(url, error) from error
     if scheme == "s3":
         made.retries = 2
+    else:
+        _try_twice(made)
     return made
+
+
+def _try_twice(made: Any) -> None:
+    """Has gcsfs try a request twice; it tries for half a minute otherwise, past our deadline."""
+    from gcsfs.retry import retry_request
+
+    repeated: Any = retry_request  # what makes a decorator of it is hidden from type checkers
+    if once := getattr(type(made)._request, "__wrapped__", None):
+        made._request = functools.partial(repeated(retries=2)(once), made)

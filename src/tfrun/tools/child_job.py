@@ -222,5 +222,5 @@ def failed(job: ChildJob, code: int, what: str) -> TfrunError:
         "TFRUN-401",
         f"{what} {how}",
         where=str(job.log),
-        fix="Make it run with tfrun alone first. It ends so: " + " | ".join(last),
+        fix="Make it run with tfrun alone first. Its output ends with: " + " | ".join(last),
     )

@@ -155,12 +155,12 @@ def scaled_lr(
         ```
     """
     if rule not in RULES:
-        raise _invalid(f"{rule!r} is no rule", " or ".join(f'"{name}"' for name in RULES))
+        raise _invalid(f"{rule!r} is not a rule", " or ".join(f'"{name}"' for name in RULES))
     if not (math.isfinite(base) and base > 0):
         raise _invalid(f"base={base!r} is not a learning rate", "a number above 0")
     for name, value in (("base_batch", base_batch), ("batch", batch)):
         if value is not None and value < 1:
-            raise _invalid(f"{name}={value!r} is no batch size", "a whole number from 1")
+            raise _invalid(f"{name}={value!r} is not a batch size", "a whole number from 1")
     if warmup_steps < 0:
         raise _invalid(f"warmup_steps={warmup_steps!r} is below 0", "0 or more")
     return ScaledLearningRate(

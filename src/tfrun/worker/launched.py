@@ -80,6 +80,8 @@ def _received(folder: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[s
         sending.show_sources(header["sources"])
         try:
             function, args, kwargs = pickle.load(file)
+        except TfrunError:  # of the function's module, whose import calls `tfrun.launch` itself
+            raise
         except Exception as error:
             raise TfrunError(
                 "TFRUN-120",
@@ -94,7 +96,7 @@ def _received(folder: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[s
 def said(error: Exception) -> str:
     """What an exception says, without all that Keras adds below it."""
     text = str(error).partition(" Full object config: ")[0]
-    return f"{type(error).__name__}: {text:.400}"
+    return f"{type(error).__name__}: {text:.400}".removesuffix(".")
 
 
 def _show_in_main(function: Callable[..., Any]) -> None:
@@ -135,9 +137,28 @@ def _tell(folder: Path, error: Exception) -> None:
     """Lets who has called the function have its exception as it is, where that is possible."""
     try:
         data, _ = sending.pickled(error, MOST_ERROR_BYTES)
+        try:
+            pickle.loads(data)
+        except Exception:
+            data, _ = sending.pickled(_ByItsState(error), MOST_ERROR_BYTES)
         _write(folder / error_file(settings().task), data)
     except Exception:  # its text is reported in any case
         pass
+
+
+class _ByItsState:
+    """Is pickled as an exception whose class wants other arguments than those that it keeps."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        error = self._error
+        return _without_init, (type(error), error.args), vars(error)
+
+
+def _without_init(kind: type[Exception], args: tuple[Any, ...]) -> Exception:
+    return kind.__new__(kind, *args)
 
 
 def _write(path: Path, data: bytes) -> None:

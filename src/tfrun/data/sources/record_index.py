@@ -26,6 +26,7 @@ from tfrun.job.settings import settings
 
 FRAME = 16  # bytes of a record that are not its data
 LENGTH = struct.Struct("<Q")
+KEPT = ("index", "count")  # what is kept about a file, beside it
 _COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 
@@ -98,6 +99,11 @@ def _is_record(file: io.BufferedReader, size: int) -> bool:
     file.seek(0)
     head = file.read(8)
     return len(head) == 8 and LENGTH.unpack(head)[0] + FRAME <= size
+
+
+def is_kept(path: str) -> bool:
+    """Whether a file is one of those kept about others, as a pattern like `train-*` finds them."""
+    return path.endswith(tuple(f".tfrun-{what}" for what in KEPT))
 
 
 def _places(path: str, what: str) -> list[Path]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tfrun.data import errors
 from tfrun.data.sources.gather import Gathered, Unreadable, keep_freed_memory
-from tfrun.data.sources.record_index import index_files
+from tfrun.data.sources.record_index import index_files, is_kept
 from tfrun.storage.url import is_url
 
 HEAD, TAIL = 12, 4  # bytes before and behind a record's data: length and its checksum, checksum
@@ -184,20 +184,40 @@ def _content(path: str) -> bytes:
         raise errors.vanished(path, error.strerror or str(error)) from None
 
 
+def stated(patterns: str | Sequence[str]) -> list[str]:
+    """Returns patterns as a list of text.
+
+    Raises:
+      UsageError: TFRUN-601 where there is none, TFRUN-607 where one is no path.
+    """
+    several = [patterns] if isinstance(patterns, str | os.PathLike) else patterns
+    try:
+        found = [os.fspath(pattern) for pattern in several]
+    except TypeError:
+        what = f"files is {patterns!r:.200}"
+        raise errors.bad_argument(what, "tfrun.Dataset, files", "a pattern, or several") from None
+    if not found:
+        raise errors.empty("the list of files")
+    return found
+
+
 def matching(patterns: str | Sequence[str]) -> list[str]:
     """Returns the files that match one or more patterns, sorted, so that all workers agree.
 
+    What tfrun keeps beside TFRecord files is none of them.
+
     Raises:
-      UsageError: TFRUN-604 where a pattern matches nothing.
+      UsageError: TFRUN-604 where a pattern matches nothing; see `stated`.
     """
     found: list[str] = []
-    for pattern in [patterns] if isinstance(patterns, str | os.PathLike) else patterns:
-        if is_url(os.fspath(pattern)):
-            raise errors.no_url(os.fspath(pattern))
+    for pattern in stated(patterns):
+        if is_url(pattern):
+            raise errors.no_url(pattern)
         # Not Path.glob: the pattern may be absolute.
-        files = sorted(glob.glob(os.fspath(pattern), recursive=True))  # noqa: PTH207
+        matched = glob.glob(pattern, recursive=True)  # noqa: PTH207
+        files = sorted(file for file in matched if not is_kept(file))
         if not files:
-            raise errors.no_file(os.fspath(pattern))
+            raise errors.no_file(pattern)
         found += files
     return found
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from tfrun.data import errors
-from tfrun.data.sources.records import matching
-from tfrun.job import files
+from tfrun.data.sources.record_index import is_kept
+from tfrun.data.sources.records import matching, stated
+from tfrun.job import files, reports
 from tfrun.job.settings import settings
 from tfrun.job.world import world
-from tfrun.process import progress
-from tfrun.storage import scratch, url
-from tfrun.storage.objects import Entry, Objects
+from tfrun.process import channel, progress
+from tfrun.storage import long_waits, scratch, url
+from tfrun.storage.objects import PATIENCE, Entry, Objects
 
 WHERE = "tfrun.Dataset, files"
 _WILD = frozenset("*?[")
@@ -39,8 +40,8 @@ def local_paths(patterns: str | Sequence[str]) -> list[str]:
       TfrunError: TFRUN-618 where there is no room here.
     """
     found: list[str] = []
-    for stated in _stated(patterns):
-        found += _copied(stated) if url.is_url(stated) else matching(stated)
+    for pattern in _stated(patterns):
+        found += _copied(pattern) if url.is_url(pattern) else matching(pattern)
     return found
 
 
@@ -50,8 +51,7 @@ def has_url(patterns: str | Sequence[str]) -> bool:
 
 
 def _stated(patterns: str | Sequence[str]) -> list[str]:
-    several = [patterns] if isinstance(patterns, str | os.PathLike) else patterns
-    return [url.normal(os.fspath(pattern), where=WHERE) for pattern in several]
+    return [url.normal(text, where=WHERE, is_pattern=True) for text in stated(patterns)]
 
 
 def _copied(pattern: str) -> list[str]:
@@ -60,13 +60,16 @@ def _copied(pattern: str) -> list[str]:
     bucket, _, below = rest.partition("/")
     objects = Objects(f"{scheme}://{bucket}")
     plain = below.split("*")[0].split("?")[0].split("[")[0]
-    there = objects.list(plain)
-    wanted = [below]
-    if _WILD & set(below):
-        wanted = objects.matching(below)
-    wanted = [name for name in wanted if name in there]
+    with long_waits.told(f"waiting up to {PATIENCE:.0f} s for the list of {pattern}", _tell):
+        there = objects.list(plain)
+        wanted = [below]
+        if _WILD & set(below):
+            wanted = objects.matching(below)
+    wanted = [name for name in wanted if name in there and not is_kept(name)]
     if not wanted:
-        raise errors.no_file(pattern)
+        is_folder = any(name.startswith(f"{below}/" if below else "") for name in there)
+        fix = f"To read what is in that folder, write {pattern}/*" if is_folder else ""
+        raise errors.no_file(pattern, fix)
     try:
         with progress.pausing():
             return _copies(objects, {name: there[name] for name in wanted})
@@ -77,15 +80,29 @@ def _copied(pattern: str) -> list[str]:
 def _copies(objects: Objects, wanted: dict[str, Entry]) -> list[str]:
     folder = scratch.folder(settings().state_path)
     targets = {name: _target(folder, objects, name, entry) for name, entry in wanted.items()}
+    for name, target in targets.items():
+        errors.copied(str(target), objects.at(name))
     missing = [name for name, target in targets.items() if not target.exists()]
     needed, free = sum(wanted[name].size for name in missing), shutil.disk_usage(folder).free
     if needed > free:
         raise errors.no_room_for_copy(str(folder), needed, free)
     # Each worker of a machine begins with another file, and waits for those that others copy.
+    text = f"copying {len(missing):,} file(s) ({needed / 1e9:,.1f} GB) of {objects.url} to {folder}"
     first = world().local_rank * len(missing) // max(1, world().local_size) if missing else 0
-    for name in missing[first:] + missing[:first]:
-        _copy(objects, name, targets[name])
+    with long_waits.told(text, _tell):
+        for name in missing[first:] + missing[:first]:
+            _copy(objects, name, targets[name])
     return [str(target) for target in targets.values()]
+
+
+def _tell(text: str) -> None:
+    """Says it once on each machine."""
+    if world().local_rank:
+        return
+    if channel.is_open():
+        channel.emit(reports.WorkerNotice(text=text))
+    else:
+        print(f"tfrun: {text}", file=sys.stderr, flush=True)
 
 
 def _target(folder: Path, objects: Objects, name: str, entry: Entry) -> Path:

@@ -117,7 +117,7 @@ class Join:
             if waiting.is_over and self._was_in:
                 raise TfrunError("TFRUN-301", f"the job is gone: {reason.text}", where=address)
             if waiting.is_over:
-                what = f"not let in in {patience:.0f} s: {reason.text}"
+                what = f"the job has not let this machine in for {patience:.0f} s: {reason.text}"
                 raise TfrunError("TFRUN-303", what, where=address)
             waiting.because(reason.text)
             await asyncio.sleep(TRY_SECONDS)

@@ -29,7 +29,7 @@ def _size(word: str, where: str) -> int:
             return size
     raise UsageError(
         "TFRUN-105",
-        f"{word!r:.60} is no size",
+        f"{word!r:.60} is not a size",
         where=where,
         expected="sizes from 4 to 4G bytes, such as 64K,1M,100M",
     )

@@ -20,6 +20,7 @@ ANSWER = "tfrun-env "
 OTHERS = (
     *("numpy", "protobuf", "grpcio", "h5py", "ml-dtypes", "scipy", "tensorboard"),
     *("tensorflow-io", "tf-keras", "jax", "torch"),
+    *("fsspec", "s3fs", "aiobotocore", "gcsfs"),
 )
 _QUESTION = """
 import json, sys

@@ -20,10 +20,12 @@ from tfrun.job.errors import TfrunError
 from tfrun.process.python import usable_cores
 from tfrun.tools import nvidia
 
-# Variables that change what TensorFlow, Keras and tfrun do.
+# Variables that change what TensorFlow, Keras, tfrun and the packages for object storage do.
 _TOLD = re.compile(
     r"(TFRUN|TF|KERAS|XLA|CUDA|CUDNN|NVIDIA|NCCL|GRPC|OMP|KMP|MKL|OPENBLAS|LD|MALLOC)_.*"
-    r"|PYTHON.*|(HTTPS?|NO|ALL)_PROXY|VIRTUAL_ENV|CONDA_PREFIX|TMPDIR",
+    r"|PYTHON.*|(HTTPS?|NO|ALL)_PROXY|VIRTUAL_ENV|CONDA_PREFIX|TMPDIR"
+    r"|AWS_((DEFAULT_)?(REGION|PROFILE)|ENDPOINT_URL.*|ACCESS_KEY_ID|CA_BUNDLE|CONFIG_FILE)"
+    r"|FSSPEC_.*|GOOGLE_(APPLICATION_CREDENTIALS|CLOUD_PROJECT)|STORAGE_EMULATOR_HOST",
     re.IGNORECASE,
 )
 # "KEY" as a word of its own: KERAS_… and MONKEY… are none.
