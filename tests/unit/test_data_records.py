@@ -49,7 +49,7 @@ def test_the_index_is_where_tensorflow_finds_the_records(path):
 
 def test_the_index_is_kept_and_made_anew_when_the_file_changes(path):
     index_files([str(path)])[0]
-    kept = path.with_name(path.name + ".tfrun-index")
+    kept = path.with_name(f".{path.name}.tfrun-index")
     content = kept.read_bytes()
     os.utime(kept, ns=(1, 1))
     index_files([str(path)])[0]
@@ -71,6 +71,8 @@ def test_a_pattern_does_not_find_what_is_kept_beside_the_files(path):
     pattern = path.with_name("z*")
     assert read(pattern, compression="GZIP") == read(pattern, compression="GZIP") == TEXTS
     assert len(records.matching(str(path.with_name("*")))) == 2
+    assert len(list(path.parent.iterdir())) == 4
+    assert tf.io.gfile.glob(str(path.with_name("a*"))) == [str(path)], "nor does another program"
 
 
 def test_the_index_goes_to_the_run_directory_where_it_cannot_stand_beside_the_file(
@@ -78,7 +80,7 @@ def test_the_index_goes_to_the_run_directory_where_it_cannot_stand_beside_the_fi
 ):
     (tmp_path / "run").mkdir()
     work_under(run_dir=str(tmp_path / "run"))
-    path.with_name(path.name + ".tfrun-index").mkdir()  # root could write into any directory
+    path.with_name(f".{path.name}.tfrun-index").mkdir()  # root could write into any directory
     expected = index_files([str(path)])[0]
     (kept,) = (tmp_path / "run" / "index").iterdir()
     os.utime(kept, ns=(1, 1))
@@ -227,7 +229,7 @@ def test_compressed_files_are_counted_once_and_their_damage_is_named(zipped):
     folder, _ = zipped
     options = {"batch_size": 8, "compression": "GZIP"}
     assert Dataset.from_tfrecords(f"{folder}/?", **options).samples == 100
-    kept = folder / "a.tfrun-count"
+    kept = folder / ".a.tfrun-count"
     content = io.BytesIO()
     np.save(content, np.array([*np.load(io.BytesIO(kept.read_bytes()))[:2], 50]))
     kept.write_bytes(content.getvalue())
@@ -252,7 +254,7 @@ def test_compressed_files_are_counted_through(tmp_path, monkeypatch, kind):
             writer.write(text * 50)
     for chunk in (1, 5, 1 << 20):
         monkeypatch.setattr(compressed, "_CHUNK", chunk)
-        (tmp_path / "z.tfrun-count").unlink(missing_ok=True)
+        (tmp_path / ".z.tfrun-count").unlink(missing_ok=True)
         assert compressed.count_records([path], kind).tolist() == [len(TEXTS)]
 
 

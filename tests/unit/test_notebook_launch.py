@@ -91,11 +91,13 @@ def test_options_are_written_as_on_the_command_line(tmp_path):
     given = {
         **{"workers": "1:2", "env": ["A", "B"], "page": True, "fresh": False, "measured": False},
         **{"keep": None, "run_dir": tmp_path, "hang_timeout": 40.5, "ps": np.int64(0)},
+        "hosts": ["a:2", "b"],
     }
     words = job_options.arguments(given)
     assert words == [
         *("--workers", "1:2", "--env", "A", "--env", "B", "--page", "--no-measured"),
         *("--run-dir", str(tmp_path), "--hang-timeout", "40.5", "--ps", "0"),
+        *("--hosts", "a:2,b"),
     ]
     options = job_options.checked(words, "train.py")
     assert (str(options.spec.workers), options.env, options.measured) == ("1:2", ("A", "B"), False)

@@ -46,11 +46,12 @@ def different_lengths(lengths: dict[str, int], where: str) -> UsageError:
 
 
 def batch_too_large(batch: int, samples: int, where: str) -> UsageError:
+    held, sizes = (f"{samples} samples", f"1 to {samples}") if samples != 1 else ("1 sample", "1")
     return UsageError(
         "TFRUN-603",
-        f"the global batch of {batch} is larger than the data of {samples} samples",
+        f"the global batch of {batch} is larger than the data of {held}",
         where=where,
-        expected=f"batch_size of 1 to {samples}",
+        expected=f"batch_size of {sizes}",
         fix="batch_size is the batch of all workers together; make it smaller",
     )
 

@@ -88,6 +88,12 @@ def _words(name: str, option: click.Option, value: Any) -> Iterator[str]:
         if value or option.secondary_opts:
             yield (option.opts if value else option.secondary_opts)[-1]
         return
+    if (
+        name == "hosts"
+        and isinstance(value, list | tuple)
+        and all(isinstance(v, str) for v in value)
+    ):
+        value = ",".join(value)
     many = option.multiple and isinstance(value, list | tuple)
     for each in value if many else [value]:
         # numbers.Real: NumPy's are, too.

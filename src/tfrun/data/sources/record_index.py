@@ -102,13 +102,17 @@ def _is_record(file: io.BufferedReader, size: int) -> bool:
 
 
 def is_kept(path: str) -> bool:
-    """Whether a file is one of those kept about others, as a pattern like `train-*` finds them."""
+    """Whether a file is one of those kept about others; TensorFlow finds them by `*`."""
     return path.endswith(tuple(f".tfrun-{what}" for what in KEPT))
 
 
 def _places(path: str, what: str) -> list[Path]:
-    """Where the index may be kept: beside the file, else in the run directory."""
-    places = [Path(f"{path}.tfrun-{what}")]
+    """Where the index may be kept: beside the file, else in the run directory.
+
+    Under a name that another program's `train-*` does not find.
+    """
+    file = Path(path)
+    places = [file.with_name(f".{file.name}.tfrun-{what}")]
     if run_dir := settings().run_dir:
         name = hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:32]
         places.append(Path(run_dir, "index", f"{name}.tfrun-{what}"))
