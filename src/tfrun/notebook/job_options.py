@@ -88,13 +88,10 @@ def _words(name: str, option: click.Option, value: Any) -> Iterator[str]:
         if value or option.secondary_opts:
             yield (option.opts if value else option.secondary_opts)[-1]
         return
-    if (
-        name == "hosts"
-        and isinstance(value, list | tuple)
-        and all(isinstance(v, str) for v in value)
-    ):
-        value = ",".join(value)
-    many = option.multiple and isinstance(value, list | tuple)
+    is_list = isinstance(value, list | tuple)
+    if name == "hosts" and is_list and all(isinstance(host, str) for host in value):
+        is_list, value = False, ",".join(value)
+    many = option.multiple and is_list
     for each in value if many else [value]:
         # numbers.Real: NumPy's are, too.
         if isinstance(each, bool) or not isinstance(each, str | numbers.Real | os.PathLike):

@@ -130,7 +130,8 @@ class FitKeeper(Keeper):
         if commit is None:
             return
         self._look_at_what_is_new()
-        trusted = self._is_trusted(commit)
+        # Between two steps of one execution nobody sees what is not gated.
+        trusted = commit.per_run == 1 and (self.per_execution == 1 or not self._ungated)
         chosen = self._ungated if trusted else self._held_here
         self._held = dict(zip(chosen, variable_values.hold(list(chosen.values())), strict=True))
         self._step_totals = None if trusted else variable_values.read(commit.totals)
@@ -145,17 +146,13 @@ class FitKeeper(Keeper):
         new = {name: v for name, v in found.items() if name not in self._variables}
         self._as_made |= zip(new, variable_values.hold(list(new.values())), strict=True)
         self._step_random = random_state.take()  # of which tracing has drawn what it needs
-        if self._unbuilt and self._step_began is not None and self._commit is not None:
-            self._look_at_what_is_new()
-            if self._is_trusted(self._commit):  # what an optimizer updates that is built by now
-                self._held = {n: held for n, held in self._held.items() if n in self._ungated}
-
-    def _is_trusted(self, commit: commits.Commit) -> bool:
-        """Whether a step that is cut off changes nothing but what no optimizer updates.
-
-        Between two steps of one execution nobody sees that.
-        """
-        return commit.per_run == 1 and (self.per_execution == 1 or not self._ungated)
+        commit = self._commit
+        if commit is None or self._step_began is None or not self._unbuilt:
+            return
+        self._look_at_what_is_new()
+        if commit.per_run == 1 and self.per_execution == 1:
+            # Without what is gated by an optimizer that is built by now.
+            self._held = {n: held for n, held in self._held.items() if n in self._ungated}
 
     def step_returned(self, steps_done: int, logs: dict[str, Any] | None) -> None:
         """The execution is over; callbacks come, which may take any time."""
