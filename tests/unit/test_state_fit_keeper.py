@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfrun.data import global_random
 from tfrun.data.keras.fit_plan import FitPlan
@@ -172,3 +173,11 @@ def test_a_state_is_no_copy_and_stays_as_it_was(make, jit) -> None:
     for name in (table, kernel):
         assert not np.array_equal(variable_values.hold([held[name]])[0], before[name])
     assert all(np.array_equal(kept.arrays[name], value) for name, value in before.items())
+
+
+def test_room_is_made_for_what_has_a_shape(monkeypatch) -> None:
+    model = fitted(keras.optimizers.Adam())
+    of_script = {"any": tf.Variable([1.0], shape=tf.TensorShape(None)), "text": tf.Variable("a")}
+    found = variable_values.all_variables(model) | of_script
+    monkeypatch.setattr(variable_values, "all_variables", lambda _: found)
+    variable_values.make_room(model)

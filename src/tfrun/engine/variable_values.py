@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -174,8 +173,11 @@ def make_room(model: Any) -> None:
     What is freed stays in the heap with its pages (process/allocator.py). To fault in those of a
     large state takes longer than to receive it.
     """
-    found = all_variables(model).values()
-    np.ones(sum(tf.as_dtype(v.dtype).size * math.prod(v.shape) for v in found), np.uint8)
+    sizes = [
+        (tf.TensorShape(v.shape).num_elements() or 0) * tf.as_dtype(v.dtype).size
+        for v in all_variables(model).values()
+    ]
+    np.ones(sum(sizes), np.uint8)
 
 
 def assign(variable: Any, value: NDArray) -> None:
