@@ -27,8 +27,8 @@ TITLES = (
 )
 OURS, OTHERS = "tab:blue", "tab:gray"
 SHORT = {  # who recovers, in few words
-    "tfrun, the other worker stays": "tfrun, one stays",
-    "tfrun, both workers start again": "tfrun, both restart",
+    "tfrun, the other one stays": "tfrun, one stays",
+    "tfrun, both start again": "tfrun, both restart",
     "restart + BackupAndRestore, legacy Keras": "TensorFlow",
     "torchrun, DDP, a checkpoint each epoch": "torchrun",
     "Ray Train, legacy Keras, one each epoch": "Ray Train",
@@ -54,7 +54,7 @@ def in_short(measured: Mapping[str, Any]) -> Figure:
     shown = {
         SHORT.get(name, name): seconds["median"] for name, seconds, _ in summary.kills(measured)
     }
-    panels.append((last, "a worker is killed:\ns to the next step", shown))
+    panels.append((last, "small CNN, a kill:\ns to the next step", shown))
     for axes, title, shown in panels:
         bars = _bars(axes, list(shown), list(shown.values()))
         axes.bar_label(bars, [summary.number(n) for n in shown.values()], padding=3, fontsize=8)

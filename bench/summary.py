@@ -13,9 +13,9 @@ from peers import ALONE, OURS, TORCH
 
 WORKERS = 2
 # A column shows the first of these contenders that was measured; the second one has a mark then.
-TFRUN, ONE = "tfrun", "one process"
+ONE = "one process"
 COLUMNS = {
-    TFRUN: (OURS,),
+    "tfrun": (OURS,),
     "PyTorch DDP": (TORCH,),
     "TensorFlow MWMS": (LOOP,),
     ONE: (PLAIN, ALONE),
@@ -29,9 +29,16 @@ MODELS = {
     "transformer of 3 million weights": ("transformer against its peers", "transformer"),
     "two-tower recommender": ("two-tower recommender against its peers", "recommender"),
 }
-# Who recovers, in which benchmark.
-KILLED = "SIGKILL to first new step"
+# The benchmarks of kills by model; and the one in which the small CNN's other worker stays.
+KILLS = {
+    "small CNN": ("SIGKILL to first new step", "steps redone"),
+    "ResNet50": ("SIGKILL to first new step, ResNet50", "steps redone, ResNet50"),
+}
 STAYING = "workers stay: cnn, 2 workers"
+NAMES = {
+    "tfrun, Keras 3": "tfrun, both start again",
+    "tfrun, Keras 3, workers stay": "tfrun, the other one stays",
+}
 
 Measured = Mapping[str, Any]
 
@@ -79,23 +86,26 @@ def quantity(measured: Measured, kind: str) -> str:
 def deaths(measured: Measured) -> str:
     """Seconds from SIGKILL to the first new step, and the steps that are done again."""
     rows = [
-        [name, number(numbers["median"]), number(redone), f"{numbers['repeats']}"]
-        for name, numbers, redone in kills(measured)
+        [model, name, number(seconds["median"]), number(redone), f"{seconds['repeats']}"]
+        for model in KILLS
+        for name, seconds, redone in kills(measured, model)
     ]
-    return _table(["small CNN, two workers", "s", "steps done again", "kills"], rows)
+    return _table(["model", "with", "s", "steps done again", "kills"], rows)
 
 
-def kills(measured: Measured) -> list[tuple[str, Mapping[str, float], float]]:
+def kills(
+    measured: Measured, model: str = "small CNN"
+) -> list[tuple[str, Mapping[str, float], float]]:
     """Who recovers, the seconds that this takes, and the steps done again after one kill."""
+    killed, redone = KILLS[model]
     found = []
-    if staying := measured.get(STAYING):
-        seconds = staying["results"][KILLED]
+    if model == "small CNN" and (staying := measured.get(STAYING)):
+        seconds = staying["results"]["SIGKILL to first new step"]
         again = staying["ratios"]["steps_redone"] / seconds["repeats"]
-        found.append(("tfrun, the other worker stays", seconds, again))
-    for name, seconds in measured.get(KILLED, {"results": {}})["results"].items():
-        who = name.replace("tfrun, Keras 3", "tfrun, both workers start again")
-        again = measured["steps redone"]["results"][name]["median"]
-        found.append((who, seconds, again))
+        found.append(("tfrun, the other one stays", seconds, again))
+    for name, seconds in measured.get(killed, {}).get("results", {}).items():
+        again = measured[redone]["results"][name]["median"]
+        found.append((NAMES.get(name, name), seconds, again))
     return found
 
 

@@ -143,3 +143,14 @@ def test_a_short_table_has_the_models_that_were_measured(bench: Any) -> None:
     }
     assert summary.speed(large).endswith("| 1, of 3 epochs |")
     assert summary.quantity(large, "start to first step").endswith("| 20.5 |  |  |  | 1 |")
+
+
+def test_the_short_table_of_deaths_has_each_model_that_was_measured(bench: Any) -> None:
+    kill, redone = {"median": 0.9, "repeats": 5}, {"median": 0.0, "repeats": 5}
+    name = "tfrun, Keras 3, workers stay"
+    measured = {
+        "SIGKILL to first new step, ResNet50": {"unit": "s", "results": {name: kill}},
+        "steps redone, ResNet50": {"unit": "steps a kill", "results": {name: redone}},
+    }
+    *_, row = bench("summary").deaths(measured).splitlines()
+    assert row == "| ResNet50 | tfrun, the other one stays | 0.9 | 0 | 5 |"
