@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -94,3 +96,61 @@ def test_each_worker_counts_its_own_bytes_or_all_of_the_machine(bench: Any, tmp_
     # A worker that started again has measured only what came then.
     with pytest.raises(bench("harness").DidNotRun, match="started again"):
         read(tmp_path, True, [2.0])
+
+
+def test_the_tables_of_the_documentation_are_what_was_measured(bench: Any) -> None:
+    tables = bench("tables")
+    measured = json.loads((BENCH / "results" / "latest.json").read_text())
+    names = set()
+    for page, text in tables.pages():
+        assert tables.filled(text, measured) == text, f"{page.name}: run bench/tables.py"
+        names |= set(re.findall("<!-- table: (.+?) -->", text))
+    assert names >= set(bench("summary").TABLES)
+    assert names <= set(measured) | set(bench("summary").TABLES)
+
+
+def test_the_picture_shows_what_the_short_tables_say(bench: Any) -> None:
+    summary = bench("summary")
+    measured = json.loads((BENCH / "results" / "latest.json").read_text())
+    values = [
+        value for name in summary.MODELS for value, _ in summary.samples(measured, name).values()
+    ]
+    values += [seconds["median"] for _, seconds, _ in summary.kills(measured)]
+    drawn = (BENCH.parent / "docs" / "images" / "speed.svg").read_text()
+    for value in values:
+        assert f"<!-- {summary.number(value)} -->" in drawn, "run bench/plots.py"
+
+
+def test_a_short_table_has_the_models_that_were_measured(bench: Any) -> None:
+    summary = bench("summary")
+    for name, table in summary.TABLES.items():
+        if name != "summary, machine":
+            assert table({}) == "Not measured on this machine yet."
+    failed = {"seed CNN against its peers": {"unit": "ms a step", "results": {}}}
+    assert summary.speed(failed) == "Not measured on this machine yet."
+    ours, alone = {"median": 100, "repeats": 3}, {"median": 80, "repeats": 3}
+    results = {"tfrun, fit, Keras 3": ours, "tfrun, one worker alone": alone}
+    small = {"seed CNN against its peers": {"unit": "ms a step", "results": results}}
+    *_, row = summary.speed(small).splitlines()
+    assert row == "| small CNN | 64 | 1,280 |  |  | 800 ¹ | 3 |"
+    # The benchmark of larger models counts epochs; each of its runs starts once.
+    large = {
+        "ResNet50, 96x96": {"unit": "ms a step", "results": {"tfrun, fit, Keras 3": ours}},
+        "ResNet50, 96x96, start to first step": {
+            "unit": "s",
+            "results": {"tfrun, fit, Keras 3": {"median": 20.5, "repeats": 1}},
+        },
+    }
+    assert summary.speed(large).endswith("| 1, of 3 epochs |")
+    assert summary.quantity(large, "start to first step").endswith("| 20.5 |  |  |  | 1 |")
+
+
+def test_the_short_table_of_deaths_has_each_model_that_was_measured(bench: Any) -> None:
+    kill, redone = {"median": 0.9, "repeats": 5}, {"median": 0.0, "repeats": 5}
+    name = "tfrun, Keras 3, workers stay"
+    measured = {
+        "SIGKILL to first new step, ResNet50": {"unit": "s", "results": {name: kill}},
+        "steps redone, ResNet50": {"unit": "steps a kill", "results": {name: redone}},
+    }
+    *_, row = bench("summary").deaths(measured).splitlines()
+    assert row == "| ResNet50 | tfrun, the other one stays | 0.9 | 0 | 5 |"
