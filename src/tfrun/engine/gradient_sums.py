@@ -217,7 +217,8 @@ def _apart(run: replica.ReplicaRun, sums: Sequence) -> Sequence:
     """
     if host_collective.calls_of(run.context.strategy) is None:
         return sums
-    return [tf.raw_ops.DeepCopy(x=total) for total in sums]
+    with tf.device("CPU:0"):  # where they are
+        return [tf.raw_ops.DeepCopy(x=total) for total in sums]
 
 
 def apply_deferred(run: replica.ReplicaRun) -> None:
