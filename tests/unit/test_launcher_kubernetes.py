@@ -276,7 +276,7 @@ def test_what_kubernetes_takes_is_taken(change):
 @pytest.mark.parametrize(
     ("args", "code", "told"),
     [
-        (["--env", "TFRUN_PS=x"], "TFRUN-105", "'--ps': 'x' is not a valid integer"),
+        (["--env", "TFRUN_PS=x"], "TFRUN-105", "'--ps': 'x' is not a valid whole number"),
         (["--env", "TFRUN_HANG_TIMEOUT=nan"], "TFRUN-105", "nan"),
         (["--env", "TFRUN_CHECKPOINT_EVERY=0"], "TFRUN-105", "off"),
         (["--env", "TFRUN_SNAPSHOT_EVERY=often"], "TFRUN-105", "--snapshot-every"),
