@@ -50,7 +50,7 @@ class RemoteDirectory:
     # --- before the training -----------------------------------------------------------------
 
     def check(self, tell: Callable[[str], object]) -> None:
-        """Lists objects, writes one, reads it, finds it in the list and removes it.
+        """Writes an object, reads it, finds it in the list and removes it.
 
         Args:
           tell: tells a person what is waited for, from another thread.
@@ -66,7 +66,6 @@ class RemoteDirectory:
         name, data = f".probe-{os.getpid()}-{uuid.uuid4().hex[:8]}", b"tfrun\n"
         objects = Objects(self.where, patience=CHECK_SECONDS)
         try:
-            objects.list(".probe-")  # which gcsfs, too, gives up in time
             objects.write(name, data)
             if objects.read(name) != data or name not in objects.list(".probe-"):
                 raise objects.refused("what was written is not what is read")
