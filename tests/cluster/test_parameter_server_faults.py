@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from conftest import Jobs
 
@@ -89,4 +90,6 @@ def test_without_restarts_the_first_end_is_the_last(jobs: Jobs) -> None:
     jobs.script(SCRIPT)
     result = jobs.run("-n", 2, "--ps", 2, "--max-restarts", 0, "train.py")
     assert result.returncode == 137, result.stderr
-    assert "worker 0" in result.stderr and "SIGKILL" in result.stderr
+    # The script kills both of them at once: which of both is seen first, nobody promises.
+    assert re.search(r"worker [01] failed first: killed by SIGKILL", result.stderr), result.stderr
+    assert "device_count" not in result.stderr  # what TensorFlow's server says of its options

@@ -71,6 +71,15 @@ def test_what_grpc_adds_is_noise_after_noise_alone() -> None:
     )
 
 
+def test_the_options_of_a_session_are_noise_to_their_end() -> None:
+    first = "I0000 00:00:1795781889.969848   23151 eager_service_impl.cc:355] SessionOptions: x\n"
+    more = 'device_count {\n  key: "CPU"\n  value: 1\n}\nallow_soft_placement: true\n\n'
+    text = f"a\n{first}{more}loss: 1\n}}\n\nb\n"
+    assert through(text) == through(*text) == "a\nloss: 1\n}\n\nb\n"
+    assert through(f"{first}device_count {{\nTraceback:\n  x\n") == "Traceback:\n  x\n"
+    assert through(f"a\n{more}") == f"a\n{more}"
+
+
 PLACES = st.lists(st.integers(0, 10_000), max_size=8)
 LINES = st.lists(st.sampled_from(KEPT) | st.text(max_size=30), max_size=6)
 

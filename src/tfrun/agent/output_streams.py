@@ -35,6 +35,10 @@ _REST = re.compile(
     r"|Additional GRPC error information from remote target /job:.*"
     r"|:[A-Z_]+:Error received from peer .*"
 )
+# What a server says of the options of its session goes on for many lines of a protocol buffer,
+# and ends with an empty one.
+_OPTIONS = " SessionOptions: "
+_FIELD = re.compile(r"\w+ \{|\w+: .+|\s+.*|\}|")
 # What may still become such a line when its rest arrives.
 _MAYBE_NOISE = re.compile(
     r"(?:[IWE](?:\d{0,4}|\d{4} [^\r]*)"
@@ -68,7 +72,7 @@ class NoiseFilter:
 
     def __init__(self) -> None:
         self._held = ""
-        self._within_line = self._after_noise = False
+        self._within_line = self._after_noise = self._after_options = False
 
     def feed(self, text: str) -> str:
         """Returns what may be shown now; holds back a line's start that may become noise."""
@@ -81,7 +85,7 @@ class NoiseFilter:
             if not self._after_noise:
                 shown.append(line + "\n")
             self._within_line = False
-        if not self._within_line and _may_become_noise(last):
+        if not self._within_line and (_may_become_noise(last) or self._may_be_field(last)):
             self._held = last
         elif last:
             shown.append(last)
@@ -93,7 +97,17 @@ class NoiseFilter:
         return "" if self._is_noise(held) else held
 
     def _is_noise(self, line: str) -> bool:
-        return bool(NOISE.match(line) or (self._after_noise and _REST.fullmatch(line)))
+        if NOISE.match(line):
+            self._after_options = _OPTIONS in line
+            return True
+        if self._after_options and _FIELD.fullmatch(line):
+            self._after_options = line != ""
+            return True
+        self._after_options = False
+        return bool(self._after_noise and _REST.fullmatch(line))
+
+    def _may_be_field(self, text: str) -> bool:
+        return self._after_options and "\r" not in text and text != ""
 
 
 def _may_become_noise(text: str) -> bool:
