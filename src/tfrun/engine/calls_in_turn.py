@@ -219,6 +219,10 @@ class CallsInTurn(Calls):
         """What all replicas of all workers have of a variable, added up; between two steps."""
         return self._sum_of([copy.numpy() for copy in self.turns.apart(variable)])
 
+    def sum_of_replicas(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The sum of what all replicas of all workers have; between two calls of a step."""
+        return self._sum_of([value.numpy() for value in values])
+
     def mean_of_replicas(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
         """The mean of what all replicas of all workers have; between two steps."""
         return self._sum_of([value.numpy() for value in values]) / self.turns.total

@@ -143,7 +143,8 @@ class HostExtended(MultiWorkerExtended):
 
     def _reduce_to(self, reduce_op, value, destinations, options):
         own = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
-        if self._num_workers > 1 or not may_stay() or isinstance(value, values.Mirrored):
+        is_one = not may_stay() and getattr(self._host_calls, "turns", None) is None
+        if self._num_workers > 1 or is_one or isinstance(value, values.Mirrored):
             return super()._reduce_to(reduce_op, value, destinations, options)
         if tf.executing_eagerly() or isinstance(own, tf.IndexedSlices):
             return super()._reduce_to(reduce_op, value, destinations, options)

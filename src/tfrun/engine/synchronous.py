@@ -25,6 +25,7 @@ from tfrun.engine import (
     commit,
     gradient_sums,
     keras_state,
+    loop_calls,
     outside_run,
     replica,
     script_calls,
@@ -82,7 +83,12 @@ class SynchronousStrategy:
         if outside_run.is_inside():
             raise outside_run.inside_another()
         turns = replica.turns_of(self)
-        if turns is not None:
+        if turns is not None and not loop_calls.is_tracing():
+            if isinstance(fn, polymorphic_function.Function):
+                once = functools.partial(_run_on, self, fn)
+                found = loop_calls.made(once, args, kwargs or {}, known_as=fn)
+                if found is not None:
+                    return found[0]
             _check_is_keras(turns)
         if isinstance(fn, polymorphic_function.Function):
             # Wrapping it in Python would let the replicas run one after the other, and
@@ -99,6 +105,9 @@ class SynchronousStrategy:
 
     def reduce(self, reduce_op, value, axis):
         with _calling("strategy.reduce"):
+            parts = loop_calls.parts_to_reduce(replica.turns_of(self), value, axis)
+            if parts is not None:
+                return loop_calls.reduced(self.extended._host_calls, reduce_op, parts)
             return super().reduce(reduce_op, value, axis)  # type: ignore[misc]
 
     def gather(self, value, axis):
@@ -173,6 +182,10 @@ def _check_is_keras(turns: Any) -> None:
             expected="one replica on each worker, or Keras's fit",
             fix="Leave out --replicas, or put the step into a train_step and call fit",
         )
+
+
+def _run_on(strategy: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    return strategy.run(function, args, kwargs)
 
 
 def _package(frame: Any) -> str:

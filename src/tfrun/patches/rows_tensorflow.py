@@ -53,6 +53,16 @@ STRATEGIES = (
     ),
     Patch(
         targets={
+            "tensorflow.python.eager.polymorphic_function.polymorphic_function:Function.__call__": (
+                "tf_strategies:once_for_each_replica"
+            )
+        },
+        issue="a loop of the script's own calls its step itself, and a worker may have several "
+        "replicas to call it for",
+        until="never: how many replicas a worker holds is the job's to decide",
+    ),
+    Patch(
+        targets={
             "tensorflow.python.eager.context:Context.ensure_initialized": "tf_strategies:meet_first"
         },
         issue="TensorFlow can join a cluster before its first tensor only, and a script that names "

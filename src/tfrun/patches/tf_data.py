@@ -14,6 +14,7 @@ from tfrun.data.order import repeatable
 from tfrun.data.order.shards import Replicas
 from tfrun.engine import adoption
 from tfrun.job.world import fixed_replicas, world
+from tfrun.train import loop_data
 
 
 def distribute_ours(original):
@@ -21,13 +22,17 @@ def distribute_ours(original):
 
     def experimental_distribute_dataset(self, dataset, options=None):
         if isinstance(dataset, Dataset):
-            return DistributedView(dataset, self)
+            return loop_data.distributed(lambda: DistributedView(dataset, self), self)
         ledger.not_covered(
             "a tf.data pipeline, distributed by a strategy",
             "its samples have no numbers; use tfrun.Dataset",
         )
-        # TensorFlow's default strategy gives back what it gets.
-        return plain_pipelines.for_one(original(self, dataset, options))
+
+        def made():
+            # TensorFlow's default strategy gives back what it gets.
+            return plain_pipelines.for_one(original(self, dataset, options))
+
+        return loop_data.distributed(made, self)
 
     return experimental_distribute_dataset
 

@@ -10,7 +10,14 @@ from tensorflow.python.distribute import collective_all_reduce_strategy as colle
 from tensorflow.python.distribute import parameter_server_strategy_v2 as servers
 from tensorflow.python.eager import context
 
-from tfrun.engine import adopted_script, adoption, multi_worker, outside_run, script_lines
+from tfrun.engine import (
+    adopted_script,
+    adoption,
+    loop_calls,
+    multi_worker,
+    outside_run,
+    script_lines,
+)
 from tfrun.engine.local_mode import in_local_mode
 from tfrun.ps import server_strategy
 
@@ -143,3 +150,13 @@ def refuse_nested_runs(original):
         return original(self, *args, **kwargs)
 
     return run
+
+
+def once_for_each_replica(original):
+    """What a loop of the script's own calls in a step is done for all replicas of this worker."""
+
+    def __call__(self, *args, **kwds):
+        found = loop_calls.made(self, args, kwds) if loop_calls.is_in_step() else None
+        return original(self, *args, **kwds) if found is None else found[0]
+
+    return __call__

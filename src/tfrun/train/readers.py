@@ -1,7 +1,11 @@
-"""Reads the batches of a custom loop, from any place in the data on."""
+"""Reads the batches of a custom loop, from any place in the data on.
+
+Where a worker takes turns for several replicas, a step's batch is a list: the piece of each.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,12 +14,14 @@ import tensorflow as tf
 
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
-from tfrun.data.keras import global_batch
+from tfrun.data.keras import division, global_batch
 from tfrun.data.keras.distributed import DistributedView, Feed
 from tfrun.data.order import repeatable
 from tfrun.data.order.other_batches import Reads, where
 from tfrun.data.order.position import Position
+from tfrun.job import holding
 from tfrun.state.fit_data import tell_doubt
+from tfrun.train import loop_data
 
 
 class ExactReader:
@@ -25,10 +31,19 @@ class ExactReader:
       name: the same one in every run of the script.
       place: the next batch; at the end of an epoch, one past its last step.
       reads: how an epoch is read.
+
+    Args:
+      dataset: the data.
+      strategy: that of the model.
+      epochs: how many of them will be read at most.
+      in_turn: a worker's replicas take turns.
     """
 
-    def __init__(self, dataset: Dataset, strategy: Any, epochs: int) -> None:
+    def __init__(
+        self, dataset: Dataset, strategy: Any, epochs: int, *, in_turn: bool = False
+    ) -> None:
         self.name, self.place = dataset.name, dataset.position
+        self._in_turn = in_turn
         self.reads = global_batch.reads_of(dataset)
         self._dataset, self._strategy, self._epochs = dataset, strategy, epochs
         self._feed: Feed | None = None
@@ -57,20 +72,27 @@ class ExactReader:
         else:
             with self._dataset.coded_errors():
                 for step, _, iterator in feed.executions():
-                    batch = next(iterator)
+                    own = len(holding.own()) if self._in_turn else 0
+                    batch = division.pieces_of(iterator, own) if own else next(iterator)
                     self.place = Position(epoch=self.place.epoch, step=step + 1)
                     yield batch
         self.place = Position(epoch=self.place.epoch + 1)
 
+    @property
+    def spec(self) -> Any:
+        """That of what each replica is given in a step."""
+        return division.spec_of_piece((self._feed or self._begin()).element_spec)
+
     def _begin(self) -> Feed:
-        self._feed = Feed(
-            self._dataset,
-            self._strategy,
-            training=True,
-            epoch_steps=None,
-            per_execution=1,
-            epochs=max(self._epochs - self._nothing_left, 0),
-        )
+        with _among(self._in_turn):
+            self._feed = Feed(
+                self._dataset,
+                self._strategy,
+                training=True,
+                epoch_steps=None,
+                per_execution=1,
+                epochs=max(self._epochs - self._nothing_left, 0),
+            )
         self.place = self._dataset.position
         return self._feed
 
@@ -85,9 +107,12 @@ class PipelineReader:
       name: the same one in every run of the script that makes the same datasets.
       place: the next batch; an epoch is one iteration over the dataset.
       reads: how an epoch is read.
+
+    Args:
+      dataset, strategy, in_turn: as of `ExactReader`.
     """
 
-    def __init__(self, dataset: Any, strategy: Any) -> None:
+    def __init__(self, dataset: Any, strategy: Any, *, in_turn: bool = False) -> None:
         self.name, self.place = _description(dataset), Position()
         size, found = _size(dataset), global_batch.reads_of(dataset)
         self.reads = replace(found, steps=size if size is not None and size >= 0 else None)
@@ -95,8 +120,10 @@ class PipelineReader:
         # read to be passed. A generator is read through.
         self._begins_anew = size is not None and size >= 0
         self._begun, self._given = 0, dataset
-        is_plain = isinstance(dataset, tf.data.Dataset)
-        self._made: Any = strategy.experimental_distribute_dataset(dataset) if is_plain else dataset
+        self._strategy, self._in_turn, self._made = strategy, in_turn, dataset
+        if isinstance(dataset, tf.data.Dataset):
+            with _among(in_turn):
+                self._made = strategy.experimental_distribute_dataset(dataset)
 
     def go_to(self, place: Position, *, goes_on: bool = False) -> None:
         """Has the next epoch begin there; never before where it has been."""
@@ -125,9 +152,18 @@ class PipelineReader:
                 yield batch
         self.place = Position(epoch=self.place.epoch + 1)
 
+    @property
+    def spec(self) -> Any:
+        """That of what each replica is given in a step."""
+        return division.spec_of_piece(self._made.element_spec)
+
     def _iterator(self) -> Iterator[Any]:
         self._begun += 1
-        return iter(self._made)
+        with _among(self._in_turn):
+            made = iter(self._made)
+        return (
+            division.steps_of_replicas(made, self._strategy, self.spec) if self._in_turn else made
+        )
 
 
 Reader = ExactReader | PipelineReader
@@ -191,26 +227,36 @@ def _place_in(
 _pipelines: list[tuple[Any, PipelineReader]] = []
 
 
-def reader_of(dataset: Any, strategy: Any, epochs: int) -> Reader:
+def reader_of(dataset: Any, strategy: Any, epochs: int, *, in_turn: bool = False) -> Reader:
     """Returns the reader of a dataset, which stands where the dataset does.
 
     Args:
       dataset: a `tfrun.Dataset`, a `tf.data.Dataset`, or what a strategy has made of either.
       strategy: that of the model.
       epochs: how many of them will be read at most.
+      in_turn: a worker's replicas take turns.
     """
+    if isinstance(dataset, loop_data.LoopData):
+        dataset = dataset.made
     if isinstance(dataset, DistributedView):
-        return ExactReader(dataset.dataset, dataset.strategy, epochs)
+        return ExactReader(dataset.dataset, dataset.strategy, epochs, in_turn=in_turn)
     if isinstance(dataset, Dataset):
-        return ExactReader(dataset, strategy, epochs)
+        return ExactReader(dataset, strategy, epochs, in_turn=in_turn)
     for known, reader in _pipelines:
         if known is dataset:
             return reader
-    made = PipelineReader(dataset, strategy)
+    if in_turn:
+        division.see_who_divides(strategy, dataset, together=False)
+    made = PipelineReader(dataset, strategy, in_turn=in_turn)
     alike = sum(other.name.partition("#")[2] == made.name for _, other in _pipelines)
     made.name = f"{alike}#{made.name}"
     _pipelines.append((dataset, made))
     return made
+
+
+def _among(in_turn: bool) -> contextlib.AbstractContextManager[None]:
+    """While it lasts, data is distributed among the job's replicas, where they take turns."""
+    return division.among("replicas") if in_turn else contextlib.nullcontext()
 
 
 def _size(dataset: Any) -> int | None:

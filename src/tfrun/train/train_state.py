@@ -9,7 +9,7 @@ from typing import Any
 from tfrun.data import errors
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import commit as commits
-from tfrun.engine import optimizer_shards, scaled_rate, step_clock
+from tfrun.engine import loop_calls, optimizer_shards, scaled_rate, step_clock
 from tfrun.engine.agree import multi_worker_strategy
 from tfrun.job import reports
 from tfrun.job.settings import settings
@@ -63,6 +63,8 @@ class TrainState:
         self._progress, self._after = LoopProgress(), LoopProgress()
         self._kept: dict[str, tuple[int, ...]] = {}  # where to begin in each dataset
         self._in_step = self._is_done = self._is_closed = False
+        strategy = self._strategy or train_state_parts.strategy_of(self._parts.models[0])
+        self._calls = loop_calls.of(strategy)
         self._shown = progress.own()
         self._sync_every = settings().sync_check if self._strategy is not None else 0
         self._meter = StepMeter(step_clock.of(self._strategy), fetches=False)
@@ -131,6 +133,7 @@ class TrainState:
                 self._shown.other()
 
     def _batches(self, reader: readers.Reader, epochs: int) -> Iterator[Any]:
+        spec = None if self._calls is None else reader.spec
         while self.epoch < epochs and not self._is_done:
             for batch in self._meter.fetching(reader.epoch()):
                 before = self._progress
@@ -149,13 +152,15 @@ class TrainState:
                 if self._shown:
                     self._shown.body_begins()
                 self._meter.begins()
-                yield batch
+                yield batch if self._calls is None else self._calls.step_begins(batch, spec)
                 self._meter.returned()
                 self._check_open()
                 self._in_step = False
                 if self._shown:
                     self._shown.body_ended(self._after.step)
                 self._step_ended(self._after)
+            if self._calls is not None:
+                self._calls.step_ended()
             self._meter.rests()
             if not self.step and world().in_job:
                 raise errors.empty("state.steps, dataset", "at least one batch")
@@ -304,6 +309,8 @@ class TrainState:
 
     def _finish_step(self) -> None:
         """A loop that was left by `break` has done its last step."""
+        if self._calls is not None:
+            self._calls.step_ended()
         if not self._in_step:
             return
         self._in_step = False
@@ -315,7 +322,7 @@ class TrainState:
     def _reader(self, dataset: Any, epochs: int) -> readers.Reader:
         """The dataset's reader, which goes on where the earlier run stood; its batch is told."""
         strategy = self._strategy or train_state_parts.strategy_of(self._parts.models[0])
-        reader = readers.reader_of(dataset, strategy, epochs)
+        reader = readers.reader_of(dataset, strategy, epochs, in_turn=self._calls is not None)
         for optimizer in self._parts.optimizers:
             learning_rate.tell_batch(optimizer, reader.reads.batch)
         if self._session is not None and not self._is_done:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Literal
@@ -31,6 +32,10 @@ Whom = Literal["replicas", "workers"]
 _of_call: ContextVar[Whom | None] = ContextVar("among whom a call divides its data", default=None)
 
 
+class InTurn(tf.distribute.DistributedDataset):
+    """Data that a script has distributed for a loop of its own, whose replicas take turns."""
+
+
 @contextlib.contextmanager
 def among(whom: Whom) -> Iterator[None]:
     """While it lasts, data is distributed for a call of Keras's that divides it among these."""
@@ -39,6 +44,11 @@ def among(whom: Whom) -> Iterator[None]:
         yield
     finally:
         _of_call.reset(token)
+
+
+def is_of_call() -> bool:
+    """Whether data is distributed for a call of Keras's, or for steps of a loop."""
+    return _of_call.get() is not None
 
 
 def of_call(strategy: Any, what: str) -> Whom:
@@ -68,7 +78,13 @@ def see_who_divides(strategy: Any, dataset: Any, together: bool) -> None:
       strategy: that of the model.
       dataset: what it is given.
       together: several steps are one call, which reads their batches itself.
+
+    Raises:
+      UsageError: TFRUN-107 where it is for a loop of the script's own, whose replicas take turns.
     """
+    if isinstance(dataset, InTurn):
+        here = world()
+        raise errors.one_replica_each("a distributed dataset", here.replicas, here.size)
     if not may_stay() or not _shares(strategy):
         return
     if together:
@@ -199,6 +215,43 @@ class AllPieces:
                 self.bytes += sum(map(_bytes_of, tf.nest.flatten(pieces)))
             else:
                 self.forget(min(self._next, step))
+
+
+def steps_of_replicas(
+    iterator: Any, strategy: Any, spec: Any, *, anew: bool = False
+) -> Iterator[list[Any]]:
+    """Yields the pieces of each step that are this worker's, of data divided among replicas.
+
+    Args:
+      iterator: of what the strategy has distributed; it stands before the first step.
+      strategy: that of the model.
+      spec: of a piece.
+      anew: as of `mine`.
+    """
+    reads = reads_all(strategy, "replicas") and not anew
+    every = AllPieces(iterator, spec) if reads else None
+    for step in itertools.count():
+        try:
+            if every is not None:
+                yield every.execute(step, step).own()
+            else:
+                yield pieces_of(iterator, len(holding.own()))
+        except StopIteration:
+            return
+
+
+def pieces_of(iterator: Any, count: int) -> list[Any]:
+    """The next pieces that an iterator gives, of this worker's replicas.
+
+    Raises:
+      StopIteration: there are none.
+    """
+    return [tf.nest.map_structure(_here, element(iterator)) for _ in range(count)]
+
+
+def spec_of_piece(spec: Any) -> Any:
+    """What specifies a replica's piece, of a distributed dataset's element."""
+    return tf.nest.map_structure(_spec_here, spec)
 
 
 def _bytes_of(leaf: Any) -> int:
