@@ -8,10 +8,11 @@ one, as everywhere.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,27 @@ from tfrun.engine.turns import Turns
 from tfrun.job.world import one_for_good
 
 Then = Callable[[list[tf.Tensor]], None]
+
+
+class Shared:
+    """What the traces of one function have in common: where replicas hand in, in its order."""
+
+    def __init__(self) -> None:
+        self._made: list[Any] = []
+        self._next: int | None = None  # None: there is one trace
+
+    def begin(self) -> None:
+        """Another trace begins."""
+        self._next = 0
+
+    def get(self, make: Callable[[], Any]) -> Any:
+        """What the other traces have at this place; made where this is the first one."""
+        if self._next is None:
+            return make()
+        if self._next == len(self._made):
+            self._made.append(make())
+        self._next += 1
+        return self._made[self._next - 1]
 
 
 @dataclass
@@ -75,8 +97,24 @@ class CallsInTurn(Calls):
         super().__init__(members, overlaps=overlaps)
         self.turns, self.waited = turns, 0.0
         self._names = itertools.count()
+        self._shared = Shared()
         self._found: list[np.ndarray] = []  # what the other replicas need of the newest
         self._takers = 0  # of these so many have not taken it yet
+
+    @contextlib.contextmanager
+    def tracing(self, shared: Shared) -> Iterator[None]:
+        """While it lasts a function is traced, of which there are several traces.
+
+        Args:
+          shared: of all of them: replicas of one step may take different ones.
+        """
+        before = self._names, self._shared
+        self._names, self._shared = itertools.count(), shared
+        shared.begin()
+        try:
+            yield
+        finally:
+            self._names, self._shared = before
 
     def all_reduce(self, wanted: Sum, before: Callable[[], None] = nothing) -> list[tf.Tensor]:
         if tf.executing_eagerly() or one_for_good():
@@ -105,7 +143,8 @@ class CallsInTurn(Calls):
         if len(packs) > 1:
             return self._update_in_packs(wanted, packs, for_all, then, before)
         before()
-        adder, gradients = Adder(self.turns.total), [None]
+        adder = self._shared.get(lambda: Adder(self.turns.total))
+        gradients = [None]
 
         def add(number: int, arrays: Sequence[np.ndarray], is_first: bool) -> None:
             if is_first:
@@ -142,7 +181,7 @@ class CallsInTurn(Calls):
         order = [i for pack in packs for i in pack]
         places = sorted(range(len(order)), key=order.__getitem__)
         early = [
-            _Early(wanted.part(pack, str(k)), Adder(self.turns.total))
+            _Early(wanted.part(pack, str(k)), self._shared.get(lambda: Adder(self.turns.total)))
             for k, pack in enumerate(packs)
         ]
         begun = [self._hand_in_early(one, k) for k, one in enumerate(early)]
@@ -186,7 +225,7 @@ class CallsInTurn(Calls):
     def all_gather(self, tensors: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
         if tf.executing_eagerly() or one_for_good():
             return super().all_gather(tensors, axes)
-        came: dict[int, list[np.ndarray]] = {}
+        came: dict[int, list[np.ndarray]] = self._shared.get(dict)
 
         def add(number: int, arrays: Sequence[np.ndarray], is_first: bool) -> None:
             if is_first:

@@ -12,22 +12,25 @@ could compute it for the others: a call that is given that is refused.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfrun.engine.calls_in_turn import Shared
 from tfrun.engine.replica import turns_of
 from tfrun.engine.script_lines import script_line
 from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
-from tfrun.job.world import world
+from tfrun.job.world import may_stay, one_for_good, take_one_for_good, world
 
 # The step that each loop is in, by what belongs to the loop alone.
 _open: weakref.WeakKeyDictionary[Any, LoopStep] = weakref.WeakKeyDictionary()
 _is_tracing = False  # one of their calls
 _took_turns = False  # in some step of this process
+_one_each = ""  # why the loop cannot take turns
 
 
 class _Call:
@@ -35,13 +38,13 @@ class _Call:
 
     Args:
       function: the script's.
-      structure: of its arguments, with a specification for each tensor.
-      fixed: its other arguments, by position among all leaves.
-      specs: what it is traced with: of each tensor that it is called with.
+      structure: of its arguments.
+      fixed: its other arguments than tensors, by position among all leaves.
+      host_calls: this worker's `CallsInTurn`.
     """
 
     def __init__(
-        self, function: Any, structure: Any, fixed: dict[int, Any], specs: Sequence[tf.TensorSpec]
+        self, function: Any, structure: Any, fixed: dict[int, Any], host_calls: Any
     ) -> None:
         def once(tensors: list[tf.Tensor]) -> Any:
             given = iter(tensors)
@@ -52,60 +55,73 @@ class _Call:
             args, kwargs = tf.nest.pack_sequence_as(structure, leaves, expand_composites=True)
             return function(*args, **kwargs)
 
-        self._once, self._specs = tf.function(once, autograph=False), list(specs)
-        self._traced: Any = None
+        self._once, self._host_calls = tf.function(once, autograph=False), host_calls
+        self._shared = Shared()
+        self._traced: dict[tuple[tf.TensorSpec, ...], Any] = {}
 
-    def get_concrete_function(self, _: Any) -> Any:
-        """What is run, as of a `tf.function`."""
+    def get_concrete_function(self, tensors: Sequence[tf.Tensor]) -> Any:
+        """What is run with such tensors, as of a `tf.function`: one for each shape that they have.
+
+        So the step of a replica does not depend on what others a worker holds.
+        """
         global _is_tracing
-        if self._traced is None:
+        specs = tuple(map(tf.TensorSpec.from_tensor, tensors))
+        if specs not in self._traced:
             _is_tracing = True
             try:
-                self._traced = self._once.get_concrete_function(self._specs)
+                with self._host_calls.tracing(self._shared):
+                    self._traced[specs] = self._once.get_concrete_function(list(specs))
             finally:
                 _is_tracing = False
-        return self._traced
+        return self._traced[specs]
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A call of a step: `sources` say which tensors it is given, by who has made them."""
+
+    call: _Call
+    sources: Sequence[tuple[int, int] | tf.Tensor]
 
 
 class Calls:
     """The calls of one loop, each of which is traced once.
 
     Args:
+      host_calls: this worker's `CallsInTurn`.
+
+    Attributes:
       turns: the replicas of this worker.
+      again: is given the error of a call that failed; returns the pieces of the step that is made
+        again, or raises.
     """
 
-    def __init__(self, turns: Any) -> None:
-        self.turns = turns
+    def __init__(self, host_calls: Any) -> None:
+        self.turns, self._host_calls = host_calls.turns, host_calls
+        self.again: Callable[[Exception], Any] | None = None
         self._known: dict[Any, _Call] = {}
 
-    def step_begins(self, pieces: Sequence[Any], spec: Any) -> Any:
+    def step_begins(self, pieces: Sequence[Any]) -> Any:
         """Returns what the loop is given: the first replica's piece of a batch.
 
         Args:
           pieces: of each replica here.
-          spec: of a piece.
         """
         global _took_turns
-        _open[self], _took_turns = LoopStep(self, pieces, spec), True
+        _open[self] = LoopStep(self, pieces)
+        _took_turns = _took_turns or not self.turns.one_each
         return pieces[0]
 
     def step_ended(self) -> None:
         """What the loop makes from now on is no part of its newest step."""
         _open.pop(self, None)
 
-    def of(
-        self,
-        function: Any,
-        known_as: Any,
-        structure: Any,
-        fixed: dict[int, Any],
-        specs: Sequence[tf.TensorSpec],
-    ) -> _Call:
+    def of(self, function: Any, known_as: Any, structure: Any, fixed: dict[int, Any]) -> _Call:
         """The call of a function; arguments as of `_Call`, and of `made`."""
         kinds = [(at, type(one), one if _is_plain(one) else id(one)) for at, one in fixed.items()]
-        key = (id(known_as or function), repr(structure), tuple(kinds), tuple(specs))
+        key = id(known_as or function), repr(structure), tuple(kinds)
         if key not in self._known:
-            self._known[key] = _Call(function, structure, fixed, specs)
+            self._known[key] = _Call(function, structure, fixed, self._host_calls)
         return self._known[key]
 
 
@@ -114,90 +130,132 @@ class LoopStep:
 
     Args:
       calls: those of the loop.
-      pieces, spec: see `Calls.step`.
+      pieces: see `Calls.step_begins`.
     """
 
-    def __init__(self, calls: Calls, pieces: Sequence[Any], spec: Any) -> None:
-        self._calls = calls
-        # By the id of the first replica's tensor: what each has in its place, and how it is traced.
-        self._of_each: dict[int, tuple[list[tf.Tensor], tf.TensorSpec]] = {}
-        self._note(pieces, tf.nest.flatten(spec, expand_composites=True))
-        ids = [one._id for each, _ in self._of_each.values() for one in each]
-        self._newest = max(ids, default=0)
+    def __init__(self, calls: Calls, pieces: Sequence[Any]) -> None:
+        self._calls, self._made = calls, list[_Made]()
+        # What was given, and what each call has returned: all tensors of it, for each replica.
+        self._columns: list[list[list[Any]]] = []
+        self._held = list[Any]()  # what the loop holds: who has the same id has to be the same
+        self._source: dict[int, tuple[int, int]] = {}  # where the first one's tensor stands there
+        self._note(pieces)
+        self._newest = max(
+            (one._id for c in self._columns[0] for one in c if _is_tensor(one)), default=0
+        )
 
     def parts(self, value: Any) -> list[tf.Tensor] | None:
         """What each replica here has in place of a tensor; None where nobody knows."""
-        found = self._of_each.get(id(value))
-        return None if found is None else found[0]
+        found = self._source.get(id(value))
+        return None if found is None else self._columns[found[0]][found[1]]
 
     def takes(self, given: Any) -> bool:
         """Whether what a call is given has to do with this step's batch."""
         leaves = tf.nest.flatten(given, expand_composites=True)
-        return any(id(leaf) in self._of_each for leaf in leaves)
+        return any(id(leaf) in self._source for leaf in leaves)
 
-    def make(self, function: Any, args: Any, kwargs: Any, known_as: Any) -> Any:
-        """Makes a call for each replica here; returns what the first one's returns."""
+    def make(self, function: Any, args: Any, kwargs: Any, known_as: Any) -> list[Any] | None:
+        """Makes a call for each replica here, see `made`."""
         leaves = tf.nest.flatten((args, kwargs), expand_composites=True)
         structure = tf.nest.map_structure(_spec_of, (args, kwargs))
         structure = tf.nest.map_structure(_place_of, structure)
-        count = len(self._calls.turns.held)
         fixed: dict[int, Any] = {}
-        each: list[list[tf.Tensor]] = [[] for _ in range(count)]
-        specs: list[tf.TensorSpec] = []
+        sources: list[tuple[int, int] | tf.Tensor] = []
         for place, leaf in enumerate(leaves):
-            found = self._of_each.get(id(leaf))
+            found = self._source.get(id(leaf))
+            if found is None and self._may_be_computed(leaf) and not self._is_one_for_good():
+                raise _computed_outside("a tensor", "a step")
+            if found is None and self._may_be_computed(leaf):
+                return None
             if found is None and not _is_tensor(leaf):
-                self._check_fixed(leaf)
                 fixed[place] = leaf
-                continue
-            if found is None:
-                self._check_older(leaf)
-                found = [leaf] * count, tf.TensorSpec.from_tensor(leaf)
-            parts, spec = found
-            specs.append(spec)
-            for mine, part in zip(each, parts, strict=True):
-                mine.append(part)
-        call = self._calls.of(function, known_as, structure, fixed, specs)
+            else:
+                sources.append(found or leaf)
+        call = self._calls.of(function, known_as, structure, fixed)
+        self._made.append(_Made(call, sources))
+        while True:
+            try:
+                return [self._make(self._made[-1])]
+            except Exception as error:
+                if self._calls.again is None:
+                    raise
+                self._begin_anew(self._calls.again(error))
+
+    def _make(self, one: _Made) -> Any:
         turns = self._calls.turns
-        result = turns.run(call, each)
-        traced = call.get_concrete_function(None).structured_outputs
-        kinds = tf.nest.flatten(traced, expand_composites=True)
-        self._note(turns.returned, [_spec_of_output(kind) for kind in kinds])
+        given = [
+            [s if _is_tensor(s) else self._columns[s[0]][s[1]][place] for s in one.sources]
+            for place in range(len(turns.held))
+        ]
+        result = turns.run(one.call, given)
+        self._note(turns.returned)
         return result
 
-    def _note(self, of_each: Sequence[Any], specs: Sequence[Any]) -> None:
-        columns = zip(
-            *(tf.nest.flatten(one, expand_composites=True) for one in of_each), strict=True
-        )
-        for column, spec in zip(columns, specs, strict=True):
+    def _begin_anew(self, pieces: Sequence[Any]) -> None:
+        """Makes the calls before the newest one again, for the replicas that are here now."""
+        first, self._columns = self._columns, []
+        self._note(pieces)
+        for one in self._made[:-1]:
+            self._make(one)
+        # The loop holds the tensors that it was given at first.
+        for at, columns in enumerate(first):
+            for place, column in enumerate(columns):
+                if _is_tensor(column[0]):
+                    self._source[id(column[0])] = at, place
+                    self._held.append(column[0])
+
+    def _note(self, of_each: Sequence[Any]) -> None:
+        flat = [tf.nest.flatten(one, expand_composites=True) for one in of_each]
+        columns = [list(column) for column in zip(*flat, strict=True)]
+        self._columns.append(columns)
+        for place, column in enumerate(columns):
             if _is_tensor(column[0]):
-                self._of_each[id(column[0])] = list(column), spec
+                self._source[id(column[0])] = len(self._columns) - 1, place
 
-    def _check_older(self, tensor: Any) -> None:
-        """Refuses a tensor that has come up in this step: it may be computed from its piece.
+    def _may_be_computed(self, leaf: Any) -> bool:
+        """Whether a leaf may come from the piece that the loop was given, past any call."""
+        if _is_tensor(leaf):
+            return leaf._id > self._newest
+        return isinstance(leaf, np.ndarray) and leaf.ndim > 0
 
-        Raises:
-          TfrunError: TFRUN-518.
-        """
-        if tensor._id > self._newest:
-            raise _computed_outside("a tensor", "a step")
-
-    def _check_fixed(self, leaf: Any) -> None:
-        if isinstance(leaf, np.ndarray) and leaf.ndim > 0:
-            raise _computed_outside("an array", "a step")
+    def _is_one_for_good(self) -> bool:
+        """Where each worker has one replica, what it computes from its piece is of use to it."""
+        if not self._calls.turns.one_each:
+            return False
+        note_one_each("it computes something from its batch outside of a tf.function")
+        return True
 
 
 def of(strategy: Any | None) -> Calls | None:
-    """The calls of a loop whose workers take turns; None where each computes one replica.
+    """The calls of a loop whose workers take turns, or may come to; None where they never do.
 
     Args:
       strategy: that of the loop.
     """
     here = world()
     turns = None if strategy is None else turns_of(strategy)
-    if turns is None or here.replicas == here.size or settings().rehearses:
+    if strategy is None or turns is None or settings().rehearses:
         return None
-    return Calls(turns)
+    others_come = here.replicas != here.size or may_stay()
+    return Calls(strategy.extended._host_calls) if others_come else None
+
+
+def note_one_each(why: str) -> bool:
+    """Notes that the script's loop needs one replica on each worker; whether that is all right."""
+    global _one_each
+    _one_each = _one_each or why
+    return take_one_for_good(why)
+
+
+def note_distributed() -> None:
+    """Notes that the script has divided some data among the workers itself."""
+    global _one_each
+    _one_each = _one_each or "the script has distributed data itself"
+
+
+def why_one_each() -> str:
+    """Why the script's loop needs one replica on each worker; "" where it does not."""
+    return _one_each
 
 
 def is_in_step() -> bool:
@@ -210,6 +268,7 @@ def is_tracing() -> bool:
     return _is_tracing
 
 
+@tf.autograph.experimental.do_not_convert
 def made(function: Any, args: Any, kwargs: Any, known_as: Any = None) -> list[Any] | None:
     """Makes a call for each replica here, where it is one of a loop that takes turns.
 
@@ -221,14 +280,15 @@ def made(function: Any, args: Any, kwargs: Any, known_as: Any = None) -> list[An
     Returns:
       What the first one's returns, as the only element; None where it is no such call.
     """
-    if not tf.executing_eagerly():
+    if not tf.executing_eagerly() or one_for_good():
         return None
     for step in tuple(_open.values()):
         if step.takes((args, kwargs)):
-            return [step.make(function, args, kwargs, known_as)]
+            return step.make(function, args, kwargs, known_as)
     return None
 
 
+@tf.autograph.experimental.do_not_convert
 def parts_to_reduce(turns: Any, value: Any, axis: Any) -> list[tf.Tensor] | None:
     """What each replica here has of a value that the script reduces, outside of a call.
 
@@ -242,12 +302,16 @@ def parts_to_reduce(turns: Any, value: Any, axis: Any) -> list[tf.Tensor] | None
     Raises:
       TfrunError: TFRUN-518 where the others' are not known.
     """
-    if turns is None or not _took_turns or not tf.executing_eagerly():
+    if turns is None or not (_took_turns or _open) or not tf.executing_eagerly():
         return None
     for step in _open.values():
         if axis is None and (found := step.parts(value)) is not None:
             return found
-    if not turns.one_each and _is_tensor(value):
+    if not _is_tensor(value):
+        return None
+    if turns.one_each:
+        note_one_each("it reduces something that it has computed outside of a tf.function")
+    else:
         raise _computed_outside("a value", "strategy.reduce")
     return None
 
@@ -299,7 +363,3 @@ def _spec_of(leaf: Any) -> Any:
 
 def _place_of(leaf: Any) -> Any:
     return leaf if isinstance(leaf, tf.TypeSpec) else None
-
-
-def _spec_of_output(kind: Any) -> Any:
-    return tf.TensorSpec(kind.shape, kind.dtype) if isinstance(kind, tf.Tensor) else None

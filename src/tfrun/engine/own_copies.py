@@ -45,6 +45,11 @@ class OwnCopies:
         self._apart = False
         self._spread: Any = None
 
+    @property
+    def own(self) -> set[int]:
+        """The ids of the first ones' handles, of all that steps assign besides updates."""
+        return set(self._copies)
+
     def add(self, handles: list[Any]) -> None:
         """What a replica is called with instead of the first one's; the list may change."""
         self._handles[id(handles[0])] = handles

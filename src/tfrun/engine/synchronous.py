@@ -35,7 +35,6 @@ from tfrun.engine import (
 )
 from tfrun.engine.variable_values import GLOBAL_SEED_GENERATOR
 from tfrun.job.errors import TfrunError
-from tfrun.job.world import take_one_for_good
 
 KEYS_PER_STRATEGY = 1000
 _PREDICTS = "keras.src.backend.tensorflow.trainer"  # joins what the workers predict
@@ -102,6 +101,11 @@ class SynchronousStrategy:
             fn = _in_run(fn)
         with _calling("strategy.run"), _shared_seeds(self.seed_generators):
             return super().run(fn, args, kwargs, options)  # type: ignore[misc]
+
+    def distribute_datasets_from_function(self, dataset_fn, options=None):
+        if script_lines.is_script(sys._getframe(1).f_code.co_filename):
+            loop_calls.note_distributed()
+        return super().distribute_datasets_from_function(dataset_fn, options)  # type: ignore
 
     def reduce(self, reduce_op, value, axis):
         with _calling("strategy.reduce"):
@@ -174,7 +178,7 @@ def _check_is_keras(turns: Any) -> None:
         frame = frame.f_back
     if frame is not None and _package(frame) == "keras":
         return
-    if not take_one_for_good("it is in a loop of the script's own") and not turns.one_each:
+    if not loop_calls.note_one_each("it is in a loop of the script's own") and not turns.one_each:
         raise TfrunError(
             "TFRUN-518",
             f"the script calls strategy.run itself, and the job has {turns.total} replicas",

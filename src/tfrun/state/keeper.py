@@ -105,15 +105,16 @@ class Keeper:
         self._put_back(kept)
         self._restore_others(kept, random=random)
 
-    def take_back(self, kept: Snapshot) -> None:
+    def take_back(self, kept: Snapshot, *, random: bool = True) -> None:
         """Undoes what a step has done that was cut off; nobody but the step has seen any of it.
 
         Args:
           kept: what the variables do not hold of the state before it, see `state`.
+          random: the global random generators, too.
         """
         self._look_at_variables()
         _restore_variables(self._variables, kept)
-        self._restore_others(kept, random=True)
+        self._restore_others(kept, random=random)
 
     def _restore_others(self, kept: Snapshot, *, random: bool) -> None:
         if "metrics" in kept.arrays:

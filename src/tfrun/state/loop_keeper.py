@@ -103,6 +103,12 @@ class LoopKeeper(Keeper):
     def release(self) -> None:
         self._held = None
 
+    def handles(self) -> set[int]:
+        """The ids of the handles of all variables of the state, of this worker's first copies."""
+        self._look_at_variables()
+        every = [*self._variables.values(), *self._metric_variables]
+        return {id(variable_values.copies(variable)[0].handle) for variable in every}
+
     # --- what a successor gets -----------------------------------------------------------------
 
     def state(self, *, whole: bool = True) -> Snapshot | None:
@@ -135,6 +141,7 @@ class LoopKeeper(Keeper):
             held=held.tensors,
             random=held.random,
             iterations=progress.step,
+            whole=whole,
         )
 
     @property

@@ -64,6 +64,7 @@ class Stand(NamedTuple):
       waits: how many do.
       all_came: all workers of the round before had come to the call that it is in.
       led: it was the chief of the round before.
+      levels: it can be taken to where another one is that is further.
     """
 
     call: int
@@ -77,6 +78,7 @@ class Stand(NamedTuple):
     waits: int = 0
     all_came: bool = True
     led: bool = False
+    levels: bool = True
 
     @property
     def place(self) -> tuple[int, ...]:
@@ -109,6 +111,8 @@ def source(stands: Sequence[Stand]) -> int | None:
     if any(stand.call != newest.call for stand in stayed) or not (are_level or has_state):
         raise Apart
     if not any(stand.all_came or stand.led for stand in stayed):
+        raise Apart
+    if not are_level and not all(stand.levels for stand in stayed):
         raise Apart
     if len(stayed) < len(stands):
         fit = has_state and all(stand.call == newest.call for stand in stands)

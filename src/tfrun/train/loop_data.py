@@ -43,7 +43,7 @@ class LoopData(division.InTurn):
 
     @property
     def element_spec(self) -> Any:
-        return division.spec_of_piece(self.made.element_spec)
+        return self.made.element_spec
 
 
 class _Steps:
@@ -52,11 +52,11 @@ class _Steps:
     def __init__(self, made: Any, strategy: Any) -> None:
         calls = loop_calls.of(strategy)
         assert calls is not None
-        self._calls, self._spec = calls, division.spec_of_piece(made.element_spec)
+        self._calls = calls
         with division.among("replicas"):
             iterator = iter(made)
         anew = isinstance(made, DistributedView)
-        self._steps = division.steps_of_replicas(iterator, strategy, self._spec, anew=anew)
+        self._steps = division.StepsInTurn(iterator, strategy, made.element_spec, anew=anew)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -68,7 +68,7 @@ class _Steps:
         except StopIteration:
             self._calls.step_ended()
             raise
-        return self._calls.step_begins(pieces, self._spec)
+        return self._calls.step_begins(pieces)
 
 
 def distributed(make: Callable[[], Any], strategy: Any) -> Any:
@@ -78,7 +78,11 @@ def distributed(make: Callable[[], Any], strategy: Any) -> Any:
       make: distributes it.
       strategy: by which.
     """
-    if division.is_of_call() or loop_calls.of(strategy) is None:
+    if division.is_of_call():
+        return make()
+    calls = loop_calls.of(strategy)
+    if calls is None or calls.turns.one_each:
+        loop_calls.note_distributed()
         return make()
     with division.among("replicas"):
         return LoopData(make(), strategy)

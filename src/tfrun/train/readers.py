@@ -19,6 +19,7 @@ from tfrun.data.keras.distributed import DistributedView, Feed
 from tfrun.data.order import repeatable
 from tfrun.data.order.other_batches import Reads, where
 from tfrun.data.order.position import Position
+from tfrun.engine.replica import turns_of
 from tfrun.job import holding
 from tfrun.state.fit_data import tell_doubt
 from tfrun.train import loop_data
@@ -31,6 +32,7 @@ class ExactReader:
       name: the same one in every run of the script.
       place: the next batch; at the end of an epoch, one past its last step.
       reads: how an epoch is read.
+      in_turn: a step's batch is a list of pieces.
 
     Args:
       dataset: the data.
@@ -43,7 +45,7 @@ class ExactReader:
         self, dataset: Dataset, strategy: Any, epochs: int, *, in_turn: bool = False
     ) -> None:
         self.name, self.place = dataset.name, dataset.position
-        self._in_turn = in_turn
+        self.in_turn = in_turn
         self.reads = global_batch.reads_of(dataset)
         self._dataset, self._strategy, self._epochs = dataset, strategy, epochs
         self._feed: Feed | None = None
@@ -72,19 +74,19 @@ class ExactReader:
         else:
             with self._dataset.coded_errors():
                 for step, _, iterator in feed.executions():
-                    own = len(holding.own()) if self._in_turn else 0
+                    own = len(holding.own()) if self.in_turn else 0
                     batch = division.pieces_of(iterator, own) if own else next(iterator)
                     self.place = Position(epoch=self.place.epoch, step=step + 1)
                     yield batch
         self.place = Position(epoch=self.place.epoch + 1)
 
-    @property
-    def spec(self) -> Any:
-        """That of what each replica is given in a step."""
-        return division.spec_of_piece((self._feed or self._begin()).element_spec)
+    def repeat(self) -> list[Any]:
+        """The pieces of the newest step again, of those replicas that this worker has by now."""
+        assert self._feed is not None
+        return division.pieces_of(self._feed.repeat(1), len(holding.own()))
 
     def _begin(self) -> Feed:
-        with _among(self._in_turn):
+        with _among(self.in_turn):
             self._feed = Feed(
                 self._dataset,
                 self._strategy,
@@ -107,6 +109,7 @@ class PipelineReader:
       name: the same one in every run of the script that makes the same datasets.
       place: the next batch; an epoch is one iteration over the dataset.
       reads: how an epoch is read.
+      in_turn: as of `ExactReader`.
 
     Args:
       dataset, strategy, in_turn: as of `ExactReader`.
@@ -120,7 +123,8 @@ class PipelineReader:
         # read to be passed. A generator is read through.
         self._begins_anew = size is not None and size >= 0
         self._begun, self._given = 0, dataset
-        self._strategy, self._in_turn, self._made = strategy, in_turn, dataset
+        self._strategy, self.in_turn, self._made = strategy, in_turn, dataset
+        self._steps: division.StepsInTurn | None = None
         if isinstance(dataset, tf.data.Dataset):
             with _among(in_turn):
                 self._made = strategy.experimental_distribute_dataset(dataset)
@@ -152,18 +156,19 @@ class PipelineReader:
                 yield batch
         self.place = Position(epoch=self.place.epoch + 1)
 
-    @property
-    def spec(self) -> Any:
-        """That of what each replica is given in a step."""
-        return division.spec_of_piece(self._made.element_spec)
-
     def _iterator(self) -> Iterator[Any]:
         self._begun += 1
-        with _among(self._in_turn):
+        with _among(self.in_turn):
             made = iter(self._made)
-        return (
-            division.steps_of_replicas(made, self._strategy, self.spec) if self._in_turn else made
-        )
+        self._steps = None
+        if self.in_turn:
+            made = self._steps = division.StepsInTurn(made, self._strategy, self._made.element_spec)
+        return made
+
+    def repeat(self) -> list[Any]:
+        """As of `ExactReader`."""
+        assert self._steps is not None
+        return self._steps.repeat()
 
 
 Reader = ExactReader | PipelineReader
@@ -236,7 +241,8 @@ def reader_of(dataset: Any, strategy: Any, epochs: int, *, in_turn: bool = False
       epochs: how many of them will be read at most.
       in_turn: a worker's replicas take turns.
     """
-    if isinstance(dataset, loop_data.LoopData):
+    is_divided = isinstance(dataset, loop_data.LoopData)  # among the replicas
+    if is_divided:
         dataset = dataset.made
     if isinstance(dataset, DistributedView):
         return ExactReader(dataset.dataset, dataset.strategy, epochs, in_turn=in_turn)
@@ -247,6 +253,8 @@ def reader_of(dataset: Any, strategy: Any, epochs: int, *, in_turn: bool = False
             return reader
     if in_turn:
         division.see_who_divides(strategy, dataset, together=False)
+        is_given = isinstance(dataset, tf.distribute.DistributedDataset) and not is_divided
+        in_turn = turns_of(strategy) is not None and not is_given
     made = PipelineReader(dataset, strategy, in_turn=in_turn)
     alike = sum(other.name.partition("#")[2] == made.name for _, other in _pipelines)
     made.name = f"{alike}#{made.name}"

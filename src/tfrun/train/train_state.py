@@ -15,11 +15,12 @@ from tfrun.job import reports
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.process import channel, progress
+from tfrun.process.peers_left import PeersLeft
 from tfrun.state import leave_round, numbered_calls, train_state_parts
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.loop_keeper import LoopKeeper, LoopProgress
-from tfrun.state.session import Session
 from tfrun.state.snapshot import Place, Snapshot
+from tfrun.state.staying_loop import StayingLoop
 from tfrun.train import learning_rate, readers, sync_checks, trial
 from tfrun.train.fit_report import tell_training
 from tfrun.train.step_meter import StepMeter
@@ -64,17 +65,19 @@ class TrainState:
         self._kept: dict[str, tuple[int, ...]] = {}  # where to begin in each dataset
         self._in_step = self._is_done = self._is_closed = False
         strategy = self._strategy or train_state_parts.strategy_of(self._parts.models[0])
-        self._calls = loop_calls.of(strategy)
         self._shown = progress.own()
         self._sync_every = settings().sync_check if self._strategy is not None else 0
         self._meter = StepMeter(step_clock.of(self._strategy), fetches=False)
         running = trial.running()
         self._trial = trial.LoopSteps(running, self._parts) if running else None
         folder, is_apart = settings().state_path, self._strategy is None and world().size > 1
-        self._session: Session[LoopKeeper] | None = None
+        self._session: StayingLoop | None = None
         if folder is not None and not is_apart:  # else workers have no state in common
-            self._session = Session(self._strategy, folder, self._meter, self._saved)
+            self._session = StayingLoop(self._strategy, folder, self._meter, self._saved)
             self._open(self._session)
+        self._calls = loop_calls.of(strategy)  # of the place that a successor has been given
+        if self._calls is not None and self._session is not None:
+            self._calls.again = self._again
 
     # --- how far it has come -------------------------------------------------------------------
 
@@ -124,6 +127,8 @@ class TrainState:
         if self._trial is not None:
             dataset, epochs = self._trial.dataset(dataset), self._trial.epochs(epochs)
         reader = self._reader(dataset, epochs - self.epoch)
+        if self._session is not None:
+            self._session.repeat = reader.repeat if reader.in_turn else None
         if world().is_chief and not self._is_done:
             channel.emit(reports.FitBegin(epochs=epochs, steps=reader.reads.steps))
         try:
@@ -133,7 +138,6 @@ class TrainState:
                 self._shown.other()
 
     def _batches(self, reader: readers.Reader, epochs: int) -> Iterator[Any]:
-        spec = None if self._calls is None else reader.spec
         while self.epoch < epochs and not self._is_done:
             for batch in self._meter.fetching(reader.epoch()):
                 before = self._progress
@@ -145,6 +149,7 @@ class TrainState:
                     data={**before.data, reader.name: place},
                 )
                 if self._session is not None:
+                    self._session.joins()
                     self._step_begins(self._session, self._after)
                 self._in_step = True
                 if self._trial is not None:
@@ -152,7 +157,7 @@ class TrainState:
                 if self._shown:
                     self._shown.body_begins()
                 self._meter.begins()
-                yield batch if self._calls is None else self._calls.step_begins(batch, spec)
+                yield batch if self._calls is None else self._calls.step_begins(batch)
                 self._meter.returned()
                 self._check_open()
                 self._in_step = False
@@ -241,7 +246,7 @@ class TrainState:
 
     # -------------------------------------------------------------------------------------------
 
-    def _open(self, session: Session[LoopKeeper]) -> None:
+    def _open(self, session: StayingLoop) -> None:
         mine, commit = self._parts, None
         if self._shown:
             self._shown.begins()
@@ -257,6 +262,8 @@ class TrainState:
             return
         leave_round.opened(session.keep, self.close)
         kept = session.begin()
+        if settings().rehearses:
+            kept = session.waits_for_a_place()
         if kept is not None:
             self._restore(kept)
             session.resumed(kept, self.step)
@@ -274,11 +281,20 @@ class TrainState:
         progress = {"progress": asdict(self._progress)}
         return left and replace(left, values={**left.values, **progress})
 
-    def _awaits_commit(self, session: Session[LoopKeeper]) -> None:
+    def _awaits_commit(self, session: StayingLoop) -> None:
         """The loop may be one of those that say `commit`; if not, `steps` says so itself."""
         self._step_begins(session, replace(self._progress, step=self.step + 1))
 
-    def _step_begins(self, session: Session[LoopKeeper], after: LoopProgress) -> None:
+    def _again(self, error: Exception) -> Any:
+        """What the step that an error has cut off reads in the next round; raises else."""
+        session = self._session
+        if session is None or not self._in_step:
+            raise error
+        pieces = session.again(error, self.step)
+        self._step_begins(session, self._after)
+        return pieces
+
+    def _step_begins(self, session: StayingLoop, after: LoopProgress) -> None:
         session.step_begins()
         with session.changing:
             self._keeper.step_begins(self._progress, after)
@@ -294,10 +310,15 @@ class TrainState:
         with session.changing:
             self._keeper.step_ended(after)
             session.moves()
-        if not session.has_stepped:
+        if session.tells_step:
+            session.tells_step = False
             place = Place(call=session.number, epoch=after.epoch, step=after.step_in_epoch)
             session.first_steps(place, self.step, 1)
-        session.after_steps(epoch=after.epoch, in_epoch=after.step_in_epoch, step=after.step)
+        session.say_whether_it_stays()
+        try:
+            session.after_steps(epoch=after.epoch, in_epoch=after.step_in_epoch, step=after.step)
+        except PeersLeft as error:  # others come, or a machine goes
+            session.between_steps(error, self.step)
 
     def _saved(self) -> Saved:
         mine = self._parts
@@ -323,6 +344,8 @@ class TrainState:
         """The dataset's reader, which goes on where the earlier run stood; its batch is told."""
         strategy = self._strategy or train_state_parts.strategy_of(self._parts.models[0])
         reader = readers.reader_of(dataset, strategy, epochs, in_turn=self._calls is not None)
+        if not reader.in_turn:
+            self._calls = None
         for optimizer in self._parts.optimizers:
             learning_rate.tell_batch(optimizer, reader.reads.batch)
         if self._session is not None and not self._is_done:

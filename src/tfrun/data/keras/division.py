@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Literal
@@ -217,27 +216,34 @@ class AllPieces:
                 self.forget(min(self._next, step))
 
 
-def steps_of_replicas(
-    iterator: Any, strategy: Any, spec: Any, *, anew: bool = False
-) -> Iterator[list[Any]]:
-    """Yields the pieces of each step that are this worker's, of data divided among replicas.
+class StepsInTurn:
+    """The pieces of each step that are this worker's, of data divided among replicas.
 
     Args:
       iterator: of what the strategy has distributed; it stands before the first step.
       strategy: that of the model.
-      spec: of a piece.
+      spec: of an element.
       anew: as of `mine`.
     """
-    reads = reads_all(strategy, "replicas") and not anew
-    every = AllPieces(iterator, spec) if reads else None
-    for step in itertools.count():
-        try:
-            if every is not None:
-                yield every.execute(step, step).own()
-            else:
-                yield pieces_of(iterator, len(holding.own()))
-        except StopIteration:
-            return
+
+    def __init__(self, iterator: Any, strategy: Any, spec: Any, *, anew: bool = False) -> None:
+        reads = reads_all(strategy, "replicas") and not anew
+        self._iterator, self._step = iterator, -1
+        self._every = AllPieces(iterator, spec) if reads else None
+
+    def __iter__(self) -> StepsInTurn:
+        return self
+
+    def __next__(self) -> list[Any]:
+        if self._every is None:
+            return pieces_of(self._iterator, len(holding.own()))
+        self._step += 1
+        return self.repeat()
+
+    def repeat(self) -> list[Any]:
+        """The pieces of the newest step again, of those replicas that this worker has by now."""
+        assert self._every is not None, "only who reads all pieces may come to hold others"
+        return self._every.execute(self._step, self._step).own()
 
 
 def pieces_of(iterator: Any, count: int) -> list[Any]:
@@ -247,11 +253,6 @@ def pieces_of(iterator: Any, count: int) -> list[Any]:
       StopIteration: there are none.
     """
     return [tf.nest.map_structure(_here, element(iterator)) for _ in range(count)]
-
-
-def spec_of_piece(spec: Any) -> Any:
-    """What specifies a replica's piece, of a distributed dataset's element."""
-    return tf.nest.map_structure(_spec_here, spec)
 
 
 def _bytes_of(leaf: Any) -> int:

@@ -1,0 +1,170 @@
+"""Takes one loop of the script's own from round to round in its process.
+
+A step that a peer's end has cut off is made again where it was called, with others: the loop's body
+does not notice. Between two steps a worker is in another round when the body has ended. A successor
+waits where its `TrainState` is made, and does from there what any process does that is given a
+state: it traces its first step while the others wait for it.
+
+Nobody can be taken to where another worker is, in the midst of a body: where workers are not at the
+same step, all begin again as they do elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tfrun.engine import host_collective, loop_calls, script_state
+from tfrun.engine.replica import turns_of
+from tfrun.job import reports
+from tfrun.job.first_failure import is_peer_error
+from tfrun.job.world import may_stay, one_for_good, why_not_stay, world
+from tfrun.process import channel
+from tfrun.process.peers_left import PeersLeft
+from tfrun.state import leave_round, next_round
+from tfrun.state.durable_checkpoints import durable
+from tfrun.state.loop_keeper import LoopKeeper
+from tfrun.state.session import GoesOn, Session
+from tfrun.state.share_snapshot import Apart, Stand
+from tfrun.state.snapshot import Snapshot
+
+
+class StayingLoop(Session[LoopKeeper]):
+    """What recovery has to do with one loop, in a process that lives through several rounds.
+
+    Attributes:
+      repeat: gives what the step that is being made reads, in another round; None where the loop
+        cannot be made again.
+      tells_step: the next step is the first one of this process in its round.
+    """
+
+    repeat: Callable[[], Any] | None = None
+    tells_step = True
+    _said: str | None = None  # why it could not stay
+    _step = 0  # of the training
+
+    def why_not_stay(self) -> str:
+        if why := why_not_stay():
+            return why
+        if self._strategy is None or not may_stay():
+            return "the job does not have its workers stay"
+        if host_collective.current() is None:
+            return "its workers use TensorFlow's collectives"
+        if script_state.calls_python:
+            return "its step calls the script's Python"
+        if self.repeat is None:
+            return "a loop of the script's own without steps"
+        if why := loop_calls.why_one_each():
+            return why
+        return "" if self._knows_all() else "its step assigns what its TrainState was not given"
+
+    def _knows_all(self) -> bool:
+        """Whether all that a step assigns can be taken back."""
+        turns, keeper = turns_of(self._strategy), self.keeper
+        if turns is None or keeper is None:
+            return False
+        return turns.copies.own <= keeper.handles()
+
+    def say_whether_it_stays(self) -> None:
+        """Tells it, where that has changed."""
+        why_not = self.why_not_stay()
+        if self._strategy is not None and (may_stay() or one_for_good()) and why_not != self._said:
+            self._said = why_not
+            leave_round.can_stay(can=not why_not)
+            channel.emit(reports.CanStay(can=not why_not, why=why_not))
+
+    def close(self) -> None:
+        super().close()
+        if self._said is not None:
+            leave_round.can_stay(can=self._strategy is not None and may_stay())
+
+    def waits_for_a_place(self) -> Snapshot | None:
+        """Of a successor: waits until it has one; returns the state that all are in."""
+        assert self.keeper is not None
+        stand = Stand(call=self.number, stayed=False)
+        kept = self._enter(stand, None, 0, leave_round.nothing_to_keep)
+        self._goes_on = GoesOn(number=self.number, state=None, stayed=False)
+        self._calls.stand_apart()
+        return kept
+
+    def joins(self) -> None:
+        """This worker stands where the others stand."""
+        if self._goes_on is not None and not self._goes_on.stayed:
+            self._calls.join()
+
+    def again(self, error: BaseException, step: int) -> Any:
+        """Enters the next round, and takes back what a step has done that is to be made again.
+
+        Args:
+          error: has cut it off.
+          step: steps that are done.
+
+        Returns:
+          What the step reads there.
+
+        Raises:
+          error: it cannot be made again.
+          PeersLeft: nor by all others, and this worker's state is kept.
+        """
+        assert self.keeper is not None and self.repeat is not None
+        mine = self._goes_on_from(error, step)
+        if mine is None:
+            raise error
+        self._enters_with(mine, error, step)
+        with self.changing:
+            # The body has drawn its own numbers by now, and does not draw them again.
+            self.keeper.take_back(mine, random=False)
+        return self.repeat()
+
+    def between_steps(self, error: PeersLeft, step: int) -> None:
+        """Enters the next round where others come, or a machine goes; raises as `again`."""
+        mine = self._goes_on_from(error, step)
+        if mine is None:
+            raise error
+        assert self.keeper is not None
+        self._enters_with(mine, error, step)
+        with self.changing:  # replicas have come to be here, or gone, with what metrics count
+            self.keeper.take_back(mine, random=False)
+
+    @property
+    def _calls(self) -> Any:
+        return host_collective.calls_of(self._strategy)
+
+    def _goes_on_from(self, error: BaseException, step: int) -> Snapshot | None:
+        """The state that this worker has where the training goes on here; None where it cannot."""
+        is_peers = isinstance(error, PeersLeft) or is_peer_error(type(error).__name__, str(error))
+        if not is_peers or not self.has_stepped or self.why_not_stay() or self.keeper is None:
+            return None
+        with self.changing:
+            mine = self.keeper.state(whole=False)
+        # Where its update is made, what is left of the step cannot be made for others.
+        return mine if mine is not None and mine.place.step == step else None
+
+    def _enters_with(self, mine: Snapshot, error: BaseException, step: int) -> None:
+        was_chief = world().is_chief
+        leave_round.keeping()
+        stand = Stand(call=self.number, epoch=0, step=mine.place.step, levels=False, led=was_chief)
+        stand = stand._replace(is_whole=not host_collective.made_alone())
+        try:
+            self._enter(stand, mine, step, self.keep)
+        except Apart as apart:
+            self.keep()
+            raise PeersLeft from (error.__cause__ or error) or apart
+        self._meter.rests()
+        self.tells_step = True
+        if world().is_chief != was_chief and (saving := durable()) is not None:
+            saving.prepare(self._saved())
+            saving.resumes(self.number, step)
+        channel.emit(reports.Resumed(key=list(mine.place), step=step))
+
+    def _enter(
+        self, stand: Stand, mine: Snapshot | None, step: int, keep: Callable[[], None]
+    ) -> Snapshot | None:
+        assert self.keeper is not None
+        return next_round.enter(self._strategy, stand, mine, self._whole_state, step, keep)
+
+    def _whole_state(self) -> Snapshot:
+        assert self.keeper is not None
+        kept = self.keeper.state()
+        assert kept is not None
+        return kept
