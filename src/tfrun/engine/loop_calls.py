@@ -92,13 +92,15 @@ class Calls:
 
     Attributes:
       turns: the replicas of this worker.
+      begin: is called before a step's first call.
       again: is given the error of a call that failed; returns the pieces of the step that is made
-        again, or raises.
+        again, None where it is not.
     """
 
     def __init__(self, host_calls: Any) -> None:
         self.turns, self._host_calls = host_calls.turns, host_calls
-        self.again: Callable[[Exception], Any] | None = None
+        self.begin: Callable[[], None] = lambda: None
+        self.again: Callable[[Exception], Any] = lambda error: None
         self._known: dict[Any, _Call] = {}
 
     def step_begins(self, pieces: Sequence[Any]) -> Any:
@@ -172,14 +174,17 @@ class LoopStep:
             else:
                 sources.append(found or leaf)
         call = self._calls.of(function, known_as, structure, fixed)
+        if not self._made:
+            self._calls.begin()
         self._made.append(_Made(call, sources))
         while True:
             try:
                 return [self._make(self._made[-1])]
             except Exception as error:
-                if self._calls.again is None:
+                pieces = self._calls.again(error)
+                if pieces is None:
                     raise
-                self._begin_anew(self._calls.again(error))
+                self._begin_anew(pieces)
 
     def _make(self, one: _Made) -> Any:
         turns = self._calls.turns

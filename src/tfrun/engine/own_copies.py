@@ -46,9 +46,9 @@ class OwnCopies:
         self._spread: Any = None
 
     @property
-    def own(self) -> set[int]:
+    def own(self) -> tuple[int, ...]:
         """The ids of the first ones' handles, of all that steps assign besides updates."""
-        return set(self._copies)
+        return tuple(self._copies)
 
     def add(self, handles: list[Any]) -> None:
         """What a replica is called with instead of the first one's; the list may change."""

@@ -9,7 +9,7 @@ Otherwise everything is held.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,8 @@ class LoopKeeper(Keeper):
         self._parts, self._call = parts, call
         self._progress = self._after = LoopProgress()
         self._held: _Held | None = None
+        # What variables held when the script's body had come to its first call.
+        self._at_calls: dict[str, tf.Tensor] = {}
         self._counted: set[int] = set()  # updates that a step has had so far
         self._is_settled, self._recovers = False, settings().recovers
 
@@ -87,11 +89,28 @@ class LoopKeeper(Keeper):
         self._held = self._hold(self._ungated if self._is_trusted else self._variables)
         self._step_began = self._count()
 
+    def calls_begin(self) -> None:
+        """The step's body is about to make the first call in which anything may be cut off.
+
+        Who goes on in its process begins there again, and whoever begins anew with the body.
+        """
+        if self._held is None or self._commit is None:
+            return
+        chosen = self._ungated if self._is_trusted else self._variables
+        self._at_calls = dict(zip(chosen, variable_values.hold(list(chosen.values())), strict=True))
+        self._held = replace(self._held, own=variable_values.hold(self._metric_variables))
+
+    def take_back(self, kept: Snapshot, *, random: bool = True) -> None:
+        super().take_back(kept, random=random)
+        for name, value in self._at_calls.items():
+            variable_values.assign(self._variables[name], value.numpy())
+
     def step_ended(self, progress: LoopProgress) -> None:
         """The script has done all of its step."""
         if self._step_began is not None:
             self._counted.add(self._count() - self._step_began)
         self._progress, self._step_began, self._held = progress, None, None
+        self._at_calls = {}
         self._in_step = False
 
     def epoch_ended(self) -> None:
@@ -101,7 +120,7 @@ class LoopKeeper(Keeper):
             self._held = self._hold(self._variables)
 
     def release(self) -> None:
-        self._held = None
+        self._held, self._at_calls = None, {}
 
     def handles(self) -> set[int]:
         """The ids of the handles of all variables of the state, of this worker's first copies."""

@@ -11,7 +11,7 @@ same step, all begin again as they do elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tfrun.engine import host_collective, loop_calls, script_state
@@ -41,7 +41,8 @@ class StayingLoop(Session[LoopKeeper]):
     repeat: Callable[[], Any] | None = None
     tells_step = True
     _said: str | None = None  # why it could not stay
-    _step = 0  # of the training
+    _own: Collection[int] = ()  # all that steps assign, and whether the state has it
+    _all_known = False
 
     def why_not_stay(self) -> str:
         if why := why_not_stay():
@@ -63,11 +64,16 @@ class StayingLoop(Session[LoopKeeper]):
         turns, keeper = turns_of(self._strategy), self.keeper
         if turns is None or keeper is None:
             return False
-        return turns.copies.own <= keeper.handles()
+        if turns.copies.own != self._own:  # asked at each step
+            self._own = turns.copies.own
+            self._all_known = set(self._own) <= keeper.handles()
+        return self._all_known
 
     def say_whether_it_stays(self) -> None:
         """Tells it, where that has changed."""
-        why_not = self.why_not_stay()
+        self._say(self.why_not_stay())
+
+    def _say(self, why_not: str) -> None:
         if self._strategy is not None and (may_stay() or one_for_good()) and why_not != self._said:
             self._said = why_not
             leave_round.can_stay(can=not why_not)
@@ -76,6 +82,7 @@ class StayingLoop(Session[LoopKeeper]):
     def close(self) -> None:
         super().close()
         if self._said is not None:
+            self._say("it is in no training")
             leave_round.can_stay(can=self._strategy is not None and may_stay())
 
     def waits_for_a_place(self) -> Snapshot | None:
@@ -99,9 +106,7 @@ class StayingLoop(Session[LoopKeeper]):
           error: has cut it off.
           step: steps that are done.
 
-        Returns:
-          What the step reads there.
-
+  
         Raises:
           error: it cannot be made again.
           PeersLeft: nor by all others, and this worker's state is kept.
@@ -117,7 +122,15 @@ class StayingLoop(Session[LoopKeeper]):
         return self.repeat()
 
     def between_steps(self, error: PeersLeft, step: int) -> None:
-        """Enters the next round where others come, or a machine goes; raises as `again`."""
+        """Enters the next round where others come, or a machine goes.
+
+        Args:
+          error: says so.
+          step: steps that are done.
+
+        Raises:
+          PeersLeft: this worker cannot, or not with all others; its state is kept.
+        """
         mine = self._goes_on_from(error, step)
         if mine is None:
             raise error

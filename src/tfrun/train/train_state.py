@@ -77,7 +77,7 @@ class TrainState:
             self._open(self._session)
         self._calls = loop_calls.of(strategy)  # of the place that a successor has been given
         if self._calls is not None and self._session is not None:
-            self._calls.again = self._again
+            self._calls.begin, self._calls.again = self._calls_begin, self._again
 
     # --- how far it has come -------------------------------------------------------------------
 
@@ -285,14 +285,17 @@ class TrainState:
         """The loop may be one of those that say `commit`; if not, `steps` says so itself."""
         self._step_begins(session, replace(self._progress, step=self.step + 1))
 
+    def _calls_begin(self) -> None:
+        if self._session is not None and self._in_step:
+            with self._session.changing:
+                self._keeper.calls_begin()
+
     def _again(self, error: Exception) -> Any:
-        """What the step that an error has cut off reads in the next round; raises else."""
+        """What the step that an error has cut off reads in the next round; None for no such."""
         session = self._session
         if session is None or not self._in_step:
-            raise error
-        pieces = session.again(error, self.step)
-        self._step_begins(session, self._after)
-        return pieces
+            return None
+        return session.again(error, self.step)
 
     def _step_begins(self, session: StayingLoop, after: LoopProgress) -> None:
         session.step_begins()
