@@ -11,21 +11,26 @@ could compute it for the others: a call that is given that is refused.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import ops
 
 from tfrun.engine.replica import turns_of
 from tfrun.engine.script_lines import script_line
+from tfrun.job import holding
 from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 
 # The step that each loop is in, by what belongs to the loop alone.
 _open: weakref.WeakKeyDictionary[Any, LoopStep] = weakref.WeakKeyDictionary()
+# From where to where some loop was in steps, in TensorFlow's count of all tensors; None: it is.
+_spans: list[list[int | None]] = []
 _is_tracing = False  # one of their calls
 _took_turns = False  # in some step of this process
 
@@ -86,12 +91,28 @@ class Calls:
           spec: of a piece.
         """
         global _took_turns
+        if not _open:
+            _close_span()  # of a loop that has gone without a word
+            _spans.append([ops.uid(), None])
         _open[self], _took_turns = LoopStep(self, pieces, spec), True
         return pieces[0]
 
+    def step_done(self) -> None:
+        """A training step is over, and replicas may move before the next one."""
+        step, balance = _open.get(self), self.turns.balance
+        if balance is not None:
+            self.turns.seconds = step.seconds if step else None
+            balance.step_done()
+        moves = holding.moves
+        holding.between_steps()
+        if moves != holding.moves:
+            _open.clear()  # they know what other replicas had
+            _close_span()
+
     def step_ended(self) -> None:
         """What the loop makes from now on is no part of its newest step."""
-        _open.pop(self, None)
+        if _open.pop(self, None) and not _open:
+            _close_span()
 
     def of(
         self,
@@ -112,9 +133,12 @@ class Calls:
 class LoopStep:
     """A step of the loop, from the moment in which it is given its piece.
 
+    Attributes:
+      seconds: that its calls took, as `Turns.seconds`; None where one was traced, or there is none.
+
     Args:
       calls: those of the loop.
-      pieces, spec: see `Calls.step`.
+      pieces, spec: see `Calls.step_begins`.
     """
 
     def __init__(self, calls: Calls, pieces: Sequence[Any], spec: Any) -> None:
@@ -122,13 +146,31 @@ class LoopStep:
         # By the id of the first replica's tensor: what each has in its place, and how it is traced.
         self._of_each: dict[int, tuple[list[tf.Tensor], tf.TensorSpec]] = {}
         self._note(pieces, tf.nest.flatten(spec, expand_composites=True))
-        ids = [one._id for each, _ in self._of_each.values() for one in each]
-        self._newest = max(ids, default=0)
+        self._took: list[float | None] = []
+
+    @property
+    def seconds(self) -> float | None:
+        took = [one for one in self._took if one is not None]
+        return sum(took) if took and len(took) == len(self._took) else None
 
     def parts(self, value: Any) -> list[tf.Tensor] | None:
         """What each replica here has in place of a tensor; None where nobody knows."""
         found = self._of_each.get(id(value))
         return None if found is None else found[0]
+
+    def note_alike(self, value: tf.Tensor) -> None:
+        """Remembers what is the same for all replicas."""
+        count = len(self._calls.turns.held)
+        self._of_each[id(value)] = [value] * count, tf.TensorSpec.from_tensor(value)
+
+    def differs(self, number: Any) -> bool:
+        """Whether a number is what the first replica has, and another one has something else."""
+        for parts, _ in self._of_each.values():
+            if parts[0].shape.rank == 0 and parts[0].dtype.is_floating and _is_number(number):
+                first, *others = (float(part) for part in parts)
+                if float(number) == first and any(other != first for other in others):
+                    return True
+        return False
 
     def takes(self, given: Any) -> bool:
         """Whether what a call is given has to do with this step's batch."""
@@ -160,6 +202,7 @@ class LoopStep:
         call = self._calls.of(function, known_as, structure, fixed, specs)
         turns = self._calls.turns
         result = turns.run(call, each)
+        self._took.append(turns.seconds)
         traced = call.get_concrete_function(None).structured_outputs
         kinds = tf.nest.flatten(traced, expand_composites=True)
         self._note(turns.returned, [_spec_of_output(kind) for kind in kinds])
@@ -174,12 +217,12 @@ class LoopStep:
                 self._of_each[id(column[0])] = list(column), spec
 
     def _check_older(self, tensor: Any) -> None:
-        """Refuses a tensor that has come up in this step: it may be computed from its piece.
+        """Refuses a tensor that has come up in a step: it may be computed from its piece.
 
         Raises:
           TfrunError: TFRUN-518.
         """
-        if tensor._id > self._newest:
+        if _came_up_in_steps(tensor):
             raise _computed_outside("a tensor", "a step")
 
     def _check_fixed(self, leaf: Any) -> None:
@@ -229,6 +272,37 @@ def made(function: Any, args: Any, kwargs: Any, known_as: Any = None) -> list[An
     return None
 
 
+def updated(metric: Any, update: Any, args: Any, kwargs: Any) -> bool:
+    """Has a metric that the loop's body updates count what each replica here has.
+
+    Args:
+      metric: Keras's, or the script's.
+      update: its `update_state`, of the metric as well.
+      args, kwargs: with which that is called.
+
+    Returns:
+      False where nothing is counted: it is no such call, or the same for all replicas.
+
+    Raises:
+      TfrunError: TFRUN-518 where nobody knows what the other replicas have.
+    """
+    if not tf.executing_eagerly():
+        return False
+    given = tf.nest.flatten((args, kwargs), expand_composites=True)
+    for step in tuple(_open.values()):
+        if step.takes(given):
+            strategy = metric.variables[0]._value.distribute_strategy
+            once = functools.partial(_update_on, strategy, update, metric)
+            step.make(once, args, kwargs, metric)
+            return True
+    for leaf in given:
+        is_unknown = _is_tensor(leaf) and _came_up_in_steps(leaf)
+        if is_unknown or any(step.differs(leaf) for step in _open.values()):
+            raise _computed_outside("what", "a metric")
+    return False
+
+
+@tf.autograph.experimental.do_not_convert
 def parts_to_reduce(turns: Any, value: Any, axis: Any) -> list[tf.Tensor] | None:
     """What each replica here has of a value that the script reduces, outside of a call.
 
@@ -245,7 +319,8 @@ def parts_to_reduce(turns: Any, value: Any, axis: Any) -> list[tf.Tensor] | None
     if turns is None or not _took_turns or not tf.executing_eagerly():
         return None
     for step in _open.values():
-        if axis is None and (found := step.parts(value)) is not None:
+        found = step.parts(value) if axis is None else None
+        if found is not None:
             return found
     if not turns.one_each and _is_tensor(value):
         raise _computed_outside("a value", "strategy.reduce")
@@ -262,7 +337,30 @@ def reduced(calls: Any, reduce_op: Any, parts: Sequence[tf.Tensor]) -> tf.Tensor
     """
     is_mean = "MEAN" in str(reduce_op).upper()
     found = calls.mean_of_replicas(parts) if is_mean else calls.sum_of_replicas(parts)
-    return tf.cast(found, parts[0].dtype)
+    found = tf.cast(found, parts[0].dtype)
+    for step in _open.values():
+        step.note_alike(found)
+    return found
+
+
+def _update_on(strategy: Any, update: Any, metric: Any, *args: Any, **kwargs: Any) -> None:
+    def on_replica(*args: Any, **kwargs: Any) -> None:
+        update(metric, *args, **kwargs)
+
+    strategy.run(on_replica, args, kwargs)
+
+
+def _close_span() -> None:
+    if _spans and _spans[-1][1] is None:
+        _spans[-1][1] = ops.uid()
+
+
+def _came_up_in_steps(tensor: Any) -> bool:
+    """Whether a tensor was made while some loop was in a step: its pieces may be in it."""
+    return any(
+        begin < tensor._id and (end is None or tensor._id < end)  # type: ignore[operator]
+        for begin, end in _spans
+    )
 
 
 def _computed_outside(what: str, whom: str) -> TfrunError:
@@ -279,6 +377,12 @@ def _computed_outside(what: str, whom: str) -> TfrunError:
 
 def _is_tensor(leaf: Any) -> bool:
     return isinstance(leaf, tf.Tensor) and not isinstance(leaf, tf.Variable)
+
+
+def _is_number(leaf: Any) -> bool:
+    return isinstance(leaf, float | np.floating) or (
+        isinstance(leaf, np.ndarray) and leaf.ndim == 0 and leaf.dtype.kind == "f"
+    )
 
 
 def _is_plain(leaf: Any) -> bool:

@@ -214,6 +214,7 @@ def _in_run(fn):
             step_clock.around_step(run, (args, kwargs)) as (given, results),
         ):
             args, kwargs = given
+            run.batch = _without_size(given)
             with _behind(args), step_losses.of_step(run, function, args):
                 result = convert(function, context, convert_by_default=False)(*args, **kwargs)
                 across_samples.see(run, (args, kwargs))
@@ -253,6 +254,14 @@ def _behind(nest: Any) -> contextlib.AbstractContextManager:
     tensors = [leaf for leaf in leaves if isinstance(leaf, tf.Tensor)]
     is_traced = tensors and not tf.executing_eagerly()
     return tf.control_dependencies(tensors) if is_traced else contextlib.nullcontext()
+
+
+def _without_size(nest: Any) -> Any | None:
+    """The first of the leaves that may be without a row."""
+    for leaf in tf.nest.flatten(nest):
+        if isinstance(leaf, tf.Tensor) and leaf.shape.rank and not leaf.shape[0]:
+            return leaf
+    return None
 
 
 def _of_any_size(nest: Any) -> Any:

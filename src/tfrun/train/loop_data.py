@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tfrun.data import errors
 from tfrun.data.keras import division
-from tfrun.data.keras.distributed import DistributedView
 from tfrun.engine import loop_calls
 from tfrun.job.world import world
 
@@ -55,8 +54,7 @@ class _Steps:
         self._calls, self._spec = calls, division.spec_of_piece(made.element_spec)
         with division.among("replicas"):
             iterator = iter(made)
-        anew = isinstance(made, DistributedView)
-        self._steps = division.steps_of_replicas(iterator, strategy, self._spec, anew=anew)
+        self._steps = division.steps_of_replicas(iterator, strategy, self._spec)
 
     def __iter__(self) -> Iterator[Any]:
         return self

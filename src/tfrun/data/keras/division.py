@@ -217,19 +217,15 @@ class AllPieces:
                 self.forget(min(self._next, step))
 
 
-def steps_of_replicas(
-    iterator: Any, strategy: Any, spec: Any, *, anew: bool = False
-) -> Iterator[list[Any]]:
+def steps_of_replicas(iterator: Any, strategy: Any, spec: Any) -> Iterator[list[Any]]:
     """Yields the pieces of each step that are this worker's, of data divided among replicas.
 
     Args:
       iterator: of what the strategy has distributed; it stands before the first step.
       strategy: that of the model.
       spec: of a piece.
-      anew: as of `mine`.
     """
-    reads = reads_all(strategy, "replicas") and not anew
-    every = AllPieces(iterator, spec) if reads else None
+    every = AllPieces(iterator, spec) if reads_all(strategy, "replicas") else None
     for step in itertools.count():
         try:
             if every is not None:
