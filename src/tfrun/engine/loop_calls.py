@@ -18,19 +18,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import ops
 
+from tfrun.engine import loop_refusals
 from tfrun.engine.replica import turns_of
-from tfrun.engine.script_lines import script_line
 from tfrun.job import holding
-from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 
 # The step that each loop is in, by what belongs to the loop alone.
 _open: weakref.WeakKeyDictionary[Any, LoopStep] = weakref.WeakKeyDictionary()
-# From where to where some loop was in steps, in TensorFlow's count of all tensors; None: it is.
-_spans: list[list[int | None]] = []
 _is_tracing = False  # one of their calls
 _took_turns = False  # in some step of this process
 
@@ -92,8 +88,7 @@ class Calls:
         """
         global _took_turns
         if not _open:
-            _close_span()  # of a loop that has gone without a word
-            _spans.append([ops.uid(), None])
+            loop_refusals.steps_begin()
         _open[self], _took_turns = LoopStep(self, pieces, spec), True
         return pieces[0]
 
@@ -107,12 +102,12 @@ class Calls:
         holding.between_steps()
         if moves != holding.moves:
             _open.clear()  # they know what other replicas had
-            _close_span()
+            loop_refusals.steps_end()
 
     def step_ended(self) -> None:
         """What the loop makes from now on is no part of its newest step."""
         if _open.pop(self, None) and not _open:
-            _close_span()
+            loop_refusals.steps_end()
 
     def of(
         self,
@@ -142,7 +137,7 @@ class LoopStep:
     """
 
     def __init__(self, calls: Calls, pieces: Sequence[Any], spec: Any) -> None:
-        self._calls = calls
+        self._calls = weakref.proxy(calls)  # else none of them would ever go
         # By the id of the first replica's tensor: what each has in its place, and how it is traced.
         self._of_each: dict[int, tuple[list[tf.Tensor], tf.TensorSpec]] = {}
         self._note(pieces, tf.nest.flatten(spec, expand_composites=True))
@@ -163,12 +158,26 @@ class LoopStep:
         count = len(self._calls.turns.held)
         self._of_each[id(value)] = [value] * count, tf.TensorSpec.from_tensor(value)
 
-    def differs(self, number: Any) -> bool:
-        """Whether a number is what the first replica has, and another one has something else."""
+    def check_alike(self, leaf: Any) -> None:
+        """Refuses what a metric is given that other replicas may have something else for.
+
+        Raises:
+          TfrunError: TFRUN-518.
+        """
+        several = not self._calls.turns.one_each
+        if several and loop_refusals.is_tensor(leaf) and loop_refusals.came_up_in_steps(leaf):
+            raise loop_refusals.given_to_metric("a tensor")
+        if several and isinstance(leaf, np.ndarray) and leaf.ndim > 0:
+            raise loop_refusals.given_to_metric("an array")
+        if several and loop_refusals.is_number(leaf) and self._differs(float(leaf)):
+            raise loop_refusals.given_to_metric("a number")
+
+    def _differs(self, number: float) -> bool:
+        """Whether it is what the first replica has, and another one has something else."""
         for parts, _ in self._of_each.values():
-            if parts[0].shape.rank == 0 and parts[0].dtype.is_floating and _is_number(number):
+            if parts[0].shape.rank == 0 and parts[0].dtype.is_floating:
                 first, *others = (float(part) for part in parts)
-                if float(number) == first and any(other != first for other in others):
+                if number == first and any(other != first for other in others):
                     return True
         return False
 
@@ -188,7 +197,7 @@ class LoopStep:
         specs: list[tf.TensorSpec] = []
         for place, leaf in enumerate(leaves):
             found = self._of_each.get(id(leaf))
-            if found is None and not _is_tensor(leaf):
+            if found is None and not loop_refusals.is_tensor(leaf):
                 self._check_fixed(leaf)
                 fixed[place] = leaf
                 continue
@@ -213,7 +222,7 @@ class LoopStep:
             *(tf.nest.flatten(one, expand_composites=True) for one in of_each), strict=True
         )
         for column, spec in zip(columns, specs, strict=True):
-            if _is_tensor(column[0]):
+            if loop_refusals.is_tensor(column[0]):
                 self._of_each[id(column[0])] = list(column), spec
 
     def _check_older(self, tensor: Any) -> None:
@@ -222,25 +231,32 @@ class LoopStep:
         Raises:
           TfrunError: TFRUN-518.
         """
-        if _came_up_in_steps(tensor):
-            raise _computed_outside("a tensor", "a step")
+        if not self._calls.turns.one_each and loop_refusals.came_up_in_steps(tensor):
+            raise loop_refusals.computed_outside("a tensor", "a step")
 
     def _check_fixed(self, leaf: Any) -> None:
-        if isinstance(leaf, np.ndarray) and leaf.ndim > 0:
-            raise _computed_outside("an array", "a step")
+        several = not self._calls.turns.one_each
+        if several and isinstance(leaf, np.ndarray) and leaf.ndim > 0:
+            raise loop_refusals.computed_outside("an array", "a step")
 
 
 def of(strategy: Any | None) -> Calls | None:
     """The calls of a loop whose workers take turns; None where each computes one replica.
 
+    Where as many workers as replicas are asked for they are called likewise: TensorFlow traces a
+    step for each size of a piece otherwise, and rounds differently in some.
+
     Args:
       strategy: that of the loop.
     """
-    here = world()
     turns = None if strategy is None else turns_of(strategy)
-    if turns is None or here.replicas == here.size or settings().rehearses:
-        return None
-    return Calls(turns)
+    return Calls(turns) if turns and take_turns() and not settings().rehearses else None
+
+
+def take_turns() -> bool:
+    """Whether loops of this job are made for each replica of a worker, as far as it is its own."""
+    here = world()
+    return here.replicas != here.size or settings().replicas > 1
 
 
 def is_in_step() -> bool:
@@ -258,7 +274,8 @@ def made(function: Any, args: Any, kwargs: Any, known_as: Any = None) -> list[An
 
     Args:
       function: what is called.
-      args, kwargs: with these.
+      args: with these.
+      kwargs: and these.
       known_as: what tells it from others; None for itself.
 
     Returns:
@@ -278,7 +295,8 @@ def updated(metric: Any, update: Any, args: Any, kwargs: Any) -> bool:
     Args:
       metric: Keras's, or the script's.
       update: its `update_state`, of the metric as well.
-      args, kwargs: with which that is called.
+      args: with which that is called.
+      kwargs: likewise.
 
     Returns:
       False where nothing is counted: it is no such call, or the same for all replicas.
@@ -296,9 +314,8 @@ def updated(metric: Any, update: Any, args: Any, kwargs: Any) -> bool:
             step.make(once, args, kwargs, metric)
             return True
     for leaf in given:
-        is_unknown = _is_tensor(leaf) and _came_up_in_steps(leaf)
-        if is_unknown or any(step.differs(leaf) for step in _open.values()):
-            raise _computed_outside("what", "a metric")
+        for step in _open.values():
+            step.check_alike(leaf)
     return False
 
 
@@ -308,7 +325,8 @@ def parts_to_reduce(turns: Any, value: Any, axis: Any) -> list[tf.Tensor] | None
 
     Args:
       turns: the replicas of this worker; None where each is one for good.
-      value, axis: as of `strategy.reduce`.
+      value: what is reduced.
+      axis: as of `strategy.reduce`.
 
     Returns:
       None where the script does so in no loop that takes turns.
@@ -322,8 +340,8 @@ def parts_to_reduce(turns: Any, value: Any, axis: Any) -> list[tf.Tensor] | None
         found = step.parts(value) if axis is None else None
         if found is not None:
             return found
-    if not turns.one_each and _is_tensor(value):
-        raise _computed_outside("a value", "strategy.reduce")
+    if not turns.one_each and loop_refusals.is_tensor(value):
+        raise loop_refusals.computed_outside("a value", "strategy.reduce")
     return None
 
 
@@ -348,41 +366,6 @@ def _update_on(strategy: Any, update: Any, metric: Any, *args: Any, **kwargs: An
         update(metric, *args, **kwargs)
 
     strategy.run(on_replica, args, kwargs)
-
-
-def _close_span() -> None:
-    if _spans and _spans[-1][1] is None:
-        _spans[-1][1] = ops.uid()
-
-
-def _came_up_in_steps(tensor: Any) -> bool:
-    """Whether a tensor was made while some loop was in a step: its pieces may be in it."""
-    return any(
-        begin < tensor._id and (end is None or tensor._id < end)  # type: ignore[operator]
-        for begin, end in _spans
-    )
-
-
-def _computed_outside(what: str, whom: str) -> TfrunError:
-    return TfrunError(
-        "TFRUN-518",
-        f"{whom} is given {what} that the loop has made of one replica's part of the batch, or may "
-        "have",
-        where=script_line(),
-        expected="what a step computes from its batch in one tf.function",
-        fix="Compute it in the tf.function that calls strategy.run; pass what does not depend on "
-        "the batch as a Python number, or make it before the loop; or leave out --replicas",
-    )
-
-
-def _is_tensor(leaf: Any) -> bool:
-    return isinstance(leaf, tf.Tensor) and not isinstance(leaf, tf.Variable)
-
-
-def _is_number(leaf: Any) -> bool:
-    return isinstance(leaf, float | np.floating) or (
-        isinstance(leaf, np.ndarray) and leaf.ndim == 0 and leaf.dtype.kind == "f"
-    )
 
 
 def _is_plain(leaf: Any) -> bool:

@@ -107,7 +107,8 @@ class SynchronousStrategy:
         with _calling("strategy.reduce"):
             parts = loop_calls.parts_to_reduce(replica.turns_of(self), value, axis)
             if parts is not None:
-                return loop_calls.reduced(self.extended._host_calls, reduce_op, parts)
+                calls = self.extended._host_calls  # type: ignore[attr-defined]
+                return loop_calls.reduced(calls, reduce_op, parts)
             return super().reduce(reduce_op, value, axis)  # type: ignore[misc]
 
     def gather(self, value, axis):

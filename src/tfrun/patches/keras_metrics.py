@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 from tfrun.engine import loop_calls
-from tfrun.job.world import world
 
 _wrapped: set[Any] = set()
 _updating: list[Any] = []  # metrics of which one method calls that of the class it is derived from
@@ -21,7 +20,7 @@ def count_for_each_replica(original):
 
     def __init__(self, *args, **kwargs):
         original(self, *args, **kwargs)
-        if world().replicas != world().size:
+        if loop_calls.take_turns():
             for owner in type(self).__mro__:
                 update = vars(owner).get("update_state")
                 if callable(update) and update not in _wrapped:

@@ -9,11 +9,12 @@ import tensorflow as tf
 
 from tfrun.data import errors
 from tfrun.data.keras import division
+from tfrun.data.keras.in_turn import InTurn
 from tfrun.engine import loop_calls
 from tfrun.job.world import world
 
 
-class LoopData(division.InTurn):
+class LoopData(InTurn):
     """Data that is divided among the replicas of the job: a loop is given the first one's piece.
 
     What it does with that in a `tf.function` is done for the others' as well, see loop_calls.py.
@@ -30,6 +31,8 @@ class LoopData(division.InTurn):
         self.made, self._strategy = made, strategy
 
     def __iter__(self) -> Iterator[Any]:
+        if not tf.executing_eagerly() and world().replicas == world().size:
+            return iter(self.made)
         _check_eager()
         return _Steps(self.made, self._strategy)
 

@@ -197,7 +197,7 @@ def gan():
         judged, made = gan.judges(real, rate=0.5)
         loss = gan.makes(real, made=made, judged=judged)
         out += [stands(strategy.reduce("SUM", value, axis=None)) for value in (judged, loss)]
-        assert made.shape[0] == real.shape[0], "the first replica's"
+        assert made.shape == real.shape, "the first replica's"
     state.close()
     told("gan", [gan.maker, gan.judge], out[-6:])
 

@@ -32,10 +32,6 @@ Whom = Literal["replicas", "workers"]
 _of_call: ContextVar[Whom | None] = ContextVar("among whom a call divides its data", default=None)
 
 
-class InTurn(tf.distribute.DistributedDataset):
-    """Data that a script has distributed for a loop of its own, whose replicas take turns."""
-
-
 @contextlib.contextmanager
 def among(whom: Whom) -> Iterator[None]:
     """While it lasts, data is distributed for a call of Keras's that divides it among these."""
@@ -78,13 +74,7 @@ def see_who_divides(strategy: Any, dataset: Any, together: bool) -> None:
       strategy: that of the model.
       dataset: what it is given.
       together: several steps are one call, which reads their batches itself.
-
-    Raises:
-      UsageError: TFRUN-107 where it is for a loop of the script's own, whose replicas take turns.
     """
-    if isinstance(dataset, InTurn):
-        here = world()
-        raise errors.one_replica_each("a distributed dataset", here.replicas, here.size)
     if not may_stay() or not _shares(strategy):
         return
     if together:

@@ -1,0 +1,73 @@
+"""Tells what a loop of the script's own may have computed from one replica's piece, and refuses it.
+
+Nobody could compute that for the other replicas of a worker. It has no mark but its age: what has
+come up while the loop was in a step may be made of the step's piece, and what is older is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+from tfrun.engine.script_lines import script_line
+from tfrun.job.errors import TfrunError
+
+# From where to where some loop was in steps, in TensorFlow's count of all tensors; None: it is.
+_spans: list[list[int | None]] = []
+
+
+def steps_begin() -> None:
+    """Some loop is in steps from now on, and none was before."""
+    steps_end()  # of one that has gone without a word
+    _spans.append([ops.uid(), None])
+
+
+def steps_end() -> None:
+    """None is in a step any more."""
+    if _spans and _spans[-1][1] is None:
+        _spans[-1][1] = ops.uid()
+
+
+def came_up_in_steps(tensor: Any) -> bool:
+    """Whether a tensor was made while some loop was in a step: its pieces may be in it."""
+    return any(
+        begin < tensor._id and (end is None or tensor._id < end)  # type: ignore[operator]
+        for begin, end in _spans
+    )
+
+
+def computed_outside(what: str, whom: str) -> TfrunError:
+    return TfrunError(
+        "TFRUN-518",
+        f"{whom} is given {what} that the loop has made of one replica's part of the batch, or may "
+        "have",
+        where=script_line(),
+        expected="what a step computes from its batch in one tf.function",
+        fix="Compute it in the tf.function that calls strategy.run; pass what does not depend on "
+        "the batch as a Python number, or make it before the loop; or leave out --replicas",
+    )
+
+
+def given_to_metric(what: str) -> TfrunError:
+    return TfrunError(
+        "TFRUN-518",
+        f"a metric is given {what} that the loop has made of one replica's part of the batch, or "
+        "may have",
+        where=script_line(),
+        expected="what a step has returned, or strategy.reduce",
+        fix="Update the metric in the tf.function that calls strategy.run, or with what that "
+        "returns, as it is; or leave out --replicas",
+    )
+
+
+def is_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, tf.Tensor) and not isinstance(leaf, tf.Variable)
+
+
+def is_number(leaf: Any) -> bool:
+    return isinstance(leaf, float | np.floating) or (
+        isinstance(leaf, np.ndarray) and leaf.ndim == 0 and leaf.dtype.kind == "f"
+    )
