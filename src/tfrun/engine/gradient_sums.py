@@ -154,6 +154,9 @@ def _update_now(
     empty = None
     if run.samples is not None:
         empty = Empty(which=range(len(local)), samples=run.samples)
+    elif keras_state.may_be_empty(run):
+        # A regularization loss counts there, too: what is a number stays.
+        empty = Empty(which=range(len(local)), samples=tf.shape(run.batch)[0], nans=True)
     after = len(present) + len(values)
     result = None
 

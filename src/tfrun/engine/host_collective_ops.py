@@ -36,10 +36,12 @@ class Empty:
     Attributes:
       which: their positions.
       samples: scalar: this worker's number of samples.
+      nans: only what is NaN in them counts as zero: without a sample, nothing else comes of one.
     """
 
     which: Collection[int]
     samples: Any
+    nans: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +87,8 @@ class Sum:
             gradients = replace(gradients, version=int(values.pop(0)))
         if self.empty and not values.pop(0):
             for i in self.empty.which:
-                values[i] = np.zeros_like(values[i])
+                mine, zeros = values[i], np.zeros_like(values[i])
+                values[i] = np.where(np.isnan(mine), zeros, mine) if self.empty.nans else zeros
         return values, gradients
 
     def on(self, members: collective.Collective, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

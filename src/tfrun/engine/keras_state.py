@@ -26,6 +26,24 @@ def remember(run: replica.ReplicaRun, variable) -> None:
         _add(run.context.strategy.assigned_in_functions, variable)
 
 
+def unless_empty(run: replica.ReplicaRun, variable, value):
+    """What a replica assigns to layer state; in a loop without a sample what it has held.
+
+    The mean of no sample is NaN. In Keras's own steps such a replica has no weight in the sum.
+    """
+    if not may_be_empty(run) or not _drifts(variable):
+        return value
+    held = tf.convert_to_tensor(variable._value)
+    return tf.where(tf.shape(run.batch)[0] > 0, tf.cast(value, held.dtype), held)
+
+
+def may_be_empty(run: replica.ReplicaRun) -> bool:
+    """Whether it is a step of a loop of the script's own, of which a replica may have no sample."""
+    if run.batch is None or run.samples is not None or run.in_nested_function():
+        return False
+    return run.context.num_replicas_in_sync > 1
+
+
 def refuse_own(run: replica.ReplicaRun | None, variable) -> None:
     """Refuses a variable that is this worker's alone, and would drift from the others'.
 

@@ -11,6 +11,7 @@ could compute it for the others: a call that is given that is refused.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,68 +20,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrun.engine.calls_in_turn import Shared
+from tfrun.engine import loop_refusals
+from tfrun.engine.loop_traces import Traces, structure_of
 from tfrun.engine.replica import turns_of
-from tfrun.engine.script_lines import script_line
-from tfrun.job.errors import TfrunError
+from tfrun.job import holding
 from tfrun.job.settings import settings
-from tfrun.job.world import may_stay, one_for_good, take_one_for_good, world
+from tfrun.job.world import may_stay, one_for_good, world
 
 # The step that each loop is in, by what belongs to the loop alone.
 _open: weakref.WeakKeyDictionary[Any, LoopStep] = weakref.WeakKeyDictionary()
-_is_tracing = False  # one of their calls
 _took_turns = False  # in some step of this process
-_one_each = ""  # why the loop cannot take turns
-
-
-class _Call:
-    """A call of a function with arguments of one structure, as `Turns.run` runs it.
-
-    Args:
-      function: the script's.
-      structure: of its arguments.
-      fixed: its other arguments than tensors, by position among all leaves.
-      host_calls: this worker's `CallsInTurn`.
-    """
-
-    def __init__(
-        self, function: Any, structure: Any, fixed: dict[int, Any], host_calls: Any
-    ) -> None:
-        def once(tensors: list[tf.Tensor]) -> Any:
-            given = iter(tensors)
-            leaves = [
-                fixed[place] if place in fixed else next(given)
-                for place in range(len(fixed) + len(tensors))
-            ]
-            args, kwargs = tf.nest.pack_sequence_as(structure, leaves, expand_composites=True)
-            return function(*args, **kwargs)
-
-        self._once, self._host_calls = tf.function(once, autograph=False), host_calls
-        self._shared = Shared()
-        self._traced: dict[tuple[tf.TensorSpec, ...], Any] = {}
-
-    def get_concrete_function(self, tensors: Sequence[tf.Tensor]) -> Any:
-        """What is run with such tensors, as of a `tf.function`: one for each shape that they have.
-
-        So the step of a replica does not depend on what others a worker holds.
-        """
-        global _is_tracing
-        specs = tuple(map(tf.TensorSpec.from_tensor, tensors))
-        if specs not in self._traced:
-            _is_tracing = True
-            try:
-                with self._host_calls.tracing(self._shared):
-                    self._traced[specs] = self._once.get_concrete_function(list(specs))
-            finally:
-                _is_tracing = False
-        return self._traced[specs]
 
 
 @dataclass(frozen=True)
 class _Made:
     """A call of a step: `sources` say which tensors it is given, by who has made them."""
 
-    call: _Call
+    call: Traces
     sources: Sequence[tuple[int, int] | tf.Tensor]
 
 
@@ -101,7 +57,7 @@ class Calls:
         self.turns, self._host_calls = host_calls.turns, host_calls
         self.begin: Callable[[], None] = lambda: None
         self.again: Callable[[Exception], Any] = lambda error: None
-        self._known: dict[Any, _Call] = {}
+        self._known: dict[Any, Traces] = {}
 
     def step_begins(self, pieces: Sequence[Any]) -> Any:
         """Returns what the loop is given: the first replica's piece of a batch.
@@ -110,25 +66,46 @@ class Calls:
           pieces: of each replica here.
         """
         global _took_turns
+        if not _open:
+            loop_refusals.steps_begin()
         _open[self] = LoopStep(self, pieces)
         _took_turns = _took_turns or not self.turns.one_each
         return pieces[0]
 
+    def step_done(self) -> None:
+        """A training step is over, and replicas may move before the next one."""
+        step, balance = _open.get(self), self.turns.balance
+        if balance is not None:
+            self.turns.seconds = step.seconds if step else None
+            balance.step_done()
+        moves = holding.moves
+        holding.between_steps()
+        if moves != holding.moves:
+            _open.clear()  # they know what other replicas had
+            loop_refusals.steps_end()
+
     def step_ended(self) -> None:
         """What the loop makes from now on is no part of its newest step."""
-        _open.pop(self, None)
+        if _open.pop(self, None) and not _open:
+            loop_refusals.steps_end()
 
-    def of(self, function: Any, known_as: Any, structure: Any, fixed: dict[int, Any]) -> _Call:
-        """The call of a function; arguments as of `_Call`, and of `made`."""
-        kinds = [(at, type(one), one if _is_plain(one) else id(one)) for at, one in fixed.items()]
+    def of(self, function: Any, known_as: Any, structure: Any, fixed: dict[int, Any]) -> Traces:
+        """The call of a function; arguments as of `Traces`, and of `made`."""
+        kinds = [
+            (at, type(one), one if loop_traces.is_plain(one) else id(one))
+            for at, one in fixed.items()
+        ]
         key = id(known_as or function), repr(structure), tuple(kinds)
         if key not in self._known:
-            self._known[key] = _Call(function, structure, fixed, self._host_calls)
+            self._known[key] = Traces(function, structure, fixed, self._host_calls)
         return self._known[key]
 
 
 class LoopStep:
     """A step of the loop, from the moment in which it is given its piece.
+
+    Attributes:
+      seconds: that its calls took, as `Turns.seconds`; None where one was traced, or there is none.
 
     Args:
       calls: those of the loop.
@@ -136,20 +113,60 @@ class LoopStep:
     """
 
     def __init__(self, calls: Calls, pieces: Sequence[Any]) -> None:
-        self._calls, self._made = calls, list[_Made]()
+        self._calls = weakref.proxy(calls)  # else none of them would ever go
+        self._made: list[_Made | None] = []  # None: all replicas have the same
+        self._took: list[float | None] = []
         # What was given, and what each call has returned: all tensors of it, for each replica.
         self._columns: list[list[list[Any]]] = []
         self._held = list[Any]()  # what the loop holds: who has the same id has to be the same
         self._source: dict[int, tuple[int, int]] = {}  # where the first one's tensor stands there
         self._note(pieces)
-        self._newest = max(
-            (one._id for c in self._columns[0] for one in c if _is_tensor(one)), default=0
-        )
+
+    @property
+    def seconds(self) -> float | None:
+        took = [one for one in self._took if one is not None]
+        return sum(took) if took and len(took) == len(self._took) else None
+
+    @property
+    def is_one_each(self) -> bool:
+        """Whether each worker has one replica, so far."""
+        return self._calls.turns.one_each
 
     def parts(self, value: Any) -> list[tf.Tensor] | None:
         """What each replica here has in place of a tensor; None where nobody knows."""
         found = self._source.get(id(value))
         return None if found is None else self._columns[found[0]][found[1]]
+
+    def note_alike(self, value: tf.Tensor) -> None:
+        """Remembers what is the same for all replicas."""
+        self._columns.append([[value] * len(self._calls.turns.held)])
+        self._made.append(None)
+        self._source[id(value)] = len(self._columns) - 1, 0
+
+    def check_alike(self, leaf: Any) -> None:
+        """Refuses what a metric is given that other replicas may have something else for.
+
+        Raises:
+          TfrunError: TFRUN-518.
+        """
+        if loop_refusals.is_tensor(leaf) and loop_refusals.came_up_in_steps(leaf):
+            raise loop_refusals.given_to_metric("a tensor")
+        if isinstance(leaf, np.ndarray) and leaf.ndim > 0:
+            raise loop_refusals.given_to_metric("an array")
+        if loop_refusals.is_number(leaf) and self._differs(float(leaf)):
+            raise loop_refusals.given_to_metric("a number")
+
+    def _differs(self, number: float) -> bool:
+        """Whether it is what the first replica has, and another one has something else."""
+        for columns in self._columns:
+            for parts in columns:
+                if not loop_refusals.is_tensor(parts[0]):
+                    continue
+                if parts[0].shape.rank == 0 and parts[0].dtype.is_floating:
+                    first, *others = (float(part) for part in parts)
+                    if number == first and any(other != first for other in others):
+                        return True
+        return False
 
     def takes(self, given: Any) -> bool:
         """Whether what a call is given has to do with this step's batch."""
@@ -159,15 +176,16 @@ class LoopStep:
     def make(self, function: Any, args: Any, kwargs: Any, known_as: Any) -> list[Any] | None:
         """Makes a call for each replica here, see `made`."""
         leaves = tf.nest.flatten((args, kwargs), expand_composites=True)
-        structure = tf.nest.map_structure(_spec_of, (args, kwargs))
-        structure = tf.nest.map_structure(_place_of, structure)
+        structure = structure_of((args, kwargs))
         fixed: dict[int, Any] = {}
         sources: list[tuple[int, int] | tf.Tensor] = []
         for place, leaf in enumerate(leaves):
             found = self._source.get(id(leaf))
-            if found is None and self._may_be_computed(leaf) and not self._is_one_for_good():
-                raise _computed_outside("a tensor", "a step")
-            if found is None and self._may_be_computed(leaf):
+            if found is None and (what := loop_refusals.may_be_computed(leaf)):
+                if not self.is_one_each:
+                    raise loop_refusals.computed_outside(what, "a step")
+                # Where each worker has one replica, what it computes itself is of use to it.
+                loop_refusals.note_one_each("it computes something of its batch by itself")
                 return None
             if found is None and not _is_tensor(leaf):
                 fixed[place] = leaf
@@ -176,10 +194,11 @@ class LoopStep:
         call = self._calls.of(function, known_as, structure, fixed)
         if not self._made:
             self._calls.begin()
-        self._made.append(_Made(call, sources))
+        one = _Made(call, sources)
+        self._made.append(one)
         while True:
             try:
-                return [self._make(self._made[-1])]
+                return [self._make(one)]
             except Exception as error:
                 pieces = self._calls.again(error)
                 if pieces is None:
@@ -193,6 +212,7 @@ class LoopStep:
             for place in range(len(turns.held))
         ]
         result = turns.run(one.call, given)
+        self._took.append(turns.seconds)
         self._note(turns.returned)
         return result
 
@@ -200,8 +220,12 @@ class LoopStep:
         """Makes the calls before the newest one again, for the replicas that are here now."""
         first, self._columns = self._columns, []
         self._note(pieces)
-        for one in self._made[:-1]:
-            self._make(one)
+        for number, one in enumerate(self._made[:-1], start=1):
+            if one is None:
+                ((same, *_),) = first[number]
+                self._columns.append([[same] * len(self._calls.turns.held)])
+            else:
+                self._make(one)
         # The loop holds the tensors that it was given at first.
         for at, columns in enumerate(first):
             for place, column in enumerate(columns):
@@ -217,19 +241,6 @@ class LoopStep:
             if _is_tensor(column[0]):
                 self._source[id(column[0])] = len(self._columns) - 1, place
 
-    def _may_be_computed(self, leaf: Any) -> bool:
-        """Whether a leaf may come from the piece that the loop was given, past any call."""
-        if _is_tensor(leaf):
-            return leaf._id > self._newest
-        return isinstance(leaf, np.ndarray) and leaf.ndim > 0
-
-    def _is_one_for_good(self) -> bool:
-        """Where each worker has one replica, what it computes from its piece is of use to it."""
-        if not self._calls.turns.one_each:
-            return False
-        note_one_each("it computes something from its batch outside of a tf.function")
-        return True
-
 
 def of(strategy: Any | None) -> Calls | None:
     """The calls of a loop whose workers take turns, or may come to; None where they never do.
@@ -237,40 +248,21 @@ def of(strategy: Any | None) -> Calls | None:
     Args:
       strategy: that of the loop.
     """
-    here = world()
     turns = None if strategy is None else turns_of(strategy)
     if strategy is None or turns is None or settings().rehearses:
         return None
-    others_come = here.replicas != here.size or may_stay()
-    return Calls(strategy.extended._host_calls) if others_come else None
+    return Calls(strategy.extended._host_calls) if take_turns() or may_stay() else None
 
 
-def note_one_each(why: str) -> bool:
-    """Notes that the script's loop needs one replica on each worker; whether that is all right."""
-    global _one_each
-    _one_each = _one_each or why
-    return take_one_for_good(why)
-
-
-def note_distributed() -> None:
-    """Notes that the script has divided some data among the workers itself."""
-    global _one_each
-    _one_each = _one_each or "the script has distributed data itself"
-
-
-def why_one_each() -> str:
-    """Why the script's loop needs one replica on each worker; "" where it does not."""
-    return _one_each
+def take_turns() -> bool:
+    """Whether loops of this job are made for each replica of a worker, as far as it is its own."""
+    here = world()
+    return here.replicas != here.size
 
 
 def is_in_step() -> bool:
     """Whether some loop that takes turns is in a step."""
     return bool(_open)
-
-
-def is_tracing() -> bool:
-    """Whether a call of such a loop is being traced."""
-    return _is_tracing
 
 
 @tf.autograph.experimental.do_not_convert
@@ -279,7 +271,8 @@ def made(function: Any, args: Any, kwargs: Any, known_as: Any = None) -> list[An
 
     Args:
       function: what is called.
-      args, kwargs: with these.
+      args: with these.
+      kwargs: and these.
       known_as: what tells it from others; None for itself.
 
     Returns:
@@ -299,7 +292,8 @@ def parts_to_reduce(turns: Any, value: Any, axis: Any) -> list[tf.Tensor] | None
 
     Args:
       turns: the replicas of this worker; None where each is one for good.
-      value, axis: as of `strategy.reduce`.
+      value: what is reduced.
+      axis: as of `strategy.reduce`.
 
     Returns:
       None where the script does so in no loop that takes turns.
@@ -310,14 +304,14 @@ def parts_to_reduce(turns: Any, value: Any, axis: Any) -> list[tf.Tensor] | None
     if turns is None or not (_took_turns or _open) or not tf.executing_eagerly():
         return None
     for step in _open.values():
-        if axis is None and (found := step.parts(value)) is not None:
+        found = step.parts(value) if axis is None else None
+        if found is not None:
             return found
     if not _is_tensor(value):
         return None
-    if turns.one_each:
-        note_one_each("it reduces something that it has computed outside of a tf.function")
-    else:
-        raise _computed_outside("a value", "strategy.reduce")
+    if not turns.one_each:
+        raise loop_refusals.computed_outside("a value", "strategy.reduce")
+    loop_refusals.note_one_each("it reduces what it has computed by itself")
     return None
 
 
@@ -331,40 +325,48 @@ def reduced(calls: Any, reduce_op: Any, parts: Sequence[tf.Tensor]) -> tf.Tensor
     """
     is_mean = "MEAN" in str(reduce_op).upper()
     found = calls.mean_of_replicas(parts) if is_mean else calls.sum_of_replicas(parts)
-    return tf.cast(found, parts[0].dtype)
+    found = tf.cast(found, parts[0].dtype)
+    for step in _open.values():
+        step.note_alike(found)
+    return found
 
 
-def _computed_outside(what: str, whom: str) -> TfrunError:
-    return TfrunError(
-        "TFRUN-518",
-        f"{whom} is given {what} that the loop has made of one replica's part of the batch, or may "
-        "have",
-        where=script_line(),
-        expected="what a step computes from its batch in one tf.function",
-        fix="Compute it in the tf.function that calls strategy.run; pass what does not depend on "
-        "the batch as a Python number, or make it before the loop; or leave out --replicas",
-    )
+def updated(metric: Any, update: Any, args: Any, kwargs: Any) -> bool:
+    """Has a metric that the loop's body updates count what each replica here has.
+
+    Args:
+      metric: Keras's, or the script's.
+      update: its `update_state`, of the metric as well.
+      args: with which that is called.
+      kwargs: likewise.
+
+    Returns:
+      False where nothing is counted: it is no such call, or the same for all replicas.
+
+    Raises:
+      TfrunError: TFRUN-518 where nobody knows what the other replicas have.
+    """
+    if not tf.executing_eagerly() or one_for_good():
+        return False
+    given = tf.nest.flatten((args, kwargs), expand_composites=True)
+    steps = [step for step in _open.values() if not step.is_one_each]
+    for step in steps:
+        if step.takes(given):
+            strategy = metric.variables[0]._value.distribute_strategy
+            once = functools.partial(_update_on, strategy, update, metric)
+            step.make(once, args, kwargs, metric)
+            return True
+    for leaf in given:
+        for step in steps:
+            step.check_alike(leaf)
+    return False
 
 
-def _is_tensor(leaf: Any) -> bool:
-    return isinstance(leaf, tf.Tensor) and not isinstance(leaf, tf.Variable)
+def _update_on(strategy: Any, update: Any, metric: Any, *args: Any, **kwargs: Any) -> None:
+    def on_replica(*args: Any, **kwargs: Any) -> None:
+        update(metric, *args, **kwargs)
+
+    strategy.run(on_replica, args, kwargs)
 
 
-def _is_plain(leaf: Any) -> bool:
-    return isinstance(leaf, bool | int | float | str | bytes | np.generic | type(None))
-
-
-def _spec_of(leaf: Any) -> Any:
-    """What says how a leaf is put together again, of whatever size."""
-    if isinstance(leaf, tf.RaggedTensor):
-        shape, splits = [None] * (leaf.shape.rank or 0), leaf.row_splits.dtype
-        return tf.RaggedTensorSpec(shape, leaf.dtype, leaf.ragged_rank, splits)
-    if isinstance(leaf, tf.SparseTensor):
-        return tf.SparseTensorSpec([None] * (leaf.shape.rank or 0), leaf.dtype)
-    if isinstance(leaf, tf.__internal__.CompositeTensor) and not isinstance(leaf, tf.Variable):
-        return tf.type_spec_from_value(leaf)
-    return leaf
-
-
-def _place_of(leaf: Any) -> Any:
-    return leaf if isinstance(leaf, tf.TypeSpec) else None
+_is_tensor = loop_refusals.is_tensor

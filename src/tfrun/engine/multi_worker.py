@@ -148,14 +148,11 @@ class HostExtended(MultiWorkerExtended):
             return super()._reduce_to(reduce_op, value, destinations, options)
         if tf.executing_eagerly() or isinstance(own, tf.IndexedSlices):
             return super()._reduce_to(reduce_op, value, destinations, options)
-        # What is traced while this worker is alone is to reduce when there are others, too. Past
-        # `ops.reduce`, which gives a lonely worker's value back.
+        # What is traced while this worker is alone is to reduce over its replicas, and when there
+        # are others, too: `reduce` leaves out what it takes for a sum of one.
         options = self._communication_options.merge(options)
-        ops: Any = self._get_cross_device_ops(own)
-        (found,) = ops._all_reduce_per_replica_values(
-            reduce_op, [values.PerReplica((own,))], options
-        )
-        return found
+        ops = self._get_cross_device_ops(own)
+        return ops._all_reduce(reduce_op, tf.convert_to_tensor(own), 0, options)
 
     def move(self, cluster_resolver) -> None:
         """Takes note of another round's workers: how many they are, and which is this one."""

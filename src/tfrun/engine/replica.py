@@ -30,6 +30,7 @@ class ReplicaRun:
       assigned: Keras variables that layers assigned in this run and that are not averaged yet.
       updating: True while an optimizer applies gradients that are already reduced. Every replica
         then computes the same values from the same inputs, so no communication is needed.
+      batch: a part of this replica's batch, whose size is not known; None where nobody has one.
       samples: number of samples of this replica's batch, a scalar float32 tensor; None when all
         replicas have equally many or it is not known.
       all_samples: the sum of `samples` over the replicas.
@@ -48,6 +49,7 @@ class ReplicaRun:
     own_seeds: list[Any] = field(default_factory=list)
     assigned: list[Any] = field(default_factory=list)
     updating: bool = False
+    batch: Any = None
     samples: Any = None
     all_samples: Any = None
     deferred: list[Callable[[], None]] | None = None

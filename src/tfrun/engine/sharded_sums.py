@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -46,7 +47,7 @@ def sum_for_owners(
     rest = [i for i, owner in enumerate(owners) if owner is None]
     if rest:
         which = [place for place, i in enumerate(rest) if empty is not None and i in empty.which]
-        its = Empty(which=which, samples=empty.samples) if empty is not None and which else None
+        its = replace(empty, which=which) if empty is not None and which else None
         given = [values[i] for i in rest]
         sums = host_collective.sum_all(shards.calls, given, None, its)
         for i, total in zip(rest, sums, strict=True):

@@ -26,6 +26,8 @@ from tfrun.engine import (
     gradient_sums,
     keras_state,
     loop_calls,
+    loop_refusals,
+    loop_traces,
     outside_run,
     replica,
     script_calls,
@@ -82,7 +84,7 @@ class SynchronousStrategy:
         if outside_run.is_inside():
             raise outside_run.inside_another()
         turns = replica.turns_of(self)
-        if turns is not None and not loop_calls.is_tracing():
+        if turns is not None and not loop_traces.is_tracing():
             if isinstance(fn, polymorphic_function.Function):
                 once = functools.partial(_run_on, self, fn)
                 found = loop_calls.made(once, args, kwargs or {}, known_as=fn)
@@ -104,14 +106,15 @@ class SynchronousStrategy:
 
     def distribute_datasets_from_function(self, dataset_fn, options=None):
         if script_lines.is_script(sys._getframe(1).f_code.co_filename):
-            loop_calls.note_distributed()
+            loop_refusals.note_distributed()
         return super().distribute_datasets_from_function(dataset_fn, options)  # type: ignore
 
     def reduce(self, reduce_op, value, axis):
         with _calling("strategy.reduce"):
             parts = loop_calls.parts_to_reduce(replica.turns_of(self), value, axis)
             if parts is not None:
-                return loop_calls.reduced(self.extended._host_calls, reduce_op, parts)
+                calls = self.extended._host_calls  # type: ignore[attr-defined]
+                return loop_calls.reduced(calls, reduce_op, parts)
             return super().reduce(reduce_op, value, axis)  # type: ignore[misc]
 
     def gather(self, value, axis):
@@ -178,7 +181,10 @@ def _check_is_keras(turns: Any) -> None:
         frame = frame.f_back
     if frame is not None and _package(frame) == "keras":
         return
-    if not loop_calls.note_one_each("it is in a loop of the script's own") and not turns.one_each:
+    if (
+        not loop_refusals.note_one_each("it is in a loop of the script's own")
+        and not turns.one_each
+    ):
         raise TfrunError(
             "TFRUN-518",
             f"the script calls strategy.run itself, and the job has {turns.total} replicas",
@@ -218,6 +224,7 @@ def _in_run(fn):
             step_clock.around_step(run, (args, kwargs)) as (given, results),
         ):
             args, kwargs = given
+            run.batch = _without_size(given)
             with _behind(args), step_losses.of_step(run, function, args):
                 result = convert(function, context, convert_by_default=False)(*args, **kwargs)
                 across_samples.see(run, (args, kwargs))
@@ -257,6 +264,14 @@ def _behind(nest: Any) -> contextlib.AbstractContextManager:
     tensors = [leaf for leaf in leaves if isinstance(leaf, tf.Tensor)]
     is_traced = tensors and not tf.executing_eagerly()
     return tf.control_dependencies(tensors) if is_traced else contextlib.nullcontext()
+
+
+def _without_size(nest: Any) -> Any | None:
+    """The first of the leaves that may be without a row."""
+    for leaf in tf.nest.flatten(nest):
+        if isinstance(leaf, tf.Tensor) and leaf.shape.rank and not leaf.shape[0]:
+            return leaf
+    return None
 
 
 def _of_any_size(nest: Any) -> Any:

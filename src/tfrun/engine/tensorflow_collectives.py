@@ -204,11 +204,16 @@ def _zero_without_samples(values: Sequence[Any], empty: Empty | None) -> list[An
     kept = tf.cond(
         empty.samples > 0,
         lambda: [tf.identity(values[i]) for i in dense],
-        lambda: [tf.zeros_like(values[i]) for i in dense],
+        lambda: [_nothing_of(values[i], empty) for i in dense],
     )
     for i, value in zip(dense, kept, strict=True):
         result[i] = value
     return result
+
+
+def _nothing_of(value: tf.Tensor, empty: Empty) -> tf.Tensor:
+    nothing = tf.zeros_like(value)
+    return tf.where(tf.math.is_nan(value), nothing, value) if empty.nans else nothing
 
 
 def configure_heartbeat(cluster_resolver) -> None:

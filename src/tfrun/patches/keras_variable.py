@@ -36,6 +36,7 @@ def remember_assignments(original):
             empty_step.note_counted(run, self, value)
             value = own_metrics.to_count(run, self, value)
         value, is_whole = whole_values.to_keep(run, self, value)
+        value = keras_state.unless_empty(run, self, value)
         original(self, value)
         commit.note_assignment(run, self)
         if not is_whole:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from tfrun.engine import host_collective, loop_calls, script_state
+from tfrun.engine import host_collective, loop_refusals, script_state
 from tfrun.engine.replica import turns_of
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
@@ -55,7 +55,7 @@ class StayingLoop(Session[LoopKeeper]):
             return "its step calls the script's Python"
         if self.repeat is None:
             return "a loop of the script's own without steps"
-        if why := loop_calls.why_one_each():
+        if why := loop_refusals.why_one_each():
             return why
         return "" if self._knows_all() else "its step assigns what its TrainState was not given"
 
@@ -106,7 +106,7 @@ class StayingLoop(Session[LoopKeeper]):
           error: has cut it off.
           step: steps that are done.
 
-  
+
         Raises:
           error: it cannot be made again.
           PeersLeft: nor by all others, and this worker's state is kept.

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from tfrun.data import errors
 from tfrun.data.keras import division
-from tfrun.data.keras.distributed import DistributedView
-from tfrun.engine import loop_calls
+from tfrun.data.keras.in_turn import InTurn
+from tfrun.engine import loop_calls, loop_refusals
 from tfrun.job.world import world
 
 
-class LoopData(division.InTurn):
+class LoopData(InTurn):
     """Data that is divided among the replicas of the job: a loop is given the first one's piece.
 
     What it does with that in a `tf.function` is done for the others' as well, see loop_calls.py.
@@ -31,6 +31,8 @@ class LoopData(division.InTurn):
         self.made, self._strategy = made, strategy
 
     def __iter__(self) -> Iterator[Any]:
+        if not tf.executing_eagerly() and world().replicas == world().size:
+            return iter(self.made)
         _check_eager()
         return _Steps(self.made, self._strategy)
 
@@ -55,8 +57,7 @@ class _Steps:
         self._calls = calls
         with division.among("replicas"):
             iterator = iter(made)
-        anew = isinstance(made, DistributedView)
-        self._steps = division.StepsInTurn(iterator, strategy, made.element_spec, anew=anew)
+        self._steps = division.StepsInTurn(iterator, strategy, made.element_spec)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -80,9 +81,8 @@ def distributed(make: Callable[[], Any], strategy: Any) -> Any:
     """
     if division.is_of_call():
         return make()
-    calls = loop_calls.of(strategy)
-    if calls is None or calls.turns.one_each:
-        loop_calls.note_distributed()
+    if loop_calls.of(strategy) is None or not loop_calls.take_turns():
+        loop_refusals.note_distributed()
         return make()
     with division.among("replicas"):
         return LoopData(make(), strategy)

@@ -164,6 +164,8 @@ class TrainState:
                 if self._shown:
                     self._shown.body_ended(self._after.step)
                 self._step_ended(self._after)
+                if self._calls is not None:
+                    self._calls.step_done()
             if self._calls is not None:
                 self._calls.step_ended()
             self._meter.rests()

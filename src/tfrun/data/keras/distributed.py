@@ -28,6 +28,9 @@ class DistributedView(tf.distribute.DistributedDataset):
       UsageError: TFRUN-107, see `division.of_call`.
     """
 
+    # Of a `Feed` alone: an iterator that a script holds reads on where replicas move.
+    anew = False
+
     def __init__(self, dataset: Dataset, strategy: tf.distribute.Strategy) -> None:
         self.dataset, self.strategy, self._traced = dataset, strategy, Traced()
         self._among: division.Whom = division.of_call(strategy, "a distributed tfrun.Dataset")
@@ -63,7 +66,7 @@ class DistributedView(tf.distribute.DistributedDataset):
         replicas: list[Replicas] = []
 
         def of_this_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            here = division.mine(self.strategy, context, self._among, anew=True)
+            here = division.mine(self.strategy, context, self._among, anew=self.anew)
             replicas.append(here)
             return wrap(batches(self.dataset.plan, here, start, stop, skip, self._traced))
 
@@ -88,6 +91,8 @@ class Feed(DistributedView):
         read: TensorFlow 2.21 has crashed when an iterator was dropped that was still reading.
       looks_first: what is read before `rewind` is only looked at and not trained.
     """
+
+    anew = True
 
     def __init__(
         self,

@@ -31,10 +31,6 @@ Whom = Literal["replicas", "workers"]
 _of_call: ContextVar[Whom | None] = ContextVar("among whom a call divides its data", default=None)
 
 
-class InTurn(tf.distribute.DistributedDataset):
-    """Data that a script has distributed for a loop of its own, whose replicas take turns."""
-
-
 @contextlib.contextmanager
 def among(whom: Whom) -> Iterator[None]:
     """While it lasts, data is distributed for a call of Keras's that divides it among these."""
@@ -77,13 +73,7 @@ def see_who_divides(strategy: Any, dataset: Any, together: bool) -> None:
       strategy: that of the model.
       dataset: what it is given.
       together: several steps are one call, which reads their batches itself.
-
-    Raises:
-      UsageError: TFRUN-107 where it is for a loop of the script's own, whose replicas take turns.
     """
-    if isinstance(dataset, InTurn):
-        here = world()
-        raise errors.one_replica_each("a distributed dataset", here.replicas, here.size)
     if not may_stay() or not _shares(strategy):
         return
     if together:
@@ -223,11 +213,10 @@ class StepsInTurn:
       iterator: of what the strategy has distributed; it stands before the first step.
       strategy: that of the model.
       spec: of an element.
-      anew: as of `mine`.
     """
 
-    def __init__(self, iterator: Any, strategy: Any, spec: Any, *, anew: bool = False) -> None:
-        reads = reads_all(strategy, "replicas") and not anew
+    def __init__(self, iterator: Any, strategy: Any, spec: Any) -> None:
+        reads = reads_all(strategy, "replicas")
         self._iterator, self._step = iterator, -1
         self._every = AllPieces(iterator, spec) if reads else None
 

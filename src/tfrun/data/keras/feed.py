@@ -13,7 +13,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weigh
 
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
-from tfrun.data.keras import arrays, division, fit_plan
+from tfrun.data.keras import arrays, division, fit_plan, in_turn
 from tfrun.data.keras.distributed import Feed
 from tfrun.data.keras.epochs_in_sequence import EpochsInSequence
 from tfrun.data.keras.fit_plan import FitPlan, Resume
@@ -50,7 +50,8 @@ class FeedEpochIterator(EpochsInSequence):
             self._goes_on_in(fit_plan.of_call())
             return
         self.goes_on = False
-        dataset = kwargs.get("x")
+        dataset = in_turn.given(kwargs.get("x"))
+        kwargs = {**kwargs, "x": dataset}
         self._feed = None
         # Of fit, evaluate and predict only fit passes class weights, and it always does.
         self._training = "class_weight" in kwargs

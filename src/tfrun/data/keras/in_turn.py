@@ -1,0 +1,35 @@
+"""Data that a script has distributed itself, where workers take turns for several replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfrun.data import errors
+from tfrun.job.world import world
+
+
+class InTurn(tf.distribute.DistributedDataset):
+    """Data that a script has distributed for a loop of its own, whose replicas take turns.
+
+    Attributes:
+      made: TensorFlow's, of the pieces of this worker's replicas.
+    """
+
+    made: Any
+
+
+def given(dataset: Any) -> Any:
+    """What a call of Keras's reads that is given some data.
+
+    Raises:
+      UsageError: TFRUN-107 where the script has distributed it, for a loop whose replicas take
+        turns.
+    """
+    if not isinstance(dataset, InTurn):
+        return dataset
+    here = world()
+    if here.replicas != here.size:
+        raise errors.one_replica_each("a distributed dataset", here.replicas, here.size)
+    return dataset.made

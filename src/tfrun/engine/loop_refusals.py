@@ -1,0 +1,100 @@
+"""Tells what a loop of the script's own may have computed from one replica's piece, and refuses it.
+
+Nobody could compute that for the other replicas of a worker. It has no mark but its age: what has
+come up while the loop was in a step may be made of the step's piece, and what is older is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+from tfrun.engine.script_lines import script_line
+from tfrun.job.errors import TfrunError
+from tfrun.job.world import take_one_for_good
+
+# From where to where some loop was in steps, in TensorFlow's count of all tensors; None: it is.
+_spans: list[list[int | None]] = []
+_one_each = ""  # why the script's loop cannot take turns
+
+
+def steps_begin() -> None:
+    """Some loop is in steps from now on, and none was before."""
+    steps_end()  # of one that has gone without a word
+    _spans.append([ops.uid(), None])
+
+
+def steps_end() -> None:
+    """None is in a step any more."""
+    if _spans and _spans[-1][1] is None:
+        _spans[-1][1] = ops.uid()
+
+
+def came_up_in_steps(tensor: Any) -> bool:
+    """Whether a tensor was made while some loop was in a step: its pieces may be in it."""
+    return any(
+        begin < tensor._id and (end is None or tensor._id < end)  # type: ignore[operator]
+        for begin, end in _spans
+    )
+
+
+def may_be_computed(leaf: Any) -> str:
+    """What a leaf is that may come from a loop's piece, past any call; "" for what does not."""
+    if is_tensor(leaf):
+        return "a tensor" if came_up_in_steps(leaf) else ""
+    return "an array" if isinstance(leaf, np.ndarray) and leaf.ndim > 0 else ""
+
+
+def note_one_each(why: str) -> bool:
+    """Notes that the script's loop needs one replica on each worker; whether that is for good."""
+    global _one_each
+    _one_each = _one_each or why
+    return take_one_for_good(why)
+
+
+def note_distributed() -> None:
+    """Notes that the script has divided some data among the workers itself."""
+    global _one_each
+    _one_each = _one_each or "the script has distributed data itself"
+
+
+def why_one_each() -> str:
+    """Why the script's loop needs one replica on each worker; "" where it does not."""
+    return _one_each
+
+
+def computed_outside(what: str, whom: str) -> TfrunError:
+    return TfrunError(
+        "TFRUN-518",
+        f"{whom} is given {what} that the loop has made of one replica's part of the batch, or may "
+        "have",
+        where=script_line(),
+        expected="what a step computes from its batch in one tf.function",
+        fix="Compute it in the tf.function that calls strategy.run; pass what does not depend on "
+        "the batch as a Python number, or make it before the loop; or leave out --replicas",
+    )
+
+
+def given_to_metric(what: str) -> TfrunError:
+    return TfrunError(
+        "TFRUN-518",
+        f"a metric is given {what} that the loop has made of one replica's part of the batch, or "
+        "may have",
+        where=script_line(),
+        expected="what a step has returned, or strategy.reduce",
+        fix="Update the metric in the tf.function that calls strategy.run, or with what that "
+        "returns, as it is; or leave out --replicas",
+    )
+
+
+def is_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, tf.Tensor) and not isinstance(leaf, tf.Variable)
+
+
+def is_number(leaf: Any) -> bool:
+    return isinstance(leaf, float | np.floating) or (
+        isinstance(leaf, np.ndarray) and leaf.ndim == 0 and leaf.dtype.kind == "f"
+    )
