@@ -91,10 +91,7 @@ class Calls:
 
     def of(self, function: Any, known_as: Any, structure: Any, fixed: dict[int, Any]) -> Traces:
         """The call of a function; arguments as of `Traces`, and of `made`."""
-        kinds = [
-            (at, type(one), one if loop_traces.is_plain(one) else id(one))
-            for at, one in fixed.items()
-        ]
+        kinds = [(at, type(one), one if is_plain(one) else id(one)) for at, one in fixed.items()]
         key = id(known_as or function), repr(structure), tuple(kinds)
         if key not in self._known:
             self._known[key] = Traces(function, structure, fixed, self._host_calls)
