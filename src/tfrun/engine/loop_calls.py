@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrun.engine import loop_refusals
-from tfrun.engine.loop_traces import Traces, structure_of
+from tfrun.engine.loop_traces import Traces, is_plain, structure_of
 from tfrun.engine.replica import turns_of
 from tfrun.job import holding
 from tfrun.job.settings import settings
