@@ -275,7 +275,7 @@ def made(function: Any, args: Any, kwargs: Any, known_as: Any = None) -> list[An
     Returns:
       What the first one's returns, as the only element; None where it is no such call.
     """
-    if not tf.executing_eagerly() or one_for_good():
+    if not tf.executing_eagerly():
         return None
     for step in tuple(_open.values()):
         if step.takes((args, kwargs)):

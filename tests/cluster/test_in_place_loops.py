@@ -1,0 +1,101 @@
+"""Survivors stay in a loop of the script's own: a death costs a step, and changes no bit."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workers import SCRIPTS, TFRUN, shown_by
+
+from tfrun.observe.events import read_events
+
+SCRIPT = SCRIPTS / "in_place_loops.py"
+
+
+def run(workers: int, *args: str, kills: str = "", options: tuple[str, ...] = ()) -> Any:
+    """What the chief has printed at the end, the events, and the terminal."""
+    with tempfile.TemporaryDirectory() as folder:
+        shown = shown_by(
+            [TFRUN, "-n", str(workers), "--seed", "5", "--threads-per-worker", "1", *options]
+            + ["--run-dir", f"{folder}/run", str(SCRIPT), *args],
+            {"KILLS": kills},
+            timeout=150,
+        )
+        events = list(read_events(Path(folder, "run", "events.jsonl")))
+    lines = dict(
+        line.split(" ", 1) for line in shown.splitlines() if line[:5] in ("BITS ", "TOLD ")
+    )
+    return lines, events, shown
+
+
+@functools.cache
+def undisturbed(workers: int, *args: str) -> dict[str, str]:
+    return run(workers, *args)[0]
+
+
+def recovered(events: list[dict[str, Any]]) -> list[tuple[bool, int]]:
+    """Of each failure whether it was recovered in place, and the steps that were lost."""
+    return [(e["in_place"], e["lost_steps"]) for e in events if e["event"] == "recovered"]
+
+
+def why_not(events: list[dict[str, Any]]) -> str:
+    """Why not all workers could stay, in the end."""
+    return [e["why"] for e in events if e["event"] == "can_stay"][-1]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("kind", "workers", "kills"),
+    [
+        # A worker, the chief, and two at once: before a step's calls, between them, after them.
+        ("exact", 3, "0:1:3:before 0:0:9:between"),
+        ("exact", 3, "0:1:3:after 0:2:3:between"),
+        ("pipeline", 2, "0:0:4:between"),
+        # In the last step of an epoch, whose pieces have other sizes.
+        ("pipeline", 2, "0:1:5:before"),
+    ],
+)
+def test_who_is_left_stays_and_no_bit_changes(kind: str, workers: int, kills: str) -> None:
+    wanted = undisturbed(workers, kind)
+    found, events, shown = run(workers, kind, kills=kills)
+    assert found["BITS"] == wanted["BITS"], shown
+    deaths = recovered(events)
+    assert deaths and all(death == (True, 0) for death in deaths), shown
+    if "0:0:" not in kills:  # the chief has seen every step, and each one once
+        assert found["TOLD"] == wanted["TOLD"], shown
+    started = [e for e in events if e["event"] == "worker_started"]
+    pids = {e["pid"] for e in started if e["round"] == 0}
+    last = max(e["round"] for e in started)
+    assert len(pids & {e["pid"] for e in started if e["round"] == last}) == workers - len(
+        kills.split()
+    )
+    assert "in place" in shown and "Traceback" not in shown
+
+
+@pytest.mark.timeout(200)
+def test_a_spare_joins_at_once(kind: str = "exact") -> None:
+    wanted = undisturbed(2, kind)
+    found, events, shown = run(2, kind, kills="0:1:6:before", options=("--spares", "1"))
+    assert found == wanted, shown
+    assert recovered(events) == [(True, 0)], shown
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (("pipeline", "distributed"), "the script has distributed"),
+        (("exact", "computes"), "it computes something of its batch by itself"),
+        (("exact", "stranger"), "its step assigns what its TrainState was not given"),
+        (("exact", "one"), "its step assigns what its TrainState was not given"),
+    ],
+)
+def test_who_cannot_stay_says_why_and_starts_again(args: tuple[str, ...], why: str) -> None:
+    found, events, shown = run(2, *args, kills="0:1:6:before")
+    assert why in why_not(events), shown
+    assert all(not in_place for in_place, _ in recovered(events)), shown
+    if "stranger" not in args and "one" not in args:
+        assert found["BITS"] == undisturbed(2, *args)["BITS"], shown
