@@ -12,6 +12,7 @@ from workers import SCRIPTS, TFRUN, shown_by
 
 from tfrun.observe.events import read_events
 
+OVER = "it is in no training"
 SCRIPT = SCRIPTS / "in_place_loops.py"
 
 
@@ -42,8 +43,9 @@ def recovered(events: list[dict[str, Any]]) -> list[tuple[bool, int]]:
 
 
 def why_not(events: list[dict[str, Any]]) -> str:
-    """Why not all workers could stay, in the end."""
-    return [e["why"] for e in events if e["event"] == "can_stay"][-1]
+    """Why a worker could not stay while it trained."""
+    told = [e["report"] for e in events if e["event"] == "worker_report"]
+    return [r["why"] for r in told if r["kind"] == "can_stay" and r["why"] != OVER][-1]
 
 
 @pytest.mark.timeout(400)

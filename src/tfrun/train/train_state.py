@@ -139,6 +139,8 @@ class TrainState:
 
     def _batches(self, reader: readers.Reader, epochs: int) -> Iterator[Any]:
         while self.epoch < epochs and not self._is_done:
+            if self._session is not None:
+                self._session.joins()  # the others are in the midst of this, too
             for batch in self._meter.fetching(reader.epoch()):
                 before = self._progress
                 place = astuple(reader.place)
@@ -149,7 +151,6 @@ class TrainState:
                     data={**before.data, reader.name: place},
                 )
                 if self._session is not None:
-                    self._session.joins()
                     self._step_begins(self._session, self._after)
                 self._in_step = True
                 if self._trial is not None:
