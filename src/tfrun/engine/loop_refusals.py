@@ -18,6 +18,8 @@ from tfrun.job.errors import TfrunError
 # From where to where some loop was in steps, in TensorFlow's count of all tensors; None: it is.
 _spans: list[list[int | None]] = []
 
+_updates_alone = False  # a replica was about to
+
 
 def steps_begin() -> None:
     """Some loop is in steps from now on, and none was before."""
@@ -36,6 +38,30 @@ def came_up_in_steps(tensor: Any) -> bool:
     return any(
         begin < tensor._id and (end is None or tensor._id < end)  # type: ignore[operator]
         for begin, end in _spans
+    )
+
+
+def note_update_alone() -> None:
+    """A function that updates is called with no part of a step's batch, where a step runs."""
+    global _updates_alone
+    _updates_alone = True
+
+
+def update_alone() -> TfrunError | None:
+    """The error of such a call, once."""
+    global _updates_alone
+    noted, _updates_alone = _updates_alone, False
+    return (
+        TfrunError(
+            "TFRUN-518",
+            "a function that updates weights is given no part of a step's batch, so nobody can "
+            "call it for the other replicas of this worker",
+            where=script_line(),
+            expected="a batch of TrainState.steps, or of data that the strategy has distributed",
+            fix="Call it with that batch; or leave out --replicas",
+        )
+        if noted
+        else None
     )
 
 

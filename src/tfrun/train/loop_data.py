@@ -36,6 +36,13 @@ class LoopData(InTurn):
         _check_eager()
         return _Steps(self.made, self._strategy)
 
+    def reduce(self, initial_state: Any, reduce_func: Any) -> Any:
+        """A loop over it in a `tf.function`."""
+        if world().replicas == world().size:
+            return self.made.reduce(initial_state, reduce_func)
+        _check_eager()
+        return super().reduce(initial_state, reduce_func)
+
     def __len__(self) -> int:
         return len(self.made)
 
@@ -93,5 +100,5 @@ def _check_eager() -> None:
     """
     if not tf.executing_eagerly():
         here = world()
-        what = "an iterator over distributed data, in a tf.function,"
+        what = "distributed data that a tf.function iterates over"
         raise errors.one_replica_each(what, here.replicas, here.size)
