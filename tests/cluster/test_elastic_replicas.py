@@ -66,11 +66,37 @@ def test_a_job_that_starts_with_fewer_workers_has_the_bits_of_all() -> None:
     assert not found.of("one_replica_each")
 
 
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("workers", "env", "worlds"),
+    [
+        # With all of them, and no --replicas, a loop is as it is without tfrun: see replicas.md.
+        pytest.param("1:3", {"MISSING": "1", "DEATHS": "0:1:20"}, [], id="it starts with fewer"),
+        pytest.param(
+            "2:3",
+            {"FAULTS": "0:1:20", "WAITS": "1:40:regroup:1", "TFRUN_REPLICAS": "3"},
+            [2, 3],
+            id="it shrinks and grows",
+        ),
+    ],
+)
+def test_a_loop_of_the_scripts_own_has_the_bits_of_all_too(workers, env, worlds) -> None:
+    own = {"NOISY": "1", "LOOP": "steps", "TFRUN_REPLICAS": "3"}
+    wanted = train([TFRUN, "-n", "3", *OPTIONS], **own)
+    del own["TFRUN_REPLICAS"]
+    found = elastic(workers, 3, **own, **env)
+    assert [event["workers"] for event in found.of("resized")] == worlds
+    assert found.history == wanted.history
+    for one, other in zip(found.weights, wanted.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert found.of("recovered") and not found.of("one_replica_each")
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("missing", [1, 2])
-def test_a_loop_of_the_scripts_own_has_one_replica_on_each_worker(missing: int) -> None:
+def test_a_loop_that_computes_what_its_step_is_given_has_one_replica_each(missing: int) -> None:
     """It cannot have several: it begins anew, and nothing has failed."""
-    found = elastic("1:3", 3, LOOP="steps", MISSING=str(missing))
+    found = elastic("1:3", 3, LOOP="outside", MISSING=str(missing))
     assert_close(found, with_two("steps"))
     (told,) = found.of("one_replica_each")
     assert told["round"] == 0 and not found.of("failure") and not found.of("recovered")

@@ -71,8 +71,9 @@ def one_replica_each(what: str, replicas: int, workers: int) -> UsageError:
         "TFRUN-107",
         f"{what} gives each worker one part of a batch, but the job's {replicas} replicas are on "
         f"{workers} worker{'s' if workers > 1 else ''}",
-        expected="data that fit or evaluate reads, or one replica on each worker",
-        fix="Pass the dataset itself to fit, or leave out --replicas",
+        expected="data that fit or evaluate reads, or a loop outside of a tf.function",
+        fix="Pass the dataset itself to fit; iterate over it outside of the tf.function, and call "
+        "that with each batch; or leave out --replicas",
     )
 
 

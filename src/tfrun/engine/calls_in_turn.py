@@ -23,7 +23,7 @@ import tensorflow as tf
 from tfrun.collective import collective
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
 from tfrun.collective.summation_order import Adder
-from tfrun.engine import replica
+from tfrun.engine import loop_refusals, replica
 from tfrun.engine.host_collective_ops import Calls, Sum, as_tensorflow_fails, nothing
 from tfrun.engine.own_copies import HANDS_IN, UPDATE
 from tfrun.engine.turns import Turns
@@ -292,6 +292,9 @@ class CallsInTurn(Calls):
 
         def results(place: int, arrays: tuple[np.ndarray, ...]) -> list[np.ndarray] | None:
             if not self.turns.are_taken:
+                if then is not None and not self.turns.one_each:
+                    loop_refusals.note_update_alone()
+                    raise Disagreement("one replica of this worker alone updates")
                 return apart(list(arrays))
             handed = functools.partial(add, self.turns.held[place], arrays)
             if not self.turns.hands_in(place, name, handed):

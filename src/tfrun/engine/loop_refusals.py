@@ -19,6 +19,7 @@ from tfrun.job.world import take_one_for_good
 # From where to where some loop was in steps, in TensorFlow's count of all tensors; None: it is.
 _spans: list[list[int | None]] = []
 _one_each = ""  # why the script's loop cannot take turns
+_updates_alone = False  # a replica was about to
 
 
 def steps_begin() -> None:
@@ -64,6 +65,30 @@ def note_distributed() -> None:
 def why_one_each() -> str:
     """Why the script's loop needs one replica on each worker; "" where it does not."""
     return _one_each
+
+
+def note_update_alone() -> None:
+    """A function that updates is called with no part of a step's batch, where a step runs."""
+    global _updates_alone
+    _updates_alone = True
+
+
+def update_alone() -> TfrunError | None:
+    """The error of such a call, once."""
+    global _updates_alone
+    noted, _updates_alone = _updates_alone, False
+    return (
+        TfrunError(
+            "TFRUN-518",
+            "a function that updates weights is given no part of a step's batch, so nobody can "
+            "call it for the other replicas of this worker",
+            where=script_line(),
+            expected="a batch of TrainState.steps, or of data that the strategy has distributed",
+            fix="Call it with that batch; or leave out --replicas",
+        )
+        if noted
+        else None
+    )
 
 
 def computed_outside(what: str, whom: str) -> TfrunError:

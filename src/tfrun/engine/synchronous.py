@@ -171,7 +171,7 @@ class Mirrored(SynchronousStrategy, mirrored_strategy.MirroredStrategy):
 
 
 def _check_is_keras(turns: Any) -> None:
-    """Refuses a loop of the script's own, whose worker is one replica.
+    """Refuses what nobody makes for each replica of a worker (see loop_calls.py).
 
     Raises:
       TfrunError: TFRUN-518.
@@ -187,10 +187,13 @@ def _check_is_keras(turns: Any) -> None:
     ):
         raise TfrunError(
             "TFRUN-518",
-            f"the script calls strategy.run itself, and the job has {turns.total} replicas",
+            "the script calls strategy.run itself, outside of a step of its loop or without a "
+            f"tf.function, and the job has {turns.total} replicas",
             where="strategy.run",
-            expected="one replica on each worker, or Keras's fit",
-            fix="Leave out --replicas, or put the step into a train_step and call fit",
+            expected="a tf.function that is called with a batch of TrainState.steps, or of data "
+            "that the strategy has distributed",
+            fix="Call strategy.run in such a tf.function, or put the step into a train_step and "
+            "call fit; or leave out --replicas",
         )
 
 

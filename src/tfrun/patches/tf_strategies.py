@@ -6,6 +6,7 @@ import sys
 import threading
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as collective
 from tensorflow.python.distribute import parameter_server_strategy_v2 as servers
 from tensorflow.python.eager import context
@@ -14,6 +15,7 @@ from tfrun.engine import (
     adopted_script,
     adoption,
     loop_calls,
+    loop_refusals,
     multi_worker,
     outside_run,
     script_lines,
@@ -157,6 +159,13 @@ def once_for_each_replica(original):
 
     def __call__(self, *args, **kwds):
         found = loop_calls.made(self, args, kwds) if loop_calls.is_in_step() else None
-        return original(self, *args, **kwds) if found is None else found[0]
+        if found is not None:
+            return found[0]
+        try:
+            return original(self, *args, **kwds)
+        except tf.errors.OpError:
+            if (refused := loop_refusals.update_alone()) is not None:
+                raise refused from None
+            raise
 
     return __call__

@@ -31,10 +31,13 @@ class LoopData(InTurn):
         self.made, self._strategy = made, strategy
 
     def __iter__(self) -> Iterator[Any]:
-        if not tf.executing_eagerly() and world().replicas == world().size:
-            return iter(self.made)
         _check_eager()
         return _Steps(self.made, self._strategy)
+
+    def reduce(self, initial_state: Any, reduce_func: Any) -> Any:
+        """A loop over it in a `tf.function`."""
+        _check_eager()
+        return super().reduce(initial_state, reduce_func)
 
     def __len__(self) -> int:
         return len(self.made)
@@ -96,5 +99,5 @@ def _check_eager() -> None:
     """
     if not tf.executing_eagerly():
         here = world()
-        what = "an iterator over distributed data, in a tf.function,"
+        what = "distributed data that a tf.function iterates over"
         raise errors.one_replica_each(what, here.replicas, here.size)

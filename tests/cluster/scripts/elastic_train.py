@@ -6,7 +6,7 @@ worker alone. SLOW: how many seconds a later round takes before it has its state
 that name, and says so by a file "waiting-ROUND". WANTED: "round:rank:step:who" likewise: SIGTERM to
 that worker, its agent, or the launcher. VALID: the same; it happens in the validation after that
 step, in which all workers then stand still; "worker" is killed. LOOP: "fit", or "steps" for a
-custom loop. NOISY: the model has BatchNormalization and Dropout, and is validated.
+custom loop; "outside" for one that computes what its step is given. NOISY: the model has BatchNormalization and Dropout, and is validated.
 """
 
 from __future__ import annotations
@@ -133,6 +133,8 @@ def loop():
         optimizer.build(model.trainable_variables)
     with tfrun.TrainState(model=model, optimizer=optimizer, metrics=[mae]) as state:
         for batch in state.steps(data, epochs=EPOCHS):
+            if LOOP == "outside":
+                batch = tf.nest.map_structure(tf.identity, batch)
             train_step(batch)
             after_step(state.step + 1)
     return {"mae": [float(mae.result())]}

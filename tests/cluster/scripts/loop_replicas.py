@@ -1,23 +1,28 @@
 """Trains small models in loops of its own, one after the other, and prints the bits of each.
 
-DIES_AT: the step of a loop after which the last worker kills itself, in the job's first round.
+DIES_AT: the step of a loop in which the last worker kills itself, in the job's first round.
+SLOW: the replicas of worker 0 take longer.
 """
 
 import hashlib
 import os
 import signal
 import sys
+import time
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 import tfrun
+from tfrun.job import holding
+from tfrun.job.errors import TfrunError
 
 here, strategy = tfrun.world(), tfrun.strategy()
 DIES_AT = int(os.environ.get("DIES_AT", "0"))
 BATCH = 14  # of 90 samples: the last batch has 6, of which replicas have 2, 2, 1 and 1
 x = np.random.default_rng(0).normal(size=(90, 4)).astype("float32")
+ONES = tf.ones((8, 4))
 VALID = tf.data.Dataset.from_tensor_slices((x[:40], x[:40, :1])).batch(16)
 
 
@@ -249,6 +254,116 @@ def before():
         assert out[-1][0] == out[-1][1], "what the body adds to a metric is what the step adds"
     state.close()
     told("before", [model], out[-2:])
+
+
+def nap():
+    if os.environ.get("SLOW") and here.rank == 0:
+        time.sleep(0.02)
+    return np.float32(0)
+
+
+def balanced():
+    """Loops whose replicas move; one iterator over the validation data outlives the moves."""
+    model, optimizer, seen = noisy()
+    with strategy.scope():
+        val = keras.metrics.Mean("val")
+    # Repeated, so that it never ends.
+    endless = iter(strategy.experimental_distribute_dataset(VALID.repeat()))
+    ours = tfrun.Dataset.from_arrays((x, x[:, :1]), batch_size=15)
+    other = iter(strategy.experimental_distribute_dataset(ours))
+    test_step = tested(model, val)
+    next(endless)
+    next(other)
+
+    @tf.function
+    def train_step(batch):
+        def on_replica(x, y):
+            slow = tf.numpy_function(nap, [], tf.float32)
+            with tf.control_dependencies([slow]):
+                return train(model, optimizer, tf.identity(x), y, seen)
+
+        return strategy.run(on_replica, args=batch)
+
+    out = []
+    state = tfrun.TrainState(model=model, optimizer=optimizer, metrics=[seen])
+    for data, stop in ((exact(), 10), (pipeline(), 20)):
+        for epoch in range(state.epoch, stop):
+            for batch in state.steps(data, epochs=epoch + 1):
+                train_step(batch)
+            if epoch % 4 == 3:
+                test_step(next(endless))
+                test_step(next(other))
+            out.append((stands(seen.result()), stands(val.result())))
+    state.close()
+    told("balanced", [model], out[-3:])
+    if here.is_chief:
+        print("MOVED", holding.moves, list(map(len, holding.blocks())), flush=True)
+
+
+def refused():
+    """What nobody could compute for the other replicas of a worker."""
+    model, optimizer, seen = noisy()
+    made = strategy.experimental_distribute_dataset(exact())
+    model.compile("sgd", "mse")
+    left = []
+
+    @tf.function
+    def step(x, y):
+        return strategy.run(lambda x, y: train(model, optimizer, x, y), args=(x, y))
+
+    @tf.function
+    def reads(iterator):
+        return step(*next(iterator))
+
+    @tf.function
+    def reads_all():
+        for batch in made:
+            step(*batch)
+
+    cases = {
+        "a tensor": lambda x, y, _: step(2 * x, y),
+        "an array": lambda x, y, _: step(x.numpy(), y),
+        "an earlier tensor": lambda x, y, _: step(left[0], y),
+        "an earlier loss": lambda x, y, _: step(x, left[1]),
+        "a sum": lambda x, y, _: strategy.reduce("SUM", tf.reduce_sum(x), axis=None),
+        "a changed loss": lambda x, y, loss: strategy.reduce("SUM", 2 * loss, axis=None),
+        "a mean over rows": lambda x, y, _: strategy.reduce("MEAN", x, axis=0),
+        "a function of Python": lambda x, y, _: strategy.run(lambda x: 2 * x, args=(x,)),
+        "no part of it": lambda x, y, _: step(ONES, ONES[:, :1]),
+        "a metric's tensor": lambda x, y, loss: seen.update_state(2 * loss),
+        "a metric's array": lambda x, y, _: seen(x.numpy()),
+        "a metric's number": lambda x, y, loss: seen.update_state(float(loss)),
+        "a step on a batch": lambda x, y, _: model.train_on_batch(x, y),
+        "an iterator": lambda x, y, _: reads(iter(made)),
+        "a loop in a function": lambda x, y, _: reads_all(),
+        "fit": lambda x, y, _: model.fit(made, verbose=0),
+        "evaluate": lambda x, y, _: model.evaluate(made, verbose=0),
+        "predict": lambda x, y, _: model.predict(made, verbose=0),
+    }
+    state = tfrun.TrainState(model=model, optimizer=optimizer)
+    for x_here, y in state.steps(exact(), epochs=1):
+        loss = step(x_here, y)
+        if left:
+            for name, case in cases.items():
+                tells(name, case, x_here, y, loss)
+            break
+        left += [2 * x_here, loss]
+
+    def commits(*_):
+        state = tfrun.TrainState(model=model, optimizer=optimizer)
+        while state.step < 2:
+            step(ONES, ONES[:, :1])
+            state.commit()
+
+    tells("commit", commits)
+
+
+def tells(name, case, *given):
+    try:
+        found = f"nothing: {case(*given)}"
+    except TfrunError as error:
+        found = str(error)
+    print("TOLD", name, "|", found.replace("\n", " "), flush=True)
 
 
 for name in sys.argv[1:]:
