@@ -13,9 +13,8 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tfrun.checkpoint import claims, manifest, names
+from tfrun.checkpoint import answer_in_time, claims, manifest, names
 from tfrun.checkpoint.remote_store import LOCK, RemoteStore
-from tfrun.checkpoint.writable_directory import within
 from tfrun.job import files
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.run_dir import FINISHED
@@ -65,7 +64,7 @@ class RemoteDirectory:
         try:
             # A single request may be waited for much longer than all of them may take.
             with long_waits.told(text, tell):
-                within(lambda: _check(objects), CHECK_SECONDS)
+                answer_in_time.within(lambda: _check(objects), CHECK_SECONDS)
         except UsageError:
             raise
         except TimeoutError:
