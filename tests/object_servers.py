@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 S3_KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 START_SECONDS = 30.0
 BUCKET = "bucket"  # of the tests of single functions
+PIECES, PAUSE = 5, 0.6
 
 
 class Server:
@@ -63,6 +64,19 @@ class Server:
             self._process.wait(30)
             self._process = None
             self._log.close()
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[dict[str, str]]:
+    """A server that accepts connections, and neither reads nor answers; yields its environment."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield {
+            **S3_KEYS,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": address,
+            "STORAGE_EMULATOR_HOST": address,
+        }
 
 
 def free_port() -> int:
@@ -124,7 +138,8 @@ class Faults:
 
     Attributes:
       answers: takes the method and the path of each request; returns what to do: "deny",
-        "throttle", "cut" (the connection is closed in the midst), or "" to hand it on.
+        "throttle", "cut" (the connection is closed in the midst), "slow" (its answer comes in
+        `PIECES`, with `PAUSE` seconds between them), or "" to hand it on.
       seen: method and path of all requests.
     """
 
@@ -145,7 +160,7 @@ class Faults:
                     self.close_connection = True
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return
-                if kind:
+                if kind in _ANSWERS:
                     code, status = _ANSWERS[kind]
                     self._answer(status, {}, f"<Error><Code>{code}</Code></Error>".encode())
                     return
@@ -153,11 +168,14 @@ class Faults:
                 try:
                     onward.request(self.command, self.path, body, dict(self.headers))
                     found = onward.getresponse()
-                    self._answer(found.status, dict(found.getheaders()), found.read())
+                    pieces = PIECES if kind == "slow" else 1
+                    self._answer(found.status, dict(found.getheaders()), found.read(), pieces)
                 finally:
                     onward.close()
 
-            def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+            def _answer(
+                self, status: int, headers: dict[str, str], body: bytes, pieces: int = 1
+            ) -> None:
                 self.send_response(status)
                 for name, value in headers.items():
                     if name.lower() not in ("content-length", "transfer-encoding", "connection"):
@@ -166,8 +184,13 @@ class Faults:
                 length = headers.get("Content-Length", "0") if is_head else str(len(body))
                 self.send_header("Content-Length", length)
                 self.end_headers()
-                if not is_head:
-                    self.wfile.write(body)
+                if is_head:
+                    return
+                size = len(body) // pieces + 1
+                for number in range(pieces):
+                    self.wfile.write(body[number * size : (number + 1) * size])
+                    if number + 1 < pieces:
+                        time.sleep(PAUSE)
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one
 
@@ -177,7 +200,8 @@ class Faults:
         self._proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._proxy.daemon_threads = True
         address = f"http://127.0.0.1:{self._proxy.server_port}"
-        self.environment = {**server.environment, "AWS_ENDPOINT_URL": address}
+        names = {"AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"} & set(server.environment)
+        self.environment = {**server.environment, **dict.fromkeys(names, address)}
         self._thread = threading.Thread(target=self._proxy.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 

@@ -101,6 +101,28 @@ def test_a_successor_that_comes_after_an_epochs_last_step_has_its_logs(jobs, tmp
 
 
 @pytest.mark.timeout(4 * SECONDS)
+def test_logs_that_lack_a_dead_workers_part_are_told_of(jobs, tmp_path):
+    """Those of the chief alone were the epoch's, without a word."""
+    script = SCRIPTS / "in_place_last_step.py"
+
+    def trained(one: Jobs, when: str) -> tuple[str, list[str], str]:
+        given = ("-n", 3, *OPTIONS, "--in-place", script, when, "local")
+        job = one.run(*given, timeout=SECONDS)
+        assert job.returncode == 0, job.stderr[-3000:]
+        (bits,) = re.findall(r"BITS (\w+)", job.stdout)
+        logs = [path.read_text() for path in (one.directory / "run").glob("logs of *")]
+        return bits, logs, job.stderr
+
+    (tmp_path / "whole").mkdir()
+    bits, logs, said = trained(jobs, "ends")
+    wanted, undisturbed, nothing = trained(Jobs(tmp_path / "whole", "whole"), "lives")
+    assert bits == wanted
+    assert (len(logs), len(undisturbed)) == (2, 3)
+    assert len(set(logs)) == len(set(undisturbed)) == 1 and set(logs) != set(undisturbed)
+    assert said.count("the mean over 2 of 3 replicas") == 1 and "the mean over" not in nothing
+
+
+@pytest.mark.timeout(4 * SECONDS)
 def test_a_spare_that_is_ready_takes_the_place(jobs):
     wanted = undisturbed()
     bits, events, _ = trained(jobs, 2, 1, 60, "--in-place", "--spares", 1, "--fresh")

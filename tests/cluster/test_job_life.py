@@ -292,4 +292,4 @@ def test_out_of_memory_is_named(jobs: Jobs) -> None:
     assert "TFRUN-403" in result.stderr
     assert "memory ran out" in result.stderr
     assert "Likely cause: the machine, or the container, has no memory left." in result.stderr
-    assert "Fix: Fewer workers on the machine" in result.stderr
+    assert "Fix: Use fewer workers on the machine" in result.stderr

@@ -417,11 +417,11 @@ def test_a_machine_with_other_versions_is_named_and_a_failure_may_be_for_that(jo
     result = on_two_machines(jobs, "2", script, OTHER_PATH=str(other.parent))
     assert result.returncode == 1
     assert re.search(r"^tfrun: (a|b) has Keras .*: workers may fail, or", result.stderr, re.M)
-    assert "Likely cause: perhaps the versions of what is installed" in result.stderr
+    assert "Likely cause: perhaps different versions of packages" in result.stderr
     newer, told = sorted(events(jobs, "notice"), key=lambda event: "workers may" in event["text"])
     assert newer["text"].startswith("TFRUN-111: Keras 9.9.9 is newer than those tfrun was tested")
     failure = view_of(jobs.directory / "run").to_json(time.time())["failure"]  # as the page has it
     assert failure["headline"] == "worker 1 failed first: exit code 1, AttributeError"
-    (different,) = re.findall(r"installed: ((?:a|b) has Keras [^;]*)", failure["likely"])
+    (different,) = re.findall(r"packages: ((?:a|b) has Keras [^;]*)", failure["likely"])
     assert told["text"].startswith(different) and "9.9.9" in different
     assert "tfrun doctor" in failure["fix"]

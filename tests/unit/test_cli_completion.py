@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conftest import Jobs
-from tfrun.cli.main import verb_of
+from tfrun.cli.completion import SHELLS, verb_of
+from tfrun.cli.main import VERBS
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ from tfrun.cli.main import verb_of
 )
 def test_the_verb_is_found(words: str, at: str, verb: list[str], left: str) -> None:
     environment = {"COMP_WORDS": words, "COMP_CWORD": at}
-    assert (verb_of(environment), environment["COMP_WORDS"]) == (verb, left)
+    assert (verb_of(environment, VERBS), environment["COMP_WORDS"]) == (verb, left)
 
 
 def test_verbs_and_their_options_are_completed(jobs: Jobs) -> None:
@@ -48,3 +49,20 @@ def test_verbs_and_their_options_are_completed(jobs: Jobs) -> None:
         asked = {"_TFRUN_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(at)}
         done = jobs.run(env=asked, timeout=30)
         assert (done.stdout, done.stderr) == (told, "")
+
+
+def test_a_shell_that_is_not_known_is_told_of_those_that_are(jobs: Jobs) -> None:
+    """It printed nothing, and `eval "$(…)"` in a shell's file looked as if it worked."""
+    for asked in ("tcsh_source", "bash_sauce", "bash"):
+        done = jobs.run(env={"_TFRUN_COMPLETE": asked}, timeout=30)
+        assert (done.stdout, done.returncode) == ("", 2)
+        assert done.stderr.startswith(f"tfrun: TFRUN-105: {asked!r} is not a shell")
+        assert all(f"{shell}_source" in done.stderr for shell in SHELLS)
+    for shell in SHELLS:
+        done = jobs.run(env={"_TFRUN_COMPLETE": f"{shell}_source"}, timeout=30)
+        assert (done.stderr, done.returncode) == ("", 0) and "_TFRUN_COMPLETE" in done.stdout
+
+
+def test_an_empty_variable_asks_for_nothing(jobs: Jobs) -> None:
+    done = jobs.run("--version", env={"_TFRUN_COMPLETE": ""}, timeout=30)
+    assert done.stdout.startswith("tfrun, version")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from typing import Any
 
 import keras
 import numpy as np
@@ -345,3 +347,13 @@ for batch in strategy.experimental_distribute_dataset(data):
     seen.append(np.concatenate(parts).tolist())
 assert seen == [data.sample_ids(0, step).tolist() for step in range(4)], seen
 """
+
+
+def test_what_reads_a_dataset_that_has_been_deleted_is_told_so():
+    data: Any = Dataset.from_arrays((X, Y), batch_size=10).tf_data()
+    read = tf.data.experimental.from_variant(data._variant_tensor, data.element_spec)
+    assert len(ids(read)) == 10
+    del data
+    gc.collect()
+    with pytest.raises(tf.errors.OpError, match=r"TFRUN-619.*Keep the dataset in a variable"):
+        ids(read)

@@ -59,7 +59,9 @@ def test_machines_with_other_versions_are_the_last_that_is_thought_of():
     ]
     guess, known = (advice(failure, told) for failure in failures)
     assert guess and known and known.name == "host memory, refused"
-    assert guess.likely.endswith("of what is installed: b has Keras 3.9.1 (a: 3.15.1)")
+    assert guess.likely.endswith(
+        "perhaps different versions of packages: b has Keras 3.9.1 (a: 3.15.1)"
+    )
 
 
 def test_workers_that_tfrun_has_ended():

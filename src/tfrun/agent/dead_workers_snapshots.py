@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from tfrun.checkpoint import claims, writable_directory
+from tfrun.checkpoint import answer_in_time, claims
 from tfrun.checkpoint.claims import Claim
 from tfrun.checkpoint.remote_claims import RemoteClaim
 from tfrun.job.spec import JobSpec
@@ -109,4 +109,4 @@ class Memory:
           OSError: there is no such directory, or it does not answer in some seconds.
         """
         claim = self._claim
-        return claim and await asyncio.to_thread(writable_directory.within, lambda: of(claim))
+        return claim and await asyncio.to_thread(answer_in_time.within, lambda: of(claim))

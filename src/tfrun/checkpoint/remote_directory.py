@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tfrun.checkpoint import claims, manifest, names
+from tfrun.checkpoint import answer_in_time, claims, manifest, names
 from tfrun.checkpoint.remote_store import LOCK, RemoteStore
 from tfrun.job import files
 from tfrun.job.errors import TfrunError, UsageError
@@ -21,7 +21,7 @@ from tfrun.job.run_dir import FINISHED
 from tfrun.job.timeouts import Timeouts
 from tfrun.storage import failures, long_waits
 from tfrun.storage.lease import STALE_SECONDS, Lease, Stand, Watch
-from tfrun.storage.objects import Objects
+from tfrun.storage.objects import Objects, load
 
 CALLS = "calls"
 WHERE = "--checkpoint-dir"
@@ -58,20 +58,18 @@ class RemoteDirectory:
         Raises:
           UsageError: TFRUN-704.
         """
-        text = f"waiting up to {CHECK_SECONDS:.0f} s for {self.where}, which does not answer"
-        with long_waits.told(text, tell):
-            self._check()
-
-    def _check(self) -> None:
-        name, data = f".probe-{os.getpid()}-{uuid.uuid4().hex[:8]}", b"tfrun\n"
+        load(self.where)  # from a slow disk, perhaps, for which the storage is not to blame
         objects = Objects(self.where, patience=CHECK_SECONDS)
+        text = f"waiting up to {CHECK_SECONDS:.0f} s for {self.where}, which does not answer"
         try:
-            objects.write(name, data)
-            if objects.read(name) != data or name not in objects.list(".probe-"):
-                raise objects.refused("what was written is not what is read")
-            objects.remove([name])
+            # A single request may be waited for much longer than all of them may take.
+            with long_waits.told(text, tell):
+                answer_in_time.within(lambda: _check(objects), CHECK_SECONDS)
         except UsageError:
             raise
+        except TimeoutError:
+            silence = TimeoutError(f"no answer within {CHECK_SECONDS:.0f} s")
+            raise failures.unusable(self.where, objects.failed or silence, where=WHERE) from None
         except TfrunError as error:
             cause = error.__cause__ or error
             raise failures.unusable(self.where, cause, where=WHERE) from error
@@ -192,3 +190,11 @@ class RemoteDirectory:
         except FileNotFoundError:
             return False
         return True
+
+
+def _check(objects: Objects) -> None:
+    name, data = f".probe-{os.getpid()}-{uuid.uuid4().hex[:8]}", b"tfrun\n"
+    objects.write(name, data)
+    if objects.read(name) != data or name not in objects.list(".probe-"):
+        raise objects.refused("what was written is not what is read")
+    objects.remove([name])

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout  # of its own in Python 3.10
 from pathlib import Path
-from typing import TypeVar
 
+from tfrun.checkpoint.answer_in_time import WAIT_SECONDS, within
 from tfrun.checkpoint.durable_files import remove, write_synced
 from tfrun.checkpoint.errors import cannot_be_used
 from tfrun.storage.url import is_url
-
-T = TypeVar("T")
-
-WAIT_SECONDS = 10.0  # for a disk that does not answer
 
 
 def check(directory: Path | str, tell: Callable[[str], object]) -> None:
@@ -63,24 +56,3 @@ def check_or_tell(directory: Path | str, tell: Callable[[str], object]) -> None:
             f"{directory} has not answered for {WAIT_SECONDS:.0f} s: training begins, and no "
             "checkpoint is saved until it does"
         )
-
-
-def within(ask: Callable[[], T], seconds: float = WAIT_SECONDS) -> T:
-    """Returns what `ask` returns, or raises what it raises; a disk may take for ever to answer it.
-
-    Raises:
-      TimeoutError: it has not answered in so many seconds; a thread is left that waits.
-    """
-    answer: Future[T] = Future()
-
-    def look() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=look, name="tfrun checkpoint directory", daemon=True).start()
-    try:
-        return answer.result(seconds)
-    except FutureTimeout:
-        raise TimeoutError from None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tfrun.cli import completion
 from tfrun.cli.job_variables import of_a_job, unknown
 from tfrun.cli.params import (
     CHECKPOINTS,
@@ -41,11 +42,8 @@ from tfrun.job.timeouts import Timeouts
 from tfrun.job.version import __version__
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from tfrun.cli.options import Options
 
-COMPLETE = "_TFRUN_COMPLETE"  # set by the shell, for click
 EPILOG = (
     "Everything after SCRIPT belongs to the script. Each option is also an environment variable."
 )
@@ -73,39 +71,6 @@ VERBS = {
     "top": "Watch a job until it ends.",
     "tune": "Find the per-worker batch that is fastest and fits in memory.",
 }
-
-
-def first_words(begun: str) -> list[CompletionItem]:
-    """What a shell may complete where a script stands: a verb, or a file."""
-    from click.shell_completion import CompletionItem
-
-    found = [verb for verb in VERBS if verb.startswith(begun)]
-    if not found:
-        return [CompletionItem(begun, type="file")]
-    # Asked for files, bash forgets all other words: they are named here.
-    there = sorted(p for p in Path().glob(f"{begun}*") if not p.name.startswith("."))
-    files = (f"{path}/" if path.is_dir() else str(path) for path in there)
-    return [CompletionItem(word) for word in (*found, *files)]
-
-
-def verb_of(environment: MutableMapping[str, str]) -> list[str]:
-    """Returns the verb whose words the shell wants completed, and takes it out of these; or none.
-
-    In the environment bash, zsh and fish tell click what stands on the command line.
-    """
-    import shlex
-
-    from click.shell_completion import split_arg_string
-
-    words = split_arg_string(environment.get("COMP_WORDS", ""))
-    at = environment.get("COMP_CWORD", "")  # of fish it is the word itself
-    is_begun = at == "1" if at.isdecimal() else words[1:] == [at]
-    if is_begun or words[1:2] == [] or words[1] not in VERBS:
-        return []
-    environment["COMP_WORDS"] = shlex.join([words[0], *words[2:]])
-    if at.isdecimal():
-        environment["COMP_CWORD"] = str(int(at) - 1)
-    return [words[1]]
 
 
 class _Command(ScriptCommand):
@@ -327,7 +292,9 @@ class _Command(ScriptCommand):
     "--plain", is_flag=True, help="Print plain lines, also on a terminal; no live display."
 )
 @click.option("--tensorboard", **DIRECTORY, help="Write TensorBoard's files into DIR/<job>.")
-@click.argument("script", metavar="SCRIPT", shell_complete=lambda _c, _p, w: first_words(w))
+@click.argument(
+    "script", metavar="SCRIPT", shell_complete=lambda _c, _p, w: completion.first_words(w, VERBS)
+)
 @click.argument("script_args", **SCRIPT_ARGUMENTS)
 def run(**told) -> int:
     """Run a Keras 3 / TensorFlow 2 script on one worker or many."""
@@ -361,7 +328,9 @@ def command_for(argv: Sequence[str]) -> tuple[click.Command, list[str], str]:
 
 def _run(command: click.Command, args: list[str], name: str) -> int:
     try:
-        return command.main(args=args, prog_name=name, standalone_mode=False, complete_var=COMPLETE)
+        return command.main(
+            args=args, prog_name=name, standalone_mode=False, complete_var=completion.VARIABLE
+        )
     except (FileNotFoundError, TfrunError):
         from tfrun.job.start_checks import check_directory
 
@@ -373,13 +342,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command and exits with its code."""
     leave_outer_job(os.environ)
     argv = sys.argv[1:] if argv is None else argv
-    if COMPLETE in os.environ:
-        argv = verb_of(os.environ)
+    asked = os.environ.get(completion.VARIABLE)
+    if asked:
+        argv = completion.verb_of(os.environ, VERBS)
     command, args, name = command_for(argv)
     if command is run or name.split()[-1] in STARTS:
         for text in unknown(os.environ, run, VERBS):
             click.echo(f"tfrun: {text}", err=True)
     try:
+        if asked:
+            completion.check(asked)
         code = _run(command, args, name)
     except TfrunError as error:
         click.echo(f"tfrun: {error}", err=True)

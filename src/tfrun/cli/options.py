@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from tfrun.checkpoint.when_due import parse as parse_interval
+from tfrun.cli import misplaced_options
 from tfrun.job.settings import from_variables
 from tfrun.job.spec import JobSpec, Program, WorkerRange, seed_or_drawn
 from tfrun.job.timeouts import Timeouts
@@ -34,6 +35,7 @@ class Options:
       hosts, hostfile, cluster: which machines; None is this one, or a scheduler's.
       remote_python, remote_dir, env, sync: how things are on other machines.
       tls_cert, tls_key: paths of a certificate and its key.
+      misplaced: what to tell of an option among the script's arguments that may be meant for us.
       variables: the names of those that state something for this job, and for none that its script
         starts.
     """
@@ -56,6 +58,7 @@ class Options:
     sync: bool = False
     tls_cert: str | None = None
     tls_key: str | None = None
+    misplaced: str = ""
     variables: frozenset[str] = frozenset()
 
     @classmethod
@@ -107,4 +110,4 @@ class Options:
         if told["checkpoint_every"] != "off":
             parse_interval(told["checkpoint_every"])  # what is malformed is to be known now
         rest = {"spec": JobSpec(**job), "workers": workers, "variables": frozenset(variables)}
-        return cls(**{**named(cls), **rest})
+        return cls(**{**named(cls), **rest, "misplaced": misplaced_options.found(context)})

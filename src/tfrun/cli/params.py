@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tfrun.cli import misplaced_options
 from tfrun.job.errors import UsageError
 from tfrun.storage.url import is_url, lacks_slash, normal
 
@@ -91,6 +92,12 @@ def directories(_: click.Context, __: click.Parameter, begun: str) -> list[Compl
 
 class ScriptCommand(click.Command):
     """A command that runs a script: what stands behind SCRIPT is none of its own options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        stated = list(args)  # click takes them out
+        rest = super().parse_args(ctx, args)
+        misplaced_options.note_dashes(ctx, stated)
+        return rest
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         if ctx.params.get("script"):

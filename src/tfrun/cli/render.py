@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 
+from tfrun.cli import misplaced_options
 from tfrun.cli.params import SCRIPT_ARGUMENTS, ScriptCommand, Whole, context, files
+from tfrun.cli.shared_options import say
 from tfrun.job.errors import TfrunError, UsageError
 from tfrun.job.run_dir import safe_name
 from tfrun.job.spec import Program, WorkerRange
@@ -104,6 +106,8 @@ def kubernetes(
         **rest,
     )
     check(what.arguments, what.environment, external="TF_CONFIG" if kind == "tfjob" else "")
+    if what.workers.high == 1 and (text := misplaced_options.found(click.get_current_context())):
+        say(text)
     click.echo(_yaml(manifests(what, kind)), nl=False)
     return 0
 

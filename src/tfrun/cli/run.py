@@ -119,6 +119,8 @@ def run(options: Options, serving: Serving | None = None) -> int:
         from tfrun.launcher.scheduler import serve
 
         return serve(place, run_dir, spec.timeouts.join_timeout, certificate)
+    if options.misplaced and not external and wanted.high == 1:
+        say(options.misplaced)
     # A machine that only launches needs no TensorFlow.
     if not machines and (serving is None or serving.slots):
         start_checks.check_tensorflow()

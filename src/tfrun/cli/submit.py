@@ -9,7 +9,9 @@ from pathlib import Path
 
 import click
 
+from tfrun.cli import misplaced_options
 from tfrun.cli.params import DIRECTORY, SCRIPT_ARGUMENTS, ScriptCommand, Whole, context, files
+from tfrun.cli.shared_options import say
 from tfrun.job import run_dir as run_dir_module
 from tfrun.job.spec import Program, WorkerRange
 from tfrun.job.start_checks import check_program
@@ -113,6 +115,8 @@ def slurm(
     args = ["--grace", str(grace - GRACE_MARGIN), *(["-n", str(wanted)] if wanted else [])]
     args += [*(["-m"] if module else []), script, *script_args]
     check(args, os.environ)
+    if nodes == 1 and (text := misplaced_options.found(click.get_current_context())):
+        say(text)
 
     def written(path: Path) -> str:
         what = Submission(

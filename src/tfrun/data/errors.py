@@ -184,6 +184,14 @@ def bad_sample(index: int, reason: str) -> TfrunError:
     )
 
 
+def deleted(method: str) -> TfrunError:
+    return TfrunError(
+        "TFRUN-619",
+        f"the dataset that is read here has been deleted (its {method} was to be called)",
+        fix="Keep the dataset in a variable for as long as anything reads it",
+    )
+
+
 def not_the_same_arrays(path: str) -> TfrunError:
     return TfrunError(
         "TFRUN-609",

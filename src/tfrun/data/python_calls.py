@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from tfrun.data import errors
+
 D = TypeVar("D")
 
 
@@ -24,6 +26,9 @@ def held_weakly(method: Callable[..., Any]) -> Callable[..., Any]:
 
     Args:
       method: a bound method.
+
+    Raises (the function):
+      TfrunError: TFRUN-619 where the object is gone.
     """
     if not tf.executing_eagerly():
         return method
@@ -31,7 +36,7 @@ def held_weakly(method: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*given: Any) -> Any:
         if (alive := found()) is None:
-            raise RuntimeError(f"the dataset that calls {name} has been deleted; keep it")
+            raise errors.deleted(name)
         return alive(*given)
 
     return call

@@ -12,6 +12,9 @@ from keras import tree
 from tfrun.collective.summation_order import Adder
 from tfrun.engine import replica
 from tfrun.engine.agree import sum_over_workers
+from tfrun.job import reports
+from tfrun.job.world import world
+from tfrun.process import channel
 
 _BUILD_FIRST = "_tfrun_build_first"
 _RESUMED_LOGS = "_tfrun_resumed_logs"
@@ -72,14 +75,14 @@ def logs_of_known(logs: dict[str, Any], strategy: Any, turns: Any) -> dict[str, 
     """As `mean_of_logs`, of a step that was made before the replicas were divided as they are now.
 
     Whoever has made a replica's part of it knows that, and who has come since knows none. Nobody
-    knows that of a worker which has gone: the mean is over the others then.
+    knows that of a worker which has gone: the mean is over the others then, and a line says so.
 
     Returns:
       The logs as Keras tells them, one below the other, the same on all workers.
     """
     names = sorted(told(logs))
     rows = np.zeros((turns.total, 1 + len(names)))
-    if turns.returned and turns.returned[0] is logs:
+    if turns.returned and _are_of(logs, turns.returned[0]):
         for number, one in zip(turns.returned_by, turns.returned, strict=True):
             values = told(as_tensors(one))
             row = packed([values[name] for name in names]).numpy()
@@ -88,12 +91,35 @@ def logs_of_known(logs: dict[str, Any], strategy: Any, turns: Any) -> dict[str, 
     known = [number for number in range(turns.total) if rows[number, 0]]
     if not known:
         return told(logs)
+    if len(known) < turns.total and world().rank == 0:
+        channel.emit(reports.WorkerNotice(text=_lacking(len(known), turns.total)))
     adder = Adder(turns.total)
     dtype = np.dtype(f"float{8 * int(rows[known[0], 0])}")
     for number in known:
         adder.add(number, [rows[number, 1:].astype(dtype)])
     means = sum(part[0] for part in adder.take()) / dtype.type(len(known))
     return dict(zip(names, means, strict=True))
+
+
+def _are_of(logs: dict[str, Any], returned: Any) -> bool:
+    """Whether logs are what a replica has returned, or were kept of that, as numbers."""
+    if returned is logs:
+        return True
+    if not isinstance(returned, dict):
+        return False
+    kept, values = told(logs), told(as_tensors(returned))
+    return kept.keys() == values.keys() and all(
+        np.array_equal(np.asarray(kept[name], np.float64), values[name].numpy(), equal_nan=True)
+        for name in kept
+    )
+
+
+def _lacking(known: int, total: int) -> str:
+    return (
+        "a worker died after the epoch's last step, before it had told what its train_step "
+        f"returned: in this epoch's logs that is the mean over {known} of {total} replicas. The "
+        "weights and later epochs lack nothing"
+    )
 
 
 def told(logs: dict[str, Any]) -> dict[str, Any]:

@@ -89,6 +89,7 @@ CODES: dict[str, str] = {
     "TFRUN-616": "the workers' data is not the same",
     "TFRUN-617": "the next sample is not defined",
     "TFRUN-618": "there is no room for a copy of the data",
+    "TFRUN-619": "the dataset has been deleted",
     "TFRUN-701": "a checkpoint cannot be written",
     "TFRUN-702": "a state cannot be kept in the machine's memory",
     "TFRUN-703": "no checkpoint can be read",

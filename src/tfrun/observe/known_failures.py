@@ -57,48 +57,49 @@ KNOWN = (
         name="no progress",
         signum=signal.SIGKILL,
         pattern=r"has made no progress for \d+ s and is being replaced",
-        likely="it made no step for --hang-timeout: a lock, a slow disk, or data that does not "
-        "arrive",
-        fix="Its log shows the Python stack where it was; set a longer --hang-timeout if this is "
-        "expected",
+        likely="it made no step within --hang-timeout: it may wait for a lock, a slow disk, or "
+        "data that does not arrive",
+        fix="The Python stack in its log shows where it was; if a step may take that long, set a "
+        "longer --hang-timeout",
     ),
     Known(
         name="host memory, killed",
         out_of_memory=True,
         likely="the machine, or the container, has no memory left",
-        fix="Fewer workers on the machine, a smaller batch (tfrun tune finds the largest that "
-        "fits), less shuffle and cache; tfrun status shows the memory of each worker",
+        fix="Use fewer workers on the machine, a smaller batch (tfrun tune finds the largest that "
+        "fits), or a smaller shuffle buffer and cache; tfrun status shows each worker's memory",
     ),
     Known(
         name="disk full",
         pattern=r"No space left on device|Disk quota exceeded|Errno 28\b|Errno 122\b",
         likely="a disk, or /dev/shm, is full",
-        fix="Make room, or name other directories with --run-dir and --checkpoint-dir; --keep "
-        "says how many checkpoints stay",
+        fix="Free some space, or name other directories with --run-dir and --checkpoint-dir; a "
+        "smaller --keep keeps fewer checkpoints",
     ),
     Known(
         name="GPU memory",
         pattern=r"OOM when allocating tensor.*(?i:gpu)|CUDA_ERROR_OUT_OF_MEMORY"
         r"|CUDA out of memory|failed to allocate .* from device",
-        likely="the model and its batch do not fit into the GPU's memory, or others use it too",
-        fix="A smaller batch on each worker (tfrun tune finds the largest that fits); nvidia-smi "
-        "shows who else is there",
+        likely="the model and its batch do not fit into the GPU's memory, or other processes use "
+        "it too",
+        fix="Use a smaller batch on each worker (tfrun tune finds the largest that fits); "
+        "nvidia-smi shows which other processes use the GPU",
     ),
     Known(
         name="host memory, refused",
         pattern=r"\bMemoryError\b|Unable to allocate [\d.]+ .iB|std::bad_alloc"
         r"|OOM when allocating tensor|Cannot allocate memory",
         likely="an array or a tensor is larger than the memory that is left",
-        fix="A smaller batch; read the data piece by piece (tfrun.Dataset, tf.data) instead of "
-        "holding all of it in each worker",
+        fix="Use a smaller batch, and read the data piece by piece (tfrun.Dataset, tf.data) "
+        "instead of loading all of it into each worker",
     ),
     Known(
         name="NCCL without a network",
         pattern=r"no socket interface found|ncclSystemError"
         r"|NCCL.*(unhandled system error|Bootstrap)",
         likely="NCCL does not find the network between the machines",
-        fix="Set NCCL_SOCKET_IFNAME to the interface that they share and pass it on with --env; "
-        "NCCL_DEBUG=INFO shows what it tries; --communication ring does without NCCL",
+        fix="Set NCCL_SOCKET_IFNAME to the interface that they share, and pass it on with --env; "
+        "NCCL_DEBUG=INFO shows what NCCL tries; --communication ring does not use NCCL",
     ),
     Known(
         name="NCCL",
@@ -106,52 +107,53 @@ KNOWN = (
         r"|NCCL: (invalid usage|internal error|unhandled cuda error)|Duplicate GPU detected",
         likely="the GPUs of the workers cannot talk to each other: drivers, topology or versions",
         fix="NCCL_DEBUG=INFO shows where it fails; tfrun doctor compares the machines; "
-        "--communication ring does without NCCL",
+        "--communication ring does not use NCCL",
     ),
     Known(
         name="port in use",
         pattern=r"Address already in use|Errno 98\b|Could not start gRPC server|EADDRINUSE",
-        likely="another process listens on a port that this one was to have",
-        fix="ss -ltnp shows whose it is; without fixed ports (--cluster, TF_CONFIG) tfrun finds "
-        "free ones",
+        likely="another process already uses the port that this one was given",
+        fix="ss -ltnp shows which process that is; where no ports are fixed (--cluster, "
+        "TF_CONFIG), tfrun finds free ones",
     ),
     Known(
         name="different versions",
         pattern=r"may indicate binary incompatibility|compiled (using|against) (NumPy|API version)"
         r"|incompatible Protobuf Gencode/Runtime|Descriptors cannot be created directly"
         r"|undefined symbol: |version `(GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found",
-        likely="packages, or libraries of the system, were built for other versions of each other",
-        fix="Reinstall TensorFlow, Keras and NumPy, in the same versions on every machine; "
-        "tfrun doctor compares them",
+        likely="some packages, or system libraries, do not match: they were built for other "
+        "versions of each other",
+        fix="Reinstall TensorFlow, Keras and NumPy, in the same versions on every machine; tfrun "
+        "doctor compares them",
     ),
     Known(
         name="package missing",
         pattern=r"ModuleNotFoundError.*No module named|ImportError.*cannot import name",
-        likely="the package is not installed in this machine's Python, or in another version",
-        fix="Install the same versions in the Python that runs tfrun on every machine; "
-        "--remote-python names it, tfrun doctor compares them",
+        likely="the package is missing in this machine's Python, or has another version there",
+        fix="On every machine, install the same versions in the Python that runs tfrun "
+        "(--remote-python says which one that is); tfrun doctor compares the machines",
     ),
     Known(
         name="GPU libraries",
         pattern=r"DNN library (is not found|initialization failed)|no kernel image is available"
         r"|CUDA driver version is insufficient|Loaded runtime CuDNN library",
-        likely="the driver, CUDA and cuDNN on this machine do not fit this TensorFlow",
-        fix="pip install 'tensorflow[and-cuda]' brings the libraries that do; the driver must be "
-        "new enough for them (nvidia-smi)",
+        likely="the driver, CUDA or cuDNN on this machine does not work with this TensorFlow",
+        fix="pip install 'tensorflow[and-cuda]' installs CUDA and cuDNN versions that do; the "
+        "driver must be new enough for them (nvidia-smi shows its version)",
     ),
     Known(
         name="no data",
         pattern=r"Unexpected result of `(train|test)_function` \(Empty Logs\)"
         r"|PyDataset has length 0|did not yield any|ran out of data|dataset (is|was) empty",
         likely="this worker got no batch: its share of the data is empty",
-        fix="More samples, or files, than workers; drop_remainder and take() may leave fewer than "
-        "you expect; tfrun.Dataset divides any number of them",
+        fix="Provide at least as many samples (or files) as there are workers; drop_remainder and "
+        "take() may leave fewer than you expect; tfrun.Dataset can share out any number of samples",
     ),
     Known(
         name="labels outside of the classes",
         pattern=r"Received a label value of .* outside the valid range",
-        likely="the labels do not fit the number of the model's outputs",
-        fix="As many outputs as classes; labels that begin at 0",
+        likely="some labels are outside the range of the model's outputs, 0 to outputs - 1",
+        fix="Give the model one output for each class, and number the classes from 0",
     ),
     Known(
         name="shapes after a resume",
@@ -159,8 +161,8 @@ KNOWN = (
         r"(shape mismatch|shapes? .* (not |in)compatible|different shape|expected shape)"
         r"|objects could not be loaded.*shape of the target"
         r"|tensor with shape .* when attempting to restore variable with shape",
-        likely="what was saved belongs to another model: it was changed since",
-        fix="Build the model as it was, or begin anew with --fresh or another --checkpoint-dir",
+        likely="the model has changed since the checkpoint was saved",
+        fix="Build the model as it was, or start over with --fresh or another --checkpoint-dir",
     ),
     Known(
         name="a part of the batch",
@@ -169,21 +171,20 @@ KNOWN = (
         r"|must match\. variable\.shape=.* Received: value\.shape=\(0,"
         r"|Incompatible shapes: \[(\d+)((?:,\d+)+)\] vs\. \[(?!(?:1|\1),)\d+\2\]"
         r"|got None of type 'NoneType'|None values not supported|If an RNN is stateful, the batch",
-        likely="the script relies on whole batches (x.shape[0], BATCH_SIZE in a reshape, a layer's "
-        "batch_shape), "
-        "and each of several workers has a part of the rows",
+        likely="the script expects whole batches (x.shape[0], BATCH_SIZE in a reshape, a layer's "
+        "batch_shape), but with several workers each one gets only some of the rows",
         fix="Take the number of rows from the tensor (-1, tf.shape(x)[0]), and make samples the "
         "first dimension. x.shape[0] is known with drop_remainder=True, if the number of workers "
-        "divides the batch size and there is no steps_per_execution. Or train with -n 1",
+        "divides the batch size and steps_per_execution is not set. Or train with -n 1",
     ),
     Known(
         name="numbers of rows",
         pattern=r"indices\[[\d, ]*\] = -?\d+ is not in \[0, \d+\)",
-        likely="a number is larger than the table that it points into: an Embedding with too small "
-        "an input_dim; or rows of the batch that samples point to (graphs merged into one), of "
-        "which each of several workers has a part",
-        fix="Compare input_dim with the largest number; pad each sample to one size and merge "
-        "them in the model, so that all first dimensions are the samples'; or train with -n 1",
+        likely="an index is too large for its table: an Embedding's input_dim is too small; or "
+        "samples refer to other rows of the batch by number (graphs merged into one), but with "
+        "several workers each one gets only some of the rows",
+        fix="Compare input_dim with the largest index; pad all samples to one size and merge them "
+        "in the model, so that every first dimension counts samples; or train with -n 1",
     ),
     Known(
         name="shapes",
@@ -195,60 +196,63 @@ KNOWN = (
     Known(
         name="damaged file",
         pattern=r"DataLossError|corrupted record|truncated record|Is this even a TFRecord file",
-        likely="a file of records was cut off while it was written or copied, or holds other data",
-        fix="Write or copy it again; with tf.data, ignore_errors() leaves damaged records out",
+        likely="a file of records was cut off while it was written or copied, or is another kind "
+        "of file",
+        fix="Write or copy it again; with tf.data, ignore_errors() skips damaged records",
     ),
     Known(
         name="not a number",
         pattern=r"Tensor had (NaN|-?Inf)|(?i:loss) is (nan|inf|not finite)",
-        likely="the training has diverged, or the data holds values that are not numbers",
-        fix="A lower learning rate, clipnorm in the optimizer; look for NaN in the data. With more "
-        "workers and a larger batch, tfrun.scaled_lr warms the rate up",
+        likely="the training has diverged, or the data contains NaN or infinite values",
+        fix="Try a lower learning rate, or clipnorm in the optimizer, and look for NaN in the "
+        "data. If more workers mean a larger batch, tfrun.scaled_lr warms the learning rate up",
     ),
     Known(
         name="too many open files",
         pattern=r"Too many open files|Errno 24\b",
-        likely="more files and connections are open than this process may have",
-        fix="ulimit -n 65536 before tfrun, or fewer files read at once",
+        likely="this process has more files and connections open than it may",
+        fix="Run ulimit -n 65536 before tfrun, or read fewer files at once",
     ),
     Known(
         name="permission",
         pattern=r"PermissionError|Permission denied",
         likely="this user may not read or write that path on this machine",
-        fix="Look at its owner and mode there; on other machines it may be another user's",
+        fix="Look at the owner and mode of that path there; they may differ between machines",
     ),
     Known(
         name="file missing",
         pattern=r"FileNotFoundError|NotFoundError.*No such file or directory",
         likely="the file is not there on this worker's machine",
-        fix="A path that all machines see, or --sync to copy the script's directory; relative "
-        "paths begin at --remote-dir",
+        fix="Use a path that all machines see, or copy the script's directory with --sync; "
+        "relative paths start at --remote-dir",
     ),
     Known(
         name="illegal instruction",
         signum=signal.SIGILL,
-        likely="this processor lacks instructions that a library was built for",
-        fix="Another build of it, or another machine (TensorFlow's packages need AVX)",
+        likely="a library was built for instructions that this processor does not have",
+        fix="Install another build of it, or use another machine (TensorFlow's packages need AVX)",
     ),
     Known(
         name="bus error",
         signum=signal.SIGBUS,
-        likely="/dev/shm is full, or a file that was mapped into memory has become shorter",
-        fix="A larger /dev/shm (docker run --shm-size, an emptyDir of medium Memory in Kubernetes)",
+        likely="/dev/shm is full, or somebody shortened a file that was mapped into memory",
+        fix="Give it a larger /dev/shm (docker run --shm-size; in Kubernetes an emptyDir of "
+        "medium Memory)",
     ),
     Known(
         name="crash",
         signum=signal.SIGSEGV,
-        likely="a bug in compiled code: TensorFlow, a driver, or another package with C++",
-        fix="The end of the worker's log shows Python's stack; try without the newest package, "
-        "and see whether the drivers fit",
+        likely="a bug in compiled code: in TensorFlow, a GPU driver, or another package with C or "
+        "C++ code",
+        fix="The Python stack at the end of the worker's log shows which call crashed. Go back to "
+        "the versions that last worked, and check that the GPU driver suits this TensorFlow",
     ),
     Known(
         name="killed",
         signum=signal.SIGKILL,
-        likely="something ended it: a person, or a limit of a scheduler or a container",
-        fix="dmesg and the scheduler's log say who; docker inspect and kubectl describe say "
-        "whether it was for memory",
+        likely="something killed it: a person, or a limit of the scheduler or the container",
+        fix="dmesg and the scheduler's log may say what did; docker inspect and kubectl describe "
+        "tell whether it ran out of memory",
     ),
 )
 
@@ -274,7 +278,7 @@ def advice(failure: Failure, differing: Sequence[str] = ()) -> Known | None:
 def _unlike(differing: Sequence[str]) -> Known:
     return Known(
         name="versions",
-        likely=f"perhaps the versions of what is installed: {'; '.join(differing)}",
-        fix="Install the same ones in the Python that runs tfrun on every machine, of those that "
-        "it was tested with; tfrun doctor -H … compares them",
+        likely=f"perhaps different versions of packages: {'; '.join(differing)}",
+        fix="On every machine, install the same versions in the Python that runs tfrun, and ones "
+        "that tfrun was tested with; tfrun doctor -H … compares the machines",
     )

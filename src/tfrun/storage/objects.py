@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from tfrun.job.errors import TfrunError
-from tfrun.storage import failures
+from tfrun.storage import failures, unawaited_threads
 from tfrun.storage.failures import Kind, kind_of
 from tfrun.storage.url import EXTRAS, scheme_of
 
@@ -28,6 +28,8 @@ T = TypeVar("T")
 PATIENCE = 60.0  # seconds for which a request is tried again
 FIRST_WAIT, LONGEST_WAIT = 0.2, 8.0  # seconds between two tries
 READ_SECONDS = 30  # that a storage may be silent
+CONNECT_SECONDS = 5
+SLOWEST = 100_000  # bytes per second; a write that is slower than this hangs
 # gcsfs's own class at the top asks about the kind of each bucket, and needs more rights for it.
 _CLASSES = {"s3": ("s3fs", "S3FileSystem"), "gs": ("gcsfs.core", "GCSFileSystem")}
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -56,11 +58,15 @@ class Objects:
     Args:
       url: as `url.normal` returns it.
       patience: for how many seconds a request that is throttled or cut off is tried again.
+
+    Attributes:
+      failed: why a request was last tried again; None where none was.
     """
 
     def __init__(self, url: str, *, patience: float = PATIENCE) -> None:
         self.url, self._patience = url, patience
         self._root = url.partition("://")[2]
+        self.failed: Exception | None = None
 
     def at(self, name: str) -> str:
         """Returns the URL of an object."""
@@ -97,11 +103,13 @@ class Objects:
         self._try(lambda: self._fs.get_file(self._path(name), str(target)), one=True)
 
     def write(self, name: str, data: bytes) -> None:
-        self._try(lambda: self._fs.pipe_file(self._path(name), data))
+        seconds = _may_take(len(data))
+        self._try(lambda: self._fs.pipe_file(self._path(name), data, timeout=seconds))
 
     def put(self, name: str, source: Path) -> None:
         """Writes a file's content; a large one in parts."""
-        self._try(lambda: self._fs.put_file(str(source), self._path(name)))
+        seconds = _may_take(source.stat().st_size)
+        self._try(lambda: self._fs.put_file(str(source), self._path(name), timeout=seconds))
 
     def create(self, name: str, data: bytes) -> bool:
         """Writes an object that is not there yet; returns False where there is one.
@@ -109,8 +117,11 @@ class Objects:
         Two that create one at once: the storage decides, where it can (If-None-Match); else the
         last one, which each sees when it reads the object again.
         """
+        path, seconds = self._path(name), _may_take(len(data))
         try:
-            self._try(lambda: self._fs.pipe_file(self._path(name), data, mode="create"), raw=True)
+            self._try(
+                lambda: self._fs.pipe_file(path, data, mode="create", timeout=seconds), raw=True
+            )
         except FileExistsError:
             return False
         except OSError as error:
@@ -170,9 +181,33 @@ class Objects:
                     if raw or (one and isinstance(error, FileNotFoundError)):
                         raise
                     raise failures.unusable(self.url, error) from error
+                self.failed = error
             # Many workers that were refused together do not come back together.
             time.sleep(wait * random.uniform(0.5, 1.0))
             wait = min(2 * wait, LONGEST_WAIT)
+
+
+def _may_take(size: int) -> float:
+    """How many seconds a write of so many bytes may take.
+
+    The time-outs of a request begin when all of it has been sent: a storage that takes no more
+    bytes, or does not say "100 Continue", would be waited for for ever.
+    """
+    return READ_SECONDS + size / SLOWEST
+
+
+def load(url: str) -> Any:
+    """Imports the package of a URL and returns its class.
+
+    Raises:
+      UsageError: TFRUN-704, where it is missing.
+    """
+    module, name = _CLASSES[scheme_of(url)]
+    try:
+        with _making:  # not thread safe in some versions
+            return getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise failures.not_installed(url, error) from error
 
 
 def _file_system(url: str) -> Any:
@@ -182,27 +217,28 @@ def _file_system(url: str) -> Any:
       UsageError: TFRUN-704, where its package is missing, or what is configured is wrong.
     """
     scheme = scheme_of(url)
-    module, name = _CLASSES[scheme]
-    try:
-        with _making:  # not thread safe in some versions
-            make = getattr(importlib.import_module(module), name)
-        # They log each try; what comes of it is said once, here.
-        logging.getLogger(EXTRAS[scheme][1]).addHandler(logging.NullHandler())
-    except ImportError as error:
-        raise failures.not_installed(url, error) from error
+    make = load(url)
+    # They log each try; what comes of it is said once, here.
+    logging.getLogger(EXTRAS[scheme][1]).addHandler(logging.NullHandler())
     # A listing that another process has changed must not be remembered.
     options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
     if scheme == "s3":
         # Tried again here, where there is one deadline for all of it.
         options["config_kwargs"] = {
-            "retries": {"max_attempts": 2, "mode": "standard"},
-            "connect_timeout": 5,
+            "retries": {"max_attempts": 1, "mode": "standard"},
+            "connect_timeout": CONNECT_SECONDS,
             "read_timeout": READ_SECONDS,
         }
     else:
-        options["requests_timeout"] = READ_SECONDS
+        from aiohttp import ClientTimeout
+
+        # A number would be for a whole request, and a large object takes longer than that.
+        options["requests_timeout"] = ClientTimeout(
+            total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS
+        )
     try:
         with _making:
+            unawaited_threads.use()
             made = make(**options)
     except Exception as error:
         raise failures.unusable(url, error) from error
