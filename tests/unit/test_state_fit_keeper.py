@@ -27,9 +27,11 @@ def fitted(optimizer: keras.optimizers.Optimizer) -> keras.Model:
     return model
 
 
-@pytest.mark.parametrize(("accumulation", "steps"), [(None, 6), (3, 2)])
-def test_steps_of_an_optimizer(accumulation, steps) -> None:
-    model = fitted(keras.optimizers.SGD(gradient_accumulation_steps=accumulation))
+@pytest.mark.parametrize("wrap", [lambda one: one, keras.optimizers.LossScaleOptimizer])
+@pytest.mark.parametrize("accumulation", [None, 4])
+def test_steps_of_an_optimizer(wrap, accumulation) -> None:
+    steps = 6  # also those that update nothing yet
+    model = fitted(wrap(keras.optimizers.SGD(gradient_accumulation_steps=accumulation)))
     assert steps_of(model.optimizer) == steps
     keeper = FitKeeper(model, None, [], FitPlan(), call=0)
     keeper.epoch_begins(0)

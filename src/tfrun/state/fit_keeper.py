@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 from numpy.typing import NDArray
 
@@ -357,13 +356,14 @@ def build_what_steps_make(model: Any, kept: Snapshot) -> None:
 
 
 def steps_of(optimizer: Any | None) -> int:
-    """How many steps a Keras optimizer has done; 0 without one."""
+    """How many steps a Keras optimizer has done, of those that only accumulate too; 0 without one.
+
+    Keras's `iterations` counts updates where gradients are accumulated; a step is a batch.
+    """
     if optimizer is None:
         return 0
-    counter = optimizer.iterations
-    # With `gradient_accumulation_steps` it is computed, and a plain tensor.
-    is_variable = isinstance(counter, keras.Variable)
-    return int(variable_values.copies(counter)[0].numpy() if is_variable else counter)
+    counter = getattr(optimizer, "inner_optimizer", optimizer)._iterations
+    return int(variable_values.copies(counter)[0].numpy())
 
 
 def _plain(logs: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from tfrun.engine.sync_check import check_in_sync
+from tfrun.state.fit_keeper import steps_of
 
 
 class SyncCheck(keras.callbacks.Callback):
@@ -31,4 +32,4 @@ class SyncCheck(keras.callbacks.Callback):
 
     def _iterations(self) -> int:
         model: Any = self.model
-        return int(model.optimizer.iterations.numpy())
+        return steps_of(model.optimizer)
