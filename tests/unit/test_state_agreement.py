@@ -74,3 +74,13 @@ def test_nobody_goes_on_without_a_chief_that_may_not_have_come_there() -> None:
     assert share_snapshot.source([waiting._replace(led=True), waiting]) is None
     assert share_snapshot.source([waiting, AT_START]) is None  # who knows that all had come
     assert share_snapshot.source([IN_STEP, waiting]) == 0
+
+
+def test_nobody_is_taken_to_where_another_one_is_in_the_midst_of_a_loop() -> None:
+    here = Stand(call=1, epoch=0, step=3, levels=False)
+    assert share_snapshot.source([here, here]) is None
+    assert share_snapshot.source([here, here, SUCCESSOR]) == 0
+    with pytest.raises(share_snapshot.Apart):
+        share_snapshot.source([here, here._replace(step=4)])
+    with pytest.raises(share_snapshot.Apart):
+        share_snapshot.source([here._replace(step=4), here, SUCCESSOR])

@@ -193,14 +193,16 @@ class LoopStep:
             self._calls.begin()
         one = _Made(call, sources)
         self._made.append(one)
+        first, pieces = self._columns, None
         while True:
             try:
+                if pieces is not None:
+                    self._begin_anew(pieces, first)
                 return [self._make(one)]
             except Exception as error:
                 pieces = self._calls.again(error)
                 if pieces is None:
                     raise
-                self._begin_anew(pieces)
 
     def _make(self, one: _Made) -> Any:
         turns = self._calls.turns
@@ -213,9 +215,14 @@ class LoopStep:
         self._note(turns.returned)
         return result
 
-    def _begin_anew(self, pieces: Sequence[Any]) -> None:
-        """Makes the calls before the newest one again, for the replicas that are here now."""
-        first, self._columns = self._columns, []
+    def _begin_anew(self, pieces: Sequence[Any], first: list[list[list[Any]]]) -> None:
+        """Makes the calls before the newest one again, for the replicas that are here now.
+
+        Args:
+          pieces: theirs.
+          first: the columns as the loop has seen them.
+        """
+        self._columns = []
         self._note(pieces)
         for number, one in enumerate(self._made[:-1], start=1):
             if one is None:

@@ -106,15 +106,16 @@ class StayingLoop(Session[LoopKeeper]):
           error: has cut it off.
           step: steps that are done.
 
+        Returns:
+          What the step reads there; None where it cannot be made again.
 
         Raises:
-          error: it cannot be made again.
-          PeersLeft: nor by all others, and this worker's state is kept.
+          PeersLeft: not all others can, and this worker's state is kept.
         """
-        assert self.keeper is not None and self.repeat is not None
         mine = self._goes_on_from(error, step)
-        if mine is None:
-            raise error
+        if mine is None or self.repeat is None:
+            return None
+        assert self.keeper is not None
         self._enters_with(mine, error, step)
         with self.changing:
             # The body has drawn its own numbers by now, and does not draw them again.

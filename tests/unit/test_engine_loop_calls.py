@@ -1,0 +1,114 @@
+"""A loop's calls are made for each replica, and again for those that come to be here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tfrun.engine import loop_calls
+from tfrun.engine.calls_in_turn import Shared
+
+
+def test_traces_of_one_function_share_what_is_handed_in_by_its_place() -> None:
+    shared, alone = Shared(), Shared()
+    shared.begin()
+    first = [shared.get(list), shared.get(dict)]
+    shared.begin()
+    second = [shared.get(list), shared.get(dict)]
+    assert all(a is b for a, b in zip(first, second, strict=True))
+    assert alone.get(list) is not alone.get(list)  # of a function that is traced once
+
+
+class Turns:
+    """Those that hold replicas here: each computes in this thread, one after the other."""
+
+    seconds, one_each, balance = 0.0, False, None
+
+    def __init__(self, held: list[int]) -> None:
+        self.held = held
+        self.returned: list[Any] = []
+        self.fails = 0  # so many of the next calls
+
+    def run(self, call: Any, given: list[list[Any]]) -> Any:
+        if self.fails:
+            self.fails -= 1
+            raise tf.errors.UnavailableError(None, None, "a peer has left the round")
+        self.returned = [call.get_concrete_function(one)(one) for one in given]
+        return self.returned[0]
+
+
+class HostCalls:
+    def __init__(self, held: list[int]) -> None:
+        self.turns = Turns(held)
+
+    def tracing(self, shared: Shared) -> Any:
+        shared.begin()
+        return tf.init_scope()
+
+
+@tf.function
+def double(x: tf.Tensor) -> tf.Tensor:
+    return 2 * x
+
+
+@tf.function
+def plus(x: tf.Tensor, y: tf.Tensor) -> dict[str, tf.Tensor]:
+    return {"sum": x + y}
+
+
+def pieces(*numbers: float) -> list[tf.Tensor]:
+    return [tf.constant([number]) for number in numbers]
+
+
+def test_what_a_call_returns_is_known_for_each_replica() -> None:
+    calls = loop_calls.Calls(HostCalls([0, 1]))
+    x = calls.step_begins(pieces(1.0, 10.0))
+    (y,) = loop_calls.made(double, (x,), {}) or ()
+    (z,) = loop_calls.made(plus, (x,), {"y": y}) or ()
+    assert y.numpy() == [2.0] and z["sum"].numpy() == [3.0]
+    step = loop_calls._open[calls]
+    assert [part.numpy().tolist() for part in step.parts(z["sum"]) or ()] == [[3.0], [30.0]]
+    assert loop_calls.made(double, (tf.constant(1.0),), {}) is None  # no part of the batch
+    calls.step_ended()
+    assert loop_calls.made(double, (x,), {}) is None
+
+
+@pytest.mark.parametrize("fails", [1, 2, 3])
+def test_a_call_that_is_cut_off_is_made_again_with_those_before_it(fails: int) -> None:
+    """Also where another peer goes while that is done."""
+    calls = loop_calls.Calls(HostCalls([1]))
+    turns, rounds = calls.turns, []
+
+    def again(error: Exception) -> list[tf.Tensor]:
+        rounds.append(error)
+        turns.held = [0, 1]
+        return pieces(1.0, 10.0)
+
+    calls.again = again
+    x = calls.step_begins(pieces(10.0))
+    (y,) = loop_calls.made(double, (x,), {}) or ()
+    assert y.numpy() == [20.0]
+    turns.fails = fails
+    (z,) = loop_calls.made(plus, (x, y), {}) or ()
+    assert len(rounds) == fails
+    step = loop_calls._open[calls]
+    assert [part.numpy().tolist() for part in step.parts(z["sum"]) or ()] == [[3.0], [30.0]]
+    # The loop holds what it was given at first, and goes on with that.
+    (more,) = loop_calls.made(double, (y,), {}) or ()
+    assert [part.numpy().tolist() for part in step.parts(more) or ()] == [[4.0], [40.0]]
+    calls.step_ended()
+
+
+def test_an_error_of_the_scripts_own_passes() -> None:
+    calls = loop_calls.Calls(HostCalls([0, 1]))
+    x = calls.step_begins(pieces(1.0, 10.0))
+
+    @tf.function
+    def wrong(x: tf.Tensor) -> tf.Tensor:
+        raise ValueError("of the script's own")
+
+    with pytest.raises(ValueError, match="of the script's own"):
+        loop_calls.made(wrong, (x,), {})
+    calls.step_ended()
