@@ -26,7 +26,7 @@ from tfrun.job.settings import settings
 from tfrun.job.world import world
 
 # The step that each loop is in, by what belongs to the loop alone.
-_open: weakref.WeakKeyDictionary[Any, LoopStep] = weakref.WeakKeyDictionary()
+open_steps: weakref.WeakKeyDictionary[Any, LoopStep] = weakref.WeakKeyDictionary()
 _is_tracing = False  # one of their calls
 _took_turns = False  # in some step of this process
 
@@ -87,26 +87,26 @@ class Calls:
           spec: of a piece.
         """
         global _took_turns
-        if not _open:
+        if not open_steps:
             loop_refusals.steps_begin()
-        _open[self], _took_turns = LoopStep(self, pieces, spec), True
+        open_steps[self], _took_turns = LoopStep(self, pieces, spec), True
         return pieces[0]
 
     def step_done(self) -> None:
         """A training step is over, and replicas may move before the next one."""
-        step, balance = _open.get(self), self.turns.balance
+        step, balance = open_steps.get(self), self.turns.balance
         if balance is not None:
             self.turns.seconds = step.seconds if step else None
             balance.step_done()
         moves = holding.moves
         holding.between_steps()
         if moves != holding.moves:
-            _open.clear()  # they know what other replicas had
+            open_steps.clear()  # they know what other replicas had
             loop_refusals.steps_end()
 
     def step_ended(self) -> None:
         """What the loop makes from now on is no part of its newest step."""
-        if _open.pop(self, None) and not _open:
+        if open_steps.pop(self, None) and not open_steps:
             loop_refusals.steps_end()
 
     def of(
@@ -261,7 +261,7 @@ def take_turns() -> bool:
 
 def is_in_step() -> bool:
     """Whether some loop that takes turns is in a step."""
-    return bool(_open)
+    return bool(open_steps)
 
 
 def is_tracing() -> bool:
@@ -283,7 +283,7 @@ def made(function: Any, args: Any, kwargs: Any, known_as: Any = None) -> list[An
     """
     if not tf.executing_eagerly():
         return None
-    for step in tuple(_open.values()):
+    for step in tuple(open_steps.values()):
         if step.takes((args, kwargs)):
             return [step.make(function, args, kwargs, known_as)]
     return None
@@ -307,14 +307,14 @@ def updated(metric: Any, update: Any, args: Any, kwargs: Any) -> bool:
     if not tf.executing_eagerly():
         return False
     given = tf.nest.flatten((args, kwargs), expand_composites=True)
-    for step in tuple(_open.values()):
+    for step in tuple(open_steps.values()):
         if step.takes(given):
             strategy = metric.variables[0]._value.distribute_strategy
             once = functools.partial(_update_on, strategy, update, metric)
             step.make(once, args, kwargs, metric)
             return True
     for leaf in given:
-        for step in _open.values():
+        for step in open_steps.values():
             step.check_alike(leaf)
     return False
 
@@ -336,7 +336,7 @@ def parts_to_reduce(turns: Any, value: Any, axis: Any) -> list[tf.Tensor] | None
     """
     if turns is None or not _took_turns or not tf.executing_eagerly():
         return None
-    for step in _open.values():
+    for step in open_steps.values():
         found = step.parts(value) if axis is None else None
         if found is not None:
             return found
@@ -356,7 +356,7 @@ def reduced(calls: Any, reduce_op: Any, parts: Sequence[tf.Tensor]) -> tf.Tensor
     is_mean = "MEAN" in str(reduce_op).upper()
     found = calls.mean_of_replicas(parts) if is_mean else calls.sum_of_replicas(parts)
     found = tf.cast(found, parts[0].dtype)
-    for step in _open.values():
+    for step in open_steps.values():
         step.note_alike(found)
     return found
 

@@ -6,7 +6,8 @@ worker alone. SLOW: how many seconds a later round takes before it has its state
 that name, and says so by a file "waiting-ROUND". WANTED: "round:rank:step:who" likewise: SIGTERM to
 that worker, its agent, or the launcher. VALID: the same; it happens in the validation after that
 step, in which all workers then stand still; "worker" is killed. LOOP: "fit", or "steps" for a
-custom loop; "outside" for one that computes what its step is given. NOISY: the model has BatchNormalization and Dropout, and is validated.
+custom loop; "outside" for one that computes what its step is given. NOISY: the model has
+BatchNormalization and Dropout, and is validated.
 """
 
 from __future__ import annotations
