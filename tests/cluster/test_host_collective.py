@@ -23,7 +23,7 @@ def _check_costs_of_a_step(shown: str, *, round: int, most: int = 73) -> None:
     parameters = 8 * 64 + 64 + 4 * 64 + 64 + 1
     assert 4 * parameters <= copied < 4 * parameters + 30 * 64  # and what aligns them
     # Of tfrun's own Python functions in the thread of `fit`, but for the collective's own. One is
-    # for each call of a `tf.function`, which looks whether it is a loop's whose replicas take turns.
+    # for each call of a `tf.function`: it may be a loop's, whose replicas take turns.
     assert calls <= most
 
 
