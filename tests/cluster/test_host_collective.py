@@ -9,7 +9,7 @@ import pytest
 from workers import SCRIPTS, TFRUN, shown_by
 
 
-def _check_costs_of_a_step(shown: str, *, round: int, most: int = 72) -> None:
+def _check_costs_of_a_step(shown: str, *, round: int, most: int = 73) -> None:
     """A guard against what grows unseen.
 
     In each step one collective of one sum for the gradients and all that goes with them, one for
@@ -22,7 +22,8 @@ def _check_costs_of_a_step(shown: str, *, round: int, most: int = 72) -> None:
     assert (collectives, sums) == (3, 3)
     parameters = 8 * 64 + 64 + 4 * 64 + 64 + 1
     assert 4 * parameters <= copied < 4 * parameters + 30 * 64  # and what aligns them
-    # Of tfrun's own Python functions in the thread of `fit`, but for the collective's own.
+    # Of tfrun's own Python functions in the thread of `fit`, but for the collective's own. One is
+    # for each call of a `tf.function`: it may be a loop's, whose replicas take turns.
     assert calls <= most
 
 
@@ -36,7 +37,7 @@ def test_a_step_of_workers_that_may_stay_costs_as_much(tmp_path: Path) -> None:
     )
     # The logs of a worker that may hold several replicas are summed in this thread; and it asks
     # whether the script has found out where it stands.
-    _check_costs_of_a_step(shown, round=0, most=88)
+    _check_costs_of_a_step(shown, round=0, most=90)
 
 
 @pytest.mark.timeout(120)

@@ -28,7 +28,7 @@ from tfrun.job.settings import settings
 from tfrun.job.world import may_stay, one_for_good, world
 
 # The step that each loop is in, by what belongs to the loop alone.
-_open: weakref.WeakKeyDictionary[Any, LoopStep] = weakref.WeakKeyDictionary()
+open_steps: weakref.WeakKeyDictionary[Any, LoopStep] = weakref.WeakKeyDictionary()
 _took_turns = False  # in some step of this process
 
 
@@ -66,27 +66,27 @@ class Calls:
           pieces: of each replica here.
         """
         global _took_turns
-        if not _open:
+        if not open_steps:
             loop_refusals.steps_begin()
-        _open[self] = LoopStep(self, pieces)
+        open_steps[self] = LoopStep(self, pieces)
         _took_turns = _took_turns or not self.turns.one_each
         return pieces[0]
 
     def step_done(self) -> None:
         """A training step is over, and replicas may move before the next one."""
-        step, balance = _open.get(self), self.turns.balance
+        step, balance = open_steps.get(self), self.turns.balance
         if balance is not None:
             self.turns.seconds = step.seconds if step else None
             balance.step_done()
         moves = holding.moves
         holding.between_steps()
         if moves != holding.moves:
-            _open.clear()  # they know what other replicas had
+            open_steps.clear()  # they know what other replicas had
             loop_refusals.steps_end()
 
     def step_ended(self) -> None:
         """What the loop makes from now on is no part of its newest step."""
-        if _open.pop(self, None) and not _open:
+        if open_steps.pop(self, None) and not open_steps:
             loop_refusals.steps_end()
 
     def of(self, function: Any, known_as: Any, structure: Any, fixed: dict[int, Any]) -> Traces:
@@ -266,7 +266,7 @@ def take_turns() -> bool:
 
 def is_in_step() -> bool:
     """Whether some loop that takes turns is in a step."""
-    return bool(_open)
+    return bool(open_steps)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -284,7 +284,7 @@ def made(function: Any, args: Any, kwargs: Any, known_as: Any = None) -> list[An
     """
     if not tf.executing_eagerly():
         return None
-    for step in tuple(_open.values()):
+    for step in tuple(open_steps.values()):
         if step.takes((args, kwargs)):
             return step.make(function, args, kwargs, known_as)
     return None
@@ -305,9 +305,9 @@ def parts_to_reduce(turns: Any, value: Any, axis: Any) -> list[tf.Tensor] | None
     Raises:
       TfrunError: TFRUN-518 where the others' are not known.
     """
-    if turns is None or not (_took_turns or _open) or not tf.executing_eagerly():
+    if turns is None or not (_took_turns or open_steps) or not tf.executing_eagerly():
         return None
-    for step in _open.values():
+    for step in open_steps.values():
         found = step.parts(value) if axis is None else None
         if found is not None:
             return found
@@ -330,7 +330,7 @@ def reduced(calls: Any, reduce_op: Any, parts: Sequence[tf.Tensor]) -> tf.Tensor
     is_mean = "MEAN" in str(reduce_op).upper()
     found = calls.mean_of_replicas(parts) if is_mean else calls.sum_of_replicas(parts)
     found = tf.cast(found, parts[0].dtype)
-    for step in _open.values():
+    for step in open_steps.values():
         step.note_alike(found)
     return found
 
@@ -353,7 +353,7 @@ def updated(metric: Any, update: Any, args: Any, kwargs: Any) -> bool:
     if not tf.executing_eagerly() or one_for_good():
         return False
     given = tf.nest.flatten((args, kwargs), expand_composites=True)
-    steps = [step for step in _open.values() if not step.is_one_each]
+    steps = [step for step in open_steps.values() if not step.is_one_each]
     for step in steps:
         if step.takes(given):
             strategy = metric.variables[0]._value.distribute_strategy

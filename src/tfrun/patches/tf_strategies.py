@@ -158,7 +158,8 @@ def once_for_each_replica(original):
     """What a loop of the script's own calls in a step is done for all replicas of this worker."""
 
     def __call__(self, *args, **kwds):
-        found = loop_calls.made(self, args, kwds) if loop_calls.is_in_step() else None
+        # No call of `is_in_step`: each step of `fit` comes by here.
+        found = loop_calls.made(self, args, kwds) if loop_calls.open_steps else None
         if found is not None:
             return found[0]
         try:
