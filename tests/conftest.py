@@ -47,6 +47,7 @@ JOB_SECONDS = 90
 # Jobs that a promise is worth, but not every time that somebody looks: `make test-nets` runs them.
 NETS = {*("deaths", "drills", "hosts", "options", "scripts", "versions")}  # folders
 NETS |= {  # files of tests/cluster
+    *("test_in_place_loops", "test_loop_replicas"),
     *("test_bench_jobs", "test_cannot_be_ended", "test_checkpoint_format", "test_elastic"),
     *("test_balance", "test_elastic_replicas", "test_engine_features", "test_evaluator"),
     *("test_faults_upon_faults", "test_full_disk"),

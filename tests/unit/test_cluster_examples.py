@@ -46,7 +46,7 @@ def test_the_manifest_is_as_the_documentation_says() -> None:
     said = " ".join(KUBERNETES.split())
     for text in (
         f"mounted at `{container['volumeMounts'][0]['mountPath']}`",
-        f"has {pod['volumes'][1]['emptyDir']['sizeLimit'].replace('Gi', ' GiB')} of `/dev/shm`",
+        f"a `/dev/shm` of {pod['volumes'][1]['emptyDir']['sizeLimit'].replace('Gi', ' GiB')}",
         f"has `--grace` seconds ({pod['terminationGracePeriodSeconds']}) to end",
         f"at `{container['livenessProbe']['httpGet']['path']}` on port "
         f"{container['ports'][0]['containerPort']}",

@@ -8,17 +8,18 @@ import pytest
 import tensorflow as tf
 
 from tfrun.engine import loop_calls
-from tfrun.engine.calls_in_turn import Shared
+from tfrun.engine.hand_in_places import Places
 
 
-def test_traces_of_one_function_share_what_is_handed_in_by_its_place() -> None:
-    shared, alone = Shared(), Shared()
-    shared.begin()
-    first = [shared.get(list), shared.get(dict)]
-    shared.begin()
-    second = [shared.get(list), shared.get(dict)]
-    assert all(a is b for a, b in zip(first, second, strict=True))
-    assert alone.get(list) is not alone.get(list)  # of a function that is traced once
+def test_traces_of_one_function_hand_in_at_the_same_places() -> None:
+    places = Places()
+    places.begin()
+    first = [places.next("sum a"), places.next("sum b"), places.next("sum a")]
+    places.begin()
+    second = [places.next("sum b"), places.next("sum a")]  # the first one had been traced
+    assert second[0] is first[1] and second[1] is first[0]
+    assert len({place.name for place in first}) == 3
+    assert first[0].get("adder", list) is second[1].get("adder", list)
 
 
 class Turns:
@@ -43,8 +44,8 @@ class HostCalls:
     def __init__(self, held: list[int]) -> None:
         self.turns = Turns(held)
 
-    def tracing(self, shared: Shared) -> Any:
-        shared.begin()
+    def tracing(self, places: Places) -> Any:
+        places.begin()
         return tf.init_scope()
 
 

@@ -171,6 +171,11 @@ class Adder:
         """As `take`; what comes next is added to them."""
         return [self._sums[node] for node in sorted(self._sums)]
 
+    @property
+    def count(self) -> int:
+        """How many replicas' tensors have come."""
+        return sum(end - begin for begin, end in self._sums)
+
     def begin_anew(self) -> None:
         """Forgets what has come, as that of a step that was cut off."""
         self._sums, self._own = {}, set()

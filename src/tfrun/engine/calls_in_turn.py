@@ -12,6 +12,7 @@ import contextlib
 import functools
 import itertools
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
@@ -24,33 +25,13 @@ from tfrun.collective import collective
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
 from tfrun.collective.summation_order import Adder
 from tfrun.engine import loop_refusals, replica
+from tfrun.engine.hand_in_places import Place, Places
 from tfrun.engine.host_collective_ops import Calls, Sum, as_tensorflow_fails, nothing
 from tfrun.engine.own_copies import HANDS_IN, UPDATE
 from tfrun.engine.turns import Turns
 from tfrun.job.world import one_for_good
 
 Then = Callable[[list[tf.Tensor]], None]
-
-
-class Shared:
-    """What the traces of one function have in common: where replicas hand in, in its order."""
-
-    def __init__(self) -> None:
-        self._made: list[Any] = []
-        self._next: int | None = None  # None: there is one trace
-
-    def begin(self) -> None:
-        """Another trace begins."""
-        self._next = 0
-
-    def get(self, make: Callable[[], Any]) -> Any:
-        """What the other traces have at this place; made where this is the first one."""
-        if self._next is None:
-            return make()
-        if self._next == len(self._made):
-            self._made.append(make())
-        self._next += 1
-        return self._made[self._next - 1]
 
 
 @dataclass
@@ -97,24 +78,30 @@ class CallsInTurn(Calls):
         super().__init__(members, overlaps=overlaps)
         self.turns, self.waited = turns, 0.0
         self._names = itertools.count()
-        self._shared = Shared()
+        self._places: Places | None = None  # of a function of which there are several traces
         self._found: list[np.ndarray] = []  # what the other replicas need of the newest
         self._takers = 0  # of these so many have not taken it yet
 
     @contextlib.contextmanager
-    def tracing(self, shared: Shared) -> Iterator[None]:
+    def tracing(self, places: Places) -> Iterator[None]:
         """While it lasts a function is traced, of which there are several traces.
 
         Args:
-          shared: of all of them: replicas of one step may take different ones.
+          places: of all of them: replicas of one step may take different ones.
         """
-        before = self._names, self._shared
-        self._names, self._shared = itertools.count(), shared
-        shared.begin()
+        before, self._places = self._places, places
+        places.begin()
         try:
             yield
         finally:
-            self._names, self._shared = before
+            self._places = before
+
+    def _place(self, what: str, tensors: Sequence[tf.Tensor]) -> Place:
+        """Where these are handed in."""
+        if self._places is None:
+            return Place(f"sum {next(self._names)} of the step")
+        kinds = ", ".join(f"{tensor.dtype.name} {tensor.shape}" for tensor in tensors)
+        return self._places.next(f"{what} {zlib.crc32(kinds.encode()):08x}")
 
     def all_reduce(self, wanted: Sum, before: Callable[[], None] = nothing) -> list[tf.Tensor]:
         if tf.executing_eagerly() or one_for_good():
@@ -143,7 +130,8 @@ class CallsInTurn(Calls):
         if len(packs) > 1:
             return self._update_in_packs(wanted, packs, for_all, then, before)
         before()
-        adder = self._shared.get(lambda: Adder(self.turns.total))
+        where = self._place("sum", wanted.tensors)
+        adder = where.get("adder", lambda: Adder(self.turns.total))
         gradients = [None]
 
         def add(number: int, arrays: Sequence[np.ndarray], is_first: bool) -> None:
@@ -153,6 +141,7 @@ class CallsInTurn(Calls):
             adder.add(number, values)
 
         def together() -> list[np.ndarray]:
+            self._check_all(adder)
             found = self.group.all_reduce_parts(adder.sums(), gradients[0], adder.dtypes)
             adder.begin_anew()  # not before: where a peer has gone others hand in as well
             return found
@@ -166,6 +155,7 @@ class CallsInTurn(Calls):
             apart=lambda arrays: wanted.on(self.group, arrays),
             for_all=for_all,
             then=then,
+            where=where,
         )
         return results
 
@@ -180,8 +170,9 @@ class CallsInTurn(Calls):
         """As `update`; each pack is handed in, and summed, as soon as it is there."""
         order = [i for pack in packs for i in pack]
         places = sorted(range(len(order)), key=order.__getitem__)
+        where = self._place("sum", wanted.tensors)
         early = [
-            _Early(wanted.part(pack, str(k)), self._shared.get(lambda: Adder(self.turns.total)))
+            _Early(wanted.part(pack, str(k)), where.get(f"{k}", lambda: Adder(self.turns.total)))
             for k, pack in enumerate(packs)
         ]
         begun = [self._hand_in_early(one, k) for k, one in enumerate(early)]
@@ -206,6 +197,7 @@ class CallsInTurn(Calls):
             apart=lambda arrays: [self._finish(arrays)[place] for place in places],
             for_all=for_all,
             then=then,
+            where=where,
         )
 
     def _hand_in_early(self, one: _Early, number: int) -> tf.Tensor:
@@ -218,6 +210,7 @@ class CallsInTurn(Calls):
                 one.adder.begin_anew()
             one.add(self.turns.held[int(place)], arrays)
             if is_last:
+                self._check_all(one.adder)
                 self._submit(one.sums(self.group))
 
         return self._when_there(hand_in, [self.turns.place(), *one.wanted.inputs], number)
@@ -225,7 +218,8 @@ class CallsInTurn(Calls):
     def all_gather(self, tensors: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
         if tf.executing_eagerly() or one_for_good():
             return super().all_gather(tensors, axes)
-        came: dict[int, list[np.ndarray]] = self._shared.get(dict)
+        where = self._place("parts", [tensor[:0] for tensor in tensors])
+        came: dict[int, list[np.ndarray]] = where.get("came", dict)
 
         def add(number: int, arrays: Sequence[np.ndarray], is_first: bool) -> None:
             if is_first:
@@ -252,7 +246,20 @@ class CallsInTurn(Calls):
             apart=lambda arrays: joined(self.group.all_gather(arrays)),
             for_all=range(len(tensors)),
             then=None,
+            where=where,
         )
+
+    def _check_all(self, adder: Adder) -> None:
+        """Refuses to sum without what a replica of this worker has handed in elsewhere.
+
+        Raises:
+          Disagreement: it has.
+        """
+        if adder.count != len(self.turns.held):
+            raise Disagreement(
+                f"replicas of one worker differ: {adder.count} of {len(self.turns.held)} hand in "
+                "the same tensors"
+            )
 
     def sum_of_copies(self, variable: Any) -> tf.Tensor:
         """What all replicas of all workers have of a variable, added up; between two steps."""
@@ -287,8 +294,8 @@ class CallsInTurn(Calls):
         apart: Callable[[list[np.ndarray]], list[np.ndarray]],
         for_all: Sequence[int],
         then: Then | None,
+        where: Place,
     ) -> list[tf.Tensor]:
-        name = f"sum {next(self._names)} of the step"
 
         def results(place: int, arrays: tuple[np.ndarray, ...]) -> list[np.ndarray] | None:
             if not self.turns.are_taken:
@@ -297,7 +304,7 @@ class CallsInTurn(Calls):
                     raise Disagreement("one replica of this worker alone updates")
                 return apart(list(arrays))
             handed = functools.partial(add, self.turns.held[place], arrays)
-            if not self.turns.hands_in(place, name, handed):
+            if not self.turns.hands_in(place, where.name, handed):
                 return None
             began = time.perf_counter()
             while True:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrun.engine import loop_refusals
+from tfrun.engine import loop_refusals, replica
 from tfrun.engine.loop_traces import Traces, is_plain, structure_of
 from tfrun.engine.replica import turns_of
 from tfrun.job import holding
@@ -92,9 +92,10 @@ class Calls:
     def of(self, function: Any, known_as: Any, structure: Any, fixed: dict[int, Any]) -> Traces:
         """The call of a function; arguments as of `Traces`, and of `made`."""
         kinds = [(at, type(one), one if is_plain(one) else id(one)) for at, one in fixed.items()]
-        key = id(known_as or function), repr(structure), tuple(kinds)
+        known_as = function if known_as is None else known_as
+        key = id(known_as), repr(structure), tuple(kinds)
         if key not in self._known:
-            self._known[key] = Traces(function, structure, fixed, self._host_calls)
+            self._known[key] = Traces(function, known_as, structure, fixed, self._host_calls)
         return self._known[key]
 
 
@@ -357,8 +358,16 @@ def updated(metric: Any, update: Any, args: Any, kwargs: Any) -> bool:
     for step in steps:
         if step.takes(given):
             strategy = metric.variables[0]._value.distribute_strategy
-            once = functools.partial(_update_on, strategy, update, metric)
-            step.make(once, args, kwargs, metric)
+            known = [leaf for leaf in given if step.parts(leaf) is not None]
+            once = all(leaf.shape.rank == 0 for leaf in known)
+            if once:  # as one process would, which has one number for the whole batch
+                calls = strategy.extended._host_calls
+                means = {id(leaf): reduced(calls, "MEAN", step.parts(leaf) or []) for leaf in known}
+                args, kwargs = tf.nest.map_structure(
+                    lambda leaf, means=means: means.get(id(leaf), leaf), (args, kwargs)
+                )
+            call = functools.partial(_update_on, strategy, update, metric, once)
+            step.make(call, args, kwargs, metric)
             return True
     for leaf in given:
         for step in steps:
@@ -366,9 +375,21 @@ def updated(metric: Any, update: Any, args: Any, kwargs: Any) -> bool:
     return False
 
 
-def _update_on(strategy: Any, update: Any, metric: Any, *args: Any, **kwargs: Any) -> None:
+def _update_on(
+    strategy: Any, update: Any, metric: Any, once: bool, *args: Any, **kwargs: Any
+) -> None:
+    """Has each replica update a metric, or the job's first one alone."""
+
     def on_replica(*args: Any, **kwargs: Any) -> None:
-        update(metric, *args, **kwargs)
+        def updates() -> tf.Tensor:
+            update(metric, *args, **kwargs)
+            return tf.constant(0)
+
+        run = replica.current()
+        if not once or run is None:
+            updates()
+        else:
+            tf.cond(tf.equal(run.number, 0), updates, lambda: tf.constant(0))
 
     strategy.run(on_replica, args, kwargs)
 

@@ -6,29 +6,38 @@ the size of its batch is told it.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfrun.engine.calls_in_turn import Shared
+from tfrun.engine.hand_in_places import Places
 
 _is_tracing = False  # some call
+# Of each function, whichever loop calls it: what it calls is not traced anew for each.
+_places: weakref.WeakKeyDictionary[Any, Places] = weakref.WeakKeyDictionary()
 
 
 class Traces:
     """A call of a function with arguments of one structure, as `Turns.run` runs it.
 
     Args:
-      function: the script's.
+      function: what is called.
+      known_as: what tells it from others.
       structure: of its arguments.
       fixed: its other arguments than tensors, by position among all leaves.
       host_calls: this worker's `CallsInTurn`.
     """
 
     def __init__(
-        self, function: Any, structure: Any, fixed: dict[int, Any], host_calls: Any
+        self,
+        function: Any,
+        known_as: Any,
+        structure: Any,
+        fixed: dict[int, Any],
+        host_calls: Any,
     ) -> None:
         def once(tensors: list[tf.Tensor]) -> Any:
             given = iter(tensors)
@@ -40,7 +49,7 @@ class Traces:
             return function(*args, **kwargs)
 
         self._once, self._host_calls = tf.function(once, autograph=False), host_calls
-        self._shared = Shared()
+        self._places = _places.setdefault(known_as, Places())
         self._traced: dict[tuple[tf.TensorSpec, ...], Any] = {}
 
     def get_concrete_function(self, tensors: Sequence[tf.Tensor]) -> Any:
@@ -53,7 +62,7 @@ class Traces:
         if specs not in self._traced:
             _is_tracing = True
             try:
-                with self._host_calls.tracing(self._shared):
+                with self._host_calls.tracing(self._places):
                     self._traced[specs] = self._once.get_concrete_function(list(specs))
             finally:
                 _is_tracing = False
