@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
 from tensorflow.python.distribute import distribute_lib, mirrored_strategy
@@ -227,7 +228,7 @@ def _in_run(fn):
             step_clock.around_step(run, (args, kwargs)) as (given, results),
         ):
             args, kwargs = given
-            run.batch = _without_size(given)
+            run.batch = None if _is_kerass(function) else _without_size(given)
             with _behind(args), step_losses.of_step(run, function, args):
                 result = convert(function, context, convert_by_default=False)(*args, **kwargs)
                 across_samples.see(run, (args, kwargs))
@@ -267,6 +268,13 @@ def _behind(nest: Any) -> contextlib.AbstractContextManager:
     tensors = [leaf for leaf in leaves if isinstance(leaf, tf.Tensor)]
     is_traced = tensors and not tf.executing_eagerly()
     return tf.control_dependencies(tensors) if is_traced else contextlib.nullcontext()
+
+
+def _is_kerass(function: Any) -> bool:
+    """Whether a run is of Keras's own loop, whose steps know what an empty batch is."""
+    owner = getattr(function, "__self__", None)
+    module = getattr(function, "__module__", None) or ""
+    return isinstance(owner, keras.Model) or module.partition(".")[0] == "keras"
 
 
 def _without_size(nest: Any) -> Any | None:
