@@ -109,6 +109,26 @@ AROUND = {
         before=KNOWN + STRATEGY + LOOP + STATE + "validate = lambda: None\n",
         after="assert state.step == 24; state.close()",
     ),
+    "for x, y in state.steps(dataset, epochs=3):": Around(
+        job="-n 2 --replicas 4",
+        before=KNOWN
+        + STRATEGY
+        + "with strategy.scope():\n    mean = keras.metrics.Mean()\n"
+        + "augment = tf.function(lambda x: x * 1.0)\n"
+        + "@tf.function\n"
+        + "def train_step(x, y):\n"
+        + "    def on_replica(x, y):\n"
+        + "        with tf.GradientTape() as tape:\n"
+        + "            loss = tf.reduce_sum((model(x) - y) ** 2) / 64\n"
+        + "        weights = model.trainable_variables\n"
+        + "        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))\n"
+        + "        return loss\n"
+        + "    return strategy.run(on_replica, args=(x, y))\n"
+        + "dataset = tfrun.Dataset.from_arrays((x, y), batch_size=64)\n"
+        + STATE,
+        after="assert state.step == 24 and float(mean.result()) > 0; state.close()",
+        alone=True,
+    ),
     "while state.step < 1000:": Around(
         before=KNOWN
         + STRATEGY
