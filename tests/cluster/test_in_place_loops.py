@@ -78,9 +78,9 @@ def test_who_is_left_stays_and_no_bit_changes(kind: str, workers: int, kills: st
 
 
 @pytest.mark.timeout(200)
-def test_a_spare_joins_at_once(kind: str = "exact") -> None:
-    wanted = undisturbed(2, kind)
-    found, events, shown = run(2, kind, kills="0:1:6:before", options=("--spares", "1"))
+def test_a_spare_joins_at_once() -> None:
+    wanted = undisturbed(2, "exact")
+    found, events, shown = run(2, "exact", kills="0:1:6:before", options=("--spares", "1"))
     assert found == wanted, shown
     assert recovered(events) == [(True, 0)], shown
 

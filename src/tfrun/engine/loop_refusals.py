@@ -92,11 +92,8 @@ def update_alone() -> TfrunError | None:
 
 
 def computed_outside(what: str, whom: str) -> TfrunError:
-    return TfrunError(
-        "TFRUN-518",
-        f"{whom} is given {what} that the loop has made of one replica's part of the batch, or may "
-        "have",
-        where=script_line(),
+    return _of_one_piece(
+        f"{whom} is given {what}",
         expected="what a step computes from its batch in one tf.function",
         fix="Compute it in the tf.function that calls strategy.run; pass what does not depend on "
         "the batch as a Python number, or make it before the loop; or leave out --replicas",
@@ -104,15 +101,17 @@ def computed_outside(what: str, whom: str) -> TfrunError:
 
 
 def given_to_metric(what: str) -> TfrunError:
-    return TfrunError(
-        "TFRUN-518",
-        f"a metric is given {what} that the loop has made of one replica's part of the batch, or "
-        "may have",
-        where=script_line(),
+    return _of_one_piece(
+        f"a metric is given {what}",
         expected="what a step has returned, or strategy.reduce",
         fix="Update the metric in the tf.function that calls strategy.run, or with what that "
         "returns, as it is; or leave out --replicas",
     )
+
+
+def _of_one_piece(what: str, *, expected: str, fix: str) -> TfrunError:
+    text = f"{what} that the loop has made of one replica's part of the batch, or may have"
+    return TfrunError("TFRUN-518", text, where=script_line(), expected=expected, fix=fix)
 
 
 def is_tensor(leaf: Any) -> bool:

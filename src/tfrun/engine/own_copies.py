@@ -12,7 +12,7 @@ the others' set to them. Only what metrics count stays apart, and is added up wh
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -46,9 +46,9 @@ class OwnCopies:
         self._spread: Any = None
 
     @property
-    def own(self) -> tuple[int, ...]:
+    def own(self) -> KeysView[int]:
         """The ids of the first ones' handles, of all that steps assign besides updates."""
-        return tuple(self._copies)
+        return self._copies.keys()
 
     def add(self, handles: list[Any]) -> None:
         """What a replica is called with instead of the first one's; the list may change."""

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from tfrun.data.ledger import writer as ledger
-from tfrun.engine import variable_values
+from tfrun.engine import host_collective, variable_values
 from tfrun.engine.agree import any_worker
 from tfrun.engine.sync_check import check_in_sync
 from tfrun.job import reports
 from tfrun.job.settings import settings
-from tfrun.job.world import world
+from tfrun.job.world import may_stay, one_for_good, why_not_stay, world
 from tfrun.process import channel
 from tfrun.state import finished_calls, leave_round, save_on_preemption, share_snapshot, snapshot
 from tfrun.state import numbered_calls as calls
@@ -90,6 +90,7 @@ class Session(Generic[K]):
     """
 
     on_servers: ClassVar[bool] = False
+    _said: str | None = None  # why it could not stay
 
     def __init__(
         self,
@@ -233,7 +234,20 @@ class Session(Generic[K]):
 
     def why_not_stay(self) -> str:
         """Why this process cannot go on with the training in the next round; "" if it can."""
-        return "a loop of the script's own"
+        if why := why_not_stay():
+            return why
+        if self._strategy is None or not may_stay():
+            return "the job does not have its workers stay"
+        if host_collective.current() is None:
+            return "its workers use TensorFlow's collectives"
+        return ""
+
+    def _say_whether_it_stays(self, why_not: str) -> None:
+        """Tells it, where that has changed."""
+        if self._strategy is not None and (may_stay() or one_for_good()) and why_not != self._said:
+            self._said = why_not
+            leave_round.can_stay(can=not why_not)
+            channel.emit(reports.CanStay(can=not why_not, why=why_not))
 
     @property
     def is_shared(self) -> bool:

@@ -11,14 +11,14 @@ same step, all begin again as they do elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from tfrun.engine import host_collective, loop_refusals, script_state
 from tfrun.engine.replica import turns_of
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
-from tfrun.job.world import may_stay, one_for_good, why_not_stay, world
+from tfrun.job.world import may_stay, world
 from tfrun.process import channel
 from tfrun.process.peers_left import PeersLeft
 from tfrun.state import leave_round, next_round
@@ -40,17 +40,12 @@ class StayingLoop(Session[LoopKeeper]):
 
     repeat: Callable[[], Any] | None = None
     tells_step = True
-    _said: str | None = None  # why it could not stay
-    _own: Collection[int] = ()  # all that steps assign, and whether the state has it
+    _own = -1  # of so many that steps assign is known whether the state has them
     _all_known = False
 
     def why_not_stay(self) -> str:
-        if why := why_not_stay():
+        if why := super().why_not_stay():
             return why
-        if self._strategy is None or not may_stay():
-            return "the job does not have its workers stay"
-        if host_collective.current() is None:
-            return "its workers use TensorFlow's collectives"
         if script_state.calls_python:
             return "its step calls the script's Python"
         if self.repeat is None:
@@ -64,25 +59,19 @@ class StayingLoop(Session[LoopKeeper]):
         turns, keeper = turns_of(self._strategy), self.keeper
         if turns is None or keeper is None:
             return False
-        if turns.copies.own != self._own:  # asked at each step
-            self._own = turns.copies.own
-            self._all_known = set(self._own) <= keeper.handles()
+        own = turns.copies.own
+        if len(own) != self._own:  # there come more; asked at each step
+            self._own, self._all_known = len(own), own <= keeper.handles()
         return self._all_known
 
     def say_whether_it_stays(self) -> None:
         """Tells it, where that has changed."""
-        self._say(self.why_not_stay())
-
-    def _say(self, why_not: str) -> None:
-        if self._strategy is not None and (may_stay() or one_for_good()) and why_not != self._said:
-            self._said = why_not
-            leave_round.can_stay(can=not why_not)
-            channel.emit(reports.CanStay(can=not why_not, why=why_not))
+        self._say_whether_it_stays(self.why_not_stay())
 
     def close(self) -> None:
         super().close()
         if self._said is not None:
-            self._say("it is in no training")
+            self._say_whether_it_stays("it is in no training")
             leave_round.can_stay(can=self._strategy is not None and may_stay())
 
     def waits_for_a_place(self) -> Snapshot | None:

@@ -22,7 +22,7 @@ from tfrun.engine.replica import turns_of
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
-from tfrun.job.world import may_stay, one_for_good, why_not_stay, world
+from tfrun.job.world import may_stay, world
 from tfrun.process import channel
 from tfrun.process.peers_left import PeersLeft
 from tfrun.state import between_trainings, leave_round, next_round
@@ -84,7 +84,6 @@ class StayingSession(Session[FitKeeper]):
     _kept: Snapshot | None = None
     _at: ResumePoint = ResumePoint(0)  # the place of `_kept` in the data
     _steps = 0  # counted here: to ask the optimizer takes longer than all else at a step
-    _said: str | None = None  # why it could not stay
     _in_step = _tells_step = _is_apart = False
     _mine: Snapshot | None = None  # with which it has entered the newest round
     _was_chief = False  # before that
@@ -128,19 +127,7 @@ class StayingSession(Session[FitKeeper]):
         leave_round.can_stay(can=self._strategy is not None and may_stay())
 
     def why_not_stay(self) -> str:
-        if why := why_not_stay():
-            return why
-        if self._strategy is None or not may_stay():
-            return "the job does not have its workers stay"
-        if host_collective.current() is None:
-            return "its workers use TensorFlow's collectives"
-        return self._reads.why_not_again
-
-    def _say_whether_it_stays(self, why_not: str) -> None:
-        if self._strategy is not None and (may_stay() or one_for_good()) and why_not != self._said:
-            self._said = why_not
-            leave_round.can_stay(can=not why_not)
-            channel.emit(reports.CanStay(can=not why_not, why=why_not))
+        return super().why_not_stay() or self._reads.why_not_again
 
     def _again(self, error: Exception) -> Any:
         """Takes the training into the next round, where the step that has failed is made again.
