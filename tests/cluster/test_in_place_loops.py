@@ -86,6 +86,13 @@ def test_a_spare_joins_at_once() -> None:
 
 
 @pytest.mark.timeout(200)
+def test_a_step_that_assigns_nothing_but_weights_stays() -> None:
+    found, events, shown = run(2, "exact", "bare", kills="0:1:3:before")
+    assert found == undisturbed(2, "exact", "bare"), shown
+    assert recovered(events) == [(True, 0)], shown
+
+
+@pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     ("args", "why"),
     [

@@ -26,9 +26,9 @@ keras.utils.set_random_seed(3)
 with strategy.scope():
     dense, norm = keras.layers.Dense, keras.layers.BatchNormalization
     maker = keras.Sequential([keras.Input((2,)), dense(8, "relu"), norm(), dense(4)])
-    critic = keras.Sequential(
-        [keras.Input((4,)), dense(8, "relu"), keras.layers.Dropout(0.2), dense(1)]
-    )
+    # Without a layer that draws, a step of the critic's alone assigns nothing besides its update.
+    noisy = [] if "bare" in MORE else [keras.layers.Dropout(0.2)]
+    critic = keras.Sequential([keras.Input((4,)), dense(8, "relu"), *noisy, dense(1)])
     optimizers = [keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.01, momentum=0.9)]
     seen, other = keras.metrics.Mean("seen"), keras.metrics.Mean("other")
 
@@ -66,7 +66,8 @@ def update(optimizer, loss, tape, model):
 def critic_step(x, weight):
     def on_replica(x):
         with tf.GradientTape() as tape:
-            made = maker(noise(x), training=True)
+            made = noise(x) if "bare" in MORE else maker(noise(x), training=True)
+            made = tf.concat([made, made], 1) if "bare" in MORE else made
             loss = tf.reduce_sum(critic(x, training=True) - critic(made, training=True))
             loss = loss / BATCH * weight
         update(optimizers[1], loss, tape, critic)
@@ -109,7 +110,7 @@ def dies(where):
 
 schedule = Schedule()
 models = [maker, critic]
-if "one" in MORE:
+if "one" in MORE or "bare" in MORE:
     state = tfrun.TrainState(model=critic, optimizer=optimizers[1])
 else:
     state = tfrun.TrainState(model=models, optimizer=optimizers, metrics=[seen], schedule=schedule)
@@ -124,7 +125,7 @@ for epoch in range(state.epoch, 3):
         first = critic_step(batch, weight)
         dies("between")
         second = 0.0
-        if "one" not in MORE:
+        if "one" not in MORE and "bare" not in MORE:
             second = strategy.reduce("MEAN", maker_step(batch), axis=None)
         dies("after")
         time.sleep(float(os.environ.get("PAUSE", "0.15")))
