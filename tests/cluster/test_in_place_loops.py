@@ -93,17 +93,33 @@ def test_a_step_that_assigns_nothing_but_weights_stays() -> None:
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.parametrize("kills", ["0:1:8:between", "0:0:3:before"])
+@pytest.mark.parametrize("kind", [("exact",), ("pipeline", "distributed")])
+def test_loops_over_distributed_data_stay(kind: tuple[str, ...], kills: str) -> None:
+    """The training's as well as a validation's after each epoch."""
+    args = (*kind, "validates", "late")
+    found, events, shown = run(2, *args, kills=kills)
+    wanted = undisturbed(2, *args)
+    assert found["BITS"] == wanted["BITS"], shown
+    assert recovered(events) == [(True, 0)], shown
+    if "0:0:" not in kills:
+        assert found["TOLD"] == wanted["TOLD"], shown
+
+
+@pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (("pipeline", "distributed"), "the script has distributed"),
+        (("exact", "validates", "late", "shuffled"), "is in another order each time"),
+        (("exact", "validates", "late", "function"), "a tf.function reads data"),
+        (("exact", "validates"), "what its TrainState was not given: val/total"),
         (("exact", "computes"), "it computes something of its batch by itself"),
         (("exact", "stranger"), "its step assigns what its TrainState was not given"),
         (("exact", "one"), "its step assigns what its TrainState was not given"),
     ],
 )
 def test_who_cannot_stay_says_why_and_starts_again(args: tuple[str, ...], why: str) -> None:
-    found, events, shown = run(2, *args, kills="0:1:6:before")
+    found, events, shown = run(2, *args, kills="0:1:9:before")
     assert why in why_not(events), shown
     assert all(not in_place for in_place, _ in recovered(events)), shown
     if "stranger" not in args and "one" not in args:

@@ -64,7 +64,7 @@ def pieces(*numbers: float) -> list[tf.Tensor]:
 
 
 def test_what_a_call_returns_is_known_for_each_replica() -> None:
-    calls = loop_calls.Calls(HostCalls([0, 1]))
+    calls = loop_calls.Calls(HostCalls([0, 1]), {})
     x = calls.step_begins(pieces(1.0, 10.0))
     (y,) = loop_calls.made(double, (x,), {}) or ()
     (z,) = loop_calls.made(plus, (x,), {"y": y}) or ()
@@ -79,7 +79,7 @@ def test_what_a_call_returns_is_known_for_each_replica() -> None:
 @pytest.mark.parametrize("fails", [1, 2, 3])
 def test_a_call_that_is_cut_off_is_made_again_with_those_before_it(fails: int) -> None:
     """Also where another peer goes while that is done."""
-    calls = loop_calls.Calls(HostCalls([1]))
+    calls = loop_calls.Calls(HostCalls([1]), {})
     turns, rounds = calls.turns, []
 
     def again(error: Exception) -> list[tf.Tensor]:
@@ -103,7 +103,7 @@ def test_a_call_that_is_cut_off_is_made_again_with_those_before_it(fails: int) -
 
 
 def test_an_error_of_the_scripts_own_passes() -> None:
-    calls = loop_calls.Calls(HostCalls([0, 1]))
+    calls = loop_calls.Calls(HostCalls([0, 1]), {})
     x = calls.step_begins(pieces(1.0, 10.0))
 
     @tf.function

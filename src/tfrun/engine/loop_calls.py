@@ -45,6 +45,7 @@ class Calls:
 
     Args:
       host_calls: this worker's `CallsInTurn`.
+      known: what has been traced for it.
 
     Attributes:
       turns: the replicas of this worker.
@@ -53,11 +54,10 @@ class Calls:
         again, None where it is not.
     """
 
-    def __init__(self, host_calls: Any) -> None:
-        self.turns, self._host_calls = host_calls.turns, host_calls
+    def __init__(self, host_calls: Any, known: dict[Any, Traces]) -> None:
+        self.turns, self._host_calls, self._known = host_calls.turns, host_calls, known
         self.begin: Callable[[], None] = lambda: None
         self.again: Callable[[Exception], Any] = lambda error: None
-        self._known: dict[Any, Traces] = {}
 
     def step_begins(self, pieces: Sequence[Any]) -> Any:
         """Returns what the loop is given: the first replica's piece of a batch.
@@ -247,16 +247,21 @@ class LoopStep:
                 self._source[id(column[0])] = len(self._columns) - 1, place
 
 
-def of(strategy: Any | None) -> Calls | None:
+def of(strategy: Any | None, known: dict[Any, Traces] | None = None) -> Calls | None:
     """The calls of a loop whose workers take turns, or may come to; None where they never do.
 
     Args:
       strategy: that of the loop.
+      known: what an earlier loop has traced that makes the same calls.
     """
-    turns = None if strategy is None else turns_of(strategy)
-    if strategy is None or turns is None or settings().rehearses:
+    if strategy is None or settings().rehearses or not may_take_turns(strategy):
         return None
-    return Calls(strategy.extended._host_calls) if take_turns() or may_stay() else None
+    return Calls(strategy.extended._host_calls, {} if known is None else known)
+
+
+def may_take_turns(strategy: Any) -> bool:
+    """Whether a worker has several replicas in a loop, or may come to."""
+    return turns_of(strategy) is not None and (take_turns() or may_stay())
 
 
 def take_turns() -> bool:

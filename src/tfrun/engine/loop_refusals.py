@@ -6,6 +6,7 @@ come up while the loop was in a step may be made of the step's piece, and what i
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from tfrun.job.world import take_one_for_good
 # From where to where some loop was in steps, in TensorFlow's count of all tensors; None: it is.
 _spans: list[list[int | None]] = []
 _one_each = ""  # why the script's loop cannot take turns
+# Iterations over distributed data that have begun and are not over: a successor has none of them.
+_readings: weakref.WeakSet[Any] = weakref.WeakSet()
 _updates_alone = False  # a replica was about to
 
 
@@ -56,15 +59,23 @@ def note_one_each(why: str) -> bool:
     return take_one_for_good(why)
 
 
-def note_distributed() -> None:
-    """Notes that the script has divided some data among the workers itself."""
-    global _one_each
-    _one_each = _one_each or "the script has distributed data itself"
+def note_distributed(why: str = "the script has distributed data itself") -> None:
+    """Notes why nobody but this worker could go on with data that the script has distributed."""
+    note_one_each(why)
+
+
+def reading_begins(iteration: Any) -> None:
+    """The script is in the midst of distributed data, until that ends or nobody holds it."""
+    _readings.add(iteration)
+
+
+def reading_ends(iteration: Any) -> None:
+    _readings.discard(iteration)
 
 
 def why_one_each() -> str:
     """Why the script's loop needs one replica on each worker; "" where it does not."""
-    return _one_each
+    return _one_each or ("the script is in the midst of distributed data" if _readings else "")
 
 
 def note_update_alone() -> None:

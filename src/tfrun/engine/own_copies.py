@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 from tensorflow.python.framework import auto_control_deps_utils
@@ -67,6 +68,19 @@ class OwnCopies:
     def counted(self) -> list[list[Any]]:
         """What each replica has counted of each metric, in an order that all workers share."""
         return [made for made in self._copies.values() if is_apart(made[0])]
+
+    def besides(self, known: set[int]) -> str:
+        """The name of a variable that steps have assigned besides these; "" where there is none.
+
+        A metric that has counted nothing yet, or that the script has reset, is nothing to keep.
+
+        Args:
+          known: the ids of the first ones' handles.
+        """
+        for key, made in self._copies.items():
+            if key not in known and not (is_apart(made[0]) and not any(map(_has_counted, made))):
+                return made[0].name
+        return ""
 
     def prepare(self, function: Any) -> bool:
         """Has a concrete function take the copies of the replica in whose thread it is called.
@@ -177,6 +191,10 @@ def is_apart(variable: Any) -> bool:
         and container.synchronization == tf.VariableSynchronization.ON_READ
         and container.aggregation == tf.VariableAggregation.SUM
     )
+
+
+def _has_counted(variable: Any) -> bool:
+    return bool(np.any(variable.numpy()))
 
 
 def _trained_and_assigned(variable: Any) -> TfrunError:

@@ -22,7 +22,7 @@ def distribute_ours(original):
 
     def experimental_distribute_dataset(self, dataset, options=None):
         if isinstance(dataset, Dataset):
-            return loop_data.distributed(lambda: DistributedView(dataset, self), self)
+            return loop_data.distributed(dataset, lambda: DistributedView(dataset, self), self)
         ledger.not_covered(
             "a tf.data pipeline, distributed by a strategy",
             "its samples have no numbers; use tfrun.Dataset",
@@ -32,7 +32,7 @@ def distribute_ours(original):
             # TensorFlow's default strategy gives back what it gets.
             return plain_pipelines.for_one(original(self, dataset, options))
 
-        return loop_data.distributed(made, self)
+        return loop_data.distributed(dataset, made, self)
 
     return experimental_distribute_dataset
 

@@ -22,6 +22,7 @@ from tfrun.engine import (
 )
 from tfrun.engine.local_mode import in_local_mode
 from tfrun.ps import server_strategy
+from tfrun.train import loop_data
 
 
 def make_ours(original):
@@ -162,6 +163,8 @@ def once_for_each_replica(original):
         found = loop_calls.made(self, args, kwds) if loop_calls.open_steps else None
         if found is not None:
             return found[0]
+        if loop_data.has_begun:
+            args, kwds = loop_data.in_function(args, kwds)
         try:
             return original(self, *args, **kwds)
         except tf.errors.OpError:

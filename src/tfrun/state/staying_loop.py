@@ -12,7 +12,7 @@ same step, all begin again as they do elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from tfrun.engine import host_collective, loop_refusals, script_state
 from tfrun.engine.replica import turns_of
@@ -36,12 +36,24 @@ class StayingLoop(Session[LoopKeeper]):
       repeat: gives what the step that is being made reads, in another round; None where the loop
         cannot be made again.
       tells_step: the next step is the first one of this process in its round.
+      looks_again: what steps assign may have changed since somebody looked.
     """
 
     repeat: Callable[[], Any] | None = None
     tells_step = True
+    looks_again = True
     _own = -1  # of so many that steps assign is known whether the state has them
-    _all_known = False
+    _unknown = ""  # a variable among them that it has not
+    _is_open: ClassVar[bool] = False  # some loop's, in this process
+
+    @classmethod
+    def is_open(cls) -> bool:
+        """Whether the script is in a loop that goes on from round to round."""
+        return cls._is_open and may_stay()
+
+    def begin(self) -> Snapshot | None:
+        StayingLoop._is_open = True
+        return super().begin()
 
     def why_not_stay(self) -> str:
         if why := super().why_not_stay():
@@ -52,23 +64,26 @@ class StayingLoop(Session[LoopKeeper]):
             return "a loop of the script's own without steps"
         if why := loop_refusals.why_one_each():
             return why
-        return "" if self._knows_all() else "its step assigns what its TrainState was not given"
+        return self._not_known()
 
-    def _knows_all(self) -> bool:
-        """Whether all that a step assigns can be taken back."""
+    def _not_known(self) -> str:
+        """What steps have assigned that cannot be taken back."""
         turns, keeper = turns_of(self._strategy), self.keeper
         if turns is None or keeper is None:
-            return False
-        own = turns.copies.own
-        if len(own) != self._own:  # there come more; asked at each step
-            self._own, self._all_known = len(own), own <= keeper.handles()
-        return self._all_known
+            return "its state is not known yet"
+        count = len(turns.copies.own)
+        if count != self._own or self.looks_again:  # this is asked at each step
+            self._own, self.looks_again = count, False
+            self._unknown = turns.copies.besides(keeper.handles())
+        what = "its step assigns what its TrainState was not given"
+        return self._unknown and f"{what}: {self._unknown}"
 
     def say_whether_it_stays(self) -> None:
         """Tells it, where that has changed."""
         self._say_whether_it_stays(self.why_not_stay())
 
     def close(self) -> None:
+        StayingLoop._is_open = False
         super().close()
         if self._said is not None:
             self._say_whether_it_stays("it is in no training")
@@ -135,6 +150,7 @@ class StayingLoop(Session[LoopKeeper]):
 
     def _goes_on_from(self, error: BaseException, step: int) -> Snapshot | None:
         """The state that this worker has where the training goes on here; None where it cannot."""
+        self.looks_again = True
         is_peers = isinstance(error, PeersLeft) or is_peer_error(type(error).__name__, str(error))
         if not is_peers or not self.has_stepped or self.why_not_stay() or self.keeper is None:
             return None

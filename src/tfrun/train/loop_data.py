@@ -1,4 +1,10 @@
-"""What a script has distributed for a loop of its own, where workers take turns for replicas."""
+"""What a script has distributed for a loop of its own, where workers take turns for replicas.
+
+In a job whose workers may stay, each has one replica to begin with, and may come to hold others:
+such data is read in turns where a `TrainState` has the workers stay, and as TensorFlow does it
+everywhere else. Who joins the job reads the data for the first time when others have read it often.
+So it has to be the same each time, or the workers cannot stay.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +14,18 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.data import errors
+from tfrun.data.dataset import Dataset
 from tfrun.data.keras import division
 from tfrun.data.keras.in_turn import InTurn
+from tfrun.data.order import repeatable
 from tfrun.engine import loop_calls, loop_refusals
+from tfrun.job.settings import settings
 from tfrun.job.world import world
+from tfrun.state.staying_loop import StayingLoop
+
+_IN_FUNCTION = "a tf.function reads data that the script has distributed"
+_ANOTHER = "the script has distributed data that is in another order each time it is read"
+has_begun = False  # some iteration in turns, in this process
 
 
 class LoopData(InTurn):
@@ -20,84 +34,172 @@ class LoopData(InTurn):
     What it does with that in a `tf.function` is done for the others' as well, see loop_calls.py.
 
     Args:
-      made: the data, distributed among the replicas.
+      given: what the script has distributed.
+      make: distributes it.
       strategy: by which.
 
     Attributes:
-      made: see above.
+      given: see above.
     """
 
-    def __init__(self, made: Any, strategy: Any) -> None:
-        self.made, self._strategy = made, strategy
+    def __init__(self, given: Any, make: Callable[[], Any], strategy: Any) -> None:
+        self.given, self._make, self._strategy = given, make, strategy
+        self._plain: Any = None
+        self._plain_of = (-1, -1)  # of which worker of how many
+        self._pieces: Any = None
+        self._traces: dict[Any, Any] = {}
+        if loop_calls.take_turns() and not settings().rehearses:
+            _ = self.pieces  # what cannot be divided is refused at this line of the script
+
+    @property
+    def plain(self) -> Any:
+        here = world()
+        if self._plain_of != (here.rank, here.size):
+            with tf.init_scope():
+                self._plain, self._plain_of = self._make(), (here.rank, here.size)
+        return self._plain
+
+    @property
+    def pieces(self) -> Any:
+        """The pieces of all replicas that this worker holds, or may come to hold."""
+        if self._pieces is None:
+            with division.among("replicas"):
+                self._pieces = self._make()
+        return self._pieces
 
     def __iter__(self) -> Iterator[Any]:
-        _check_eager()
-        return _Steps(self.made, self._strategy)
+        if not tf.executing_eagerly():
+            return iter(self._in_function())
+        if not settings().rehearses and self._is_in_turn():
+            return _Steps(self, self._strategy, self._traces)
+        made = iter(self.plain)
+        loop_refusals.reading_begins(made)
+        return made
 
     def reduce(self, initial_state: Any, reduce_func: Any) -> Any:
         """A loop over it in a `tf.function`."""
-        _check_eager()
-        return super().reduce(initial_state, reduce_func)
+        return self._in_function().reduce(initial_state, reduce_func)
 
     def __len__(self) -> int:
-        return len(self.made)
+        return len(self._shown)
 
     @property
     def cardinality(self) -> Any:
-        return self.made.cardinality
+        return self._shown.cardinality
 
     @property
     def element_spec(self) -> Any:
-        return self.made.element_spec
+        return self._shown.element_spec
+
+    @property
+    def _shown(self) -> Any:
+        return self.pieces if loop_calls.take_turns() and not settings().rehearses else self.plain
+
+    def _is_in_turn(self) -> bool:
+        """Whether an iteration that begins now gives the pieces of all replicas here."""
+        same = division.is_by_batch(self._strategy, self.given)
+        if not same:
+            loop_refusals.note_distributed(division.OWN_FILES)
+        elif not _is_the_same(self.given):
+            same = False
+            loop_refusals.note_distributed(_ANOTHER)
+        return loop_calls.take_turns() or (same and StayingLoop.is_open())
+
+    def _in_function(self) -> Any:
+        """What a `tf.function` reads, which would get one piece and no other.
+
+        Raises:
+          UsageError: TFRUN-107.
+        """
+        if loop_calls.take_turns():
+            here = world()
+            what = "distributed data that a tf.function iterates over"
+            raise errors.one_replica_each(what, here.replicas, here.size)
+        loop_refusals.note_distributed(_IN_FUNCTION)
+        return self.plain
 
 
 class _Steps:
-    """One iteration over it."""
+    """One iteration over it.
 
-    def __init__(self, made: Any, strategy: Any) -> None:
-        calls = loop_calls.of(strategy)
+    Args:
+      data: see above.
+      strategy: by which it is distributed.
+      traces: of the calls of all iterations.
+    """
+
+    def __init__(self, data: LoopData, strategy: Any, traces: dict[Any, Any]) -> None:
+        global has_begun
+        calls = loop_calls.of(strategy, traces)
         assert calls is not None
-        self._calls = calls
+        self._calls, self._data, has_begun = calls, data, True
+        made = data.pieces
         with division.among("replicas"):
             iterator = iter(made)
         self._steps = division.StepsInTurn(iterator, strategy, made.element_spec)
+        self._done, self._plain = 0, None
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        _check_eager()
+        if not tf.executing_eagerly():
+            return next(self.in_function())
         try:
             pieces = next(self._steps)
         except StopIteration:
+            loop_refusals.reading_ends(self)
             self._calls.step_ended()
             raise
+        loop_refusals.reading_begins(self)
+        self._done += 1
         return self._calls.step_begins(pieces)
 
+    def __getattr__(self, name: str) -> Any:
+        """What else TensorFlow's iterators have."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.in_function(), name)
 
-def distributed(make: Callable[[], Any], strategy: Any) -> Any:
+    def in_function(self) -> Any:
+        """TensorFlow's own iterator, which stands where this one does.
+
+        Raises:
+          UsageError: TFRUN-107, see `LoopData`.
+        """
+        if self._plain is None:
+            made = self._data._in_function()
+            with tf.init_scope():
+                self._plain = iter(made)
+                for _ in range(self._done):
+                    next(self._plain)
+        return self._plain
+
+
+def _is_the_same(given: Any) -> bool:
+    """Whether data is the same each time it is read."""
+    if isinstance(given, Dataset):
+        return not (given.plan.order.shuffle or given.plan.is_random)
+    return repeatable.gives_the_same(given)
+
+
+def distributed(given: Any, make: Callable[[], Any], strategy: Any) -> Any:
     """Returns what a script has distributed, divided among workers or, in turn, among replicas.
 
     Args:
+      given: the data.
       make: distributes it.
       strategy: by which.
     """
     if division.is_of_call():
         return make()
-    if loop_calls.of(strategy) is None or not loop_calls.take_turns():
-        loop_refusals.note_distributed()
-        return make()
-    with division.among("replicas"):
-        return LoopData(make(), strategy)
+    return LoopData(given, make, strategy) if loop_calls.may_take_turns(strategy) else make()
 
 
-def _check_eager() -> None:
-    """Refuses to be read in a `tf.function`, which would get one piece and no other.
-
-    Raises:
-      UsageError: TFRUN-107.
-    """
-    if not tf.executing_eagerly():
-        here = world()
-        what = "distributed data that a tf.function iterates over"
-        raise errors.one_replica_each(what, here.replicas, here.size)
+def in_function(args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments of a `tf.function`, with TensorFlow's iterators in place of such ones."""
+    if not any(isinstance(one, _Steps) for one in (*args, *kwargs.values())):
+        return args, kwargs
+    return tf.nest.map_structure(
+        lambda one: one.in_function() if isinstance(one, _Steps) else one, (tuple(args), kwargs)
+    )

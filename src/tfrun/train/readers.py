@@ -16,13 +16,13 @@ from tfrun.data import errors
 from tfrun.data.dataset import Dataset
 from tfrun.data.keras import division, global_batch
 from tfrun.data.keras.distributed import DistributedView, Feed
+from tfrun.data.keras.in_turn import InTurn
 from tfrun.data.order import repeatable
 from tfrun.data.order.other_batches import Reads, where
 from tfrun.data.order.position import Position
 from tfrun.engine.replica import turns_of
 from tfrun.job import holding
 from tfrun.state.fit_data import tell_doubt
-from tfrun.train import loop_data
 
 
 class ExactReader:
@@ -241,9 +241,8 @@ def reader_of(dataset: Any, strategy: Any, epochs: int, *, in_turn: bool = False
       epochs: how many of them will be read at most.
       in_turn: a worker's replicas take turns.
     """
-    is_divided = isinstance(dataset, loop_data.LoopData)  # among the replicas
-    if is_divided:
-        dataset = dataset.made
+    if isinstance(dataset, InTurn):
+        dataset = dataset.given
     if isinstance(dataset, DistributedView):
         return ExactReader(dataset.dataset, dataset.strategy, epochs, in_turn=in_turn)
     if isinstance(dataset, Dataset):
@@ -253,7 +252,7 @@ def reader_of(dataset: Any, strategy: Any, epochs: int, *, in_turn: bool = False
             return reader
     if in_turn:
         division.see_who_divides(strategy, dataset, together=False)
-        is_given = isinstance(dataset, tf.distribute.DistributedDataset) and not is_divided
+        is_given = isinstance(dataset, tf.distribute.DistributedDataset)
         in_turn = turns_of(strategy) is not None and not is_given
     made = PipelineReader(dataset, strategy, in_turn=in_turn)
     alike = sum(other.name.partition("#")[2] == made.name for _, other in _pipelines)

@@ -141,6 +141,7 @@ class TrainState:
         while self.epoch < epochs and not self._is_done:
             if self._session is not None:
                 self._session.joins()  # the others are in the midst of this, too
+                self._session.looks_again = True
             for batch in self._meter.fetching(reader.epoch()):
                 before = self._progress
                 place = astuple(reader.place)

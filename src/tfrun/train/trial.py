@@ -17,6 +17,7 @@ import tensorflow as tf
 from tfrun.data.dataset import Dataset
 from tfrun.data.keras import global_batch
 from tfrun.data.keras.distributed import DistributedView
+from tfrun.data.keras.in_turn import InTurn
 from tfrun.data.order.other_batches import NOTHING_KNOWN, Reads
 from tfrun.engine import variable_values
 from tfrun.job import files, trial_request
@@ -88,7 +89,8 @@ class Running:
         """Returns the data that a custom loop reads instead."""
         if not self.is_timed:
             return dataset
-        inner = dataset.dataset if isinstance(dataset, DistributedView) else dataset
+        inner = dataset.given if isinstance(dataset, InTurn) else dataset
+        inner = inner.dataset if isinstance(inner, DistributedView) else inner
         self._take(global_batch.reads_of(inner), optimizer)
         return inner.with_batch_size(self.trial.batch)
 

@@ -31,6 +31,7 @@ with strategy.scope():
     critic = keras.Sequential([keras.Input((4,)), dense(8, "relu"), *noisy, dense(1)])
     optimizers = [keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.01, momentum=0.9)]
     seen, other = keras.metrics.Mean("seen"), keras.metrics.Mean("other")
+    val = keras.metrics.Mean("val")
 
 x = np.random.default_rng(0).normal(size=(90, 4)).astype("float32")
 if KIND == "exact":
@@ -39,6 +40,10 @@ else:
     dataset = tf.data.Dataset.from_tensor_slices(x).shuffle(90, seed=1).batch(BATCH)
 if "distributed" in MORE:
     dataset = strategy.experimental_distribute_dataset(dataset)
+valid = tf.data.Dataset.from_tensor_slices(x[:40]).batch(BATCH)
+if "shuffled" in MORE:
+    valid = valid.shuffle(3)
+valid = strategy.experimental_distribute_dataset(valid)
 
 
 class Schedule:
@@ -90,6 +95,34 @@ def maker_step(x):
     return strategy.run(on_replica, args=(x,))
 
 
+@tf.function
+def test_step(x):
+    def on_replica(x):
+        val.update_state(critic(x))
+        return tf.reduce_sum(critic(x))
+
+    return strategy.reduce("SUM", strategy.run(on_replica, args=(x,)), axis=None)
+
+
+@tf.function
+def test_all(batches):
+    for _ in range(3):
+        strategy.run(lambda x: val.update_state(critic(x)), args=(next(batches),))
+
+
+def validate():
+    """Adds to `told` what all replicas find in all of the validation data."""
+    if "late" not in MORE:
+        val.reset_state()
+    if "function" in MORE:
+        test_all(iter(valid))
+    else:
+        told.extend(float(test_step(batch)).hex() for batch in valid)
+    told.append(float(val.result()).hex())
+    if "late" in MORE:
+        val.reset_state()
+
+
 def own_place():
     """The round in which this process was started, and as whom; None for a successor."""
     lines = Path(os.environ["TFRUN_RUN_DIR"], "events.jsonl").read_text().splitlines(keepends=True)
@@ -132,6 +165,8 @@ for epoch in range(state.epoch, 3):
         told.append((float(first).hex(), float(second).hex(), drawn))
     told.append(float(seen.result()).hex())
     seen.reset_state()
+    if "validates" in MORE:
+        validate()
 weights = b"".join(np.ascontiguousarray(w).tobytes() for m in models for w in m.get_weights())
 digest = hashlib.sha256(weights).hexdigest()
 print("BITS", state.step, schedule.steps, digest, flush=True)

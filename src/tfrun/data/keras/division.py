@@ -80,10 +80,19 @@ def see_who_divides(strategy: Any, dataset: Any, together: bool) -> None:
         take_one_for_good("it makes several steps in one call")
     elif isinstance(dataset, tf.distribute.DistributedDataset):
         take_one_for_good("the script has distributed its data itself")
-    elif isinstance(dataset, tf.data.Dataset):
-        has_files = not getattr(strategy, "is_adopted", False) and _may_have_files(dataset)
-        if not plain_pipelines.is_by_batch(dataset, has_files=has_files):
-            take_one_for_good("each worker reads files of its own, or all of the data")
+    elif not is_by_batch(strategy, dataset):
+        take_one_for_good(OWN_FILES)
+
+
+OWN_FILES = "each worker reads files of its own, or all of the data"
+
+
+def is_by_batch(strategy: Any, dataset: Any) -> bool:
+    """Whether the workers share each batch of some data that the strategy divides."""
+    if not isinstance(dataset, tf.data.Dataset):
+        return True
+    has_files = not getattr(strategy, "is_adopted", False) and _may_have_files(dataset)
+    return plain_pipelines.is_by_batch(dataset, has_files=has_files)
 
 
 def mine(

@@ -14,6 +14,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arra
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
 
 from tfrun.data.dataset import Dataset
+from tfrun.data.keras import in_turn
 from tfrun.data.keras.arrays import batch_of
 from tfrun.data.keras.distributed import DistributedView
 from tfrun.data.keras.larger_batches import size_of
@@ -30,6 +31,7 @@ def reads_of_fit(arguments: Mapping[str, Any], *, on_servers: bool) -> Reads:
       on_servers: parameter servers' workers read it, whole batches each.
     """
     x: Any = arguments.get("x")
+    x = in_turn.given(x)
     given = arguments.get("steps_per_epoch")
     if isinstance(x, Dataset | DistributedView | tf.data.Dataset):
         found = reads_of(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import tensorflow as tf
@@ -14,10 +15,15 @@ class InTurn(tf.distribute.DistributedDataset):
     """Data that a script has distributed for a loop of its own, whose replicas take turns.
 
     Attributes:
-      made: TensorFlow's, of the pieces of this worker's replicas.
+      given: what it has distributed.
     """
 
-    made: Any
+    given: Any
+
+    @property
+    @abc.abstractmethod
+    def plain(self) -> Any:
+        """What TensorFlow makes of it, where each worker has one replica."""
 
 
 def given(dataset: Any) -> Any:
@@ -30,4 +36,6 @@ def given(dataset: Any) -> Any:
     if not isinstance(dataset, InTurn):
         return dataset
     here = world()
+    if here.replicas == here.size:
+        return dataset.plain
     raise errors.one_replica_each("a distributed dataset", here.replicas, here.size)
