@@ -107,6 +107,14 @@ def test_loops_over_distributed_data_stay(kind: tuple[str, ...], kills: str) -> 
 
 
 @pytest.mark.timeout(200)
+def test_a_death_in_a_validation_of_the_scripts_own_starts_all_again() -> None:
+    args = ("exact", "validates", "late")
+    found, events, shown = run(2, *args, kills="0:1:12:validating")
+    assert found["BITS"] == undisturbed(2, *args)["BITS"], shown
+    assert recovered(events) == [(False, 0)], shown
+
+
+@pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     ("args", "why"),
     [

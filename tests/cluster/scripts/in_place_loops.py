@@ -1,7 +1,8 @@
 """A loop of the script's own, with a pause in each step; workers die where KILLS says.
 
-"round:task:step:where" each, where: "before" its step's first call, "between" its two calls, or
-"after" them. A worker is known by its process: to ask for its place is to start again.
+"round:task:step:where" each, where: "before" its step's first call, "between" its two calls,
+"after" them, or "validating" after so many steps. A worker is known by its process: to ask for its
+place is to start again.
 """
 
 import hashlib
@@ -117,7 +118,9 @@ def validate():
     if "function" in MORE:
         test_all(iter(valid))
     else:
-        told.extend(float(test_step(batch)).hex() for batch in valid)
+        for batch in valid:
+            told.append(float(test_step(batch)).hex())
+            dies("validating")
     told.append(float(val.result()).hex())
     if "late" in MORE:
         val.reset_state()

@@ -3,7 +3,8 @@
 KILLS: "rank:epoch:place" with spaces between, one for each round, in the order in which they come.
 A place is a hook of Keras's callbacks ("test_begin"), one with a step ("batch_end:0"), or
 "in_step:0", inside the forward pass. A loop of the script's own has "batch_begin", "in_step",
-"batch_end" and "epoch_end". With HOW=machine a worker only asks for its machine to be crashed, by a
+"batch_end" and "epoch_end"; where its workers stay, no Python may be called inside of the forward
+pass, and "in_step" is between two calls of the body. With HOW=machine a worker only asks for its machine to be crashed, by a
 file "crash-ROUND" with the host's name, and stands still. With IN_PLACE the workers that are left
 go on in their processes: the next one to die has the wanted rank among them, in a later round; of
 ranks "0,2" both do. There is another place then: "trace", where the first step is traced. Each
@@ -130,7 +131,7 @@ class Dense(keras.layers.Dense):
     """Dies in the middle of a forward pass."""
 
     def call(self, x, training=None):
-        if training and KILLS:
+        if training and KILLS and not (IN_PLACE and KIND.startswith("loop")):
             where.at("trace")
             tf.numpy_function(where.in_step, [], [])
         return super().call(x)
@@ -319,12 +320,16 @@ def fits(model):
 
 def loop(model):
     made = data()[0]
-    if KIND == "loop, tf.data":
+    if KIND != "loop":
         made = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(99, seed=3).batch(BATCH)
     else:
         made = tfrun.Dataset.from_arrays((X, Y), batch_size=BATCH, shuffle=True, seed=1)
+    valid = tf.data.Dataset.from_tensor_slices(VALID).batch(BATCH)
+    if KIND == "loop, distributed":
+        made, valid = map(strategy.experimental_distribute_dataset, (made, valid))
     with strategy.scope():
         optimizer, mean = keras.optimizers.Adam(0.02), keras.metrics.Mean()
+        right = keras.metrics.SparseCategoricalAccuracy()
         optimizer.build(model.trainable_variables)
     losses = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
 
@@ -340,15 +345,31 @@ def loop(model):
 
         strategy.run(on_replica, batch)
 
-    state = tfrun.TrainState(model=model, optimizer=optimizer, metrics=mean)
-    for batch in state.steps(made, epochs=EPOCHS):
-        where.epoch, where.step = state.epoch, state.step_in_epoch
-        where.at(f"batch_begin:{where.step}")
-        step(batch)
-        where.at(f"batch_end:{where.step}")
-        if where.step == STEPS - 1:
-            where.at("epoch_end")
-    return [state.step, float(mean.result())]
+    @tf.function
+    def prepared(x, y):
+        return x / 2, y
+
+    @tf.function
+    def validate(batch):
+        strategy.run(lambda x, y: right.update_state(y, model(x)), batch)
+
+    state, rights = tfrun.TrainState(model=model, optimizer=optimizer, metrics=mean), []
+    for epoch in range(state.epoch, EPOCHS):
+        for batch in state.steps(made, epochs=epoch + 1):
+            where.epoch, where.step = state.epoch, state.step_in_epoch
+            where.at(f"batch_begin:{where.step}")
+            batch = prepared(*batch)
+            if IN_PLACE:
+                where.in_step()
+            step(batch)
+            where.at(f"batch_end:{where.step}")
+            if where.step == STEPS - 1:
+                where.at("epoch_end")
+        for batch in valid if KIND == "loop, distributed" else ():
+            validate(batch)
+        rights.append(float(right.result()))
+        right.reset_state()
+    return [state.step, float(mean.result()), rights[-1]]
 
 
 with strategy.scope():
