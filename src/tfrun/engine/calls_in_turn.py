@@ -25,6 +25,7 @@ from tfrun.collective import collective
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
 from tfrun.collective.summation_order import Adder
 from tfrun.engine import loop_refusals, replica
+from tfrun.engine.gradient_order import Stages
 from tfrun.engine.hand_in_places import Place, Places
 from tfrun.engine.host_collective_ops import Calls, Sum, as_tensorflow_fails, nothing
 from tfrun.engine.own_copies import HANDS_IN, UPDATE
@@ -175,7 +176,9 @@ class CallsInTurn(Calls):
             _Early(wanted.part(pack, str(k)), where.get(f"{k}", lambda: Adder(self.turns.total)))
             for k, pack in enumerate(packs)
         ]
+        stages = Stages([one.wanted.tensors for one in early])
         begun = [self._hand_in_early(one, k) for k, one in enumerate(early)]
+        stages.follow(begun)
         before()
 
         def together() -> list[np.ndarray]:

@@ -20,6 +20,7 @@ from tensorflow.python.ops import resource_variable_ops
 from tfrun.collective import collective
 from tfrun.collective.counts import Gradients
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
+from tfrun.engine.gradient_order import Stages
 from tfrun.engine.overlap import OneThread, packs_of
 
 OnArrays = Callable[[list[np.ndarray]], list[np.ndarray]]
@@ -163,7 +164,9 @@ class Calls:
         self, wanted: Sum, packs: Sequence[Sequence[int]], before: Callable[[], None]
     ) -> list[tf.Tensor]:
         order = [i for pack in packs for i in pack]
+        stages = Stages([[wanted.tensors[i] for i in pack] for pack in packs])
         begun = [self._begin(wanted.part(pack, str(k)), k) for k, pack in enumerate(packs)]
+        stages.follow(begun)
         before()
         dtypes = [wanted.tensors[i].dtype for i in order]
         sums = dict(zip(order, self._call(self._finish, begun, dtypes, waits=True), strict=True))

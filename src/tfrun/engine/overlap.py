@@ -8,41 +8,41 @@ them in the same order, which is that of the graph.
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-import tensorflow as tf
-
 from tfrun.collective.collective import Collective
 
-PACK_BYTES = 2 << 20
+# A pack has at least so many bytes. Each takes some milliseconds more than its bytes do: so there
+# are not many.
+PACK_BYTES, PACKS = 2 << 20, 12
 
 
 def pays(members: Collective) -> bool:
     """Whether sums should begin while TensorFlow computes.
 
-    Through a machine's memory they take processor time, and hardly any waiting. And a TensorFlow
-    of one thread leaves the gradients that nothing else waits for, those of weights, to the end.
+    Through a machine's memory they take processor time, and hardly any waiting.
     """
-    threads = tf.config.threading.get_inter_op_parallelism_threads()
-    stated = os.environ.get("TF_NUM_INTEROP_THREADS")
-    return members.crosses and threads != 1 and (bool(threads) or stated != "1")
+    return members.crosses
 
 
-def packs_of(sizes: Sequence[int | None], limit: int = PACK_BYTES) -> list[list[int]]:
+def packs_of(
+    sizes: Sequence[int | None], least: int = PACK_BYTES, most: int = PACKS
+) -> list[list[int]]:
     """Which tensors are summed together, in the order in which their sums begin.
 
     Args:
       sizes: bytes of each tensor, in the order of the layers; None: not known beforehand.
-      limit: a pack is closed once it has so many bytes.
+      least: a pack has so many bytes, but for the last one.
+      most: how many packs there are at most, or one more.
 
     Returns:
       Positions, the last ones first. What has no known size comes with the last pack.
     """
+    limit = max(least, sum(filter(None, sizes)) // most)
     packs: list[list[int]] = [[]]
     held = 0
     for i, size in reversed(list(enumerate(sizes))):
