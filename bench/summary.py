@@ -40,6 +40,16 @@ NAMES = {
     "tfrun, Keras 3, workers stay": "tfrun, the other one stays",
 }
 
+# What `networks.py` has measured of a model, and who has a column of it.
+NETWORKS = ("ResNet50, 96x96", "encoder of 109 million weights")
+SETTINGS = {
+    "tfrun": "tfrun, default options",
+    "`--overlap off`": "tfrun, --overlap off",
+    "two threads": "tfrun, two threads",
+    "`--compress bf16`": "tfrun, --compress bf16",
+    "PyTorch DDP": TORCH,
+}
+
 Measured = Mapping[str, Any]
 
 
@@ -83,6 +93,23 @@ def quantity(measured: Measured, kind: str) -> str:
     return _table([unit, *COLUMNS, "runs"], rows)
 
 
+def networks(measured: Measured) -> str:
+    """Milliseconds a step by link, beside those of one worker alone, and of the bytes alone."""
+    rows = []
+    for name in NETWORKS:
+        found = measured.get(f"{name}, two hosts", {"results": {}, "ratios": {}})
+        steps, ratios = found["results"], found["ratios"]
+        links = [row.removesuffix(f": {SETTINGS['tfrun']}") for row in steps if ": " in row]
+        for link in (one for one in links if f"{one}: {SETTINGS['tfrun']}" in steps):
+            cells = [steps.get(f"{link}: {who}") for who in SETTINGS.values()]
+            sent = ratios[f"MB sent a step: {link}: {SETTINGS['tfrun']}"]
+            least = [steps[ALONE]["median"], sent * 8 / float(link.split()[0])]
+            shown = [number(cell["median"]) if cell else "" for cell in cells]
+            rows.append([name, link, *shown, *map(number, least)])
+    head = ["ms a step", "link", *SETTINGS, "one worker alone", "the link alone"]
+    return _table(head, rows)
+
+
 def deaths(measured: Measured) -> str:
     """Seconds from SIGKILL to the first new step, and the steps that are done again."""
     rows = [
@@ -124,6 +151,7 @@ TABLES: dict[str, Callable[[Measured], str]] = {
     "summary, most memory of a worker": lambda found: quantity(found, "most memory of a worker"),
     "summary, a worker is killed": deaths,
     "summary, machine": machine,
+    "summary, networks": networks,
 }
 
 

@@ -40,7 +40,7 @@ KINDS = (
     *("arrays", "dataset", "seeded", "unseeded", "map", "cache", "repeat", "repeat inside"),
     *("filter", "shared shuffle", "generator", "from_generator", "pydataset", "layers", "stops"),
     *("drawn", "drawn pydataset", "noise", "own step", "outside", "augmented"),
-    "in python",
+    *("in python", "rows"),
     *("no strategy", "loop", "loop, tf.data", "loop, distributed"),
 )
 # What is not reached again when the round goes on behind it. What a loop does after an epoch is

@@ -15,7 +15,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,38 +26,13 @@ from tfrun.collective.summation_order import Adder
 from tfrun.engine import loop_refusals, replica
 from tfrun.engine.gradient_order import Stages
 from tfrun.engine.hand_in_places import Place, Places
+from tfrun.engine.handed_in import Early, Rows, kinds_of, rows_of_workers
 from tfrun.engine.host_collective_ops import Calls, Sum, as_tensorflow_fails, nothing
 from tfrun.engine.own_copies import HANDS_IN, UPDATE
 from tfrun.engine.turns import Turns
 from tfrun.job.world import one_for_good
 
 Then = Callable[[list[tf.Tensor]], None]
-
-
-@dataclass
-class _Early:
-    """What is summed of a step as soon as it is there.
-
-    Attributes:
-      wanted: the sum.
-      adder: has what this worker's replicas have handed in.
-      gradients: which of it may travel compressed.
-    """
-
-    wanted: Sum
-    adder: Adder
-    gradients: collective.Gradients | None = None
-
-    def add(self, number: int, arrays: Sequence[np.ndarray]) -> None:
-        """Takes what a replica has handed in."""
-        values, self.gradients = self.wanted.read(arrays)
-        self.adder.add(number, values)
-
-    def sums(self, group: collective.Collective) -> Callable[[], list[np.ndarray]]:
-        """Sums over all workers, when it is called."""
-        return functools.partial(
-            group.all_reduce_parts, self.adder.sums(), self.gradients, self.adder.dtypes
-        )
 
 
 class CallsInTurn(Calls):
@@ -115,50 +89,59 @@ class CallsInTurn(Calls):
         for_all: Sequence[int],
         then: Then | None,
         before: Callable[[], None] = nothing,
+        rows: Sequence[tf.Tensor] = (),
     ) -> list[tf.Tensor]:
         """Sums tensors over all replicas, and has one replica of each worker do something then.
 
         Args:
           wanted: the sum.
           for_all: the positions of those sums that every replica needs.
-          then: is traced with all sums, into a branch that the last replica of a worker takes.
+          then: is traced with all sums, and with the rows of all behind them, into a branch that
+            the last replica of a worker takes.
           before: see `Calls.all_reduce`.
+          rows: of what the rows of all replicas are wanted, one after the other. They come last:
+            those of an embedding are there when the backward pass ends.
 
         Returns:
           The sums of `for_all`.
         """
         packs = self._packs(wanted.tensors)
         if len(packs) > 1:
-            return self._update_in_packs(wanted, packs, for_all, then, before)
+            return self._update_in_packs(wanted, packs, for_all, then, before, rows)
         before()
         where = self._place("sum", wanted.tensors)
         adder = where.get("adder", lambda: Adder(self.turns.total))
+        came, inputs = where.get("rows", Rows), wanted.inputs
         gradients = [None]
 
         def add(number: int, arrays: Sequence[np.ndarray], is_first: bool) -> None:
             if is_first:
                 adder.begin_anew()
-            values, gradients[0] = wanted.read(arrays)  # type: ignore[assignment]
+            values, gradients[0] = wanted.read(arrays[: len(inputs)])  # type: ignore[assignment]
             adder.add(number, values)
+            came.add(number, arrays[len(inputs) :], is_first)
 
         def together() -> list[np.ndarray]:
             self._check_all(adder)
             found = self.group.all_reduce_parts(adder.sums(), gradients[0], adder.dtypes)
+            found += came.of_all(self.group)
             adder.begin_anew()  # not before: where a peer has gone others hand in as well
             return found
 
-        results = self._meet(
-            wanted.inputs,
-            [tensor.dtype for tensor in wanted.tensors],
-            [tensor.shape for tensor in wanted.tensors],
+        def apart(arrays: list[np.ndarray]) -> list[np.ndarray]:
+            sums = wanted.on(self.group, arrays[: len(inputs)])
+            return sums + rows_of_workers(self.group, arrays[len(inputs) :])
+
+        return self._meet(
+            [*inputs, *rows],
+            *kinds_of(wanted, rows),
             add=add,
             together=together,
-            apart=lambda arrays: wanted.on(self.group, arrays),
+            apart=apart,
             for_all=for_all,
             then=then,
             where=where,
         )
-        return results
 
     def _update_in_packs(
         self,
@@ -167,19 +150,21 @@ class CallsInTurn(Calls):
         for_all: Sequence[int],
         then: Then | None,
         before: Callable[[], None],
+        rows: Sequence[tf.Tensor],
     ) -> list[tf.Tensor]:
         """As `update`; each pack is handed in, and summed, as soon as it is there."""
         order = [i for pack in packs for i in pack]
         places = sorted(range(len(order)), key=order.__getitem__)
         where = self._place("sum", wanted.tensors)
         early = [
-            _Early(wanted.part(pack, str(k)), where.get(f"{k}", lambda: Adder(self.turns.total)))
+            Early(wanted.part(pack, str(k)), where.get(f"{k}", lambda: Adder(self.turns.total)))
             for k, pack in enumerate(packs)
         ]
         stages = Stages([one.wanted.tensors for one in early])
         begun = [self._hand_in_early(one, k) for k, one in enumerate(early)]
         stages.follow(begun)
         before()
+        came = where.get("rows", Rows)
 
         def together() -> list[np.ndarray]:
             if not self._begun:  # they have failed, in an earlier round
@@ -187,23 +172,28 @@ class CallsInTurn(Calls):
                     self._submit(one.sums(self.group))
             wait(self._begun)  # before anything of them is handed in again
             found = self._finish([])
+            theirs = came.of_all(self.group)
             for one in early:
                 one.adder.begin_anew()
-            return [found[place] for place in places]
+            return [*(found[place] for place in places), *theirs]
+
+        def apart(arrays: list[np.ndarray]) -> list[np.ndarray]:
+            found = self._finish(arrays)
+            theirs = rows_of_workers(self.group, arrays[len(begun) :])
+            return [*(found[place] for place in places), *theirs]
 
         return self._meet(
-            begun,
-            [tensor.dtype for tensor in wanted.tensors],
-            [tensor.shape for tensor in wanted.tensors],
-            add=lambda _number, _arrays, _is_first: None,
+            [*begun, *rows],
+            *kinds_of(wanted, rows),
+            add=lambda number, arrays, first: came.add(number, arrays[len(begun) :], first),
             together=together,
-            apart=lambda arrays: [self._finish(arrays)[place] for place in places],
+            apart=apart,
             for_all=for_all,
             then=then,
             where=where,
         )
 
-    def _hand_in_early(self, one: _Early, number: int) -> tf.Tensor:
+    def _hand_in_early(self, one: Early, number: int) -> tf.Tensor:
         def hand_in(place: np.ndarray, *arrays: np.ndarray) -> None:
             if not self.turns.are_taken:
                 self._submit(functools.partial(one.wanted.on, self.group, arrays))

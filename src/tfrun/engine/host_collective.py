@@ -347,20 +347,19 @@ def sum_in_turn(
     """
     values = [v if isinstance(v, tf.IndexedSlices) else tf.convert_to_tensor(v) for v in values]
     dense = [i for i, v in enumerate(values) if isinstance(v, tf.Tensor)]
-    sums: list[Any] = [None] * len(values)
-    sparse = [value for value in values if isinstance(value, tf.IndexedSlices)]
-    if sparse:
-        rows = iter(sum_all(calls, sparse))
-        sums = [next(rows) if isinstance(value, tf.IndexedSlices) else None for value in values]
+    sparse = [i for i, v in enumerate(values) if isinstance(v, tf.IndexedSlices)]
+    rows = [part for i in sparse for part in (values[i].values, values[i].indices)]
 
     def with_all(found: Sequence[tf.Tensor]) -> None:
-        for i, total in zip(dense, found, strict=True):
-            sums[i] = total
-        then(sums)
+        sums: dict[int, Any] = dict(zip(dense, found[: len(dense)], strict=True))
+        parts = iter(found[len(dense) :])
+        for i in sparse:
+            sums[i] = tf.IndexedSlices(next(parts), next(parts), values[i].dense_shape)
+        then([sums[i] for i in range(len(values))])
 
     wanted = Sum(tensors=values, gradients=gradients, empty=empty).part(dense, "")
     places = [dense.index(i) for i in for_all]
-    return calls.update(wanted, places, with_all, before)
+    return calls.update(wanted, places, with_all, before, rows)
 
 
 class HostCrossDeviceOps(cross_device_ops.CollectiveAllReduce):

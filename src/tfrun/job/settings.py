@@ -46,7 +46,7 @@ class TrainingSettings:
       communication: "auto", "host", "ring" or "nccl".
       compress: as what gradients travel: "off" (as they are), "bf16" or "fp16".
       overlap: whether the host collective begins to sum before the backward pass ends: "on",
-        "off", or "auto": between machines, for workers of several threads.
+        "off", or "auto": between machines.
       preferred: what "auto" is for workers without GPUs, "host" or "ring"; "" is tfrun's choice.
       small_bytes: sums up to so many bytes go to all at once in the host collective; None is its
         own choice.

@@ -4,11 +4,11 @@ KILLS: "rank:epoch:place" with spaces between, one for each round, in the order 
 A place is a hook of Keras's callbacks ("test_begin"), one with a step ("batch_end:0"), or
 "in_step:0", inside the forward pass. A loop of the script's own has "batch_begin", "in_step",
 "batch_end" and "epoch_end"; where its workers stay, no Python may be called inside of the forward
-pass, and "in_step" is between two calls of the body. With HOW=machine a worker only asks for its machine to be crashed, by a
-file "crash-ROUND" with the host's name, and stands still. With IN_PLACE the workers that are left
-go on in their processes: the next one to die has the wanted rank among them, in a later round; of
-ranks "0,2" both do. There is another place then: "trace", where the first step is traced. Each
-death leaves a file then, "death-NUMBER" with the round.
+pass, and "in_step" is between two calls of the body. With HOW=machine a worker only asks for its
+machine to be crashed, by a file "crash-ROUND" with the host's name, and stands still. With IN_PLACE
+the workers that are left go on in their processes: the next one to die has the wanted rank among
+them, in a later round; of ranks "0,2" both do. There is another place then: "trace", where the
+first step is traced. Each death leaves a file then, "death-NUMBER" with the round.
 """
 
 from __future__ import annotations
@@ -289,6 +289,10 @@ def data():
 def model_of():
     inputs = keras.Input((6,))
     hidden = Dense(8, activation="relu")(inputs)
+    if KIND == "rows":  # of a table: which ones differs from replica to replica
+        numbers = keras.ops.cast(inputs * 16, "int32")
+        rows = keras.layers.Flatten()(keras.layers.Embedding(16, 2)(numbers))
+        hidden = keras.layers.Concatenate()([hidden, rows])
     if KIND == "layers":
         hidden = keras.layers.Dropout(0.3)(keras.layers.BatchNormalization()(hidden))
     if KIND == "outside":
