@@ -350,8 +350,8 @@ def loop(model):
         strategy.run(on_replica, batch)
 
     @tf.function
-    def prepared(x, y):
-        return x / 2, y
+    def prepared(batch):
+        return strategy.run(lambda x, y: (x / 2, y), batch)
 
     @tf.function
     def validate(batch):
@@ -362,7 +362,7 @@ def loop(model):
         for batch in state.steps(made, epochs=epoch + 1):
             where.epoch, where.step = state.epoch, state.step_in_epoch
             where.at(f"batch_begin:{where.step}")
-            batch = prepared(*batch)
+            batch = prepared(batch)
             if IN_PLACE:
                 where.in_step()
             step(batch)
