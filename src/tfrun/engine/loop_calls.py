@@ -11,7 +11,6 @@ could compute it for the others: a call that is given that is refused.
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,12 +19,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrun.engine import loop_refusals, replica
+from tfrun.engine import loop_refusals
 from tfrun.engine.loop_traces import Traces, is_plain, structure_of
 from tfrun.engine.replica import turns_of
 from tfrun.job import holding
 from tfrun.job.settings import settings
-from tfrun.job.world import may_stay, one_for_good, world
+from tfrun.job.world import may_stay, world
 
 # The step that each loop is in, by what belongs to the loop alone.
 open_steps: weakref.WeakKeyDictionary[Any, LoopStep] = weakref.WeakKeyDictionary()
@@ -339,64 +338,6 @@ def reduced(calls: Any, reduce_op: Any, parts: Sequence[tf.Tensor]) -> tf.Tensor
     for step in open_steps.values():
         step.note_alike(found)
     return found
-
-
-def updated(metric: Any, update: Any, args: Any, kwargs: Any) -> bool:
-    """Has a metric that the loop's body updates count what each replica here has.
-
-    Args:
-      metric: Keras's, or the script's.
-      update: its `update_state`, of the metric as well.
-      args: with which that is called.
-      kwargs: likewise.
-
-    Returns:
-      False where nothing is counted: it is no such call, or the same for all replicas.
-
-    Raises:
-      TfrunError: TFRUN-518 where nobody knows what the other replicas have.
-    """
-    if not tf.executing_eagerly() or one_for_good():
-        return False
-    given = tf.nest.flatten((args, kwargs), expand_composites=True)
-    steps = [step for step in open_steps.values() if not step.is_one_each]
-    for step in steps:
-        if step.takes(given):
-            strategy = metric.variables[0]._value.distribute_strategy
-            known = [leaf for leaf in given if step.parts(leaf) is not None]
-            once = all(leaf.shape.rank == 0 for leaf in known)
-            if once:  # as one process would, which has one number for the whole batch
-                calls = strategy.extended._host_calls
-                means = {id(leaf): reduced(calls, "MEAN", step.parts(leaf) or []) for leaf in known}
-                args, kwargs = tf.nest.map_structure(
-                    lambda leaf, means=means: means.get(id(leaf), leaf), (args, kwargs)
-                )
-            call = functools.partial(_update_on, strategy, update, metric, once)
-            step.make(call, args, kwargs, metric)
-            return True
-    for leaf in given:
-        for step in steps:
-            step.check_alike(leaf)
-    return False
-
-
-def _update_on(
-    strategy: Any, update: Any, metric: Any, once: bool, *args: Any, **kwargs: Any
-) -> None:
-    """Has each replica update a metric, or the job's first one alone."""
-
-    def on_replica(*args: Any, **kwargs: Any) -> None:
-        def updates() -> tf.Tensor:
-            update(metric, *args, **kwargs)
-            return tf.constant(0)
-
-        run = replica.current()
-        if not once or run is None:
-            updates()
-        else:
-            tf.cond(tf.equal(run.number, 0), updates, lambda: tf.constant(0))
-
-    strategy.run(on_replica, args, kwargs)
 
 
 _is_tensor = loop_refusals.is_tensor

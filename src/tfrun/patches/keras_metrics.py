@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from tfrun.engine import loop_calls
+from tfrun.engine import loop_calls, loop_metrics
 from tfrun.job.world import may_stay
 
 _wrapped: set[Any] = set()
@@ -37,7 +37,7 @@ def _for_each(update: Any) -> Any:
     def update_state(self, *args, **kwargs):
         if not loop_calls.is_in_step() or any(self is one for one in _updating):
             return update(self, *args, **kwargs)
-        if loop_calls.updated(self, update, args, kwargs):
+        if loop_metrics.updated(self, update, args, kwargs):
             return None
         _updating.append(self)
         try:
