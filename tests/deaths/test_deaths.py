@@ -174,7 +174,7 @@ def test_workers_that_stay_lose_nothing(kind, kills, request):
     if not in_share(request.node.callspec.id, of=36):
         pytest.skip("another day's turn; make test-deaths runs it")
     found, shown, where, made = run(kind, kills, in_place=True)
-    # A loop's workers start again before its first step, and in what the script does after an epoch.
+    # A loop's workers start again before its first step, and in what it does after an epoch.
     assert all(where) or kind.startswith("loop"), f"{kills} {where}\n{shown}"
     # Of two in a row the second may be at a place that those who stay have passed.
     epochs = {kill.split(":")[1]: kill for kill in reversed(kills)}
