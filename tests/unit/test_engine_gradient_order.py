@@ -50,16 +50,8 @@ def made(extra=lambda gradients: None, layer=lambda x: x):
 def before_packs(step) -> list[int]:
     """How many products of matrices have to be done before each pack is handed in."""
     graph = step.get_concrete_function(tf.TensorSpec((4, 8)), True).graph
-    counts = []
-    for op in (op for op in graph.get_operations() if op.type == "PyFunc"):
-        seen, left = set(), [op]
-        while left:
-            one = left.pop()
-            if one not in seen:
-                seen.add(one)
-                left += [*(tensor.op for tensor in one.inputs), *one.control_inputs]
-        counts.append(sum(one.type == "MatMul" for one in seen))
-    return counts
+    packs = [op for op in graph.get_operations() if op.type == "PyFunc"]
+    return [sum(one.type == "MatMul" for one in _behind(op)) for op in packs]
 
 
 def held_back(step) -> int:
